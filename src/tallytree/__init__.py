@@ -1,0 +1,1 @@
+"""Probability models that count."""

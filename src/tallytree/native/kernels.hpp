@@ -1,0 +1,23 @@
+// The kernels of one instruction-set level, as a table of plain functions over pointers.
+//
+// A kernel never validates, allocates in an inner loop, prints or knows Python. A new kernel is a new member
+// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in table.cpp.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace tallytree {
+
+struct Kernels {
+  const char* level;
+  int lanes;
+
+  // sum_i log(1 + exp(x_i)); an infinite x_i (excluded or forced variable) contributes 0.
+  double (*softplus_sum)(const double* x, ptrdiff_t n);
+};
+
+// The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.
+const Kernels* find_kernels(const char* level);
+const Kernels* best_kernels();
+
+}  // namespace tallytree

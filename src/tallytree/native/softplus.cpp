@@ -1,0 +1,29 @@
+// Sum of log(1 + exp(x)) without one logarithm per entry.
+#include <cmath>
+
+#include "elementary.hpp"
+#include "kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). The factors 1 + e^-|x| lie in (1, 2], so 512 of them multiply
+// without overflow before a logarithm is due.
+double softplus_sum(const double* x, ptrdiff_t n) {
+  const double inf = __builtin_inf();
+  double total = 0;
+  for (ptrdiff_t block = 0; block < n; block += 512 * kLanes) {
+    const ptrdiff_t end = n < block + 512 * kLanes ? n : block + 512 * kLanes;
+    vec positive = vec{}, product = splat(1.0);
+    for (ptrdiff_t i = block; i < end; i += kLanes) {
+      vec t = i + kLanes <= end ? load(x + i) : load_part(x + i, end - i, -inf);
+      vec size = t < 0.0 ? -t : t;
+      positive += (t > 0.0) & (t < inf) ? t : vec{};
+      product *= 1.0 + exp(-size);
+    }
+    for (int j = 0; j < kLanes; j++) total += positive[j] + std::log(product[j]);
+  }
+  return total;
+}
+
+}  // namespace tallytree::TT_LEVEL
+

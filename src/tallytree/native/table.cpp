@@ -1,0 +1,18 @@
+// The kernel table of this level.
+#include "kernels.hpp"
+
+#define TT_STRING2(x) #x
+#define TT_STRING(x) TT_STRING2(x)
+
+namespace tallytree::TT_LEVEL {
+
+double softplus_sum(const double* x, ptrdiff_t n);
+
+extern const Kernels kernels;
+const Kernels kernels = {
+    TT_STRING(TT_LEVEL),
+    TT_LANES,
+    softplus_sum,
+};
+
+}  // namespace tallytree::TT_LEVEL
