@@ -1,0 +1,1 @@
+"""Static structure: nested families of groups and the binary trees that inference runs on."""
