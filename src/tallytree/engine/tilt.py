@@ -1,0 +1,125 @@
+"""Exponential tilts of a block of independent variables.
+
+Replacing ``nu`` by ``nu + s`` and ``f(z)`` by ``f(z) exp(-s z)`` leaves the model unchanged but moves the mean count,
+and with it the counts at which floating point is accurate. ``K(s) = sum log(1 + e^(nu+s))`` is the cumulant function,
+``I(k) = max_s (s k - K(s)) + K(0)`` the Chernoff rate: ``P(z = k) <= exp(-I(k))``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+_BINS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A histogram of finite log-odds: enough to choose tilts, in time that does not depend on the block's size."""
+
+    centre: Float64
+    weight: Float64
+    forced: int
+    n: int
+
+    def cumulants(self, s: float) -> tuple[float, float, float]:
+        """K(s), mean and variance of the count under tilt s, forced variables left out."""
+        x = self.centre + s
+        small = np.exp(-np.abs(x))
+        mean = np.where(x > 0, 1.0, small) / (1.0 + small)
+        k = float(self.weight @ (np.maximum(x, 0.0) + np.log1p(small)))
+        return k, float(self.weight @ mean), float(self.weight @ (small / (1.0 + small) ** 2))
+
+    def solve(self, mean: float, start: float = 0.0) -> float:
+        """Tilt under which the free variables have this mean count, 0 < mean < their number."""
+        s, low, high = start, -math.inf, math.inf
+        for _ in range(200):
+            _, m, v = self.cumulants(s)
+            if abs(m - mean) <= 1e-6 * math.sqrt(v) + 1e-13 * self.n:
+                break
+            if m < mean:
+                low = s
+            else:
+                high = s
+            step = (mean - m) / v if v > 0 else math.copysign(math.inf, mean - m)
+            new = s + min(max(step, -20.0), 20.0)
+            if not low < new < high:
+                new = 0.5 * (low + high)
+            if new == s:
+                break
+            s = new
+        return s
+
+
+def summarise(nu: Float64) -> Block:
+    """Histogram with bins placed at the mean of their members."""
+    finite = nu[np.isfinite(nu)]
+    forced = int(np.count_nonzero(nu == math.inf))
+    if len(finite) <= _BINS:
+        return Block(finite, np.ones(len(finite)), forced, len(finite))
+    low, high = float(finite.min()), float(finite.max())
+    if low == high:
+        return Block(np.array([low]), np.array([float(len(finite))]), forced, len(finite))
+    # Quantile edges keep the bins narrow where the variables are, whatever outliers do.
+    sample = np.sort(finite[:: max(1, len(finite) // 65536)])
+    edges = np.unique(sample[np.linspace(0, len(sample) - 1, _BINS + 1).astype(np.int64)])[1:]
+    place = np.searchsorted(edges, finite, side="right")
+    weight = np.bincount(place, minlength=len(edges) + 1).astype(np.float64)
+    total = np.bincount(place, finite, len(edges) + 1)
+    held = weight > 0
+    return Block(total[held] / weight[held], weight[held], forced, len(finite))
+
+
+@dataclass(frozen=True, eq=False)
+class Rate:
+    """Log-mass estimate ``log f(k) - I(k)`` of the posterior count for every k in ``first .. first + len - 1``."""
+
+    first: int
+    log_mass: Float64
+    spread: Float64  # standard deviation of the count tilted to k
+
+
+def posterior_rate(block: Block, log_f: Float64) -> Rate:
+    """Saddle-point estimate of the posterior of the count, from K on a grid of tilts spaced evenly in the mean."""
+    first, n = block.forced, block.n
+    inside = log_f[first : first + n + 1]
+    if n == 0:
+        return Rate(first, inside.copy(), np.zeros(1))
+    k = np.arange(n + 1.0)
+    knots = _tilt_grid(block)
+    values = np.array([block.cumulants(s) for s in knots])
+    mean, keep = np.maximum.accumulate(values[:, 1]), np.ones(len(knots), bool)
+    keep[1:] = mean[1:] > mean[:-1] + 1e-12 * n
+    knots, values = knots[keep], values[keep]
+    mean = values[:, 1]
+    clipped = np.clip(k, mean[0], mean[-1])
+    spread = np.sqrt(np.interp(k, mean, values[:, 2]) + 0.25)
+    rate = _hermite(clipped, mean, knots * mean - values[:, 0], knots)
+    log_mass = inside - rate - np.log(spread)
+    return Rate(first, log_mass, spread)
+
+
+def _tilt_grid(block: Block) -> Float64:
+    low, high = block.solve(0.02), block.solve(block.n - 0.02)
+    coarse = np.linspace(low, high, 200)
+    means = np.array([block.cumulants(s)[1] for s in coarse])
+    even = np.interp(np.linspace(means[0], means[-1], 300), means, coarse)
+    return np.unique(np.concatenate([coarse, even]))
+
+
+def _hermite(x: Float64, knots: Float64, values: Float64, slopes: Float64) -> Float64:
+    """Cubic through the values with the exact slopes dI/dk = s."""
+    if len(knots) == 1:
+        return np.full_like(x, values[0])
+    i = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+    h = knots[i + 1] - knots[i]
+    t = (x - knots[i]) / h
+    rise = values[i + 1] - values[i]
+    c2 = 3.0 * rise - (2.0 * slopes[i] + slopes[i + 1]) * h
+    c3 = (slopes[i] + slopes[i + 1]) * h - 2.0 * rise
+    return np.asarray(values[i] + t * (slopes[i] * h + t * (c2 + t * c3)))
