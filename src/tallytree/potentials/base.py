@@ -1,0 +1,253 @@
+"""The base class of all potentials, and the three ways to combine them: product, power, complement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tallytree.errors import InfeasibleError
+from tallytree.potentials.checks import FloatArray, check_count, check_range, check_real, show
+from tallytree.potentials.expansions import Expansion, Terms
+
+
+class Potential(ABC):
+    """A non-negative function ``f(c)`` of the number ``c`` of active variables in a group.
+
+    Potentials are frozen values: hashable, picklable, comparable with ``==``, and printed so that the text
+    evaluates back to an equal object. Equality compares how a potential is written, not its table:
+    ``exactly(0) != at_most(0)``. They do not know the size ``n`` of their group; it arrives with each call.
+
+    ``a * b`` multiplies, ``a ** p`` tempers, and ``~a`` complements counts: ``f(n - c)``, which is *not* the
+    logical negation; ``~at_least(1)`` asks for at least one variable that is off.
+
+    To write a new kind, derive from this class and define ``_log_f(n)``; for a single use pass a function or
+    an array to :func:`as_potential`.
+
+    Notes
+    -----
+    A named potential that cannot hold for ``n`` variables, such as ``exactly(5)`` for ``n = 3``, raises
+    ``ParameterError``. A product whose factors contradict one another has a table of ``-inf``.
+
+    Examples
+    --------
+    >>> p = tt.at_least(1) * tt.geometric(0.5)
+    >>> p
+    at_least(1) * geometric(0.5)
+    >>> np.exp(p.log_table(3))
+    array([0.   , 0.5  , 0.25 , 0.125])
+    """
+
+    __slots__ = ()
+    # NumPy scalars and arrays must not try to multiply a potential elementwise.
+    __array_ufunc__: ClassVar[None] = None
+
+    def log_table(self, n: int) -> FloatArray:
+        """Logarithms ``log f(0), ..., log f(n)`` for a group of ``n`` variables.
+
+        Parameters
+        ----------
+        n : int
+            Number of variables in the group, at least 0.
+
+        Returns
+        -------
+        ndarray of float64, shape (n + 1,)
+            A new array. ``-inf`` marks an impossible count; NaN and ``+inf`` never occur.
+
+        Notes
+        -----
+        Cost: O(n).
+        Accuracy: every entry within ``1e-13 (1 + |log f|)`` of the exact value, unless the factory says
+        otherwise.
+
+        Examples
+        --------
+        >>> tt.exactly(1).log_table(2)
+        array([-inf,   0., -inf])
+        """
+        n = check_count(n, "n")
+        self._require(n)
+        return self._log_f(n) + 0.0  # -0.0 becomes 0.0
+
+    def support(self, n: int) -> tuple[int, int]:
+        """Smallest interval ``(lo, hi)``, both ends included, that holds every count with ``f(c) > 0``.
+
+        Parameters
+        ----------
+        n : int
+            Number of variables in the group, at least 0.
+
+        Raises
+        ------
+        InfeasibleError
+            If no count is possible, as for ``exactly(1) * exactly(2)``.
+
+        Notes
+        -----
+        Cost: O(1) for the named potentials, O(n) for products and tables.
+        Accuracy: exact.
+
+        Examples
+        --------
+        >>> tt.parity("odd").support(10)
+        (1, 9)
+        """
+        n = check_count(n, "n")
+        self._require(n)
+        return self._support(n)
+
+    def mixture(self, n: int) -> tuple[Terms, Terms] | None:
+        """Short form ``f(c) = sum_j coefficients[j] * rates[j]**c`` for ``0 <= c <= n``, with ``0**0 = 1``.
+
+        Parameters
+        ----------
+        n : int
+            Number of variables in the group, at least 0.
+
+        Returns
+        -------
+        (coefficients, rates) or None
+            Two new arrays of equal length, float64 or complex128. ``None`` when no short closed form exists,
+            or when its terms would cancel to fewer than about 11 digits.
+
+        Notes
+        -----
+        Cost: O(terms); products keep at most 8 terms, ``modulo`` at most 32.
+        Accuracy: the sum is within ``1e-10 f(c)`` of ``f(c)`` for ``n <= 2000``; where ``f(c) = 0`` it is
+        within ``1e-16 (1000 + 2 n)`` of zero, relative to the sum of the absolute terms: rates that are
+        rounded, such as the roots of unity of ``modulo``, leave a residue that grows with ``n``.
+
+        Examples
+        --------
+        >>> tt.at_least(1).mixture(5)
+        (array([ 1., -1.]), array([1., 0.]))
+        """
+        n = check_count(n, "n")
+        self._require(n)
+        short = self._expansion(n)
+        return None if short is None else (short.coefficients, short.rates)
+
+    @abstractmethod
+    def _log_f(self, n: int) -> FloatArray: ...
+
+    def _require(self, n: int) -> None:
+        """Raise ``ParameterError`` if the potential is meaningless or impossible for ``n`` variables."""
+        return None
+
+    def _support(self, n: int) -> tuple[int, int]:
+        possible = self._log_f(n) > -np.inf
+        if not possible.any():
+            raise InfeasibleError(
+                f"`{self!r}` allows no count at all for n = {n}: its parts contradict one another. "
+                "Drop or loosen one of them."
+            )
+        return int(np.argmax(possible)), n - int(np.argmax(possible[::-1]))
+
+    def _expansion(self, n: int) -> Expansion | None:
+        return None
+
+    def __mul__(self, other: object) -> Potential:
+        if not isinstance(other, Potential):
+            return NotImplemented
+        return Product(_factors(self) + _factors(other))
+
+    def __pow__(self, exponent: Any) -> Potential:
+        return Power(self, check_real(exponent, "exponent", 0.0, strict=True))
+
+    def __invert__(self) -> Potential:
+        return Complement(self)
+
+
+def _factors(potential: Potential) -> tuple[Potential, ...]:
+    return potential.factors if isinstance(potential, Product) else (potential,)
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Potential):
+    """``f(c) = f_1(c) f_2(c) ...``: log tables add, and impossible stays impossible."""
+
+    factors: tuple[Potential, ...]
+
+    def __repr__(self) -> str:
+        return " * ".join(map(repr, self.factors))
+
+    def _require(self, n: int) -> None:
+        for factor in self.factors:
+            factor._require(n)
+
+    def _log_f(self, n: int) -> FloatArray:
+        total = self.factors[0]._log_f(n)
+        for factor in self.factors[1:]:
+            log_f = factor._log_f(n)
+            possible = np.minimum(total, log_f)
+            with np.errstate(over="ignore"):
+                total = check_range(total + log_f, possible, repr(self))
+        return total
+
+    def _expansion(self, n: int) -> Expansion | None:
+        total = self.factors[0]._expansion(n)
+        for factor in self.factors[1:]:
+            short = factor._expansion(n) if total is not None else None
+            total = total.times(short, n) if total is not None and short is not None else None
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Potential):
+    """``f(c)**exponent``, exponent > 0: below one flattens, above one sharpens; zeros stay zeros."""
+
+    base: Potential
+    exponent: float
+
+    def __repr__(self) -> str:
+        return f"{_grouped(self.base)} ** {show(self.exponent)}"
+
+    def _require(self, n: int) -> None:
+        self.base._require(n)
+
+    def _log_f(self, n: int) -> FloatArray:
+        log_f = self.base._log_f(n)
+        with np.errstate(over="ignore"):
+            return check_range(log_f * self.exponent, log_f, repr(self))
+
+    def _support(self, n: int) -> tuple[int, int]:
+        return self.base._support(n)
+
+    def _expansion(self, n: int) -> Expansion | None:
+        short = self.base._expansion(n)
+        return None if short is None else short.power(self.exponent, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Complement(Potential):
+    """``f(n - c)``: the same potential on the number of variables that are off."""
+
+    base: Potential
+
+    def __repr__(self) -> str:
+        return f"~{_grouped(self.base)}"
+
+    def __invert__(self) -> Potential:
+        return self.base
+
+    def _require(self, n: int) -> None:
+        self.base._require(n)
+
+    def _log_f(self, n: int) -> FloatArray:
+        return self.base._log_f(n)[::-1].copy()
+
+    def _support(self, n: int) -> tuple[int, int]:
+        lo, hi = self.base._support(n)
+        return n - hi, n - lo
+
+    def _expansion(self, n: int) -> Expansion | None:
+        short = self.base._expansion(n)
+        return None if short is None else short.reversed(n)
+
+
+def _grouped(potential: Potential) -> str:
+    """Print an operand, in parentheses if it is itself a combination."""
+    return f"({potential!r})" if isinstance(potential, (Product, Power, Complement)) else repr(potential)

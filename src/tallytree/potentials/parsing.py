@@ -1,0 +1,122 @@
+"""Potentials written as text, for the command line: ``name:argument:argument``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tallytree.errors import ParameterError
+from tallytree.potentials.base import Potential
+from tallytree.potentials.causes import noisy_and, noisy_or
+from tallytree.potentials.constraints import at_least, at_most, between, exactly, modulo, one_of, parity
+from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
+from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
+from tallytree.potentials.tables import table
+
+
+def parse_potential(text: str) -> Potential:
+    """Read a potential from text such as ``"exactly:12"`` or ``"noisy_or:0.2:leak=0.01"``.
+
+    Parameters
+    ----------
+    text : str
+        Name, then arguments separated by colons, in order or as ``name=value``. Lists are separated by
+        commas: ``"one_of:0,3"``, ``"table:0,-1.5,-inf"``, ``"exponential_mixture:1,-1:1,0.5"``.
+
+    Notes
+    -----
+    Cost: nothing to speak of.
+    Accuracy: numbers are read as Python reads them.
+
+    Examples
+    --------
+    >>> tt.parse_potential("between:1:3")
+    between(1, 3)
+    >>> tt.parse_potential("gaussian:0.5:0.1:fraction=true")
+    gaussian(0.5, 0.1, fraction=True)
+    """
+    if not isinstance(text, str):
+        raise ParameterError(
+            f"a potential to parse must be text; got {text!r} of type {type(text).__name__}. "
+            "Use `as_potential` for arrays and functions."
+        )
+    name, *parts = (part.strip() for part in text.split(":"))
+    if name not in _KNOWN:
+        raise ParameterError(
+            f"a potential must be written name:argument:..., with a known name; got {text!r}. Known are:\n  "
+            + "\n  ".join(_usage(known) for known in _KNOWN)
+        )
+    factory, kinds = _KNOWN[name]
+    given: dict[str, Any] = {}
+    for part, position in zip(parts, [*kinds, *("" for _ in parts)]):
+        key, value = part.split("=", 1) if "=" in part else (position, part)
+        if key not in kinds or key in given:
+            raise ParameterError(
+                f"`{name}` must be written {_usage(name)}; got {text!r}. Leave out {part!r} or correct it."
+            )
+        given[key] = _read(kinds[key], value, key, name)
+    for key, parameter in inspect.signature(factory).parameters.items():
+        if key not in given and parameter.default is inspect.Parameter.empty:
+            raise ParameterError(f"`{name}` must be written {_usage(name)}; got {text!r}. Add `{key}`.")
+    return factory(**given)
+
+
+def _usage(name: str) -> str:
+    """Syntax of one potential, optional arguments in brackets: ``noisy_or:rate[:leak][:t]``."""
+    factory, kinds = _KNOWN[name]
+    parameters = inspect.signature(factory).parameters
+    text = name
+    for key, kind in kinds.items():
+        label = {_INTEGERS: f"{key},...", _NUMBERS: f"{key},...", _FLAG: f"{key}=true"}.get(kind, key)
+        text += f":{label}" if parameters[key].default is inspect.Parameter.empty else f"[:{label}]"
+    return text
+
+
+def _read(kind: str, value: str, key: str, name: str) -> Any:
+    try:
+        return _READERS[kind](value)
+    except ValueError:
+        raise ParameterError(
+            f"`{key}` of `{name}` must be {kind}; got {value!r}. Write {_usage(name)}."
+        ) from None
+
+
+def _read_flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(value)
+    return value.lower() == "true"
+
+
+_INTEGER, _NUMBER, _WORD, _FLAG = "an integer", "a number", "a word", "true or false"
+_INTEGERS, _NUMBERS = "integers separated by commas", "numbers separated by commas"
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    _INTEGER: int,
+    _NUMBER: float,
+    _WORD: str,
+    _FLAG: _read_flag,
+    _INTEGERS: lambda value: [int(item) for item in value.split(",")],
+    _NUMBERS: lambda value: [float(item) for item in value.split(",")],
+}
+
+_KNOWN: dict[str, tuple[Callable[..., Potential], dict[str, str]]] = {
+    "exactly": (exactly, {"k": _INTEGER}),
+    "at_least": (at_least, {"k": _INTEGER}),
+    "at_most": (at_most, {"k": _INTEGER}),
+    "between": (between, {"lo": _INTEGER, "hi": _INTEGER}),
+    "one_of": (one_of, {"counts": _INTEGERS}),
+    "parity": (parity, {"which": _WORD}),
+    "modulo": (modulo, {"m": _INTEGER, "r": _INTEGER}),
+    "noisy_or": (noisy_or, {"rate": _NUMBER, "leak": _NUMBER, "t": _INTEGER}),
+    "noisy_and": (noisy_and, {"rate": _NUMBER, "leak": _NUMBER, "t": _INTEGER}),
+    "gaussian": (gaussian, {"mean": _NUMBER, "sd": _NUMBER, "fraction": _FLAG}),
+    "poisson": (poisson, {"mean": _NUMBER}),
+    "geometric": (geometric, {"ratio": _NUMBER}),
+    "uniform": (uniform, {}),
+    "spike_and_slab": (spike_and_slab, {"spike": _NUMBER, "slab": _NUMBER}),
+    "all_or_none": (all_or_none, {"strength": _NUMBER, "truncation": _NUMBER}),
+    "quadratic": (quadratic, {"curvature": _NUMBER, "center": _NUMBER}),
+    "exponential_mixture": (exponential_mixture, {"coefficients": _NUMBERS, "rates": _NUMBERS}),
+    "table": (table, {"log_values": _NUMBERS}),
+}

@@ -1,0 +1,174 @@
+"""Potentials given by values: a fixed table, a function of the count, and the reading of what users pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tallytree.errors import ParameterError
+from tallytree.potentials.base import Potential
+from tallytree.potentials.checks import FloatArray, check_log_values, show
+from tallytree.potentials.exponentials import uniform
+
+# Longer tables print as their length only.
+_LONGEST_PRINTED = 1000
+
+
+def table(log_values: npt.ArrayLike) -> Potential:
+    """Potential with given log values.
+
+    ``log f(c) = log_values[c]``.
+
+    Parameters
+    ----------
+    log_values : array_like of float, shape (n + 1,)
+        One logarithm per count ``0, ..., n``; ``-inf`` marks an impossible count. It fits groups of exactly
+        ``n`` variables. The values are copied.
+
+    Notes
+    -----
+    Cost: O(n). Tables of up to 1000 values print in full, longer ones as their length.
+    Accuracy: exact.
+
+    Examples
+    --------
+    >>> p = tt.table([0.0, -1.0, -np.inf])
+    >>> p
+    table([0.0, -1.0, -np.inf])
+    >>> p.support(2)
+    (0, 1)
+    """
+    values = _as_log_values(log_values, "log_values")
+    if values.ndim != 1 or values.size == 0:
+        raise ParameterError(
+            "`log_values` must be one-dimensional with one value per count 0, ..., n; got shape "
+            f"{values.shape}. Give one table of n + 1 values here."
+        )
+    check_log_values(values, "log_values")
+    values = values + 0.0  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
+    values.setflags(write=False)
+    return Table(values)
+
+
+def as_potential(obj: Any) -> Potential:
+    """Turn what a user may pass for a potential into one.
+
+    Parameters
+    ----------
+    obj : Potential, array_like, callable or None
+        A potential is returned as it is. A one-dimensional array holds ``log f(0), ..., log f(n)``, see
+        :func:`table`. A callable receives the integer array ``0, ..., n`` and returns ``log f`` in an array
+        of the same shape. ``None`` stands for :func:`uniform`.
+
+    Notes
+    -----
+    Cost: O(n) for an array, which is copied; a function is called once for every table.
+    Accuracy: exact; values are converted to float64.
+
+    Examples
+    --------
+    >>> tt.as_potential([0.0, 1.0]).log_table(1)
+    array([0., 1.])
+    >>> tt.as_potential(lambda c: -0.5 * c).log_table(2)
+    array([ 0. , -0.5, -1. ])
+    >>> tt.as_potential(None)
+    uniform()
+    """
+    if isinstance(obj, Potential):
+        return obj
+    if obj is None:
+        return uniform()
+    if callable(obj):
+        return Function(obj)
+    if isinstance(obj, (str, bytes)):
+        raise ParameterError(
+            "a potential must be a Potential, an array of log values, a callable or None; got the text "
+            f"{obj!r}. Use `parse_potential` to read a potential from text."
+        )
+    if isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:
+        raise ParameterError(
+            f"a potential must be a Potential, an array of log values, a callable or None; got {obj!r} of "
+            f"type {type(obj).__name__}. For a fixed count use `exactly`."
+        )
+    return table(obj)
+
+
+def _as_log_values(values: Any, name: str) -> FloatArray:
+    wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
+    try:
+        raw = np.asarray(values)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{wanted}; got a ragged sequence. Give one number per count.") from None
+    if raw.dtype.kind not in "iuf":
+        raise ParameterError(f"{wanted}; got dtype {raw.dtype}. Convert the values to float64.")
+    if raw.dtype.itemsize < 4 and raw.dtype.kind == "f":
+        raise ParameterError(
+            f"{wanted}, in float32 or float64; got {raw.dtype}, which holds three digits only. Convert the "
+            "values to float64 before taking logarithms."
+        )
+    return raw.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table(Potential):
+    """See :func:`table`; ``log_values`` is read-only."""
+
+    log_values: FloatArray
+
+    def __repr__(self) -> str:
+        if self.log_values.size > _LONGEST_PRINTED:
+            return f"table(<{self.log_values.size} log values>)"
+        return f"table([{', '.join(map(show, self.log_values.tolist()))}])"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table):
+            return NotImplemented
+        return np.array_equal(self.log_values, other.log_values)
+
+    def __hash__(self) -> int:
+        return hash(self.log_values.tobytes())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return table, (self.log_values,)  # arrays forget that they are read-only when pickled
+
+    def _require(self, n: int) -> None:
+        if self.log_values.size != n + 1:
+            raise ParameterError(
+                f"a table for a group of n = {n} variables must have n + 1 = {n + 1} values, one for each "
+                f"count; this one has {self.log_values.size}. Give one logarithm per count."
+            )
+
+    def _log_f(self, n: int) -> FloatArray:
+        return self.log_values.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Potential):
+    """``log f(c) = function(c)`` for a function of integer arrays; see :func:`as_potential`."""
+
+    function: Callable[[npt.NDArray[np.int_]], Any]
+
+    def __repr__(self) -> str:
+        return f"as_potential({getattr(self.function, '__qualname__', repr(self.function))})"
+
+    def _log_f(self, n: int) -> FloatArray:
+        name = repr(self)
+        try:
+            result = self.function(np.arange(n + 1))
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"`{name}` needs a function of the integer array 0, ..., n; it failed with: {error}. If it "
+                "takes one count at a time, wrap it in np.vectorize."
+            ) from error
+        values = _as_log_values(result, name)
+        if values.shape != (n + 1,):
+            raise ParameterError(
+                f"`{name}` must return one log value per count, shape ({n + 1},); got shape {values.shape}. "
+                "Write the function for an array of counts."
+            )
+        check_log_values(values, name)
+        return values
