@@ -17,3 +17,7 @@ class StructureError(TallyTreeError, ValueError):
 
 class InfeasibleError(TallyTreeError):
     """The model gives probability zero to every configuration."""
+
+
+class PrecisionError(TallyTreeError):
+    """A method chosen by name cannot certify its answer for this model; ``method="auto"`` can."""

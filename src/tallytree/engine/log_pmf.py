@@ -1,8 +1,9 @@
-"""The Poisson-binomial pmf with relative accuracy at every count, and the textbook transform for comparison."""
+"""The Poisson-binomial pmf with relative accuracy at every count, and the textbook transform beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from scipy.special import expit
 from tallytree.engine.recursion import band_size, recursion_log_pmf
 from tallytree.engine.tilted import tilted_log_pmf
 
+_native: ModuleType | None
 try:
-    from tallytree import _native
+    from tallytree import _native  # type: ignore[attr-defined,no-redef]
 except ImportError:  # built without a compiler: the array code below serves
     _native = None
 
@@ -56,17 +58,27 @@ def log_pmf(nu: Array) -> Array:
         step = max(1, ROWS_AT_ONCE // (n + 1))
         parts = [recursion_log_pmf(nu[start : start + step]) for start in range(0, rows, step)]
         return np.concatenate(parts) if parts else np.zeros((0, n + 1))
-    return np.stack([_long_row(row) for row in nu]) if rows else np.zeros((0, n + 1))
+    return np.stack([_free_part(row, _long_row) for row in nu]) if rows else np.zeros((0, n + 1))
+
+
+def tilted_rows_log_pmf(nu: Array) -> Array:
+    """Like :func:`log_pmf`, always by tilted windows, whatever the length."""
+    rows, n = nu.shape
+    return np.stack([_free_part(row, tilted_log_pmf) for row in nu]) if rows else np.zeros((0, n + 1))
 
 
 def _long_row(nu: Array) -> Array:
-    """Log pmf of one long row: certain variables only move the support."""
-    finite = nu[np.isfinite(nu)]
+    if nu.size <= DIRECT_LENGTH or band_size(nu) <= DIRECT_BAND:
+        return np.asarray(recursion_log_pmf(nu[None, :])[0])
+    return tilted_log_pmf(nu)
+
+
+def _free_part(nu: Array, solve: Callable[[Array], Array]) -> Array:
+    """Log pmf of one row: variables that are certain only move the support of the others."""
+    free = nu[np.isfinite(nu)]
     forced = int(np.sum(nu == np.inf))
     out = np.full(nu.size + 1, -np.inf)
-    direct = finite.size <= DIRECT_LENGTH or band_size(finite) <= DIRECT_BAND
-    part = recursion_log_pmf(finite[None, :])[0] if direct else tilted_log_pmf(finite)
-    out[forced : forced + part.size] = part
+    out[forced : forced + free.size + 1] = solve(free) if free.size else 0.0
     return out
 
 

@@ -1,16 +1,17 @@
 """The direct recursion for sums of independent Bernoulli variables, with relative accuracy at every count.
 
 Gail, Lubin and Rubinstein (1981) and Barlow and Heidtmann (1984) add one variable at a time,
-``P_j(k) = q_j P_{j-1}(k) + p_j P_{j-1}(k - 1)``. Only positive terms are added, so nothing cancels; what fails
-at large n is the range of floating point. Two facts keep the numbers in range without a logarithm per step.
+``P_j(k) = q_j P_{j-1}(k) + p_j P_{j-1}(k - 1)``. Only positive terms are added, so nothing cancels; what
+fails at large n is the range of floating point. Two facts keep the numbers in range without a logarithm per
+step.
 
 *Order.* Variables are taken from log-odds 0 outwards: first the likely ones, as failures, then the unlikely
 ones, as successes. Every earlier variable then has odds at least w_j, and counting subsets gives
 ``w_j P_{j-1}(k-1) <= P_{j-1}(k) k / (j - k)``: no entry grows by more than a factor j in a step.
 
-*Frame.* Each entry carries its own logarithm, refreshed once per block of steps; a step is one fused multiply
-and add. Entry k stops changing once w_j is below exp(-60) of the k-th largest odds: the band stays narrow where
-the log-odds are spread widely.
+*Frame.* Each entry carries its own logarithm, refreshed once per block of steps; a step is one multiplication
+and one addition. Entry k stops changing once w_j is below exp(-60) / n^2 of the k-th largest odds: the band
+stays narrow where the log-odds are spread widely.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from scipy.special import expit
 
 Array = NDArray[np.float64]
 
-BLOCK = 32  # steps between refreshed frames: growth is at most n**32, inside float64 for any n that fits in memory
+BLOCK = 32  # steps between refreshed frames: entries grow by at most n**32, inside float64 up to n = 10**9
 BLOCK_SPAN = 300.0  # largest fall of the log-odds inside one block
 FREEZE = 60.0  # an entry is final when the remaining odds are below exp(-FREEZE) / n**2 of its own
 
@@ -54,9 +55,9 @@ def tilt_to_mean(nu: Array, target: Array, counts: Array | float = 1.0) -> Array
     low[none] = high[none] = 0.0
     while np.any(high - low > 1e-3):  # a tilt is a choice of scale: any value near the solution serves
         middle = 0.5 * (low + high)
-        below = (counts * expit(nu + middle[:, None])).sum(axis=1) < target
+        below = np.sum(counts * expit(nu + middle[:, None]), axis=1) < target
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
+    return np.asarray(0.5 * (low + high))
 
 
 def band_size(nu: Array) -> float:
@@ -76,7 +77,7 @@ def extend(log_p: Array, ladder: Array, nu: Array, cap: int) -> tuple[Array, Arr
     ladder : (B, T)
         Log-odds of the variables so far, falling; entry t - 1 is the step from sum t - 1 to sum t.
     nu : (B, m)
-        Log-odds to add, falling, none above ``ladder`` by more than a few units; -inf entries (last) do nothing.
+        Log-odds to add, falling, none above ``ladder`` by more than a few units; -inf (last) does nothing.
     cap : int
         Largest entry to keep.
 
@@ -119,8 +120,10 @@ def _block_end(nu: Array, start: int, m: int) -> int:
     return start + int(wide[0]) if wide.size else stop
 
 
-def _advance(frame: Array, ladder: Array, odds: Array, first: Array, frozen: int, top: int, ceiling: int) -> None:
-    """Multiply the pmf by ``prod (1 + odds_j exp(first) x)``; ``frame`` holds its logarithm, updated in place."""
+def _advance(
+    frame: Array, ladder: Array, odds: Array, first: Array, frozen: int, top: int, ceiling: int
+) -> None:
+    """Multiply the pmf by ``prod (1 + odds_j exp(first) x)``; ``frame`` (its logarithm) changes in place."""
     log_p = frame[:, frozen : ceiling + 1]
     known = max(min(top, ceiling) - frozen, 0)
     if ceiling - frozen > known:  # the frame of a sum not reached before: the product of the largest odds

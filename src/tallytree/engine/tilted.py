@@ -1,14 +1,16 @@
 """All counts of a long Poisson-binomial sum, from windows under several tilts.
 
 Tilting multiplies odds by exp(s) and moves the mean to any count; undoing it is exact:
-``log P(k) = log P_s(k) + log E exp(sX) - s k``. Around the tilted mean the pmf is the inverse transform of the
-characteristic function. With x_i = tanh((nu_i + s)/2), V_j = T_j(|x|) - 1 and t = tan(w/4), its logarithm is
+``log P(k) = log P_s(k) + log E exp(sX) - s k``. Around the tilted mean the pmf is the inverse transform of
+the characteristic function. With x_i = tanh((nu_i + s)/2), V_j = T_j(|x|) - 1 and t = tan(w/4), its
+logarithm is
 
     i w h - 2 sum_{j>=1} (-it)^j D_j / j,    D_j = sum_{x>0} V_j + (-1)^j sum_{x<0} V_j,
 
-h being the number of positive x. Writing T_j - 1 instead of T_j removes the cancellation between variables that
-are almost certain. ``|Phi(w)| <= exp(-var (1 - cos w))``, so few frequencies matter when the variance is large.
-Where it is small (near 0 and n, and between clusters of log-odds) the direct recursion needs few entries.
+h being the number of positive x. Writing T_j - 1 instead of T_j removes the cancellation between variables
+that are almost certain. ``|Phi(w)| <= exp(-var (1 - cos w))``, so few frequencies matter when the variance is
+large. Where it is small (near 0 and n, and between clusters of log-odds) the direct recursion needs few
+entries.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Window(NamedTuple):
 
 
 class _Coarse:
-    """A few hundred weighted log-odds standing in for all of them; used to choose tilts, never for answers."""
+    """A few hundred weighted log-odds that stand for all; used to choose tilts, never for answers."""
 
     def __init__(self, nu: Array) -> None:
         groups = min(nu.size, 512)
@@ -107,7 +109,7 @@ def _untilt(nu: Array, s: float, k: int, last: int) -> Array:
 
 
 def _tilt_to_count(nu: Array, k: int) -> float:
-    """Return the tilt with mean ``k`` (moved by 1/2 from 0 and n), ``nu`` falling; only variables near it count."""
+    """Return the tilt with mean ``k`` (1/2 inside 0 and n), ``nu`` falling, from the variables near it."""
     n = nu.size
     room = np.log(2.0 * n) + CERTAIN
     first = int(np.searchsorted(-nu, -nu[max(k - 1, 0)] - room, side="left"))
@@ -117,7 +119,7 @@ def _tilt_to_count(nu: Array, k: int) -> float:
 
 
 def _uncertain(nu: Array, s: float, margin: float = 0.0) -> tuple[int, int]:
-    """Return the slice of the falling ``nu`` with |nu + s| below the limit (``margin`` more on the low side)."""
+    """Return the slice of the falling ``nu`` with |nu + s| below the limit (plus ``margin`` at the low end)."""
     limit = CERTAIN + np.log(nu.size)
     first = int(np.searchsorted(-nu, s - limit, side="left"))
     last = int(np.searchsorted(-nu, s + limit + margin, side="right"))
@@ -169,8 +171,7 @@ def _chebyshev_sums(u: Array, likely: int, terms: int) -> Array:
         piece = u[start : start + CHUNK]
         split = min(max(likely - start, 0), piece.size)
         twice = piece + piece
-        v, step = -piece, -piece
-        v, step, work = v.copy(), step.copy(), np.empty_like(piece)
+        v, step, work = -piece, -piece, np.empty_like(piece)
         for j in range(1, terms + 1):
             sums[j, 0] += v[:split].sum()
             sums[j, 1] += v[split:].sum()
@@ -195,7 +196,7 @@ def _log_characteristic(d: Array, w: Array, shift: int) -> NDArray[np.complex128
 
 
 def _direct_window(nu: Array, s: float, k: int, stop: int) -> Window:
-    """Counts ``k .. stop - 1`` as k, minus failures of the k likeliest variables, plus successes of the others.
+    """Counts ``k .. stop - 1``: k minus failures of the k likeliest variables plus successes of the others.
 
     At a small variance the failures given these counts are few. Both parts are added in falling odds, so the
     recursion of :mod:`tallytree.engine.recursion` applies with a cap on either side.

@@ -1,11 +1,13 @@
 """Sums of independent Bernoulli variables with positive integer weights, by direct addition.
 
-One variable of weight w turns P into ``q P(k) + p P(k - w)``. All terms are positive, so every entry keeps its
-relative accuracy as long as it stays in range: in plain float64 when no product of probabilities can leave it, in
-logarithms otherwise. Variables are added by rising weight, which keeps the partial sums short.
+One variable of weight w turns P into ``q P(k) + p P(k - w)``. All terms are positive, so every entry keeps
+its relative accuracy as long as it stays in range: in plain float64 when no product of probabilities can
+leave it, in logarithms otherwise. Variables are added by rising weight, which keeps the partial sums short.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,28 @@ Ints = NDArray[np.int64]
 
 HEADROOM = 280.0 * np.log(10.0)  # plain float64 starts at exp(HEADROOM) and may fall twice as far
 BUFFER = 1 << 22  # entries of one working array
+
+
+class Lattice(NamedTuple):
+    """A weighted sum rewritten as ``offset + step * (sum of positive coprime weights)``."""
+
+    offset: int
+    step: int
+    nu: Array
+    weights: Ints
+
+
+def to_lattice(nu: Array, weights: Ints) -> Lattice:
+    """Turn any integer weights into positive coprime ones.
+
+    A weight below zero is its value plus ``|w|`` times the complement, ``w y = w + |w| (1 - y)``; a zero
+    weight counts nothing; a common divisor becomes the step of the lattice.
+    """
+    used = weights != 0
+    w = weights[used]
+    flipped = np.where(w < 0, -nu[:, used], nu[:, used])
+    step = int(np.gcd.reduce(np.abs(w))) if w.size else 1
+    return Lattice(int(w[w < 0].sum()), step, flipped, np.abs(w) // step)
 
 
 def weighted_log_pmf(nu: Array, weights: Ints) -> Array:
@@ -39,7 +63,7 @@ def weighted_log_pmf(nu: Array, weights: Ints) -> Array:
     Cost: O(n W) per row, W the sum of the weights; about three times as much in logarithms.
     Accuracy: relative error of every probability below about n times the unit round-off.
     """
-    rows, n = nu.shape
+    rows = nu.shape[0]
     total = int(weights.sum())
     order = np.argsort(weights, kind="stable")
     steps, weights = nu[:, order], weights[order]

@@ -38,13 +38,11 @@ class Expansion:
         condition = self.condition * other.condition
         if condition > 1.0 and not (_powers_are_exact(self.rates) or _powers_are_exact(other.rates)):
             condition *= max(n, 1)  # the rounding of a product of rates is raised to the power c
-        with np.errstate(all="ignore"):
-            rates = np.multiply.outer(self.rates, other.rates)
-            coefficients = np.multiply.outer(self.coefficients, other.coefficients)
-        lost = (rates == 0) & np.logical_and.outer(self.rates != 0, other.rates != 0)
-        if lost.any():
+        rates = _products(self.rates, other.rates)
+        coefficients = _products(self.coefficients, other.coefficients)
+        if rates is None or coefficients is None:
             return None
-        return _merged(coefficients.ravel(), rates.ravel(), condition)
+        return _merged(coefficients, rates, condition)
 
     def reversed(self, n: int) -> Expansion | None:
         """The expansion of ``f(n - c)``; ``None`` if a rate is zero or ``rate**n`` leaves the float range."""
@@ -54,10 +52,12 @@ class Expansion:
             return None
         with np.errstate(all="ignore"):
             scale = self.rates**n
-        if np.any(np.abs(scale) < _SMALLEST) or np.any(np.abs(scale) > _LARGEST):
+            coefficients = self.coefficients * scale
+        lost = (np.abs(coefficients) < _SMALLEST) & (self.coefficients != 0)
+        if lost.any() or np.any(np.abs(scale) < _SMALLEST) or np.any(np.abs(scale) > _LARGEST):
             return None
         signed = self.condition > 1.0 and not _powers_are_exact(self.rates)
-        return expansion(self.coefficients * scale, 1.0 / self.rates, self.condition * (n if signed else 1))
+        return expansion(coefficients, 1.0 / self.rates, self.condition * (n if signed else 1))
 
     def power(self, p: float, n: int) -> Expansion | None:
         """The expansion of ``f(c)**p``: for one positive term, or a small whole ``p``; else ``None``."""
@@ -66,7 +66,7 @@ class Expansion:
             if coefficient > 0.0 and rate >= 0.0:
                 with np.errstate(all="ignore"):
                     tempered = np.power([coefficient, rate], p)
-                if rate > 0.0 and not _SMALLEST < tempered[1] < _LARGEST:
+                if tempered[0] < _SMALLEST or (rate > 0.0 and not _SMALLEST < tempered[1] < _LARGEST):
                     return None
                 return expansion(tempered[:1], tempered[1:], 1.0)
         if p != int(p) or p > SHORT or self.rates.size**p > SHORT:
@@ -101,6 +101,14 @@ def expand_interval(lo: int, hi: int, n: int) -> Expansion | None:
 
 def _powers_are_exact(rates: Terms) -> bool:
     return bool(np.all((rates == 0) | (rates == 1) | (rates == -1)))
+
+
+def _products(a: Terms, b: Terms) -> Terms | None:
+    """All products of an entry of ``a`` with one of ``b``; ``None`` if one of them underflows."""
+    with np.errstate(all="ignore"):
+        products: Terms = np.multiply.outer(a, b)
+    lost = (np.abs(products) < _SMALLEST) & np.logical_and.outer(a != 0, b != 0)
+    return None if lost.any() else products.ravel()
 
 
 def _merged(coefficients: Terms, rates: Terms, condition: float) -> Expansion | None:

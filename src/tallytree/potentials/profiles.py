@@ -241,9 +241,14 @@ def _stirling_error(c: FloatArray) -> FloatArray:
     """``log(c!) - [c log c - c + log(2 pi c) / 2]`` for ``c = 1, 2, ...``; the series serves from 16 on."""
     c2 = c * c
     error = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / c2) / c2) / c2) / c2) / c
-    for i, k in enumerate(range(1, min(c.size, 15) + 1)):
-        error[i] = math.log(math.factorial(k)) - (k * math.log(k) - k + 0.5 * math.log(2.0 * math.pi * k))
+    error[:15] = _SMALL_STIRLING_ERRORS[: c.size]
     return error
+
+
+_SMALL_STIRLING_ERRORS = [
+    math.log(math.factorial(k)) - (k * math.log(k) - k + 0.5 * math.log(2.0 * math.pi * k))
+    for k in range(1, 16)
+]
 
 
 def _deviance(c: FloatArray, mean: float) -> FloatArray:

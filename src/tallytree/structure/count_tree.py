@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, overload
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from .. import _validate
 from ..errors import StructureError
+from .components import Components, split
 from .nested import Ints, NestedFamily, family_from_forest, family_from_members
 from .tree import TreeProgram, binarise
 
@@ -206,9 +208,27 @@ class CountTree:
         """The binary forest that inference runs on."""
         return binarise(self._family)
 
+    @cached_property
+    def components(self) -> Components:
+        """Independent parts of the structure."""
+        return split(self._family, self.program)
+
     def group_size(self, group: int) -> int:
         """Number of variables in a group."""
         return self._family.group_size(group)
+
+    def with_singletons(self, variables: Ints) -> CountTree:
+        """The same tree with groups of one variable at the end of the list; nothing is analysed again."""
+        old = self._family
+        tree = CountTree(
+            replace(
+                old,
+                set_of_group=np.concatenate([old.set_of_group, np.full(len(variables), -1, np.int64)]),
+                variable_of_group=np.concatenate([old.variable_of_group, variables]),
+            )
+        )
+        tree.__dict__["program"], tree.__dict__["components"] = self.program, self.components
+        return tree
 
     def with_groups(self, extra: Iterable[Any]) -> CountTree:
         """The same tree with more groups at the end of the list."""

@@ -1,0 +1,262 @@
+"""Choice of method: what runs for which structure, and what follows when it cannot certify its answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat.numpy as xp
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import config
+from ..errors import ParameterError, PrecisionError
+from ..structure.components import FlatBucket, NestedPart
+from ..structure.count_tree import CountTree
+from ..structure.schedule import Schedule, build_schedule, count_caps
+from ..structure.tree import TreeProgram
+from . import chain, characteristic, mixture, native, potetz_lee, retilt
+from .arithmetic import Direct, Fourier, LogSpace
+from .ladder import TOLERANCE, Rung, climb
+from .solution import Solution, solved
+from .tree_pass import sum_product
+
+Float64 = NDArray[np.float64]
+Mixture = tuple[NDArray[Any], NDArray[Any]]
+
+METHODS = (
+    "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
+)  # fmt: skip
+_FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+_ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
+_MIXTURE_TERMS = 8
+_DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
+_MIXTURE_WORTH = 256  # below this many variables the native solver is as quick as a closed form
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A batch of models on one structure: independent log-odds and packed tables.
+
+    ``mixtures`` maps a set to the exponential mixture that its table is, where that is known.
+    """
+
+    tree: CountTree
+    nu: Float64  # (B, D)
+    tables: Float64  # (1 or B, T)
+    mixtures: Mapping[int, Mixture]
+
+
+def infer(problem: Problem, method: str = "auto") -> Solution:
+    """log_mean, messages and certificate of every model of the batch."""
+    parts = problem.tree.components
+    if method in _FLAT_ONLY:
+        _refuse_nested(parts.nested, method)
+    if len(parts.flat) == 1 and parts.flat[0].whole:
+        return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method)
+    return _assemble(problem, method)
+
+
+def _refuse_nested(nested: NestedPart | None, method: str) -> None:
+    if nested is not None:
+        raise ParameterError(
+            f"`method='{method}'` serves models whose groups are disjoint, one potential each; this model has groups "
+            "inside groups. Use 'auto', 'tree' or 'fft-tree'."
+        )
+
+
+def _assemble(problem: Problem, method: str) -> Solution:
+    """Solve the components one bucket at a time and put their answers together."""
+    parts, nu, tables = problem.tree.components, problem.nu, problem.tables
+    batch, n = nu.shape
+    log_mean, bound = np.zeros(batch), np.zeros(batch)
+    pieces: list[tuple[NDArray[np.int64] | slice, tuple[int, ...], Solution]] = []
+    for bucket in parts.flat:
+        count = len(bucket.variables)
+        rows = np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, bucket.size)
+        shared = tables.shape[0] == 1 and count == 1
+        picked = np.broadcast_to(tables, (1 if shared else batch, tables.shape[1]))[:, bucket.cells]
+        block = _flat(rows, np.ascontiguousarray(picked).reshape(-1, bucket.size + 1), None, method)
+        log_mean += block.log_mean.reshape(batch, count).sum(1)
+        bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
+        pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
+    if parts.nested is not None:
+        part = parts.nested
+        rows = nu if part.variables is None else np.ascontiguousarray(nu[:, part.variables])
+        picked = tables if part.cells is None else np.ascontiguousarray(tables[:, part.cells])
+        block = _nested(part.program, rows, picked, method)
+        log_mean += block.log_mean
+        bound += block.bound
+        where = slice(None) if part.variables is None else part.variables
+        pieces.append((where, (batch, rows.shape[1]), block))
+
+    def messages() -> Float64:
+        out = np.zeros((batch, n))
+        for where, shape, block in pieces:
+            out[:, where] = block.messages().reshape(shape)
+        return out
+
+    return Solution(log_mean, bound, messages)
+
+
+# -- one potential over a block ------------------------------------------------------------------------------------
+
+
+def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
+    engine = config.native()
+    if method == "auto":
+        rungs: list[Rung] = []
+        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and nu.shape[1] >= _MIXTURE_WORTH:
+            rungs.append(lambda x, t: _quiet(mixture.solve_batch, x, terms[0], terms[1]))
+        if engine is not None:
+            rungs.append(lambda x, t: native.flat(engine, x, t))
+        elif nu.shape[1] > _DIRECT_LIMIT:
+            rungs.append(lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x)))
+        rungs += _tree_rungs(CountTree.flat(nu.shape[1]).program)
+        return climb(rungs, nu, tables)
+    if method == "mixture":
+        if terms is None:
+            raise ParameterError(
+                "`method='mixture'` needs a potential that is a short sum of exponentials, such as noisy_or, parity, "
+                "modulo, geometric or exponential_mixture. Use 'auto'."
+            )
+        return _insist(_quiet(mixture.solve_batch, nu, terms[0], terms[1]), method)
+    if method == "chain":
+        return _insist(_quiet(chain.solve_batch, nu, _rows(tables, nu)), method)
+    if method == "characteristic":
+        return _insist(_quiet(characteristic.solve_batch, nu, _rows(tables, nu)), method)
+    if method == "potetz-lee":
+        if nu.shape[1] > potetz_lee.LARGEST:
+            raise ParameterError(
+                f"`method='potetz-lee'` takes O(D^3 log D) time and is kept for up to {potetz_lee.LARGEST} variables; "
+                f"this model has {nu.shape[1]}. Use 'auto'."
+            )
+        return _insist(_quiet(potetz_lee.solve_batch, nu, _rows(tables, nu)), method)
+    return _nested(CountTree.flat(nu.shape[1]).program, nu, tables, method)
+
+
+def _rows(tables: Float64, nu: Float64) -> Float64:
+    return np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
+
+
+def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Solution:
+    """Array code meets log 0 and inf - inf on purpose; its certificate catches what matters."""
+    with np.errstate(all="ignore"):
+        return solved(solve(xp, nu, *arguments))
+
+
+def _insist(found: Solution, method: str) -> Solution:
+    if np.all(found.bound <= _ACCEPTABLE):
+        return found
+    worst = float(np.max(found.bound))
+    raise PrecisionError(
+        f"`method='{method}'` cannot certify six digits for this model (its error bound is {worst:.1e}). "
+        "Use method='auto', which escalates to one that can."
+    )
+
+
+# -- nested components ---------------------------------------------------------------------------------------------
+
+
+def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> Solution:
+    engine = config.native()
+    if method == "auto":
+        return climb(_tree_rungs(program), nu, tables)
+    if method == "tree":
+        return climb([_tree_rung(program, "direct"), _last_rung(program)], nu, tables)
+    if method == "fft-tree":
+        plain, tilted = _tree_rung(program, "fft"), _tilted_rung(program)
+        return _insist(climb([plain, tilted], nu, tables), method)
+    if method == "tiled":
+        if engine is None:
+            raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
+        return climb([_tree_rung(program, "tiled"), _last_rung(program)], nu, tables)
+    return _array_pass(program, LogSpace(xp), nu, tables)  # "log-tree"
+
+
+def _tree_rungs(program: TreeProgram) -> list[Rung]:
+    if config.native() is not None:
+        small = program.n_leaves <= 64
+        first = [_tree_rung(program, "direct")] if small else [_tree_rung(program, "fft")]
+        return [*first, _tree_rung(program, "tiled"), _last_rung(program)]
+    first = _tree_rung(program, "direct" if program.n_leaves <= _DIRECT_LIMIT else "fft")
+    return [first, _last_rung(program)]
+
+
+def _last_rung(program: TreeProgram) -> Rung:
+    """Slow but always right: one exponent per entry, or logarithms."""
+    if config.native() is not None:
+        return _tree_rung(program, "wide")
+    return lambda nu, tables: _array_pass(program, LogSpace(xp), nu, tables)
+
+
+def _tree_rung(program: TreeProgram, kind: str) -> Rung:
+    engine = config.native()
+    if engine is not None:
+        return lambda nu, tables: solved(native.tree_pass(engine, program, nu, tables, kind))
+    arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
+    return lambda nu, tables: _array_pass(program, arithmetic, nu, tables)
+
+
+def _tilted_rung(program: TreeProgram) -> Rung:
+    """FFT passes under the tilt that puts the mean of every component's count at its posterior mean."""
+    plain = _tree_rung(program, "fft")
+    return lambda nu, tables: retilt.climb_to_posterior_mean(program, nu, tables, plain)
+
+
+def _array_pass(program: TreeProgram, arithmetic: Any, nu: Float64, tables: Float64) -> Solution:
+    schedule = _schedule(program, tables)
+    with np.errstate(all="ignore"):
+        return solved(sum_product(xp, schedule, arithmetic, nu, _rows(tables, nu)))
+
+
+def _schedule(program: TreeProgram, tables: Float64) -> Schedule:
+    """Schedule with messages cut at the largest counts that the tables allow."""
+    possible = np.any(tables > -math.inf, axis=0)
+    position = np.arange(len(possible)) - np.repeat(program.set_offset[:-1], np.diff(program.set_offset))
+    highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
+    if np.array_equal(highest, program.size[program.set_node]):
+        cached = program.__dict__.get("_full_schedule")
+        if cached is None:
+            cached = program.__dict__["_full_schedule"] = build_schedule(program)
+        return cached
+    return build_schedule(program, count_caps(program, highest))
+
+
+# -- count distributions -------------------------------------------------------------------------------------------
+
+
+def set_log_beliefs(problem: Problem) -> Float64:
+    """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
+    program = problem.tree.program
+    engine = config.native()
+    if engine is None:
+        schedule = _schedule(program, problem.tables)
+        rows = _rows(problem.tables, problem.nu)
+        with np.errstate(all="ignore"):
+            answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)
+            if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
+                answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
+        return np.asarray(answer.log_beliefs)
+    for kind in ("direct", "tiled", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
+        answer = native.tree_pass(engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False)
+        if kind == "wide" or np.all(answer.bound <= TOLERANCE):
+            break
+    return np.asarray(answer.log_beliefs)
+
+
+def _tails_lost(log_beliefs: Float64) -> bool:
+    """Whether an entry may be wrong because it, or what it is made of, fell out of the range of plain numbers."""
+    return bool(np.any(log_beliefs < -250.0))
+
+
+def flat_bucket_of(tree: CountTree, set_id: int) -> tuple[FlatBucket, int] | None:
+    """The bucket and row of a set that is a component by itself."""
+    offset = int(tree.program.set_offset[set_id])
+    for bucket in tree.components.flat:
+        row = np.flatnonzero(bucket.cells[:, 0] == offset)
+        if len(row):
+            return bucket, int(row[0])
+    return None

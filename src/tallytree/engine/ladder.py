@@ -1,0 +1,46 @@
+"""Escalation: a quick method for all models of a batch, the next one for those it could not certify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .solution import Solution
+
+Float64 = NDArray[np.float64]
+Rung = Callable[[Float64, Float64], Solution]
+
+TOLERANCE = 1e-10  # half of what the accuracy contract grants to log-odds relative to their size
+
+
+def climb(rungs: Sequence[Rung], nu: Float64, tables: Float64) -> Solution:
+    """The first certified answer for every model; the last rung is trusted.
+
+    A rung maps (B, n) log-odds and (1 or B, T) tables to a solution whose ``bound`` says which models it certifies.
+    """
+    found = rungs[0](nu, tables)
+    if len(rungs) == 1:
+        return found
+    failed = np.flatnonzero(~(found.bound <= TOLERANCE))
+    if len(failed) == 0:
+        return found
+    everything = len(failed) == len(nu)
+    shared = tables.shape[0] == 1
+    again = climb(
+        rungs[1:], nu if everything else nu[failed], tables if everything or shared else tables[failed]
+    )
+    return again if everything else _patched(found, again, failed)
+
+
+def _patched(first: Solution, second: Solution, rows: NDArray[np.int64]) -> Solution:
+    log_mean, bound = first.log_mean.copy(), first.bound.copy()
+    log_mean[rows], bound[rows] = second.log_mean, second.bound
+
+    def messages() -> Float64:
+        merged = first.messages().copy()
+        merged[rows] = second.messages()
+        return merged
+
+    return Solution(log_mean, bound, messages)

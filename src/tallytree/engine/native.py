@@ -1,0 +1,46 @@
+"""The native executor: thin calls into the compiled extension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import config
+from ..structure.tree import TreeProgram
+from .answer import Answer
+from .solution import Solution
+
+Float64 = NDArray[np.float64]
+
+
+def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
+    """Standard models (B, n) with tables (1 or B, n + 1)."""
+    threads, level = config.threads(), config.level()
+    found = native.flat_solve(nu, tables, threads, level)
+    return Solution(
+        found.log_mean,
+        found.bound,
+        lambda: native.flat_messages(found, nu),
+        lambda: native.flat_marginals(found, nu),
+    )
+
+
+def tree_pass(
+    native: Any,
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    method: str,
+    *,
+    tilt: Float64 | None = None,
+    beliefs: bool = False,
+    messages: bool = True,
+) -> Answer:
+    """Both passes over a forest: ``method`` is "direct", "fft", "tiled" or "wide"."""
+    found = native.tree_pass(
+        program.left, program.right, program.table_offset, nu, tables, tilt, method, beliefs, messages,
+        config.threads(), config.level(),
+    )  # fmt: skip
+    return Answer(*found)

@@ -1,0 +1,260 @@
+"""The numbers of a model: log-odds and log-tables, validated, broadcast and packed for the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _validate
+from .errors import ParameterError
+from .potentials import Potential, as_potential
+from .structure.count_tree import CountTree
+
+Float64 = NDArray[np.float64]
+Mixture = tuple[NDArray[Any], NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Parameters of a batch of models on one tree.
+
+    Attributes
+    ----------
+    logits : (..., D), in the dtype of the answers
+    potentials
+        What the user gave per group: a potential or a validated log-table; kept for `replace`.
+    constant : (B,) or scalar
+        Part of log Z that no variable can change: log f(0) of a potential over no variables.
+    """
+
+    tree: CountTree
+    logits: NDArray[np.floating[Any]]
+    dtype: np.dtype[Any]
+    potentials: tuple[Any, ...]
+    tables: tuple[Float64, ...]
+    batch_shape: tuple[int, ...]
+    own_constant: Any
+
+    @cached_property
+    def _leaves(self) -> tuple[Float64, Any]:
+        """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
+        batch, n = math.prod(self.batch_shape), self.tree.n_variables
+        logits = np.asarray(self.logits, np.float64)
+        nu = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
+        alone = np.flatnonzero(self.tree.family.variable_of_group >= 0)
+        if len(alone) == 0:
+            return np.ascontiguousarray(nu), self.own_constant
+        return fold_singletons(self, nu.copy(), alone)
+
+    @property
+    def nu(self) -> Float64:
+        """Log-odds of the leaves, (B, D)."""
+        return self._leaves[0]
+
+    @property
+    def constant(self) -> Any:
+        """What has to be added to log Z of the leaves, () or (B,)."""
+        return self._leaves[1]
+
+    @property
+    def batch_constant(self) -> Any:
+        """log f(0) of a potential over no variables, () or (...,)."""
+        return np.reshape(self.own_constant, self.batch_shape if np.ndim(self.own_constant) else ())
+
+    @cached_property
+    def packed(self) -> Float64:
+        """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
+        family, program = self.tree.family, self.tree.program
+        inside = np.flatnonzero(family.set_of_group >= 0)
+        shared = all(self.tables[g].ndim == 1 for g in inside)
+        if shared and len(inside) == 1:
+            return self.tables[inside[0]].reshape(1, -1)
+        batch = 1 if shared else math.prod(self.batch_shape)
+        packed = np.zeros((batch, program.table_total))
+        for g in inside.tolist():
+            s = int(family.set_of_group[g])
+            packed[:, program.set_offset[s] : program.set_offset[s + 1]] += self.rows(g)
+        return packed
+
+    def rows(self, group: int) -> Float64:
+        """A group's table as (1 or B, n + 1)."""
+        table = self.tables[group]
+        if table.ndim == 1:
+            return table.reshape(1, -1)
+        return np.broadcast_to(table, (*self.batch_shape, table.shape[-1])).reshape(-1, table.shape[-1])
+
+    @cached_property
+    def mixtures(self) -> dict[int, Mixture]:
+        """Exponential mixtures of the sets that hold a single potential with such a form."""
+        found: dict[int, Mixture] = {}
+        family = self.tree.family
+        if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
+            return found
+        terms = self.potentials[0].mixture(self.tree.group_size(0))
+        return found if terms is None else {0: terms}
+
+    def equal(self, other: Parameters) -> bool:
+        """Same numbers in the same places."""
+        return (
+            self.dtype == other.dtype
+            and self.batch_shape == other.batch_shape
+            and np.array_equal(self.logits, other.logits)
+            and len(self.tables) == len(other.tables)
+            and all(np.array_equal(a, b) for a, b in zip(self.tables, other.tables))
+            and np.array_equal(self.own_constant, other.own_constant)
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        cached = ("_leaves", "packed", "mixtures")
+        return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+
+def collect(
+    tree: CountTree,
+    logits: Float64,
+    dtype: np.dtype[Any],
+    potentials: Sequence[Any],
+    constant: Any = None,
+) -> Parameters:
+    """Validate the potentials against their groups and freeze everything, copies included."""
+    family = tree.family
+    own_constant: Any = 0.0
+    if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
+        # One potential over no variables: a constant.
+        _, table = _table(potentials[0], 0, "`groups`")
+        own_constant = table[..., 0]
+        batch_shape = _broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
+        own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
+        potentials, tables = (), []
+    else:
+        if len(potentials) != family.n_groups:
+            raise ParameterError(
+                f"`tables` must have one entry per group of the tree, {family.n_groups} in all; {len(potentials)} arrived."
+            )
+        single = family.n_groups == 1
+        checked = [
+            _table(p, family.group_size(g), "`groups`" if single else f"The table of group {g}")
+            for g, p in enumerate(potentials)
+        ]
+        potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
+        batch_shape = logits.shape[:-1]
+        if any(t.ndim > 1 for t in tables):
+            shapes = [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(tables)]
+            batch_shape = _broadcast(batch_shape, shapes)
+    kept = np.array(logits, dtype=dtype)
+    kept.flags.writeable = False
+    if constant is not None and tree.n_variables == 0:
+        own_constant = constant
+    return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+
+
+def _table(value: Any, n: int, name: str) -> tuple[Any, Float64]:
+    """A group's potential as given (if it is one) and its log-table, read-only."""
+    if isinstance(value, Potential) or value is None or callable(value):
+        potential = as_potential(value)
+        table = _validate.log_table(potential.log_table(n), n, name=name)
+        table.flags.writeable = False
+        return potential, table
+    array = _validate.log_table(value, n, name=name)
+    if np.shares_memory(array, value) if isinstance(value, np.ndarray) else False:
+        array = array.copy() if array.flags.writeable else array
+    array.flags.writeable = False
+    return array, array
+
+
+def _broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
+    for name, shape in shapes:
+        try:
+            batch_shape = np.broadcast_shapes(batch_shape, shape)
+        except ValueError:
+            raise ParameterError(
+                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
+                "logits (..., D), tables (..., n + 1)."
+            ) from None
+    return batch_shape
+
+
+def unpack(tree: CountTree, tables: Any) -> list[Any]:
+    """One entry per group from a sequence, or from all tables packed in one array."""
+    sizes = [tree.group_size(g) + 1 for g in range(tree.family.n_groups)]
+    if isinstance(tables, np.ndarray) and tables.dtype != object:
+        total = sum(sizes)
+        if tables.ndim == 0 or tables.shape[-1] != total:
+            raise ParameterError(
+                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {len(sizes)} groups; "
+                f"shape {tables.shape} arrived. Or pass a list with one table per group."
+            )
+        return list(np.split(tables, np.cumsum(sizes)[:-1], axis=-1)) if sizes else []
+    if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):
+        raise ParameterError(
+            "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
+            f"{_validate.describe(tables)} arrived."
+        )
+    return list(tables)
+
+
+def fold_singletons(params: Parameters, nu: Float64, groups: NDArray[np.int64]) -> tuple[Float64, Any]:
+    """Multiply tables of single variables into the leaves: log-odds move, the rest joins the constant.
+
+    A leaf with weights u(0) = f(0), u(1) = f(1) e^theta has log-odds log u(1)/u(0). If only one of the two values is
+    possible the log-odds are infinite, and its weight belongs to the constant because forced leaves count with
+    weight one.
+    """
+    batch = nu.shape[0]
+    log0, log1 = np.zeros_like(nu), np.where(nu == math.inf, 0.0, nu)
+    log0[nu == math.inf] = -math.inf
+    for g in groups.tolist():
+        v = int(params.tree.family.variable_of_group[g])
+        table = params.rows(g)
+        log0[:, v] += table[:, 0]
+        log1[:, v] += table[:, 1]
+    touched = np.unique(params.tree.family.variable_of_group[groups])
+    a, b = log0[:, touched], log1[:, touched]
+    both = (a > -math.inf) & (b > -math.inf)
+    with np.errstate(invalid="ignore"):
+        odds = np.where(both, b - a, np.where(b > -math.inf, math.inf, -math.inf))
+    nu[:, touched] = odds
+    constant = np.where(both, a, np.maximum(a, b)).sum(1)  # -inf if neither value is possible
+    return np.ascontiguousarray(nu), constant + np.broadcast_to(params.own_constant, (batch,))
+
+
+def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """Configurations (..., D) of zeros and ones."""
+    array = np.asarray(y)
+    if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
+        raise ParameterError(
+            f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {_validate.describe(array)} arrived."
+        )
+    on = array != 0
+    if not np.all((array == 1) == on):
+        raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
+    return on
+
+
+def one_hot(count: int, n: int) -> Float64:
+    """Log-table of "exactly `count`"."""
+    table = np.full(n + 1, -math.inf)
+    table[count] = 0.0
+    return table
+
+
+def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
+    """Variables and one-hot leaf tables from {variable: value}."""
+    variables, tables = [], []
+    for variable, value in values.items():
+        v = _validate.integer("evidence", variable)
+        if not 0 <= v < n:
+            raise ParameterError(f"`evidence` names variable {v}, but variables are numbered 0 to {n - 1}.")
+        if isinstance(value, (float, np.floating)) or value not in (0, 1):
+            raise ParameterError(
+                f"`evidence` must say 0 or 1 for variable {v}; {_validate.describe(value)} arrived."
+            )
+        variables.append(v)
+        tables.append(one_hot(int(value), 1))
+    return np.array(variables, np.int64), tables
