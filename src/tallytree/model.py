@@ -237,6 +237,15 @@ class CountModel:
         )
 
     @property
+    def cavity_logits(self) -> FloatArray:
+        """What the potentials alone say about each variable, (..., D): posterior log-odds without the own logit.
+
+        This is the message from the model to the variable in belief propagation; it is right also where logits are
+        infinite, where ``posterior_logits - logits`` is not.
+        """
+        return self._cached("cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solution.messages()))
+
+    @property
     def error_bound(self) -> Any:
         """Certified bound on the absolute error of every posterior log-odds and of log Z up to its rounding, (...,)."""
         return self._cached("error_bound", lambda: self._scalar(self._solution.bound))

@@ -62,6 +62,15 @@ class Parameters:
         """What has to be added to log Z of the leaves, () or (B,)."""
         return self._leaves[1]
 
+    @cached_property
+    def singleton_logits(self) -> Any:
+        """What the tables of single variables add to the log-odds, (B, D) or 0."""
+        alone = np.flatnonzero(self.tree.family.variable_of_group >= 0)
+        if len(alone) == 0:
+            return 0.0
+        zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
+        return fold_singletons(self, zeros, alone)[0]
+
     @property
     def batch_constant(self) -> Any:
         """log f(0) of a potential over no variables, () or (...,)."""
@@ -111,7 +120,7 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = ("_leaves", "packed", "mixtures")
+        cached = ("_leaves", "packed", "mixtures", "singleton_logits")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 

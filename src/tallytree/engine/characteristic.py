@@ -30,6 +30,7 @@ Float64 = NDArray[np.float64]
 ERROR_PER_AMP = 1e-14
 MAX_AMP = 1e3
 _BUDGET = 40.0  # nats: mass outside the window and frequencies beyond the band are below e^-40
+_NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
 _MAX_SUMS = 300
 _MAX_SEGMENTS = 64
 _DROPPED = 41.0  # nats below the best count at which a count is left out
@@ -128,6 +129,7 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     radius = _BUDGET / 3.0 + math.sqrt(_BUDGET**2 / 9.0 + 2.0 * _BUDGET * var)
     low, high = max(0, math.floor(mean - radius)), min(n, math.ceil(mean + radius))
     length = high - low + 1
+    outside = _outside(log_f, tilt, first, last, low, high)
     first, last = max(low, first), min(high, last)
     if first > last:
         return None
@@ -146,7 +148,7 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     if 2 * (len(omega) - 1) == length:
         product[-1] *= 0.5
     mass = float(product.real.sum())
-    if not mass > 0:
+    if not mass > 0 or outside - _BUDGET > math.log(mass) + top - _NEGLIGIBLE:
         return None
     coefficients = _odds_ratio(product, omega, t_max)
     if coefficients is None:
@@ -154,6 +156,14 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
     change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
     return Piece(math.log(mass) + float(top) + change, tilt, coefficients, float(np.abs(product).sum() / mass))
+
+
+def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
+    """log of the potential's weight on counts ``first..last`` that lie outside the window ``low..high``."""
+    counts = np.concatenate([np.arange(first, min(last + 1, low)), np.arange(max(first, high + 1), last + 1)])
+    if len(counts) == 0:
+        return -math.inf
+    return float((log_f[counts] - tilt * counts).max()) + math.log(len(counts))
 
 
 def _log1p_difference(xp: Any, nu: Any, tilt: float) -> Any:

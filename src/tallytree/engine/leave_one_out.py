@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from tallytree.engine.recursion import log_mgf, tilt_to_mean
+from tallytree.engine.recursion import log_mgf_terms, tilt_to_mean
 
 Array = NDArray[np.float64]
 
@@ -53,8 +53,7 @@ def leave_one_out_log_pmf(nu: Array, log_p: Array, k: int) -> Array:
 
 def _among_free(nu: Array, log_p: Array, k: int) -> Array:
     s = tilt_to_mean(nu[None, :], np.array([k + 0.5]))
-    counts = np.arange(log_p.size)
-    tilted = log_p + s * (counts - k)
+    tilted = log_p + s * (np.arange(log_p.size) - k)
     level = tilted[k : k + 2].max()
     kept = np.flatnonzero(tilted > tilted.max() - DEPTH)
     first, last = min(int(kept[0]), k), max(int(kept[-1]), k + 1)
@@ -72,13 +71,5 @@ def _among_free(nu: Array, log_p: Array, k: int) -> Array:
     for c in range(last, k, -1):  # P'(c - 1) = (P(c) - q P'(c)) / p
         running = mass[c - first] * scale - ratio * running
     rest[~up] = running
-    # undo the tilt of the others: their generating function lacks one factor
-    own = _tilt_of_one(nu, float(s[0]))
-    whole = float(log_mgf(nu[None, :], s)[0])
-    del whole
-    return np.asarray(np.log(rest) + level + own)
-
-
-def _tilt_of_one(nu: Array, s: float) -> Array:
-    """Return ``-log((q + p e^s) )`` per variable, the factor that the others do not carry."""
-    return np.asarray([-float(log_mgf(nu[None, [i]], np.array([s]))[0]) for i in range(nu.size)])
+    # the tilted factor q + p x was divided out, not q + p e^s x: their ratio is the variable's own transform
+    return np.asarray(np.log(rest) + level - log_mgf_terms(nu[None, :], s)[0])

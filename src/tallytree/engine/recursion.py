@@ -32,17 +32,22 @@ def softplus(x: Array) -> Array:
     return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
 
 
-def log_mgf(nu: Array, s: Array) -> Array:
-    """Return ``log E exp(s X)`` per row for X the sum of the variables in ``nu`` (B, n), ``s`` (B,)."""
-    out = np.zeros(nu.shape[0])
+def log_mgf_terms(nu: Array, s: Array) -> Array:
+    """Return ``log(q + p exp(s))`` (B, n) for log-odds ``nu`` (B, n) and one tilt per row, ``s`` (B,)."""
+    out = np.empty(nu.shape)
     small = np.abs(s) <= 1.0
     # log1p keeps the digits of a small tilt; with |s| <= 1 its argument stays above exp(-1)
-    out[small] = np.log1p(expit(nu[small]) * np.expm1(s[small, None])).sum(axis=1)
+    out[small] = np.log1p(expit(nu[small]) * np.expm1(s[small, None]))
     far, t = nu[~small], s[~small, None]
     finite = np.isfinite(far)
     v = np.where(finite, far, 0.0)
-    out[~small] = np.where(finite, softplus(v + t) - softplus(v), np.where(far > 0, t, 0.0)).sum(axis=1)
+    out[~small] = np.where(finite, softplus(v + t) - softplus(v), np.where(far > 0, t, 0.0))
     return out
+
+
+def log_mgf(nu: Array, s: Array) -> Array:
+    """Return ``log E exp(s X)`` per row for X the sum of the variables in ``nu`` (B, n), ``s`` (B,)."""
+    return np.asarray(log_mgf_terms(nu, s).sum(axis=1))
 
 
 def tilt_to_mean(nu: Array, target: Array, counts: Array | float = 1.0) -> Array:

@@ -94,7 +94,7 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
         message, log_mass = arithmetic.normalise(weighted)
         storage[:, step.start : step.start + count * step.width] = xp.reshape(message, (batch, -1))
         # The table's largest entry is 1 after `weigh`, so an error in the merge keeps its size and the mass shrinks.
-        error[:, rank : rank + count] = arithmetic.merge_error(a, b) * xp.exp(-log_mass)
+        error[:, rank : rank + count] = arithmetic.merge_error(a, b) * xp.exp(xp.clip(-log_mass, -700.0, 700.0))
         log_mean = log_mean + xp.sum(log_mass + shift, axis=-1)
         size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
         rank += count

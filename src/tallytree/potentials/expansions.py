@@ -112,12 +112,13 @@ def _products(a: Terms, b: Terms) -> Terms | None:
 
 
 def _merged(coefficients: Terms, rates: Terms, condition: float) -> Expansion | None:
-    """Add the coefficients of equal rates and drop the terms that vanish."""
+    """Add the coefficients of equal rates, unless they cancel: a rounded difference is not a coefficient."""
     distinct, where = np.unique(rates, return_inverse=True)
     total = np.zeros(distinct.size, dtype=coefficients.dtype)
+    size = np.zeros(distinct.size)
     with np.errstate(all="ignore"):
         np.add.at(total, where, coefficients)
-    keep = total != 0
-    if not keep.any():
-        keep[0] = True
-    return expansion(total[keep], distinct[keep], condition)
+        np.add.at(size, where, np.abs(coefficients))
+        if np.any(np.abs(total) * 8.0 < size):
+            return expansion(coefficients, rates, condition)
+    return expansion(total, distinct, condition)
