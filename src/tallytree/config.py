@@ -13,6 +13,9 @@ from .errors import ParameterError
 _native: ModuleType | None
 try:
     from . import _native  # type: ignore[attr-defined,no-redef]
+
+    if not hasattr(_native, "tree_pass"):
+        _native = None
 except ImportError:
     _native = None
 
@@ -26,8 +29,6 @@ def native() -> ModuleType | None:
     """The compiled engine, or None where it is absent or switched off with ``TALLYTREE_ENGINE=array``."""
     if os.environ.get(_ENGINE, "").lower() == "array":
         return None
-    if _native is None:
-        _announce()
     return _native
 
 

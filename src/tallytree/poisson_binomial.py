@@ -59,8 +59,8 @@ class PoissonBinomial:
     divisor of the weights. Moments need no table: O(n).
 
     Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-10, absolute or relative, at every k.
-    Probabilities are right down to the smallest float64; smaller ones have their logarithm. float32 parameters
-    are computed in float64 and answered in float32.
+    Probabilities are right down to the smallest float64; smaller ones have their logarithm. float32
+    parameters are computed in float64 and answered in float32.
 
     Examples
     --------

@@ -136,8 +136,8 @@ def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> A
 def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Birnbaum importance of every component of a k-out-of-n system.
 
-    ``d P(system works) / d p_i``, the probability that exactly ``k - 1`` of the other components are good (G) or
-    have failed (F): that component i decides.
+    ``d P(system works) / d p_i``, the probability that exactly ``k - 1`` of the other components are good (G)
+    or have failed (F): that component i decides.
 
     Parameters
     ----------

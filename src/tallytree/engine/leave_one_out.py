@@ -1,8 +1,8 @@
 """Probability that all variables but one add up to a given count, for every variable at once.
 
-Dividing the generating function by one factor, ``P(k) = q P'(k) + p P'(k - 1)``, loses digits in the tails. Under
-the tilt that puts the mean next to the wanted count there is no tail: the recurrence runs upwards for p < 1/2
-and downwards for p > 1/2, its error never grows, and it starts where the pmf has fallen below round-off.
+Dividing the generating function by one factor, ``P(k) = q P'(k) + p P'(k - 1)``, loses digits in the tails.
+Under the tilt that puts the mean next to the wanted count there is no tail: the recurrence runs upwards for
+p < 1/2 and downwards for p > 1/2, its error never grows, and it starts where the pmf is below round-off.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _tilt_to_count(nu: Array, k: int) -> float:
 
 
 def _uncertain(nu: Array, s: float, margin: float = 0.0) -> tuple[int, int]:
-    """Return the slice of the falling ``nu`` with |nu + s| below the limit (plus ``margin`` at the low end)."""
+    """Return the slice of the falling ``nu`` with |nu + s| below a limit, plus ``margin`` at the low end."""
     limit = CERTAIN + np.log(nu.size)
     first = int(np.searchsorted(-nu, s - limit, side="left"))
     last = int(np.searchsorted(-nu, s + limit + margin, side="right"))

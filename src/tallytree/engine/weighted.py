@@ -17,7 +17,10 @@ from tallytree.engine.recursion import softplus
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-HEADROOM = 280.0 * np.log(10.0)  # plain float64 starts at exp(HEADROOM) and may fall twice as far
+HEADROOM = (
+    2.0**930
+)  # where plain float64 starts, to have twice the range below it; a power of 2 rounds nothing
+DEEPEST = 1900.0 * np.log(2.0)  # nats from HEADROOM down to the last normal numbers
 BUFFER = 1 << 22  # entries of one working array
 
 
@@ -72,7 +75,7 @@ def weighted_log_pmf(nu: Array, weights: Ints) -> Array:
     deepest = (finite + np.log1p(np.exp(-finite))).sum(axis=1)  # -log of the rarest configuration
     size = max(1, BUFFER // (total + 1))
     for plain in (True, False):
-        chosen = np.flatnonzero((deepest < 2.0 * HEADROOM - 20.0) == plain)
+        chosen = np.flatnonzero((deepest < DEEPEST) == plain)
         add = _add_plain if plain else _add_logs
         for start in range(0, chosen.size, size):
             picked = chosen[start : start + size]
@@ -84,7 +87,7 @@ def _add_plain(nu: Array, weights: Ints, total: int) -> Array:
     p = np.exp(-softplus(-nu))
     q = np.exp(-softplus(nu))
     pmf = np.zeros((nu.shape[0], total + 1))
-    pmf[:, 0] = np.exp(HEADROOM)
+    pmf[:, 0] = HEADROOM
     top = 0
     for i, w in enumerate(weights.tolist()):
         moved = pmf[:, : top + 1] * p[:, i : i + 1]
@@ -92,7 +95,7 @@ def _add_plain(nu: Array, weights: Ints, total: int) -> Array:
         pmf[:, w : w + top + 1] += moved
         top += w
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(pmf) - HEADROOM)
+        return np.where(pmf > 1.0, np.log(pmf / HEADROOM), np.log(pmf) - np.log(HEADROOM))
 
 
 def _add_logs(nu: Array, weights: Ints, total: int) -> Array:
