@@ -71,7 +71,7 @@ def _polar(xp: Any, off: Any, on: Any, rate: complex) -> tuple[Any, Any]:
     """Size and angle of ``1 - p + p r``."""
     real = off + on * rate.real
     if rate.imag == 0.0:
-        return xp.abs(real), xp.where(real < 0.0, math.pi, 0.0)
+        return xp.abs(real), xp.where(real < 0.0, math.pi, xp.zeros_like(real))
     imaginary = on * rate.imag
     return xp.sqrt(real * real + imaginary * imaginary), xp.atan2(imaginary, real)
 

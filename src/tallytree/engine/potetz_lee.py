@@ -44,7 +44,7 @@ def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
     weight = xp.sqrt(xp.sum(f * f, axis=-1))
     step = 1.5 * math.log2(length + 1.0) * UNIT_ROUNDOFF
     bound = 4.0 * n * step * weight / xp.where(weakest > 0.0, weakest, 1.0) + UNIT_ROUNDOFF * (8.0 + xp.abs(top))
-    safe = xp.where((d0 > 0.0) & (d1 > 0.0), 1.0, 0.0)
-    messages = xp.log(xp.where(safe > 0.0, d1, 1.0)) - xp.log(xp.where(safe > 0.0, d0, 1.0))
+    both = (d0 > 0.0) & (d1 > 0.0)
+    messages = xp.log(xp.where(both, d1, 1.0)) - xp.log(xp.where(both, d0, 1.0))
     log_mean = xp.log(xp.where(mean > 0.0, mean, 1.0)) + top
     return Answer(log_mean, messages, None, xp.where(sound, bound, math.inf))

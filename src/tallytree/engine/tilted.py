@@ -32,6 +32,7 @@ AMPLIFICATION = 2e4  # accept P(k) down to sum |Phi| / N divided by this: error 
 SPREAD = 4.3  # standard deviations that AMPLIFICATION allows on each side of the mean
 CERTAIN = 60.0  # a variable with |nu + s| above this (plus log n) is treated as fixed
 RUN = 96  # counts per window of the direct recursion
+RUN_SPAN = 500.0  # largest change of the tilt inside such a window: RUN times this must round to below 1e-10
 CHUNK = 1 << 14
 
 
@@ -91,7 +92,7 @@ def tilted_log_pmf(nu: Array) -> Array:
             s = _tilt_to_count(nu, k)
             window = _spectral_window(nu, s)
         if window is None or window.first > k or window.first + window.log_p.size <= k:
-            window = _direct_window(nu, s, k, min(k + RUN, n + 1))
+            window = _direct_window(nu, s, k, _run_end(nu, k))
         last = window.first + window.log_p.size
         out[k:last] = window.log_p[k - window.first :] + _untilt(nu, s, k, last)
         k = last
@@ -193,6 +194,12 @@ def _log_characteristic(d: Array, w: Array, shift: int) -> NDArray[np.complex128
     # the j = 1 term joins the phase: both are large, their sum is small
     phase = w * (shift + 0.5 * d[1]) + (2.0 * t - 0.5 * w) * d[1]
     return np.asarray(-2.0 * z * total + 1j * phase)
+
+
+def _run_end(nu: Array, k: int) -> int:
+    """Return the end of a direct window from ``k``: RUN counts, fewer where the log-odds fall steeply."""
+    near = int(np.searchsorted(-nu, -nu[min(k, nu.size - 1)] + RUN_SPAN, side="right"))
+    return min(max(near, k + 1), k + RUN, nu.size + 1)
 
 
 def _direct_window(nu: Array, s: float, k: int, stop: int) -> Window:

@@ -1,0 +1,17 @@
+"""Small bridges between oracle cases and the package."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tallytree as tt
+
+
+def model_of(case, **options):
+    """The CountModel of an oracle case."""
+    return tt.CountModel(case.theta, [tt.Group(members, table) for members, table in case.sets], **options)
+
+
+
+def close(got, want, tolerance=1e-10):
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
