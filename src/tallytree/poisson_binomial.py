@@ -20,6 +20,7 @@ from tallytree._count_arguments import (
 )
 from tallytree.engine.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.recursion import recursion_log_pmf
+from tallytree.engine.tails import log_tails
 from tallytree.engine.weighted import Lattice, to_lattice, weighted_log_pmf
 from tallytree.errors import ParameterError
 
@@ -28,7 +29,6 @@ Ints = NDArray[np.int64]
 
 METHODS = ("auto", "recursion", "tilted", "dft")
 BERNOULLI_DRAWS = 1 << 22  # up to this many uniform numbers, samples are sums of single draws
-LOG_HALF = float(np.log(0.5))
 
 
 class PoissonBinomial:
@@ -77,15 +77,13 @@ class PoissonBinomial:
     >>> tt.PoissonBinomial(np.full(10_000, 0.999)).logpmf(0).round(3)
     np.float64(-69077.553)
 
-    Electoral votes:
-
     >>> tt.PoissonBinomial([0.9, 0.5, 0.2], weights=[3, 20, 16]).sf(19).round(3)
     np.float64(0.5)
     """
 
     _nu: Array
     _p: Array
-    _q: Array
+    _q: Array  # kept beside p: the digits of probabilities near 1
     _weights: Ints | None
     _method: str
     _dtype: np.dtype[Any]
@@ -100,20 +98,18 @@ class PoissonBinomial:
         method: str = "auto",
     ) -> None:
         if (probs is None) == (logits is None):
-            both = "neither" if probs is None else "both"
-            raise ParameterError(f"Give exactly one of `probs` and `logits`; {both} arrived.")
+            what = "neither" if probs is None else "both"
+            raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
         if method not in METHODS:
             raise ParameterError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
         if probs is not None:
-            given = real_array("probs", probs)
+            kind, given = "probs", real_array("probs", probs)
             p, q, nu = from_probs(given)
-            kind = "probs"
         else:
             assert logits is not None
-            given = real_array("logits", logits)
+            kind, given = "logits", real_array("logits", logits)
             nu = given.astype(np.float64) + 0.0  # -0.0 and 0.0 are one parameter
             p, q = expit(nu), expit(-nu)
-            kind = "logits"
         checked = None if weights is None else integer_weights(weights, nu.shape[-1])
         if method == "tilted" and checked is not None:
             raise ParameterError('`method="tilted"` takes no `weights`; use "auto".')
@@ -123,17 +119,11 @@ class PoissonBinomial:
             _nu=nu, _p=p, _q=q, _weights=checked, _method=method, _dtype=dtype, _given=(kind, given)
         )
 
-    # ---- the object --------------------------------------------------------------------------------
-
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"PoissonBinomial is frozen: make a new one instead of setting {name!r}.")
 
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"PoissonBinomial is frozen: {name!r} cannot be deleted.")
-
     def __reduce__(self) -> tuple[Any, ...]:
-        kind, given = self._given
-        return _rebuild, (kind, given, self._weights, self._method)
+        return _rebuild, (*self._given, self._weights, self._method)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PoissonBinomial):
@@ -183,8 +173,6 @@ class PoissonBinomial:
         """Weights (n,)."""
         return np.ones(self.n, dtype=np.int64) if self._weights is None else self._weights
 
-    # ---- moments -----------------------------------------------------------------------------------
-
     def _weighted_sum(self, terms: Array, power: int) -> Array:
         return np.asarray((terms * self.weights.astype(np.float64) ** power).sum(axis=-1))
 
@@ -222,8 +210,6 @@ class PoissonBinomial:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._answer(fourth / self._variance**2)
 
-    # ---- the table ---------------------------------------------------------------------------------
-
     @cached_property
     def _lattice(self) -> Lattice:
         nu = self._nu.reshape(int(np.prod(self.batch_shape, dtype=np.int64)), self.n)
@@ -234,8 +220,7 @@ class PoissonBinomial:
     @cached_property
     def _log_table(self) -> Array:
         """Log pmf on the lattice, one row per member of the batch."""
-        lattice = self._lattice
-        nu, weights = lattice.nu, lattice.weights
+        _, _, nu, weights = self._lattice
         plain = bool(np.all(weights == 1))
         if self._method == "dft":
             with np.errstate(divide="ignore"):
@@ -251,24 +236,21 @@ class PoissonBinomial:
 
     @cached_property
     def _log_tails(self) -> tuple[Array, Array]:
-        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice: each is summed from its own small end."""
-        table = self._log_table
-        below = np.logaddexp.accumulate(table, axis=1)
-        above = np.full_like(table, -np.inf)
-        above[:, :-1] = np.logaddexp.accumulate(table[:, :0:-1], axis=1)[:, ::-1]
-        log_cdf = np.where(above < LOG_HALF, np.log1p(-np.exp(np.minimum(above, LOG_HALF))), below)
-        log_sf = np.where(below < LOG_HALF, np.log1p(-np.exp(np.minimum(below, LOG_HALF))), above)
-        # rounding where the two sides meet must not break the order
-        log_cdf = np.maximum.accumulate(log_cdf, axis=1)
-        log_sf = np.maximum.accumulate(log_sf[:, ::-1], axis=1)[:, ::-1]
-        read_only(log_cdf, log_sf)
-        return log_cdf, log_sf
+        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
+        tails = log_tails(self._log_table)
+        read_only(*tails)
+        return tails
+
+    @cached_property
+    def _tails(self) -> tuple[Array, Array]:
+        """The tails themselves: quantiles invert exactly these numbers."""
+        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
 
     @property
     def values(self) -> Ints:
         """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
-        lattice = self._lattice
-        return lattice.offset + lattice.step * np.arange(int(lattice.weights.sum()) + 1, dtype=np.int64)
+        offset, step, _, weights = self._lattice
+        return offset + step * np.arange(int(weights.sum()) + 1, dtype=np.int64)
 
     @property
     def count_log_probs(self) -> NDArray[Any]:
@@ -293,8 +275,6 @@ class PoissonBinomial:
         terms = np.exp(table) * np.where(np.isfinite(table), table, 0.0)
         return self._answer((0.0 - terms.sum(axis=1)).reshape(self.batch_shape))
 
-    # ---- probabilities -----------------------------------------------------------------------------
-
     def _answer(self, x: NDArray[Any]) -> Any:
         return x.astype(self._dtype, copy=False)[()]
 
@@ -304,10 +284,9 @@ class PoissonBinomial:
         """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
         x = real_array("k", k, least_axes=0).astype(np.float64)
         shape = broadcast_shape("k", x.shape, self.batch_shape)
-        lattice = self._lattice
         x = np.broadcast_to(x, shape)
         rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
-        place = (x - lattice.offset) / lattice.step
+        place = (x - self._lattice.offset) / self._lattice.step
         last = table.shape[1] - 1
         index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
         out = table[rows, np.clip(index, 0, last)]
@@ -330,7 +309,7 @@ class PoissonBinomial:
 
     def cdf(self, k: ArrayLike) -> Any:
         """``P(X <= k)``."""
-        return self._answer(np.exp(self._look_up(self._log_tails[0], k, -np.inf, 0.0, None)))
+        return self._answer(self._look_up(self._tails[0], k, 0.0, 1.0, None))
 
     def logsf(self, k: ArrayLike) -> Any:
         """``log P(X > k)``."""
@@ -338,9 +317,7 @@ class PoissonBinomial:
 
     def sf(self, k: ArrayLike) -> Any:
         """``P(X > k)``, with relative accuracy however small."""
-        return self._answer(np.exp(self._look_up(self._log_tails[1], k, 0.0, -np.inf, None)))
-
-    # ---- quantiles and samples ---------------------------------------------------------------------
+        return self._answer(self._look_up(self._tails[1], k, 1.0, 0.0, None))
 
     def _quantile(self, q: ArrayLike, rising: Array, sign: float) -> Ints:
         """Return the first value where ``rising >= sign q``, with the ends of the support at q = 0 and 1."""
@@ -361,11 +338,11 @@ class PoissonBinomial:
 
     def ppf(self, q: ArrayLike) -> Any:
         """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support."""
-        return self._quantile(q, np.exp(self._log_tails[0]), 1.0)[()]
+        return self._quantile(q, self._tails[0], 1.0)[()]
 
     def isf(self, q: ArrayLike) -> Any:
         """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support."""
-        return self._quantile(q, -np.exp(self._log_tails[1]), -1.0)[()]
+        return self._quantile(q, -self._tails[1], -1.0)[()]
 
     @cached_property
     def median(self) -> Any:
@@ -417,6 +394,5 @@ class PoissonBinomial:
 
 
 def _rebuild(kind: str, given: NDArray[Any], weights: Ints | None, method: str) -> PoissonBinomial:
-    if kind == "probs":
-        return PoissonBinomial(given, weights=weights, method=method)
-    return PoissonBinomial(logits=given, weights=weights, method=method)
+    probs, logits = (given, None) if kind == "probs" else (None, given)
+    return PoissonBinomial(probs, logits=logits, weights=weights, method=method)

@@ -11,11 +11,13 @@ import operator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tallytree.engine.leave_one_out import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.poisson_binomial import PoissonBinomial
+
+Array = NDArray[np.float64]
 
 __all__ = [
     "birnbaum_importance",
@@ -29,8 +31,8 @@ __all__ = [
 
 def log_k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`k_out_of_n`, for probabilities below the range of float64 or next to 1."""
-    count, dtype = _good_components(probs)
-    return count.logsf(_good_needed(k, count.n, system) - 1).astype(dtype)
+    log_p, dtype = _at_least(probs, k, system)
+    return log_p.astype(dtype)[()]
 
 
 def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -69,23 +71,14 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
     np.float64(0.902)
     """
-    return np.exp(log_k_out_of_n(probs, k, system=system))
+    log_p, dtype = _at_least(probs, k, system)
+    return np.exp(log_p).astype(dtype)[()]
 
 
 def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
     """Logarithm of :func:`k_to_l_out_of_n`."""
-    count, dtype = _good_components(probs)
-    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
-    if low > high:
-        raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
-    table = count.count_log_probs
-    if _kind(system) == "G":
-        parts = table[..., low : high + 1]
-    else:  # works with fewer than k failures or more than l
-        parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
-    total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
-    # rounding may lift a sum of almost everything above 1
-    return np.minimum(total, 0.0).astype(dtype)[()]
+    log_p, dtype = _between(probs, k, l, system)
+    return log_p.astype(dtype)[()]
 
 
 def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
@@ -118,19 +111,14 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
     >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
-    return np.exp(log_k_to_l_out_of_n(probs, k, l, system=system))
+    log_p, dtype = _between(probs, k, l, system)
+    return np.exp(log_p).astype(dtype)[()]
 
 
 def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`birnbaum_importance`."""
-    count, dtype = _good_components(probs)
-    needed = _good_needed(k, count.n, system)
-    nu, table = count.logits, count.count_log_probs
-    out = np.full(nu.shape, -np.inf)
-    if 1 <= needed <= count.n:
-        for row in np.ndindex(count.batch_shape):
-            out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
-    return out.astype(dtype)
+    log_p, dtype = _decisive(probs, k, system)
+    return log_p.astype(dtype)
 
 
 def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -164,7 +152,38 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """
-    return np.exp(log_birnbaum_importance(probs, k, system=system))
+    log_p, dtype = _decisive(probs, k, system)
+    return np.exp(log_p).astype(dtype)
+
+
+def _at_least(probs: ArrayLike, k: int, system: str) -> tuple[Array, np.dtype[Any]]:
+    count, dtype = _good_components(probs)
+    return np.asarray(count.logsf(_good_needed(k, count.n, system) - 1)), dtype
+
+
+def _between(probs: ArrayLike, k: int, l: int, system: str) -> tuple[Array, np.dtype[Any]]:  # noqa: E741
+    count, dtype = _good_components(probs)
+    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
+    if low > high:
+        raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
+    table = count.count_log_probs
+    if _kind(system) == "G":
+        parts = table[..., low : high + 1]
+    else:  # works with fewer than k failures or more than l
+        parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
+    total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
+    return np.minimum(total, 0.0), dtype  # rounding may lift a sum of almost everything above 1
+
+
+def _decisive(probs: ArrayLike, k: int, system: str) -> tuple[Array, np.dtype[Any]]:
+    count, dtype = _good_components(probs)
+    needed = _good_needed(k, count.n, system)
+    nu, table = count.logits, count.count_log_probs
+    out = np.full(nu.shape, -np.inf)
+    if 1 <= needed <= count.n:
+        for row in np.ndindex(count.batch_shape):
+            out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
+    return out, dtype
 
 
 def _good_components(probs: ArrayLike) -> tuple[PoissonBinomial, np.dtype[Any]]:
