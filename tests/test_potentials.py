@@ -247,6 +247,11 @@ def test_these_have_a_short_mixture(text):
     assert assert_mixture_is(potential, lambda c, n: mpmath.exp(mpf(float(log_f[c]))), n)
 
 
+def test_merging_equal_rates_does_not_round_a_zero_away():
+    potential = tt.exactly(1) * tt.spike_and_slab(1.0, 1e-20)
+    assert assert_mixture_is(potential, lambda c, n: mpf(1e-20) if c == 1 else mpf(0), 1)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -265,6 +270,9 @@ def test_these_have_a_short_mixture(text):
         "modulo(99, 1)",
         "modulo(3) * modulo(4)",  # twelve terms
         "geometric(1e-200) * geometric(1e-200)",  # the product of the rates underflows
+        "spike_and_slab(0, 1e-200) ** 2",  # so does the coefficient here
+        "noisy_or(0.5, 1 - 2**-53, t=0) ** 30",
+        "~noisy_or(0.99, t=0)",
     ],
 )
 def test_these_have_no_short_mixture(text):

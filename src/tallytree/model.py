@@ -401,9 +401,11 @@ class CountModel:
     def _counts(self, group: int | None) -> Float64:
         if group is None:
             group = self._whole()
-            if group is None:
-                return np.asarray(self._extended(self._with_total, [None])._counts(-1), np.float64)
         self._solution  # noqa: B018 - raises for an impossible model
+        if group is None and self.n_variables == 0:
+            return np.zeros((len(self._params.nu), 1))
+        if group is None:
+            return self._extended(self._with_total, [None])._counts(-1)
         found = group_log_probs(self._tree, self._params, range(self._tree.family.n_groups)[group], self._cached)
         return found
 

@@ -54,6 +54,9 @@ def infer(problem: Problem, method: str = "auto") -> Solution:
     parts = problem.tree.components
     if method in _FLAT_ONLY:
         _refuse_nested(parts.nested, method)
+    if problem.nu.shape[0] == 0:
+        nothing = np.zeros(0)
+        return Solution(nothing, nothing, lambda: np.zeros(problem.nu.shape))
     if len(parts.flat) == 1 and parts.flat[0].whole:
         return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method)
     return _assemble(problem, method)
@@ -232,6 +235,8 @@ def set_log_beliefs(problem: Problem) -> Float64:
     """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
     program = problem.tree.program
     engine = config.native()
+    if problem.nu.shape[0] == 0:
+        return np.zeros((0, program.table_total))
     if engine is None:
         schedule = _schedule(program, problem.tables)
         rows = _rows(problem.tables, problem.nu)

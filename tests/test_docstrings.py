@@ -1,0 +1,28 @@
+"""Every example in a docstring runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+import tallytree
+
+
+def modules():
+    found = ["tallytree"]
+    found += [m.name for m in pkgutil.walk_packages(tallytree.__path__, "tallytree.") if "_native" not in m.name]
+    return found
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_print_what_they_say(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as missing:
+        pytest.skip(f"{name} needs an extra that is not installed: {missing}")
+    result = doctest.testmod(module, extraglobs={"tt": tallytree, "np": np}, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0

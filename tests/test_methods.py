@@ -1,0 +1,126 @@
+"""Every named method is right where it applies and says so where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from contract import assert_contract, assert_log_partition
+from helpers import model_of
+from oracle import enumerate_model, log_space_tree
+from strategies import random_case, ward_tree_case
+
+FLAT = ["chain", "characteristic", "potetz-lee"]
+ANY = ["tree", "fft-tree", "log-tree"]
+
+
+def flat_model(n, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=n) * scale, rng.normal(size=n + 1) * scale
+
+
+@pytest.mark.parametrize("method", [*FLAT, *ANY])
+def test_methods_agree_on_one_potential(method):
+    theta, log_f = flat_model(300)
+    truth = log_space_tree(theta, [(list(range(300)), log_f)])
+    model = tt.CountModel(theta, log_f, method=method)
+    assert model.method == method
+    np.testing.assert_allclose(model.log_partition, truth.log_partition, rtol=1e-10)
+    np.testing.assert_allclose(model.posterior_logits, truth.posterior_logits, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ANY)
+def test_tree_methods_serve_nested_models(method):
+    case = ward_tree_case(200, 1.0)
+    truth = log_space_tree(case.theta, case.sets)
+    model = model_of(case, method=method)
+    assert_log_partition(model.log_partition, truth.log_partition)
+    assert_contract(model.posterior_logits, truth.posterior_logits)
+
+
+@pytest.mark.parametrize("method", ["tree", "log-tree", "chain"])
+def test_direct_methods_are_right_whatever_the_spread(method):
+    theta, log_f = flat_model(200, scale=300.0)
+    truth = log_space_tree(theta, [(list(range(200)), log_f)])
+    assert_contract(tt.CountModel(theta, log_f, method=method).posterior_logits, truth.posterior_logits)
+
+
+@pytest.mark.parametrize("k", [0, 3, 197, 200])
+def test_chain_cuts_at_the_largest_count_and_mirrors_for_the_smallest(k):
+    theta, _ = flat_model(200, seed=k)
+    want = tt.CountModel(theta, tt.exactly(k), method="log-tree")
+    got = tt.CountModel(theta, tt.exactly(k), method="chain")
+    np.testing.assert_allclose(got.log_partition, want.log_partition, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got.posterior_logits, want.posterior_logits, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "potential",
+    [
+        tt.noisy_or(rate=0.3, leak=0.05),
+        tt.noisy_or(rate=0.3, leak=0.05, t=0),
+        tt.parity("even"),
+        tt.modulo(3, 1),
+        tt.geometric(0.7),
+        tt.exponential_mixture([0.5, 0.5], [0.9, 0.2]),
+    ],
+)
+def test_mixtures_need_no_convolution(potential):
+    theta, _ = flat_model(400)
+    truth = log_space_tree(theta, [(list(range(400)), potential.log_table(400))])
+    model = tt.CountModel(theta, potential, method="mixture")
+    assert_log_partition(model.log_partition, truth.log_partition)
+    assert_contract(model.posterior_logits, truth.posterior_logits)
+
+
+def test_tilt_rescues_the_fft_tree():
+    # Plain FFT sums are noise here: the posterior mean lies 60 standard deviations from the prior mean.
+    n = 1024
+    theta = np.random.default_rng(0).normal(size=n) - 1
+    log_f = -0.5 * ((np.arange(n + 1) - 0.9 * n) / (2 * np.sqrt(n))) ** 2
+    truth = log_space_tree(theta, [(list(range(n)), log_f)])
+    model = tt.CountModel(theta, log_f, method="fft-tree")
+    assert_log_partition(model.log_partition, truth.log_partition)
+    np.testing.assert_allclose(model.posterior_logits, truth.posterior_logits, atol=1e-7)
+
+
+def test_a_method_that_cannot_certify_its_answer_refuses():
+    case = ward_tree_case(400, 50.0)
+    with pytest.raises(tt.PrecisionError, match="method='auto'"):
+        model_of(case, method="fft-tree").marginals  # noqa: B018
+
+
+@pytest.mark.parametrize("method", [*FLAT, "mixture"])
+def test_flat_methods_refuse_nested_groups(method):
+    groups = [tt.Group([0, 1], tt.at_least(1)), tt.Group(None, tt.exactly(2))]
+    with pytest.raises(tt.ParameterError, match="groups inside groups"):
+        tt.CountModel(np.zeros(4), groups, method=method).marginals  # noqa: B018
+
+
+@pytest.mark.parametrize("method", ["chain", "potetz-lee", "tree"])
+def test_methods_serve_disjoint_groups_and_free_variables(method):
+    for seed in range(10):
+        case = random_case(seed, shape="forest", theta_scale=1.0, table_scale=0.5, zeros=False, infinite=False)
+        truth = enumerate_model(case.theta, case.sets)
+        try:
+            got = model_of(case, method=method).posterior_logits
+        except tt.ParameterError:
+            assert any(set(a) < set(b) and len(a) > 1 for a, _ in case.sets for b, _ in case.sets)
+            continue
+        assert_contract(got, truth.posterior_logits)
+
+
+def test_mixture_method_needs_a_mixture():
+    with pytest.raises(tt.ParameterError, match="sum of exponentials"):
+        tt.CountModel(np.zeros(4), tt.gaussian(2, 1), method="mixture").marginals  # noqa: B018
+
+
+def test_potetz_lee_refuses_large_models():
+    with pytest.raises(tt.ParameterError, match="up to 512 variables"):
+        tt.CountModel(np.zeros(600), tt.exactly(2), method="potetz-lee").marginals  # noqa: B018
+
+
+def test_unknown_methods_are_refused():
+    with pytest.raises(tt.ParameterError, match="'auto', 'chain'.*'fastest' arrived"):
+        tt.CountModel(np.zeros(4), tt.exactly(2), method="fastest")
