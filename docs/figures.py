@@ -44,7 +44,7 @@ def sensors() -> None:
     right.set_xlabel("number of lab sensors that are on")
     right.set_ylabel("probability")
     right.set_title("How many in the lab", fontsize=11)
-    right.legend(frameon=False, fontsize=9)
+    right.legend(frameon=False, fontsize=9, loc="upper left")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

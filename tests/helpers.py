@@ -12,6 +12,5 @@ def model_of(case, **options):
     return tt.CountModel(case.theta, [tt.Group(members, table) for members, table in case.sets], **options)
 
 
-
 def close(got, want, tolerance=1e-10):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)

@@ -149,7 +149,8 @@ def test_nothing_is_computed_before_it_is_asked_for_and_nothing_twice(monkeypatc
     model = tt.CountModel(np.zeros(6), [tt.Group([0, 1], tt.at_least(1)), tt.Group(None, tt.exactly(3))])
     assert not calls
     for _ in range(2):
-        model.marginals, model.log_partition, model.posterior_logits, model.error_bound, model.entropy
+        for name in ("marginals", "log_partition", "posterior_logits", "error_bound", "entropy"):
+            getattr(model, name)
     assert len(calls) == 1
     assert model.marginals is model.marginals
 
@@ -209,7 +210,12 @@ def test_from_tree_takes_a_list_or_packed_tables():
 
 def test_evidence_is_checked():
     model = tt.CountModel(np.zeros(3), tt.exactly(1))
-    for evidence, message in [({5: 1}, "numbered 0 to 2"), ({0: 2}, "0 or 1"), ([1], "mapping"), ({0: 0.5}, "0 or 1")]:
+    for evidence, message in [
+        ({5: 1}, "numbered 0 to 2"),
+        ({0: 2}, "0 or 1"),
+        ([1], "mapping"),
+        ({0: 0.5}, "0 or 1"),
+    ]:
         with pytest.raises(tt.ParameterError, match=message):
             model.condition(evidence)
     with pytest.raises(tt.ParameterError, match="between 0 and 3"):

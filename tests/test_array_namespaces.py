@@ -73,4 +73,7 @@ def test_mixtures_agree_across_namespaces(convert):
     nu = np.random.default_rng(3).normal(size=(2, 60))
     coefficients, rates = np.ones(3) / 3, np.exp(2j * np.pi * np.arange(3) / 3)
     xp, x = convert(nu)
-    same(mixture.solve_batch(xp, x, coefficients, rates), mixture.solve_batch(reference, nu, coefficients, rates))
+    same(
+        mixture.solve_batch(xp, x, coefficients, rates),
+        mixture.solve_batch(reference, nu, coefficients, rates),
+    )

@@ -31,7 +31,9 @@ def check(name, size):
     assert_log_partition(model.log_partition, truth.log_partition)
     assert_contract(model.posterior_logits, truth.posterior_logits)
     finite = np.isfinite(truth.posterior_logits)
-    error = np.abs(np.asarray(model.posterior_logits)[finite] - truth.posterior_logits[finite]).max(initial=0.0)
+    error = np.abs(np.asarray(model.posterior_logits)[finite] - truth.posterior_logits[finite]).max(
+        initial=0.0
+    )
     largest = np.abs(truth.posterior_logits[finite]).max(initial=0.0)
     assert error <= model.error_bound + 4e-16 * largest, "the certificate must dominate the true error"
     for i in range(0, len(case.sets), max(1, len(case.sets) // 25)):

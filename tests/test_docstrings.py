@@ -14,7 +14,9 @@ import tallytree
 
 def modules():
     found = ["tallytree"]
-    found += [m.name for m in pkgutil.walk_packages(tallytree.__path__, "tallytree.") if "_native" not in m.name]
+    found += [
+        m.name for m in pkgutil.walk_packages(tallytree.__path__, "tallytree.") if "_native" not in m.name
+    ]
     return found
 
 

@@ -86,7 +86,9 @@ def test_conditioning_is_a_ratio_of_partition_functions(case):
     for part, p in ((on, model.marginals[0]), (off, 1 - model.marginals[0])):
         if p > 0:
             parts.append(part.log_partition)
-            np.testing.assert_allclose(part.log_partition - model.log_partition, np.log(p), rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(
+                part.log_partition - model.log_partition, np.log(p), rtol=1e-8, atol=1e-9
+            )
     np.testing.assert_allclose(logsumexp(parts), model.log_partition, rtol=1e-10, atol=1e-10)
 
 

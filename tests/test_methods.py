@@ -101,7 +101,9 @@ def test_flat_methods_refuse_nested_groups(method):
 @pytest.mark.parametrize("method", ["chain", "potetz-lee", "tree"])
 def test_methods_serve_disjoint_groups_and_free_variables(method):
     for seed in range(10):
-        case = random_case(seed, shape="forest", theta_scale=1.0, table_scale=0.5, zeros=False, infinite=False)
+        case = random_case(
+            seed, shape="forest", theta_scale=1.0, table_scale=0.5, zeros=False, infinite=False
+        )
         truth = enumerate_model(case.theta, case.sets)
         try:
             got = model_of(case, method=method).posterior_logits
@@ -122,5 +124,5 @@ def test_potetz_lee_refuses_large_models():
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(tt.ParameterError, match="'auto', 'chain'.*'fastest' arrived"):
+    with pytest.raises(tt.ParameterError, match=r"'auto', 'chain'.*'fastest' arrived"):
         tt.CountModel(np.zeros(4), tt.exactly(2), method="fastest")

@@ -165,7 +165,8 @@ def test_deep_nests_need_no_recursion():
     tree = tt.CountTree.from_groups([range(i) for i in range(2, n + 1)], n)
     assert len(tree.program.roots) == 1
     assert "group 2998: 3000 variables" in str(tree)
-    assert tt.CountTree.from_parents([*range(n, 2 * n - 1), 2 * n - 2, *range(n + 1, 2 * n - 1), -1], n).groups[-1].size == n
+    parents = [*range(n, 2 * n - 1), 2 * n - 2, *range(n + 1, 2 * n - 1), -1]
+    assert tt.CountTree.from_parents(parents, n).groups[-1].size == n
 
 
 def test_trees_print_compare_copy_and_pickle():

@@ -190,7 +190,9 @@ def generator(rng: Any) -> np.random.Generator:
     """A NumPy generator from a generator, a seed or None."""
     if isinstance(rng, np.random.Generator):
         return rng
-    if rng is None or (isinstance(rng, (int, np.integer)) and not isinstance(rng, (bool, np.bool_)) and rng >= 0):
+    if rng is None or (
+        isinstance(rng, (int, np.integer)) and not isinstance(rng, (bool, np.bool_)) and rng >= 0
+    ):
         return np.random.default_rng(rng)
     raise ParameterError(
         f"`rng` must be a numpy.random.Generator, a non-negative integer seed or None; {describe(rng)} arrived."

@@ -89,7 +89,9 @@ def show_config() -> None:
         lines.append("engine: array code (no compiled extension in use)")
     else:
         available = engine.levels()
-        lines.append(f"engine: C++, instruction set {level() or available[0]} (available: {', '.join(available)})")
+        lines.append(
+            f"engine: C++, instruction set {level() or available[0]} (available: {', '.join(available)})"
+        )
     lines.append(f"threads: {threads()}")
     lines.append(f"python {platform.python_version()}, numpy {numpy.__version__}, scipy {scipy.__version__}")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -123,7 +123,9 @@ class CountModel:
         return model
 
     @classmethod
-    def from_tree(cls, tree: CountTree, logits: ArrayLike, tables: Any, *, method: str = "auto") -> CountModel:
+    def from_tree(
+        cls, tree: CountTree, logits: ArrayLike, tables: Any, *, method: str = "auto"
+    ) -> CountModel:
         """Model on an existing structure.
 
         Parameters
@@ -218,7 +220,7 @@ class CountModel:
 
     @property
     def log_partition(self) -> Any:
-        """log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
+        """Log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
 
         A variable forced on by an infinite logit enters with weight one, so log Z stays finite.
         """
@@ -243,7 +245,9 @@ class CountModel:
         This is the message from the model to the variable in belief propagation; it is right also where logits are
         infinite, where ``posterior_logits - logits`` is not.
         """
-        return self._cached("cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solution.messages()))
+        return self._cached(
+            "cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solution.messages())
+        )
 
     @property
     def error_bound(self) -> Any:
@@ -298,7 +302,8 @@ class CountModel:
         """Entropy in nats, (...,)."""
         # H = log Z - E[log weight]
         return self._cached(
-            "entropy", lambda: self._result(np.asarray(self.log_partition, np.float64) - self._expected_score(self, 0))
+            "entropy",
+            lambda: self._result(np.asarray(self.log_partition, np.float64) - self._expected_score(self, 0)),
         )
 
     def kl_divergence(self, other: CountModel) -> Any:
@@ -320,7 +325,9 @@ class CountModel:
         family = other._tree.family
         joint = self._extended(self._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
         score = joint._expected_score(other, self._tree.family.n_groups)
-        divergence = np.asarray(other.log_partition, np.float64) - score - np.asarray(self.entropy, np.float64)
+        divergence = (
+            np.asarray(other.log_partition, np.float64) - score - np.asarray(self.entropy, np.float64)
+        )
         return self._result(np.maximum(divergence, 0.0))  # rounding alone could make it negative
 
     # -- evidence ----------------------------------------------------------------------------------------------
@@ -368,7 +375,9 @@ class CountModel:
         params = self._params
         potentials = [*params.potentials, *extra]
         values = np.asarray(params.logits, np.float64)
-        return self._make(tree, parameters.collect(tree, values, params.dtype, potentials, params.constant), self._method)
+        return self._make(
+            tree, parameters.collect(tree, values, params.dtype, potentials, params.constant), self._method
+        )
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
@@ -406,7 +415,9 @@ class CountModel:
             return np.zeros((len(self._params.nu), 1))
         if group is None:
             return self._extended(self._with_total, [None])._counts(-1)
-        found = group_log_probs(self._tree, self._params, range(self._tree.family.n_groups)[group], self._cached)
+        found = group_log_probs(
+            self._tree, self._params, range(self._tree.family.n_groups)[group], self._cached
+        )
         return found
 
     @property
@@ -426,10 +437,12 @@ class CountModel:
     def _expected_score(self, other: CountModel, first: int) -> Float64:
         """E[log weight under `other`], whose groups are groups ``first, first + 1, ...`` of this model."""
         counts = [
-            np.asarray(self.count_log_probs(first + g), np.float64) for g in range(other._tree.family.n_groups)
+            np.asarray(self.count_log_probs(first + g), np.float64)
+            for g in range(other._tree.family.n_groups)
         ]
         logits, marginals = np.asarray(other.logits, np.float64), np.asarray(self.marginals, np.float64)
-        return moments.expected_score(logits, marginals, other.tables, counts) + other._params.batch_constant
+        score = moments.expected_score(logits, marginals, other.tables, counts)
+        return np.asarray(score + other._params.batch_constant)
 
     def _expected_statistics(self) -> ExpectedStatistics:
         counts = [np.exp(self.count_log_probs(i)) for i in range(self._tree.family.n_groups)]
@@ -446,8 +459,8 @@ class CountModel:
             )
         return number % total
 
-    def _cached(self, key: Any, compute: Any) -> Any:
-        found = self._cache.get(key)
+    def _cached(self, key: Any, compute: Callable[[], _T]) -> _T:
+        found: _T | None = self._cache.get(key)
         if found is None:
             with self._lock:
                 found = self._cache.get(key)
@@ -482,7 +495,9 @@ class CountModel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CountModel):
             return NotImplemented
-        return self._tree == other._tree and self._params.equal(other._params) and self._method == other._method
+        return (
+            self._tree == other._tree and self._params.equal(other._params) and self._method == other._method
+        )
 
     def __hash__(self) -> int:
         return hash((self._tree, self._params.logits.tobytes()))
@@ -511,5 +526,7 @@ def _structure(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
             return CountTree.flat(n), [groups[0].potential]
         return CountTree.from_groups([g.members for g in groups], n), [g.potential for g in groups]
     if isinstance(groups, (list, tuple)) and any(isinstance(g, Group) for g in groups):
-        raise ParameterError("`groups` mixes Group objects with other values. Wrap every entry: Group(members, potential).")
+        raise ParameterError(
+            "`groups` mixes Group objects with other values. Wrap every entry: Group(members, potential)."
+        )
     return CountTree.flat(n), [groups]

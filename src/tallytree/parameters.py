@@ -46,7 +46,7 @@ class Parameters:
         """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
         batch, n = math.prod(self.batch_shape), self.tree.n_variables
         logits = np.asarray(self.logits, np.float64)
-        nu = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
+        nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
         alone = np.flatnonzero(self.tree.family.variable_of_group >= 0)
         if len(alone) == 0:
             return np.ascontiguousarray(nu), self.own_constant
@@ -73,7 +73,7 @@ class Parameters:
 
     @property
     def batch_constant(self) -> Any:
-        """log f(0) of a potential over no variables, () or (...,)."""
+        """Log f(0) of a potential over no variables, () or (...,)."""
         return np.reshape(self.own_constant, self.batch_shape if np.ndim(self.own_constant) else ())
 
     @cached_property
@@ -83,7 +83,7 @@ class Parameters:
         inside = np.flatnonzero(family.set_of_group >= 0)
         shared = all(self.tables[g].ndim == 1 for g in inside)
         if shared and len(inside) == 1:
-            return self.tables[inside[0]].reshape(1, -1)
+            return np.asarray(self.tables[inside[0]].reshape(1, -1))
         batch = 1 if shared else math.prod(self.batch_shape)
         packed = np.zeros((batch, program.table_total))
         for g in inside.tolist():
@@ -177,7 +177,9 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64]:
     return array, array
 
 
-def _broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
+def _broadcast(
+    batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> tuple[int, ...]:
     for name, shape in shapes:
         try:
             batch_shape = np.broadcast_shapes(batch_shape, shape)
@@ -240,7 +242,7 @@ def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
         raise ParameterError(
             f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {_validate.describe(array)} arrived."
         )
-    on = array != 0
+    on: NDArray[np.bool_] = array != 0
     if not np.all((array == 1) == on):
         raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
     return on

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-300  # anything smaller may have been lost to underflow
 
@@ -129,7 +128,7 @@ class Fourier(Direct):
     relative = False
 
     def _by_fft(self, a: Any, b: Any) -> bool:
-        return min(a.shape[-1], b.shape[-1]) > self.crossover
+        return bool(min(a.shape[-1], b.shape[-1]) > self.crossover)
 
     def merge(self, a: Any, b: Any, width: int) -> Any:
         if not self._by_fft(a, b):
@@ -243,5 +242,3 @@ def _fast_length(n: int) -> int:
         best = min(best, length)
         three *= 3
     return best
-
-

@@ -181,11 +181,10 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> 
 
 def _tree_rungs(program: TreeProgram) -> list[Rung]:
     if config.native() is not None:
-        small = program.n_leaves <= 64
-        first = [_tree_rung(program, "direct")] if small else [_tree_rung(program, "fft")]
-        return [*first, _tree_rung(program, "tiled"), _last_rung(program)]
-    first = _tree_rung(program, "direct" if program.n_leaves <= _DIRECT_LIMIT else "fft")
-    return [first, _last_rung(program)]
+        first = "direct" if program.n_leaves <= 64 else "fft"
+        return [_tree_rung(program, first), _tree_rung(program, "tiled"), _last_rung(program)]
+    first = "direct" if program.n_leaves <= _DIRECT_LIMIT else "fft"
+    return [_tree_rung(program, first), _last_rung(program)]
 
 
 def _last_rung(program: TreeProgram) -> Rung:
@@ -246,7 +245,9 @@ def set_log_beliefs(problem: Problem) -> Float64:
                 answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
     for kind in ("direct", "tiled", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
-        answer = native.tree_pass(engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False)
+        answer = native.tree_pass(
+            engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False
+        )
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):
             break
     return np.asarray(answer.log_beliefs)

@@ -73,7 +73,8 @@ def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
     if best == -math.inf:
         return None
     alive = np.flatnonzero(rate.log_mass > best - _DROPPED)
-    waiting, pieces = [(int(alive[0]), int(alive[-1]))], []
+    waiting = [(int(alive[0]), int(alive[-1]))]
+    pieces: list[Piece] = []
     while waiting:
         if len(waiting) + len(pieces) > _MAX_SEGMENTS:
             return None
@@ -135,7 +136,9 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
         return None
     sums = _chebyshev_sums(xp, x, n_sums)
     centre = round(mean)
-    omega = 2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * band / (2.0 * math.pi))) + 1)
+    omega = (
+        2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * band / (2.0 * math.pi))) + 1)
+    )
 
     counts = np.arange(first, last + 1)
     log_g = log_f[first : last + 1] - tilt * counts
@@ -155,11 +158,13 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
         return None
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
     change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
-    return Piece(math.log(mass) + float(top) + change, tilt, coefficients, float(np.abs(product).sum() / mass))
+    return Piece(
+        math.log(mass) + float(top) + change, tilt, coefficients, float(np.abs(product).sum() / mass)
+    )
 
 
 def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
-    """log of the potential's weight on counts ``first..last`` that lie outside the window ``low..high``."""
+    """Log of the potential's weight on counts ``first..last`` that lie outside the window ``low..high``."""
     counts = np.concatenate([np.arange(first, min(last + 1, low)), np.arange(max(first, high + 1), last + 1)])
     if len(counts) == 0:
         return -math.inf
@@ -189,7 +194,7 @@ def _chebyshev_sums(xp: Any, x: Any, count: int) -> Float64:
 
 
 def _log_characteristic(sums: Float64, n: int, omega: Float64, centre: int) -> NDArray[np.complex128]:
-    """log E exp(i w (z - centre)); the j = 1 term joins the phase, where large numbers would cancel otherwise."""
+    """Log E exp(i w (z - centre)); the j = 1 term joins the phase, where large numbers would cancel otherwise."""
     t = np.tan(omega / 4.0)
     z = -1j * t
     series = np.zeros(len(omega), np.complex128)
@@ -238,13 +243,13 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
     if len(pieces) == 1:
         return log_mean, messages[0], bound
     # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments.
-    on = off = None
+    on = xp.full(nu.shape, -math.inf, dtype=nu.dtype, device=nu.device)
+    off = on
     for piece, message in zip(pieces, messages):
         odds = xp.where(xp.isfinite(nu), nu, 0.0) + message
         log_on = piece.log_mean - _softplus(xp, -odds)
         log_off = piece.log_mean - _softplus(xp, odds)
-        on = log_on if on is None else xp.logaddexp(on, log_on)
-        off = log_off if off is None else xp.logaddexp(off, log_off)
+        on, off = xp.logaddexp(on, log_on), xp.logaddexp(off, log_off)
     mixed = on - off - xp.where(xp.isfinite(nu), nu, 0.0)
     return log_mean, mixed, bound
 

@@ -46,7 +46,9 @@ def solve_batch(xp: Any, nu: Any, coefficients: NDArray[Any], rates: NDArray[Any
         value = value + whole * _real_part(xp, a, turns[j])
         spread = spread + abs(a) * whole
         others = holes[j][:, None] - xp.astype(blanks[j], nu.dtype)
-        rest = xp.where(others == 0.0, xp.exp(xp.clip(totals[j][:, None] - top[:, None] - logs[j], -745.0, 700.0)), 0.0)
+        rest = xp.where(
+            others == 0.0, xp.exp(xp.clip(totals[j][:, None] - top[:, None] - logs[j], -745.0, 700.0)), 0.0
+        )
         turn = turns[j][:, None] - phases[j]
         down = down + rest * _real_part(xp, a, turn)
         up = up + rest * _real_part(xp, a * rate, turn)
@@ -79,5 +81,3 @@ def _polar(xp: Any, off: Any, on: Any, rate: complex) -> tuple[Any, Any]:
 def _real_part(xp: Any, a: complex, angle: Any) -> Any:
     """Real part of ``a e^(i angle)``; imaginary parts cancel between conjugate terms."""
     return a.real * xp.cos(angle) - a.imag * xp.sin(angle)
-
-

@@ -18,13 +18,13 @@ def softplus_sum(nu: Float64) -> Float64:
     """``sum_d log(1 + e^nu_d)``, (B,); excluded and forced variables contribute nothing."""
     engine = config.native()
     if engine is not None:
-        return np.array([engine.softplus_sum(row, config.level()) for row in nu])
+        return np.array([engine.softplus_sum(row, config.level()) for row in nu], np.float64)
     finite = np.isfinite(nu)
-    return np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1)
+    return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
 
 
 def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float64:
-    """log of the unnormalised weight of configurations; forced variables enter with weight one."""
+    """Log of the unnormalised weight of configurations; forced variables enter with weight one."""
     logits = np.asarray(params.logits, np.float64)
     on = np.where(states, np.where(logits == math.inf, 0.0, logits), 0.0).sum(-1)
     missing = (~states & (logits == math.inf)).any(-1)

@@ -43,7 +43,9 @@ def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
     weakest = xp.min(xp.minimum(d0, d1), axis=-1) if n else mean
     weight = xp.sqrt(xp.sum(f * f, axis=-1))
     step = 1.5 * math.log2(length + 1.0) * UNIT_ROUNDOFF
-    bound = 4.0 * n * step * weight / xp.where(weakest > 0.0, weakest, 1.0) + UNIT_ROUNDOFF * (8.0 + xp.abs(top))
+    bound = 4.0 * n * step * weight / xp.where(weakest > 0.0, weakest, 1.0) + UNIT_ROUNDOFF * (
+        8.0 + xp.abs(top)
+    )
     both = (d0 > 0.0) & (d1 > 0.0)
     messages = xp.log(xp.where(both, d1, 1.0)) - xp.log(xp.where(both, d0, 1.0))
     log_mean = xp.log(xp.where(mean > 0.0, mean, 1.0)) + top

@@ -71,7 +71,9 @@ def _roots(program: TreeProgram) -> NDArray[np.int64]:
 def _untilted(found: Solution, nu: Float64, shift: Float64) -> Solution:
     """The same answer relative to the law without tilt: K(s) - K(0) joins log_mean, s joins the messages."""
     finite = np.isfinite(nu)
-    change = np.logaddexp(0.0, np.where(finite, nu, 0.0) + shift) - np.logaddexp(0.0, np.where(finite, nu, 0.0))
+    change = np.logaddexp(0.0, np.where(finite, nu, 0.0) + shift) - np.logaddexp(
+        0.0, np.where(finite, nu, 0.0)
+    )
     # A forced variable counts one, so the tilted root table took s from it; an excluded one counts nothing.
     change = np.where(finite, change, np.where(nu > 0, shift, 0.0))
     return Solution(found.log_mean + change.sum(-1), found.bound, lambda: found.messages() + shift)

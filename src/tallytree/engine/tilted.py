@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len
 from scipy.special import expit
 
-from tallytree.engine.recursion import extend, log_mgf, tilt_to_mean
+from tallytree.engine.recursion import extend, log_mgf, softplus, tilt_to_mean
 
 Array = NDArray[np.float64]
 
@@ -83,6 +83,9 @@ def tilted_log_pmf(nu: Array) -> Array:
     n = nu.size
     nu = np.sort(nu)[::-1]
     coarse = _Coarse(nu)
+    # -log P(the k likeliest are on, the others off), for every k
+    fixed = np.append(np.cumsum(softplus(nu)[::-1])[::-1], 0.0)
+    fixed[1:] += np.cumsum(softplus(-nu))
     out = np.full(n + 1, -np.inf)
     k, s, highest = 0, coarse.tilt(0.5), coarse.tilt(n - 0.5)
     while k <= n:
@@ -94,28 +97,35 @@ def tilted_log_pmf(nu: Array) -> Array:
         if window is None or window.first > k or window.first + window.log_p.size <= k:
             window = _direct_window(nu, s, k, _run_end(nu, k))
         last = window.first + window.log_p.size
-        out[k:last] = window.log_p[k - window.first :] + _untilt(nu, s, k, last)
+        untilt = _log_mgf_at(nu, s, k, fixed[k]) - s * np.arange(last - k)
+        out[k:last] = window.log_p[k - window.first :] + untilt
         k = last
     return out
 
 
-def _untilt(nu: Array, s: float, k: int, last: int) -> Array:
-    """Return ``log E exp(sX) - s c`` for the counts c = k .. last - 1, ``nu`` falling.
+def _log_mgf_at(nu: Array, s: float, k: int, fixed: float) -> float:
+    """Return ``log E exp(s (X - k))``, ``nu`` falling.
 
     With the k likeliest variables counted as failures, terms of size s k never appear.
     """
     tilt = np.array([s])
-    base = log_mgf(-nu[None, :k], -tilt) + log_mgf(nu[None, k:], tilt)
-    return np.asarray(base - s * np.arange(last - k))
+    if abs(s) <= 1.0:
+        return float(log_mgf(-nu[None, :k], -tilt)[0] + log_mgf(nu[None, k:], tilt)[0])
+    first, last = _uncertain(nu, s)
+    on, off = nu[min(first, k) : k] + s, nu[k : max(last, k)] + s
+    return float(softplus(-on).sum() + softplus(off).sum() - fixed)
 
 
 def _tilt_to_count(nu: Array, k: int) -> float:
-    """Return the tilt with mean ``k`` (1/2 inside 0 and n), ``nu`` falling, from the variables near it."""
+    """Return the tilt with mean ``k + 1/2`` (at most ``n - 1/2``), ``nu`` falling, from the variables near it.
+
+    In a gap of the log-odds every tilt has mean k; the 1/2 picks the end of the gap next to the larger counts.
+    """
     n = nu.size
     room = np.log(2.0 * n) + CERTAIN
     first = int(np.searchsorted(-nu, -nu[max(k - 1, 0)] - room, side="left"))
     last = int(np.searchsorted(-nu, -nu[min(k, n - 1)] + room, side="right"))
-    target = min(max(float(k), 0.5), n - 0.5) - first
+    target = min(k + 0.5, n - 0.5) - first
     return float(tilt_to_mean(nu[None, first:last], np.array([target]))[0])
 
 
@@ -205,8 +215,7 @@ def _run_end(nu: Array, k: int) -> int:
 def _direct_window(nu: Array, s: float, k: int, stop: int) -> Window:
     """Counts ``k .. stop - 1``: k minus failures of the k likeliest variables plus successes of the others.
 
-    At a small variance the failures given these counts are few. Both parts are added in falling odds, so the
-    recursion of :mod:`tallytree.engine.recursion` applies with a cap on either side.
+    At a small variance the failures given these counts are few, and both parts can be capped.
     """
     n = nu.size
     climb = max(-nu[min(stop, n - 1)] - s, 0.0)  # the tilt of the last count is higher by about this much
@@ -215,8 +224,34 @@ def _direct_window(nu: Array, s: float, k: int, stop: int) -> Window:
     z = nu[first:last] + s
     split = k - first
     expected = float(expit(-z[:split]).sum())
-    cap = int(np.ceil(expected + 6.0 * np.sqrt(expected) + 20.0))
-    log_f, ladder = extend(np.zeros((1, 1)), np.zeros((1, 0)), -z[None, :split][:, ::-1], cap)
-    width = ladder.shape[1]
-    log_p, _ = extend(log_f[:, ::-1], -ladder[:, ::-1], z[None, split:], width + stop - 1 - k)
-    return Window(k, log_p[0, width:])
+    cap = min(int(np.ceil(expected + 6.0 * np.sqrt(expected) + 20.0)), split)
+    log_f = _capped(-z[:split][::-1], cap)
+    log_y = _capped(z[split:], cap + stop - 1 - k)
+    # P(k + d) = sum_f F(f) Y(d + f) is a convolution with the failures reversed
+    log_p = _log_convolve(log_f[None, ::-1], log_y[None, :], cap + stop - 1 - k)
+    return Window(k, log_p[0, cap:])
+
+
+def _capped(nu: Array, cap: int) -> Array:
+    """Log pmf of a sum on ``0 .. cap``, ``nu`` falling: interleaved groups side by side, then merged."""
+    groups = 1 << int(np.clip(np.log2(max(nu.size, 1) / 64.0), 0.0, 5.0))
+    length = -(-nu.size // groups)
+    rows = np.full(groups * length, -np.inf)
+    rows[: nu.size] = nu
+    rows = rows.reshape(length, groups).T
+    log_p, _ = extend(np.zeros((groups, 1)), np.zeros((groups, 0)), rows, cap)
+    while log_p.shape[0] > 1:
+        log_p = _log_convolve(log_p[::2], log_p[1::2], cap)
+    return np.asarray(np.append(log_p[0], np.full(max(cap + 1 - log_p.shape[1], 0), -np.inf)))
+
+
+def _log_convolve(a: Array, b: Array, cap: int) -> Array:
+    """Return ``log sum_j exp(a_j + b_{k-j})`` for k up to ``cap``, row by row; only positive terms are added."""
+    size = min(a.shape[1] + b.shape[1] - 2, cap)
+    lag = np.arange(size + 1)[:, None] - np.arange(a.shape[1])[None, :]
+    inside = (lag >= 0) & (lag < b.shape[1])
+    terms = np.where(inside, a[:, None, :] + b[:, np.where(inside, lag, 0)], -np.inf)
+    peak = terms.max(axis=2, keepdims=True)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(terms - peak).sum(axis=2)) + peak[:, :, 0])

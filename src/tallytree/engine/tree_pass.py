@@ -94,7 +94,9 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
         message, log_mass = arithmetic.normalise(weighted)
         storage[:, step.start : step.start + count * step.width] = xp.reshape(message, (batch, -1))
         # The table's largest entry is 1 after `weigh`, so an error in the merge keeps its size and the mass shrinks.
-        error[:, rank : rank + count] = arithmetic.merge_error(a, b) * xp.exp(xp.clip(-log_mass, -700.0, 700.0))
+        error[:, rank : rank + count] = arithmetic.merge_error(a, b) * xp.exp(
+            xp.clip(-log_mass, -700.0, 700.0)
+        )
         log_mean = log_mean + xp.sum(log_mass + shift, axis=-1)
         size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
         rank += count
@@ -147,7 +149,10 @@ def _downward(
 def _extend(xp: Any, tables: Any) -> Any:
     """Tables followed by the two constants that nodes without a table and padding refer to."""
     constants = xp.asarray(np.array([0.0, -math.inf]), dtype=tables.dtype, device=tables.device)
-    return xp.concat([tables, xp.zeros((tables.shape[0], 2), dtype=tables.dtype, device=tables.device) + constants], axis=-1)
+    return xp.concat(
+        [tables, xp.zeros((tables.shape[0], 2), dtype=tables.dtype, device=tables.device) + constants],
+        axis=-1,
+    )
 
 
 def _gather(xp: Any, storage: Any, cells: Any) -> Any:

@@ -91,7 +91,11 @@ def family_from_members(n_variables: int, members: Ints, offsets: Ints) -> Neste
     group_of_entry = np.repeat(np.arange(n_groups), size)
     by_rank = np.argsort(rank[group_of_entry], kind="stable")
     incidence = csr_array(
-        (np.ones(len(members), np.int8), members[by_rank], np.concatenate([[0], np.cumsum(size[rank_order])])),
+        (
+            np.ones(len(members), np.int8),
+            members[by_rank],
+            np.concatenate([[0], np.cumsum(size[rank_order])]),
+        ),
         shape=(n_groups, max(n_variables, 1)),
     ).tocsc()
     ranks = incidence.indices.astype(np.int64)
@@ -215,7 +219,9 @@ def _layout(n_variables: int, set_parent: Ints, variable_parent: Ints, set_size:
         step = start[jump[live]]
         start[live] += step
         jump[live] = jump[jump[live]]
-    children_size = np.bincount(set_parent[set_parent >= 0], set_size[set_parent >= 0], n_sets).astype(np.int64)
+    children_size = np.bincount(set_parent[set_parent >= 0], set_size[set_parent >= 0], n_sets).astype(
+        np.int64
+    )
     top_size = int(set_size[set_parent < 0].sum())
 
     by_variable = np.argsort(variable_parent, kind="stable")

@@ -58,4 +58,3 @@ def _variables(variables: list[int], alone: dict[int, list[str]], *, free: bool)
     more = f", ... ({len(listed)} in all)" if len(listed) > _LISTED else ""
     noun = "variable" if len(listed) == 1 else "variables"
     return f"{'free ' if free else ''}{noun} {', '.join(parts)}{more}"
-
