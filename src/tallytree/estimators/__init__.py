@@ -1,0 +1,14 @@
+"""scikit-learn estimators on exact count models."""
+
+from __future__ import annotations
+
+try:
+    import sklearn  # noqa: F401
+except ImportError:
+    raise ImportError(
+        "tallytree.estimators needs scikit-learn. Install it with `pip install tallytree[sklearn]`."
+    ) from None
+
+from .conditional_logit import ConditionalLogit
+
+__all__ = ["ConditionalLogit"]

@@ -1,0 +1,105 @@
+"""Coefficient tables: estimates, standard errors, tests and intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientTable:
+    """Result of a fit by maximum likelihood.
+
+    ``str(table)`` prints it; ``table.to_frame()`` gives a pandas DataFrame. Aliased terms have coefficient
+    NaN and standard error 0.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    coef: Float64
+    standard_errors: Float64
+    level: float
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def z(self) -> Float64:
+        """Coefficients over standard errors."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(self.coef / self.standard_errors)
+
+    @property
+    def p_values(self) -> Float64:
+        """Two-sided Wald tests."""
+        return np.asarray(2.0 * stats.norm.sf(np.abs(self.z)))
+
+    @property
+    def intervals(self) -> Float64:
+        """Wald intervals, (p, 2)."""
+        half = stats.norm.ppf(0.5 + 0.5 * self.level) * self.standard_errors
+        return np.column_stack([self.coef - half, self.coef + half])
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame, one row per term."""
+        import pandas as pd
+
+        low, high = self.intervals.T
+        columns = {
+            "coef": self.coef,
+            "exp(coef)": np.exp(self.coef),
+            "se": self.standard_errors,
+            "z": self.z,
+            "p": self.p_values,
+            "low": low,
+            "high": high,
+        }
+        return pd.DataFrame(columns, index=list(self.names))
+
+    def __str__(self) -> str:
+        low, high = self.intervals.T
+        head = [
+            "term",
+            "coef",
+            "exp(coef)",
+            "se",
+            "z",
+            "p",
+            f"[{50 - 50 * self.level:g}%",
+            f"{50 + 50 * self.level:g}%]",
+        ]
+        rows = [head]
+        for j, name in enumerate(self.names):
+            numbers = (self.coef[j], np.exp(self.coef[j]), self.standard_errors[j], self.z[j])
+            tail = (low[j], high[j])
+            rows.append([name, *map(_number, numbers), _p_value(self.p_values[j]), *map(_number, tail)])
+        widths = [max(len(row[c]) for row in rows) for c in range(len(head))]
+        lines = [
+            " ".join(
+                cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths))
+            )
+            for row in rows
+        ]
+        rule = "-" * len(lines[0])
+        facts = [f"{key}: {value}" for key, value in self.facts]
+        return "\n".join([self.title, rule, *lines, rule, *facts])
+
+    __repr__ = __str__
+
+
+def _number(value: float) -> str:
+    return (
+        "NA"
+        if np.isnan(value)
+        else f"{value:.4f}"
+        if 1e-3 <= abs(value) < 1e5 or value == 0
+        else f"{value:.3g}"
+    )
+
+
+def _p_value(value: float) -> str:
+    return "NA" if np.isnan(value) else "<1e-16" if value < 1e-16 else f"{value:.3g}"

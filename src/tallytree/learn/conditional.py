@@ -1,0 +1,269 @@
+"""Exact conditional likelihood of strata: value, gradient and Hessian, and Newton's method on them.
+
+A stratum with rows x_i, linear predictors eta_i = x_i . beta + offset_i and k cases contributes
+
+    log L = sum_{cases} eta_i - log e_k(exp eta),
+
+whose gradient is the cases' sum of x minus its expectation, and whose negative Hessian is the covariance of
+``sum_i y_i x_i`` given that exactly k are cases. Strata with no case or no control say nothing and are left
+out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exactly import exactly_k
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Sets of rows with their cases, one after the other; a row may be in several sets (risk sets).
+
+    Attributes
+    ----------
+    rows : (total,) int
+        Row numbers, stratum after stratum.
+    offsets : (n_strata + 1,) int
+        Where each stratum starts in `rows`.
+    cases : (total,) bool
+        Whether the row is a case of that stratum.
+    """
+
+    rows: Ints
+    offsets: Ints
+    cases: Bools
+
+    @property
+    def n_strata(self) -> int:
+        """Number of strata."""
+        return len(self.offsets) - 1
+
+
+def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
+    """Matched sets from a group number per row."""
+    rows = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes)
+    offsets = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
+    return Strata(rows, offsets, cases[rows])
+
+
+def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: Ints | None = None) -> Strata:
+    """Risk sets of the exact partial likelihood: at each time with events, who is under observation.
+
+    Parameters
+    ----------
+    time : (n,) array
+        Time of the event or of censoring.
+    event : (n,) bool array
+        Whether the event was seen.
+    entry : (n,) array, optional
+        Time from which a row is under observation; it is at risk at t if ``entry < t <= time``.
+    codes : (n,) int array, optional
+        Strata with separate baselines.
+    """
+    codes = np.zeros(len(time), np.int64) if codes is None else codes
+    rows: list[Ints] = []
+    cases: list[Bools] = []
+    for code in np.unique(codes):
+        inside = np.flatnonzero(codes == code)
+        inside = inside[np.argsort(time[inside], kind="stable")]
+        times, seen = time[inside], event[inside]
+        for t in np.unique(times[seen]):
+            at_risk = inside[np.searchsorted(times, t) :]
+            if entry is not None:
+                at_risk = at_risk[entry[at_risk] < t]
+            rows.append(at_risk)
+            cases.append(event[at_risk] & (time[at_risk] == t))
+    offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
+    empty = np.empty(0, np.int64)
+    return Strata(np.concatenate([empty, *rows]), offsets, np.concatenate([empty.astype(bool), *cases]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    index: Ints  # (B, n) rows, the number of rows where padded
+    k: Ints  # (B,)
+
+
+class ConditionalLikelihood:
+    """Log-likelihood of linear predictors ``X @ beta + offset`` given the number of cases in each stratum.
+
+    Parameters
+    ----------
+    x : (n_rows, p) array
+        Covariates.
+    strata : Strata
+        Sets of rows and their cases.
+    offset : (n_rows,) array, optional
+        Known part of the linear predictor.
+
+    Notes
+    -----
+    Cost: O(total rows in strata * (p + 1) * M) per evaluation, M the number of frequencies (up to a few
+    dozen).
+    """
+
+    def __init__(self, x: Float64, strata: Strata, offset: Float64 | None = None) -> None:
+        self.x = x
+        self._x = np.concatenate([x, np.zeros((1, x.shape[1]))])
+        self._offset = np.zeros(len(x)) if offset is None else offset
+        sizes = np.diff(strata.offsets)
+        position = np.repeat(np.arange(len(sizes)), sizes)
+        k = np.bincount(position, strata.cases, len(sizes)).astype(np.int64)
+        self.informative = (k > 0) & (k < sizes)
+        used = self.informative[position]
+        counted = np.bincount(strata.rows[used & strata.cases], minlength=len(x))
+        self._case_sum = counted @ x
+        self._case_offset = float(counted @ self._offset)
+        self._buckets = _pack(strata, sizes, k, self.informative, len(x))
+
+    @property
+    def n_cases(self) -> int:
+        """Number of cases in informative strata."""
+        return int(sum(bucket.k.sum() for bucket in self._buckets))
+
+    def value(self, beta: Float64) -> float:
+        """Log-likelihood."""
+        return self._evaluate(beta, second=False)[0]
+
+    def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
+        """Log-likelihood, its gradient (p,) and minus its Hessian (p, p)."""
+        return self._evaluate(beta, second=True)
+
+    def _evaluate(self, beta: Float64, *, second: bool) -> tuple[float, Float64, Float64]:
+        eta = np.append(self.x @ beta + self._offset, -math.inf)
+        p = len(beta)
+        terms = [float(self._case_sum @ beta) + self._case_offset]
+        gradient, information = self._case_sum.copy(), np.zeros((p, p))
+        for bucket in self._buckets:
+            x = self._x[bucket.index] if second else None
+            found = exactly_k(eta[bucket.index], bucket.k, x)
+            terms.extend((-found.log_sum).tolist())
+            if x is not None and found.covariance is not None:
+                gradient -= np.einsum("bn,bnp->p", found.marginals, x, optimize=True)
+                information += found.covariance.sum(0)
+        return math.fsum(terms), gradient, information
+
+    def within(self) -> Float64:
+        """Covariates minus their stratum means over informative strata, (total, p)."""
+        parts = []
+        for bucket in self._buckets:
+            there = bucket.index < len(self.x)
+            x = self._x[bucket.index]
+            mean = x.sum(1, keepdims=True) / there.sum(1)[:, None, None]
+            parts.append((x - mean)[there])
+        return np.concatenate([np.zeros((0, self.x.shape[1])), *parts])
+
+
+def _pack(strata: Strata, sizes: Ints, k: Ints, informative: Bools, n_rows: int) -> list[_Bucket]:
+    """Padded batches of strata whose sizes differ by a quarter at most."""
+    chosen = np.flatnonzero(informative)
+    chosen = chosen[np.argsort(sizes[chosen], kind="stable")]
+    buckets, start = [], 0
+    while start < len(chosen):
+        smallest = int(sizes[chosen[start]])
+        stop = int(np.searchsorted(sizes[chosen], smallest + smallest // 4, side="right"))
+        members = chosen[start:stop]
+        width = int(sizes[members[-1]])
+        column = np.arange(width)
+        there = column < sizes[members, None]
+        place = np.where(there, strata.offsets[members, None] + column, 0)
+        buckets.append(_Bucket(np.where(there, strata.rows[place], n_rows), k[members]))
+        start = stop
+    return buckets
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonFit:
+    """Where Newton's method ended: the last point, its derivatives, and whether it converged."""
+
+    beta: Float64
+    value: float
+    gradient: Float64
+    information: Float64
+    n_iterations: int
+    converged: bool
+
+
+def newton(
+    likelihood: ConditionalLikelihood,
+    beta: Float64,
+    *,
+    l2: float = 0.0,
+    tolerance: float = 1e-10,
+    max_iterations: int = 50,
+    progress: Callable[[int, float], None] | None = None,
+) -> NewtonFit:
+    """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
+
+    ``log L`` is concave, so a step that does not raise it is halved until it does; the method ends when the
+    expected gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
+    """
+    p = len(beta)
+
+    def penalised(at: Float64, value: float) -> float:
+        return value - 0.5 * l2 * float(at @ at)
+
+    value, gradient, information = likelihood.derivatives(beta)
+    converged = p == 0
+    iteration = 0
+    while iteration < max_iterations and not converged:
+        iteration += 1
+        slope, curvature = gradient - l2 * beta, information + l2 * np.eye(p)
+        step = _solve(curvature, slope)
+        gain = 0.5 * float(step @ slope)
+        before = penalised(beta, value)
+        for _ in range(40):
+            trial = beta + step
+            value, gradient, information = likelihood.derivatives(trial)
+            if penalised(trial, value) >= before - 1e-13 * (1.0 + abs(before)):
+                break
+            step = 0.5 * step
+        else:
+            value, gradient, information = likelihood.derivatives(beta)
+            break
+        beta = trial
+        converged = gain <= tolerance * (1.0 + abs(before))
+        if progress is not None:
+            progress(iteration, value)
+    return NewtonFit(beta, value, gradient, information, iteration, converged)
+
+
+def _solve(curvature: Float64, slope: Float64) -> Float64:
+    """Newton step; directions in which the likelihood has become flat are left alone."""
+    scale = np.sqrt(np.maximum(np.diag(curvature), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    scaled = curvature / np.outer(scale, scale)
+    return np.asarray(np.linalg.lstsq(scaled, slope / scale, rcond=1e-12)[0] / scale)
+
+
+def aliased_columns(within: Float64, size: Float64, tolerance: float = 1e-9) -> Bools:
+    """Columns that are linear combinations of earlier ones, (p,), by Gram-Schmidt in the given order.
+
+    `size` (p,) is the largest absolute value of each column before means were taken off: what remains of a
+    column constant within strata is rounding of that size.
+    """
+    n, p = within.shape
+    aliased = np.zeros(p, bool)
+    basis = np.zeros((n, 0))
+    for j in range(p):
+        column = within[:, j]
+        norm = float(np.linalg.norm(column))
+        rest = column - basis @ (basis.T @ column)
+        rest = rest - basis @ (basis.T @ rest)
+        left = float(np.linalg.norm(rest))
+        if norm <= 1e-12 * size[j] * math.sqrt(n) or left <= tolerance * norm:
+            aliased[j] = True
+        else:
+            basis = np.column_stack([basis, rest / left])
+    return aliased
