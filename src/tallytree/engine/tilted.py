@@ -117,9 +117,9 @@ def _log_mgf_at(nu: Array, s: float, k: int, fixed: float) -> float:
 
 
 def _tilt_to_count(nu: Array, k: int) -> float:
-    """Return the tilt with mean ``k + 1/2`` (at most ``n - 1/2``), ``nu`` falling, from the variables near it.
+    """Return the tilt with mean ``k + 1/2`` (at most ``n - 1/2``), ``nu`` falling, from variables near it.
 
-    In a gap of the log-odds every tilt has mean k; the 1/2 picks the end of the gap next to the larger counts.
+    In a gap of the log-odds every tilt has mean k; the 1/2 picks the end of the gap next to larger counts.
     """
     n = nu.size
     room = np.log(2.0 * n) + CERTAIN
@@ -236,17 +236,16 @@ def _capped(nu: Array, cap: int) -> Array:
     """Log pmf of a sum on ``0 .. cap``, ``nu`` falling: interleaved groups side by side, then merged."""
     groups = 1 << int(np.clip(np.log2(max(nu.size, 1) / 64.0), 0.0, 5.0))
     length = -(-nu.size // groups)
-    rows = np.full(groups * length, -np.inf)
-    rows[: nu.size] = nu
-    rows = rows.reshape(length, groups).T
-    log_p, _ = extend(np.zeros((groups, 1)), np.zeros((groups, 0)), rows, cap)
+    padded = np.full(groups * length, -np.inf)
+    padded[: nu.size] = nu
+    log_p, _ = extend(np.zeros((groups, 1)), np.zeros((groups, 0)), padded.reshape(length, groups).T, cap)
     while log_p.shape[0] > 1:
         log_p = _log_convolve(log_p[::2], log_p[1::2], cap)
     return np.asarray(np.append(log_p[0], np.full(max(cap + 1 - log_p.shape[1], 0), -np.inf)))
 
 
 def _log_convolve(a: Array, b: Array, cap: int) -> Array:
-    """Return ``log sum_j exp(a_j + b_{k-j})`` for k up to ``cap``, row by row; only positive terms are added."""
+    """Return ``log sum_j exp(a_j + b_{k-j})`` for k up to ``cap``, row by row, from positive terms."""
     size = min(a.shape[1] + b.shape[1] - 2, cap)
     lag = np.arange(size + 1)[:, None] - np.arange(a.shape[1])[None, :]
     inside = (lag >= 0) & (lag < b.shape[1])
