@@ -1,0 +1,187 @@
+"""A convex upper bound of log Z by Hoelder's inequality, and the marginals that belong to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from .. import _validate
+from ..errors import ParameterError
+from ..factor_graph import FactorGraph
+from .progress import Progress, Report
+from .split import Split, split
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class UpperBound:
+    """An upper bound of log Z.
+
+    Attributes
+    ----------
+    value : float
+        The bound; it holds whether or not the minimisation converged.
+    marginals : (D,) array
+        Marginals of the classes at the minimum, averaged with their weights; at convergence the classes agree.
+    disagreement : float
+        Largest difference between the marginals of two classes.
+    weights : (K,) array
+        Weights of the classes of disjoint factors, adding to one.
+    iterations : int
+    converged : bool
+        Whether the classes agree to the tolerance.
+    interrupted : bool
+    shares : (K, D) array
+        Log-odds of the classes, adding to the logits; a start for another run.
+    """
+
+    value: float
+    marginals: Float64
+    disagreement: float
+    weights: Float64
+    iterations: int
+    converged: bool
+    interrupted: bool
+    shares: Float64 = field(repr=False)
+
+    def gap(self, lower_bound: float) -> float:
+        """Distance to a lower bound of log Z."""
+        return self.value - lower_bound
+
+    def __repr__(self) -> str:
+        return f"UpperBound(value={self.value:.6g}, disagreement={self.disagreement:.1e}, iterations={self.iterations})"
+
+
+def holder_bound(
+    graph: FactorGraph,
+    *,
+    weights: Any = None,
+    tol: float = 1e-6,
+    max_iter: int = 500,
+    progress: bool | Report = False,
+    start: UpperBound | None = None,
+) -> UpperBound:
+    """Upper bound of log Z by Hoelder's inequality, minimised over all ways to split the log-odds.
+
+    ``log Z <= sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k))`` for ``sum_k x_k = logits`` and ``sum_k w_k = 1``, where class k
+    is a set of disjoint factors (the rows, the columns), so that its Z_k is a product of exact ones. The right side is
+    convex in x and w.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        The model.
+    weights : (K,) array_like, "optimal" or None
+        Weights of the classes; None gives equal ones, "optimal" minimises over them too.
+    tol : float
+        Largest difference of marginals between classes at which to stop.
+    max_iter : int
+        Largest number of L-BFGS iterations.
+    progress : bool or callable
+        As in :func:`loopy_bp`; an interrupted run returns the best bound so far.
+    start : UpperBound, optional
+        Continue from an earlier bound of the same graph.
+
+    Notes
+    -----
+    Cost: per iteration about one sweep of loopy belief propagation. Accuracy: a bound, up to the rounding of log Z.
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(4), [tt.Group(g, tt.exactly(1)) for g in ([0, 1], [2, 3], [0, 2], [1, 3])])
+    >>> bound = holder_bound(graph)  # the permanent of a 2 x 2 matrix of ones is 2
+    >>> bool(bound.value >= np.log(2.0)), bound.marginals
+    (True, array([0.5, 0.5, 0.5, 0.5]))
+    """
+    if not isinstance(graph, FactorGraph):
+        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+    parts = split(graph)
+    adapt = isinstance(weights, str)
+    w = _weights(weights, parts.n_classes)
+    x = parts.spread(w).ravel() if start is None else start.shares[:-1][:, parts.free].ravel()
+    run = _Run(parts, w, tol)
+    with Progress(progress, max_iter, "holder_bound") as shown:
+        try:
+            if parts.n_classes > 1 and max_iter > 0:
+                run.minimise(x, max_iter, adapt and parts.n_classes > 1, shown)
+            else:
+                run.evaluate(x, w)
+        except KeyboardInterrupt:
+            run.interrupted = True
+    if run.best is None:  # stopped before anything was computed
+        run.evaluate(x, w)
+    return run.result()
+
+
+class _Run:
+    """State of the minimisation: the best point so far."""
+
+    def __init__(self, parts: Split, weights: Float64, tol: float) -> None:
+        self.parts, self.weights, self.tol = parts, weights, tol
+        self.best: tuple[float, Float64, Float64, Float64] | None = None
+        self.iterations = 0
+        self.interrupted = False
+
+    def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
+        value, gradient, marginals = self.parts.value(x, w)
+        if self.best is None or value <= self.best[0]:
+            self.best = (value, x.copy(), w.copy(), marginals)
+        return value, gradient, marginals
+
+    def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Progress) -> None:
+        size, parts = len(x), self.parts
+        logs = np.log(self.weights)
+
+        def objective(point: Float64) -> tuple[float, Float64]:
+            w = np.asarray(softmax(point[size:])) if adapt else self.weights
+            value, gradient, _ = self.evaluate(point[:size], w)
+            if not adapt:
+                return value, gradient.ravel()
+            # d/dw of w log Z(x/w, f^(1/w)) is the entropy of the class
+            shares = parts.shares(point[:size])
+            h = np.array([parts.entropy(k, shares[k] / w[k], 1.0 / w[k]) for k in range(len(w))])
+            return value, np.concatenate([gradient.ravel(), w * (h - np.dot(w, h))])
+
+        def report(_: Any) -> None:
+            self.iterations += 1
+            shown.update(self.iterations, self.disagreement())
+
+        point = np.concatenate([x, logs]) if adapt else x
+        options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": self.tol, "ftol": 0.0}
+        minimize(objective, point, jac=True, method="L-BFGS-B", callback=report, options=options)
+
+    def disagreement(self) -> float:
+        assert self.best is not None
+        marginals = self.best[3]
+        return float(np.ptp(marginals, axis=0).max(initial=0.0))
+
+    def result(self) -> UpperBound:
+        assert self.best is not None
+        value, x, w, marginals = self.best
+        shares, mean = self.parts.shares(x), w @ marginals
+        for array in (shares, mean, w):
+            array.flags.writeable = False
+        gap = self.disagreement()
+        return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
+
+
+def _weights(weights: Any, classes: int) -> Float64:
+    if weights is None:
+        return np.full(classes, 1.0 / classes)
+    if isinstance(weights, str):
+        _validate.one_of("weights", weights, ("optimal",))
+        return np.full(classes, 1.0 / classes)
+    w, _ = _validate.real_array("weights", weights, axis="classes")
+    if w.shape != (classes,) or not (w > 0.0).all() or not math.isclose(w.sum(), 1.0, rel_tol=1e-9):
+        raise ParameterError(
+            f"`weights` must be {classes} positive numbers that add to one, one per class of disjoint factors; "
+            f"{_validate.describe(weights)} arrived."
+        )
+    return w / w.sum()

@@ -1,0 +1,240 @@
+"""How a factor graph is laid out for message passing: phases of factors, batches of one size, and who hears whom.
+
+A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the engine in
+one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and factor, so that a
+batch is a contiguous (F, n) block of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..factor_graph import FactorGraph
+from ..model import CountModel
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
+_PADDING = 0.8  # factors at least this fraction of the largest size share its batch
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Factors of one kind and size, side by side.
+
+    Attributes
+    ----------
+    kind : "count", "model" or "pair"
+    factors : numbers in the graph; groups first, then edges
+    start, stop : their messages
+    width : members per factor, padding included
+    cells : place of every message in the flattened (F, width) block, or None where the block has no padding
+    tables : (1 or F, width + 1) for counts, (F, 2, 2) for pairs
+    model : the batch of models
+    """
+
+    kind: str
+    factors: Ints
+    start: int
+    stop: int
+    width: int
+    cells: Ints | None
+    tables: Float64
+    model: CountModel | None = None
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def block(self, nu: Float64) -> Float64:
+        """Log-odds of the members as (F, width); padding is excluded."""
+        if self.cells is None:
+            return nu.reshape(len(self.factors), self.width)
+        out = np.full(len(self.factors) * self.width, -math.inf)
+        out[self.cells] = nu
+        return out.reshape(len(self.factors), self.width)
+
+    def unblock(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The entries of (F, width) that belong to members, flat."""
+        flat = values.reshape(-1)
+        return flat if self.cells is None else flat[self.cells]
+
+    def tempered(self, power: float) -> Batch:
+        """The factors raised to a power."""
+        if power == 1.0:
+            return self
+        model = self.model
+        if model is not None:
+            model = model.replace(tables=[t * power for t in model.tables])
+        return replace(self, tables=self.tables * power, model=model)
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Factors that are updated together, their log-odds, and where the other messages to their members are."""
+
+    start: int
+    stop: int
+    batches: tuple[Batch, ...]
+    theta: Float64
+    others: tuple[tuple[Any, Ints], ...]  # (places in this phase, (m, d - 1) places in the whole vector)
+
+    def incoming(self, messages: Float64) -> Float64:
+        """What the members say to their factors: own log-odds and the messages of all other factors."""
+        nu = self.theta.copy()
+        with np.errstate(invalid="ignore"):
+            for here, there in self.others:
+                for column in range(there.shape[1]):
+                    nu[here] += messages[there[:, column]]
+        return nu
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """All phases, and the variable of every message."""
+
+    theta: Float64
+    phases: tuple[Phase, ...]
+    variable: Ints
+    degree: Ints
+    disjoint: bool  # no two factors of a phase share a variable
+
+    def beliefs(self, messages: Float64) -> Float64:
+        """Log-odds of the variables, (D,)."""
+        with np.errstate(invalid="ignore"):
+            total = self.theta + np.bincount(self.variable, messages, minlength=len(self.theta))
+        return np.where(np.isinf(self.theta), self.theta, total)
+
+
+def layout(graph: FactorGraph, *, parallel: bool = False) -> Layout:
+    """Layout of a graph: one phase per colour of the factors, or a single phase."""
+    key = "parallel layout" if parallel else "layout"
+    found = graph._cache.get(key)
+    if found is None:
+        found = graph._cache[key] = _build(graph, parallel)
+    return found
+
+
+def _members(graph: FactorGraph) -> list[Ints]:
+    return [graph.members(i) for i in range(graph.n_groups)] + list(graph.pairs)
+
+
+def colours(members: list[Ints], n_variables: int) -> Ints:
+    """First-fit colouring: no two factors of a colour share a variable."""
+    covered: list[NDArray[np.bool_]] = []
+    out = np.empty(len(members), np.int64)
+    for a, at in enumerate(members):
+        c = next((c for c, mask in enumerate(covered) if not mask[at].any()), len(covered))
+        if c == len(covered):
+            covered.append(np.zeros(n_variables, bool))
+        covered[c][at] = True
+        out[a] = c
+    return out
+
+
+def _build(graph: FactorGraph, parallel: bool) -> Layout:
+    members = _members(graph)
+    colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
+    planned = [_plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)]
+    variable = np.concatenate(
+        [np.empty(0, np.int64), *(members[a] for batches in planned for kind, group, _ in batches for a in group)]
+    )
+    degree = np.bincount(variable, minlength=graph.n_variables)
+    by_variable = np.argsort(variable, kind="stable")
+    first = np.concatenate([[0], np.cumsum(degree)])
+    rank = np.empty(len(variable), np.int64)
+    rank[by_variable] = np.arange(len(variable)) - np.repeat(first[:-1], degree)
+    phases, at = [], 0
+    for batches in planned:
+        start, built = at, []
+        for kind, group, width in batches:
+            stop = at + sum(len(members[a]) for a in group)
+            built.append(_batch(graph, kind, np.array(group), at, stop, width, members))
+            at = stop
+        others = _others(slice(start, at), variable, degree, rank, by_variable, first)
+        phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))
+    return Layout(graph.total_logits, tuple(phases), variable, degree, not parallel)
+
+
+def _others(
+    part: slice, variable: Ints, degree: Ints, rank: Ints, by_variable: Ints, first: Ints
+) -> tuple[tuple[Any, Ints], ...]:
+    """For every degree d: the places in a phase whose variables have it, and their d - 1 other messages."""
+    d = degree[variable[part]]
+    found = []
+    for size in np.unique(d).tolist():
+        if size < 2:
+            continue
+        here = np.flatnonzero(d == size)
+        v = variable[part][here]
+        slots = np.arange(size - 1)
+        slots = slots + (slots >= rank[part][here][:, None])  # all ranks but the own
+        there = by_variable[first[v][:, None] + slots]
+        found.append((slice(None) if len(here) == len(d) else here, there))
+    return tuple(found)
+
+
+def _plan(graph: FactorGraph, factors: Ints, members: list[Ints]) -> list[tuple[str, list[int], int]]:
+    """(kind, factors, width) of every batch of a phase."""
+    counts: dict[int, list[int]] = {}
+    models: dict[Any, list[int]] = {}
+    pairs: list[int] = []
+    for a in factors.tolist():
+        if a >= graph.n_groups:
+            pairs.append(a)
+        elif graph.tables[a] is None:
+            models.setdefault(graph._potentials[a].tree, []).append(a)
+        else:
+            counts.setdefault(len(members[a]), []).append(a)
+    batches = [("count", group, width) for width, group in _padded(counts)]
+    batches += [("model", group, tree.n_variables) for tree, group in models.items()]
+    return batches + ([("pair", pairs, 2)] if pairs else [])
+
+
+def _padded(counts: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
+    """Factors by size; where there are many sizes, similar ones share a batch."""
+    sizes = sorted(counts, reverse=True)
+    if len(sizes) <= _FEW_SIZES:
+        return [(size, counts[size]) for size in sizes]
+    shared: list[tuple[int, list[int]]] = []
+    for size in sizes:
+        if not shared or size < _PADDING * shared[-1][0]:
+            shared.append((size, []))
+        shared[-1][1].extend(counts[size])
+    return shared
+
+
+def _batch(
+    graph: FactorGraph, kind: str, factors: Ints, start: int, stop: int, width: int, members: list[Ints]
+) -> Batch:
+    nothing = np.empty((0, 0))
+    if kind == "pair":
+        return Batch(kind, factors, start, stop, 2, None, graph.pair_tables[factors - graph.n_groups])
+    if kind == "model":
+        models = [graph._potentials[a] for a in factors]
+        stacked = [np.stack(tables) for tables in zip(*(m.tables for m in models))]
+        model = CountModel.from_tree(models[0].tree, np.zeros((len(models), width)), stacked)
+        return Batch(kind, factors, start, stop, width, None, nothing, model)
+    found = [graph.tables[a] for a in factors]
+    sizes = np.array([len(members[a]) for a in factors])
+    if all(t is found[0] for t in found):
+        tables = np.array(found[:1], np.float64)
+    else:
+        tables = np.full((len(found), width + 1), -math.inf)
+        for row, table in enumerate(found):
+            assert table is not None
+            tables[row, : len(table)] = table
+        if (tables == tables[0]).all():
+            tables = tables[:1]
+    if tables.shape[1] == 1 and width:  # pragma: no cover - groups are never empty
+        raise AssertionError
+    cells = None
+    if (sizes != width).any():
+        before = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        cells = np.repeat(np.arange(len(sizes)) * width, sizes) + np.arange(len(before)) - before
+    return Batch(kind, factors, start, stop, width, cells, tables)

@@ -1,0 +1,120 @@
+"""Messages of a batch of factors: sum-product and max-product. One call serves all factors of one size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import config
+from ..engine import auto, moments
+from ..errors import InfeasibleError, ParameterError
+from ..structure.count_tree import CountTree
+from . import capped, maximum
+from .layout import Batch
+
+Float64 = NDArray[np.float64]
+Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
+
+# Counts capped below this are summed along a chain here; the array engine has more overhead than the compiled one.
+_CHAIN_WITH_NATIVE = 8
+_CHAIN_WITHOUT = capped.LARGEST
+
+
+def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
+    """log Z of every factor with the log-odds ``nu`` of its members, (F,), and the messages to them, flat.
+
+    Forced members have weight one.
+    """
+    if batch.kind == "pair":
+        log_z, messages = _pairs(batch, nu, np.logaddexp)
+    elif batch.kind == "model":
+        log_z, messages = _models(batch, nu)
+    else:
+        log_z, messages = count_sums(batch.block(nu), batch.tables)
+    if np.isneginf(log_z).any() or np.isnan(nu).any():
+        _refuse(batch, log_z, nu)
+    return log_z, batch.unblock(messages)
+
+
+def max_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
+    """Largest log-weight of every factor, (F,), and max-product messages to its members, flat."""
+    if batch.kind == "pair":
+        best, messages = _pairs(batch, nu, np.maximum)
+    elif batch.kind == "model":
+        best, messages = _model_maxima(batch, nu)
+    else:
+        best, messages = maximum.solve(batch.block(nu), batch.tables)
+    if np.isneginf(best).any() or np.isnan(nu).any():
+        _refuse(batch, best, nu)
+    return best, batch.unblock(messages)
+
+
+def _refuse(batch: Batch, value: Float64, nu: Float64) -> None:
+    dead = np.isneginf(value) | np.isnan(batch.block(nu)).any(1)
+    if dead.any():
+        a = int(batch.factors[np.argmax(dead)])
+        raise InfeasibleError(
+            f"Factor {a} of the graph cannot be satisfied: the other factors and the infinite logits of its members leave "
+            "no count that it allows. Relax one of them."
+        )
+
+
+def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """log Z (B,) and messages (B, n) of count factors with log-odds (B, n) and tables (1 or B, n + 1)."""
+    limit = _CHAIN_WITHOUT if config.native() is None else _CHAIN_WITH_NATIVE
+    if capped.cap(tables) > limit or nu.shape[1] == 0:
+        return _engine(nu, tables)
+    log_z, messages, certain = capped.solve(nu, tables)
+    if not certain.all():
+        rest = np.flatnonzero(~certain)
+        picked = tables if tables.shape[0] == 1 else tables[rest]
+        log_z[rest], messages[rest] = _engine(np.ascontiguousarray(nu[rest]), picked)
+    return log_z, messages
+
+
+def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    found = auto.infer(auto.Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables, {}))
+    return found.log_mean + moments.softplus_sum(nu), found.messages()
+
+
+def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
+    assert batch.model is not None
+    if np.isnan(nu).any():
+        return np.full(len(batch), -math.inf), batch.block(nu)
+    model = batch.model.replace(logits=batch.block(nu))
+    try:
+        return np.asarray(model.log_partition), np.asarray(model.cavity_logits)
+    except InfeasibleError:
+        return np.full(len(batch), -math.inf), batch.block(nu)
+
+
+def _model_maxima(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
+    assert batch.model is not None
+    model = batch.model.replace(logits=batch.block(nu))
+    found = getattr(model, "max_marginals", None)
+    if found is None:
+        raise ParameterError(
+            'Max-product serves count potentials and pairwise factors; this graph has a CountModel as a factor. Use '
+            'semiring="sum", or write the model as several groups.'
+        )
+    raise NotImplementedError
+
+
+def _states(nu: Float64) -> Float64:
+    """Log-weights of off and on, (..., 2); forced variables have weight one."""
+    off = np.where(nu == math.inf, -math.inf, 0.0)
+    return np.stack([off, np.where(nu == math.inf, 0.0, nu)], axis=-1)
+
+
+def _pairs(batch: Batch, nu: Float64, add: np.ufunc) -> tuple[Float64, Float64]:
+    weights = _states(batch.block(nu))  # (F, 2 members, 2 states)
+    to_first = add.reduce(batch.tables + weights[:, 1, None, :], axis=2)
+    to_second = add.reduce(batch.tables + weights[:, 0, :, None], axis=1)
+    value = add.reduce(to_first + weights[:, 0], axis=1)
+    both = np.stack([to_first, to_second], axis=1)
+    same = both[..., 1] == both[..., 0]  # also where both are -inf, which `value` reports
+    with np.errstate(invalid="ignore"):
+        return value, np.where(same, 0.0, both[..., 1] - both[..., 0])

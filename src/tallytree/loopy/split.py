@@ -1,0 +1,155 @@
+"""A model split over classes of disjoint factors: each class is a product of independent models and is solved exactly.
+
+With ``sum_k x_k = theta`` and weights ``w_k > 0``,
+
+    value = sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k)),      d value / d x_k = marginals of class k.
+
+Weights that add to one give Hoelder's upper bound of log Z; equal small weights give a smooth version of the dual of MAP.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ..factor_graph import FactorGraph
+from ..model import CountModel
+from . import maximum
+from .layout import Layout, Phase, layout
+from .messages import max_product, sum_product
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The classes of a graph. ``free`` are the variables with finite log-odds; only those are split."""
+
+    graph: FactorGraph
+    structure: Layout
+    free: Ints
+
+    @property
+    def n_classes(self) -> int:
+        return max(1, len(self.structure.phases))
+
+    @property
+    def theta(self) -> Float64:
+        return self.structure.theta[self.free]
+
+    def spread(self, weights: Float64) -> Float64:
+        """Log-odds of all classes but the last, (K - 1, free), in proportion to the weights."""
+        return np.outer(weights[:-1] / weights.sum(), self.theta)
+
+    def shares(self, x: Float64) -> Float64:
+        """Log-odds of all classes, (K, D)."""
+        part = x.reshape(self.n_classes - 1, len(self.free))
+        full = np.repeat(self.structure.theta[None], self.n_classes, axis=0)
+        full[:-1, self.free] = part
+        full[-1, self.free] = self.theta - part.sum(0)
+        return full
+
+    def value(self, x: Float64, weights: Float64) -> tuple[float, Float64, Float64]:
+        """The bound, its gradient in x (K - 1, free), and the marginals of the classes (K, D)."""
+        shares = self.shares(x)
+        total = 0.0
+        marginals = np.empty_like(shares)
+        for k, weight in enumerate(weights):
+            log_z, marginals[k] = self.solve(k, shares[k] / weight, 1.0 / weight)
+            total += weight * log_z
+        gradient = (marginals[:-1] - marginals[-1])[:, self.free]
+        return total, gradient, marginals
+
+    def solve(self, k: int, logits: Float64, power: float) -> tuple[float, Float64]:
+        """log Z and marginals (D,) of one class with its factors raised to a power."""
+        covered = np.zeros(len(logits), bool)
+        odds = logits.copy()
+        total = 0.0
+        for batch, at in self._parts(k):
+            log_z, messages = sum_product(batch.tempered(power), logits[at])
+            total += float(log_z.sum())
+            covered[at] = True
+            odds[at] = np.where(np.isinf(logits[at]), logits[at], logits[at] + messages)
+        loose = ~covered & np.isfinite(logits)
+        total += float(np.logaddexp(0.0, logits[loose]).sum())
+        return total, np.asarray(expit(odds))
+
+    def entropy(self, k: int, logits: Float64, power: float) -> float:
+        """Entropy of one class: log Z minus the expected log-weight."""
+        log_z, marginals = self.solve(k, logits, power)
+        finite = np.isfinite(logits)
+        total = log_z - float(np.dot(logits[finite], marginals[finite]))
+        for batch, at in self._parts(k):
+            tempered = batch.tempered(power)
+            if batch.kind == "count" and np.isin(batch.tables, (0.0, -math.inf)).all():
+                continue  # log f is zero wherever f is not
+            total -= _expected_log_factor(tempered, logits[at])
+        return total
+
+    def maximum(self, x: Float64) -> tuple[float, NDArray[np.bool_]]:
+        """Sum of the maxima of the classes, an upper bound of the best log-weight, and their maximisers (K, D)."""
+        shares = self.shares(x)
+        total = 0.0
+        best = shares > 0.0
+        for k in range(self.n_classes):
+            covered = np.zeros(shares.shape[1], bool)
+            for batch, at in self._parts(k):
+                value, y = _maximise(batch, shares[k][at])
+                total += float(value.sum())
+                best[k, at] = y
+                covered[at] = True
+            loose = ~covered & np.isfinite(shares[k])
+            total += float(np.maximum(shares[k][loose], 0.0).sum())
+        return total, best
+
+    def _parts(self, k: int) -> list[tuple[Any, Ints]]:
+        if not self.structure.phases:
+            return []
+        phase: Phase = self.structure.phases[k]
+        return [(batch, self.structure.variable[batch.start : batch.stop]) for batch in phase.batches]
+
+
+def split(graph: FactorGraph) -> Split:
+    """Classes of disjoint factors."""
+    structure = layout(graph)
+    return Split(graph, structure, np.flatnonzero(np.isfinite(structure.theta)))
+
+
+def _expected_log_factor(batch: Any, nu: Float64) -> float:
+    """Sum over the batch of E[log f]."""
+    block = batch.block(nu)
+    if batch.kind == "pair":
+        states = np.stack([np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1)
+        log_joint = batch.tables + states[:, 0, :, None] + states[:, 1, None, :]
+        p = np.exp(log_joint - log_joint.max((1, 2), keepdims=True))
+        p /= p.sum((1, 2), keepdims=True)
+        return float(np.sum(np.where(p > 0.0, p * np.where(p > 0.0, batch.tables, 0.0), 0.0)))
+    if batch.kind == "model":
+        model = batch.model.replace(logits=block)
+        finite = np.where(np.isfinite(block), block, 0.0)
+        score = np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
+        return float(np.sum(score))
+    p = np.exp(CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs())
+    return float(np.sum(np.where(p > 0.0, p * np.where(batch.tables == -math.inf, 0.0, batch.tables), 0.0)))
+
+
+def _maximise(batch: Any, nu: Float64) -> tuple[Float64, NDArray[np.bool_]]:
+    """Maxima of a batch and its maximisers, flat."""
+    if batch.kind == "count":
+        value, y = maximum.maximise(batch.block(nu), batch.tables)
+        return value, batch.unblock(y)
+    if batch.kind == "model":
+        value, messages = max_product(batch, nu)
+        return value, nu + messages > 0.0
+    block = batch.block(nu)
+    forced = block == math.inf
+    states = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, block)], -1)
+    joint = (batch.tables + states[:, 0, :, None] + states[:, 1, None, :]).reshape(len(batch), 4)
+    k = joint.argmax(1)
+    return joint.max(1), np.stack([k // 2 == 1, k % 2 == 1], axis=-1).reshape(-1)
