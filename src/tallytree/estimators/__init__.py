@@ -10,5 +10,6 @@ except ImportError:
     ) from None
 
 from .conditional_logit import ConditionalLogit
+from .max_entropy import HorvitzThompson, MaxEntropySampler
 
-__all__ = ["ConditionalLogit"]
+__all__ = ["ConditionalLogit", "HorvitzThompson", "MaxEntropySampler"]

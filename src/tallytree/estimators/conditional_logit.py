@@ -338,7 +338,10 @@ def _classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     from sklearn.utils.multiclass import check_classification_targets
 
     check_classification_targets(y)
-    return binary_labels(y)
+    classes, cases = binary_labels(y)
+    if len(classes) < 2:
+        raise ParameterError("`y` must hold two classes, controls and cases; only one class arrived.")
+    return classes, cases
 
 
 def _vector(name: str, values: ArrayLike, n: int) -> Float64:
