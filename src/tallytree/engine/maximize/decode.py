@@ -1,0 +1,70 @@
+"""From messages to a best configuration: counts are split top-down by one scan of a diagonal per node.
+
+Ties go to the smaller count of the root, then to the smaller count of the left child, then, inside a block, to the
+variable with the lower index.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .block import largest
+from .plan import Merge, Merges, Plan
+from .upward import Upward
+
+Float64 = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+def root_maxima(plan: Plan, messages: Float64) -> list[Float64]:
+    """Best weight of every component, (B, R) per entry of ``plan.roots``."""
+    return [messages[:, roots.cells].max(-1) for roots in plan.roots]
+
+
+def decode(plan: Plan, up: Upward, nu: Float64, states: NDArray[np.uint8]) -> None:
+    """Write a best configuration of the variables in sets to ``states`` (B, D)."""
+    messages = up.messages
+    counts = np.zeros((len(messages), plan.n_nodes), np.int64)
+    for roots in plan.roots:
+        counts[:, roots.nodes] = messages[:, roots.cells].argmax(-1)
+    for step in reversed(plan.steps):
+        if isinstance(step, Merge):
+            _split(plan, step, messages, counts)
+        else:
+            _split_batch(step, messages, counts)
+    for blocks, t in zip(plan.blocks, up.sorted):
+        theta = nu[:, blocks.variables]
+        states[:, blocks.variables] = largest(theta, t, counts[:, blocks.nodes])
+
+
+def _split(plan: Plan, step: Merge, messages: Float64, counts: Counts) -> None:
+    left, right = plan.span(step.left), plan.span(step.right)
+    for row, count in zip(messages, counts):
+        count[step.left] = best_split(row[left], row[right], int(count[step.node]))
+        count[step.right] = count[step.node] - count[step.left]
+
+
+def best_split(a: Float64, b: Float64, z: int) -> int:
+    """The smallest i that maximises ``a[i] + b[z - i]``."""
+    first, values = diagonal(a, b, z)
+    return first + int(np.argmax(values))
+
+
+def diagonal(a: Float64, b: Float64, z: int) -> tuple[int, Float64]:
+    """First i and the values ``a[i] + b[z - i]`` of all possible i."""
+    first, last = max(0, z - len(b) + 1), min(len(a) - 1, z)
+    return first, a[first : last + 1] + b[z - last : z - first + 1][::-1]
+
+
+def _split_batch(step: Merges, messages: Float64, counts: Counts) -> None:
+    a, b = messages[:, step.left_cells], messages[:, step.right_cells]
+    z = counts[:, step.nodes]
+    partner = z[..., None] - np.arange(a.shape[-1])
+    inside = (partner >= 0) & (partner < b.shape[-1])
+    other = np.take_along_axis(b, np.where(inside, partner, 0), -1)
+    i = np.where(inside, a + other, -math.inf).argmax(-1)
+    counts[:, step.left] = i
+    counts[:, step.right] = z - i

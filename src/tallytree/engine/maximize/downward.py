@@ -1,0 +1,56 @@
+"""The downward pass, adjoint of the upward one: best weight of all that lies outside a node, for every count of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import block
+from .convolve import correlate, correlate_batch
+from .plan import Merge, Merges, Plan
+
+Float64 = NDArray[np.float64]
+
+
+def downward(plan: Plan, messages: Float64, tables: Float64, rest: list[Float64]) -> Float64:
+    """Outside messages, (B, n_cells + 1), the node's own table not included.
+
+    ``rest``: what the roots start from, (B, R) per entry of ``plan.roots``.
+    """
+    down = np.full(messages.shape, -math.inf)
+    for roots, start in zip(plan.roots, rest):
+        down[:, roots.cells] = start[..., None]
+    for step in reversed(plan.steps):
+        if isinstance(step, Merge):
+            _large(plan, step, messages, tables, down)
+        else:
+            _batch(step, messages, tables, down)
+    return down
+
+
+def _batch(step: Merges, messages: Float64, tables: Float64, down: Float64) -> None:
+    above = down[:, step.cells]
+    if step.table_cells is not None:
+        above = above + tables[:, step.table_cells]
+    a, b = messages[:, step.left_cells], messages[:, step.right_cells]
+    down[:, step.left_cells] = correlate_batch(above, b)
+    down[:, step.right_cells] = correlate_batch(above, a)
+    down[:, -1] = -math.inf  # padded columns ended up there
+
+
+def _large(plan: Plan, step: Merge, messages: Float64, tables: Float64, down: Float64) -> None:
+    left, right, own = plan.span(step.left), plan.span(step.right), plan.span(step.node)
+    table = plan.table_span(step.node)
+    for b, (row, out) in enumerate(zip(messages, down)):
+        above = out[own] if table is None else out[own] + tables[b % len(tables), table]
+        out[left] = correlate(above, row[right])
+        out[right] = correlate(above, row[left])
+
+
+def block_max_marginals(plan: Plan, messages: Float64, down: Float64, nu: Float64, out: Float64) -> None:
+    """Max-marginals of the variables in sets, within their component, to ``out`` (B, D, 2)."""
+    for blocks in plan.blocks:
+        g = messages[:, blocks.cells] + down[:, blocks.cells]
+        out[:, blocks.variables] = block.max_marginals(nu[:, blocks.variables], g)

@@ -1,0 +1,60 @@
+"""The upward pass: for every node and count, the best weight of what lies below it, its own table included."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .block import prefix_sums, sorted_down
+from .convolve import convolve, convolve_batch
+from .plan import Merge, Plan
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Upward:
+    """Messages of a batch of models."""
+
+    messages: Float64  # (B, n_cells + 1), the last cell -inf
+    sorted: tuple[Float64, ...]  # per entry of plan.blocks: log-odds (B, R, n) in decreasing order
+
+
+def extended(tables: Float64) -> Float64:
+    """Tables with a zero behind them, which stands for no table."""
+    return np.concatenate([tables, np.zeros((len(tables), 1))], axis=1)
+
+
+def upward(plan: Plan, nu: Float64, tables: Float64) -> Upward:
+    """Messages of all nodes from log-odds (B, D) and extended tables (1 or B, T + 1)."""
+    batch = len(nu)
+    messages = np.full((batch, plan.n_cells + 1), -math.inf)
+    ranked = []
+    for blocks in plan.blocks:
+        t = sorted_down(nu[:, blocks.variables])
+        out = prefix_sums(t)
+        if blocks.table_cells is not None:
+            out += tables[:, blocks.table_cells]
+        messages[:, blocks.cells] = out
+        ranked.append(t)
+    for step in plan.steps:
+        if isinstance(step, Merge):
+            _large(plan, step, messages, tables)
+            continue
+        out = convolve_batch(messages[:, step.left_cells], messages[:, step.right_cells])
+        if step.table_cells is not None:
+            out += tables[:, step.table_cells]
+        messages[:, step.cells] = out  # padding is -inf again
+    return Upward(messages, tuple(ranked))
+
+
+def _large(plan: Plan, step: Merge, messages: Float64, tables: Float64) -> None:
+    left, right, own = plan.span(step.left), plan.span(step.right), plan.span(step.node)
+    table = plan.table_span(step.node)
+    for b, row in enumerate(messages):
+        row[own] = convolve(row[left], row[right])
+        if table is not None:
+            row[own] += tables[b % len(tables), table]
