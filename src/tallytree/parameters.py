@@ -108,6 +108,48 @@ class Parameters:
         terms = self.potentials[0].mixture(self.tree.group_size(0))
         return found if terms is None else {0: terms}
 
+    def direction(self, logits: Any, tables: Any) -> tuple[Float64, Float64]:
+        """A direction in parameter space as (B, D) and packed (B, T); singleton tables move the leaves."""
+        batch, n = math.prod(self.batch_shape), self.tree.n_variables
+        nu = np.zeros((batch, n))
+        if logits is not None:
+            array, _ = _validate.logits(logits)
+            try:
+                nu += np.broadcast_to(array, (*self.batch_shape, n)).reshape(batch, n)
+            except ValueError:
+                raise ParameterError(
+                    f"`logits` must broadcast to shape {(*self.batch_shape, n)}; shape {array.shape} arrived."
+                ) from None
+        family, offset = self.tree.family, self.tree.program.set_offset
+        packed = np.zeros((batch, self.tree.program.table_total))
+        entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
+        for g, entry in enumerate(entries):
+            if entry is None:
+                continue
+            size = family.group_size(g)
+            array = _validate.log_table(entry, size, name=f"The direction of group {g}")
+            rows = np.broadcast_to(array, (*self.batch_shape, size + 1)).reshape(batch, size + 1)
+            s = int(family.set_of_group[g])
+            if s >= 0:
+                packed[:, offset[s] : offset[s + 1]] += rows
+            else:
+                nu[:, int(family.variable_of_group[g])] += rows[:, 1] - rows[:, 0]
+        return nu, packed
+
+    def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
+        """d P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
+        family, offset = self.tree.family, self.tree.program.set_offset
+        found = []
+        for g in range(family.n_groups):
+            s = int(family.set_of_group[g])
+            if s >= 0:
+                probs = np.exp(np.asarray(log_probs[g], np.float64)).reshape(len(moved), -1)
+                found.append(probs * packed[:, offset[s] : offset[s + 1]])
+            else:
+                change = moved[:, int(family.variable_of_group[g])]
+                found.append(np.stack([-change, change], axis=-1))
+        return found
+
     def equal(self, other: Parameters) -> bool:
         """Same numbers in the same places."""
         return (
@@ -246,6 +288,22 @@ def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
     if not np.all((array == 1) == on):
         raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
     return on
+
+
+def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
+    """Variable numbers, checked; None: all of them."""
+    if value is None:
+        return np.arange(n)
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ParameterError(
+            f"`{name}` must hold the numbers of variables; {_validate.describe(array)} arrived."
+        )
+    array = array.astype(np.int64)
+    if array.size and (array.min() < 0 or array.max() >= n):
+        bad = int(array[(array < 0) | (array >= n)].flat[0])
+        raise ParameterError(f"`{name}` names variable {bad}, but variables are numbered 0 to {n - 1}.")
+    return array
 
 
 def one_hot(count: int, n: int) -> Float64:

@@ -209,12 +209,12 @@ def _tilted_rung(program: TreeProgram) -> Rung:
 
 
 def _array_pass(program: TreeProgram, arithmetic: Any, nu: Float64, tables: Float64) -> Solution:
-    schedule = _schedule(program, tables)
+    schedule = schedule_for(program, tables)
     with np.errstate(all="ignore"):
         return solved(sum_product(xp, schedule, arithmetic, nu, _rows(tables, nu)))
 
 
-def _schedule(program: TreeProgram, tables: Float64) -> Schedule:
+def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     """Schedule with messages cut at the largest counts that the tables allow."""
     possible = np.any(tables > -math.inf, axis=0)
     position = np.arange(len(possible)) - np.repeat(program.set_offset[:-1], np.diff(program.set_offset))
@@ -237,7 +237,7 @@ def set_log_beliefs(problem: Problem) -> Float64:
     if problem.nu.shape[0] == 0:
         return np.zeros((0, program.table_total))
     if engine is None:
-        schedule = _schedule(program, problem.tables)
+        schedule = schedule_for(program, problem.tables)
         rows = _rows(problem.tables, problem.nu)
         with np.errstate(all="ignore"):
             answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)

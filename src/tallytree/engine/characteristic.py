@@ -37,6 +37,20 @@ _DROPPED = 41.0  # nats below the best count at which a count is left out
 
 
 @dataclass(frozen=True, eq=False)
+class Band:
+    """Frequencies of one window of counts ``first..last``; the sum of ``law * spectrum`` is the (scaled) mass."""
+
+    omega: Float64
+    law: NDArray[np.complex128]
+    spectrum: NDArray[np.complex128]
+    first: int
+    last: int
+    centre: int
+    length: int
+    potential: Float64  # f on the window, scaled
+
+
+@dataclass(frozen=True, eq=False)
 class Piece:
     """The solution for one segment of counts: log mass, tilt, and Chebyshev coefficients of the odds ratio."""
 
@@ -44,6 +58,7 @@ class Piece:
     tilt: float
     coefficients: Float64
     amp: float
+    band: Band
 
 
 def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
@@ -120,10 +135,10 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     if not var > 0:
         return None
     cosine = 1.0 - _BUDGET / var
-    band = math.acos(cosine) if cosine > -1.0 else math.pi
-    if band > 0.95 * math.pi:
+    cutoff = math.acos(cosine) if cosine > -1.0 else math.pi
+    if cutoff > 0.95 * math.pi:
         return None
-    t_max = math.tan(band / 4.0)
+    t_max = math.tan(cutoff / 4.0)
     n_sums = max(4, math.ceil(math.log(n * 1e17) / -math.log(t_max)) + 1)
     if n_sums > _MAX_SUMS:
         return None
@@ -137,7 +152,7 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     sums = _chebyshev_sums(xp, x, n_sums)
     centre = round(mean)
     omega = (
-        2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * band / (2.0 * math.pi))) + 1)
+        2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * cutoff / (2.0 * math.pi))) + 1)
     )
 
     counts = np.arange(first, last + 1)
@@ -145,11 +160,13 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     top = log_g.max()
     if top == -math.inf:
         return None
-    spectrum = _potential_spectrum(np.exp(log_g - top), counts - centre, length, len(omega))
-    product = np.exp(_log_characteristic(sums, n, omega, centre)) * spectrum / length
-    product[1:] *= 2.0
+    potential = np.exp(log_g - top)
+    spectrum = potential_spectrum(potential, counts - centre, length, len(omega))
+    law = np.exp(_log_characteristic(sums, n, omega, centre)) / length
+    law[1:] *= 2.0
     if 2 * (len(omega) - 1) == length:
-        product[-1] *= 0.5
+        law[-1] *= 0.5
+    product = law * spectrum
     mass = float(product.real.sum())
     if not mass > 0 or outside - _BUDGET > math.log(mass) + top - _NEGLIGIBLE:
         return None
@@ -158,9 +175,9 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
         return None
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
     change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
-    return Piece(
-        math.log(mass) + float(top) + change, tilt, coefficients, float(np.abs(product).sum() / mass)
-    )
+    band = Band(omega, law, spectrum, first, last, centre, length, potential)
+    amp = float(np.abs(product).sum() / mass)
+    return Piece(math.log(mass) + float(top) + change, tilt, coefficients, amp, band)
 
 
 def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
@@ -205,7 +222,7 @@ def _log_characteristic(sums: Float64, n: int, omega: Float64, centre: int) -> N
     return np.asarray(2.0 * n * np.log(np.cos(omega / 4.0)) - 2.0 * series + 1j * phase)
 
 
-def _potential_spectrum(
+def potential_spectrum(
     f: Float64, shifted: NDArray[np.int64], length: int, wanted: int
 ) -> NDArray[np.complex128]:
     """``sum_k f(k) exp(-i w_m (k - centre))`` for the first frequencies of a window of this length."""
@@ -215,19 +232,29 @@ def _potential_spectrum(
 
 def _odds_ratio(product: NDArray[np.complex128], omega: Float64, t_max: float) -> Float64 | None:
     """Chebyshev coefficients of r(x) = d(1)/d(0), where d(y) is what the rest of the model says to a leaf."""
-    count = min(96, max(8, math.ceil(40.0 / -math.log(t_max))))
-    angles = math.pi * (np.arange(count) + 0.5) / count
+    angles = node_angles(t_max)
     p = 0.5 + 0.5 * np.cos(angles)
     turn = np.exp(1j * omega)
     share = product / ((1.0 - p)[:, None] + p[:, None] * turn)
     off, on = share.real.sum(1), (share * turn).real.sum(1)
     if not (np.all(off > 0) and np.all(on > 0)):
         return None
-    transform = np.cos(np.outer(np.arange(count), angles)) * (2.0 / count)
-    coefficients = transform @ (on / off)
+    return chebyshev_fit(on / off, angles)
+
+
+def node_angles(t_max: float) -> Float64:
+    """Interpolation nodes: the odds ratio's series in x converges like powers of ``t_max``."""
+    count = min(96, max(8, math.ceil(40.0 / -math.log(t_max))))
+    return np.asarray(math.pi * (np.arange(count) + 0.5) / count)
+
+
+def chebyshev_fit(values: Float64, angles: Float64) -> Float64:
+    """Coefficients of the interpolant through values at ``x = cos(angles)``, negligible ones dropped."""
+    count = len(angles)
+    coefficients = np.cos(np.outer(np.arange(count), angles)) @ values * (2.0 / count)
     coefficients[0] *= 0.5
     significant = np.flatnonzero(np.abs(coefficients) > 1e-17 * np.abs(coefficients).max())
-    return np.asarray(coefficients[: significant[-1] + 1])
+    return np.asarray(coefficients[: significant[-1] + 1] if len(significant) else coefficients[:1])
 
 
 def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, float]:
@@ -255,9 +282,13 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
 
 
 def _evaluate(xp: Any, nu: Any, piece: Piece) -> Any:
-    """r(x) by Clenshaw's recurrence."""
-    x = xp.tanh(0.5 * (nu + piece.tilt))
+    """r(x) at the leaves."""
+    return clenshaw(xp, xp.tanh(0.5 * (nu + piece.tilt)), piece.coefficients)
+
+
+def clenshaw(xp: Any, x: Any, coefficients: Float64) -> Any:
+    """Value of a Chebyshev series."""
     later, latest = xp.zeros_like(x), xp.zeros_like(x)
-    for c in piece.coefficients[:0:-1].tolist():
+    for c in coefficients[:0:-1].tolist():
         later, latest = latest, 2.0 * x * latest - later + c
-    return x * latest - later + float(piece.coefficients[0])
+    return x * latest - later + float(coefficients[0])

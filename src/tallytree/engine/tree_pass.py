@@ -37,12 +37,12 @@ def sum_product(
         Whether the count distributions of the sets are wanted too.
     """
     batch, n = nu.shape
-    extended = _extend(xp, tables)
+    extended = extend_tables(xp, tables)
     up = _upward(xp, schedule, arithmetic, nu, extended)
     down, error, size = _downward(xp, schedule, arithmetic, up, extended)
     impossible = up.log_mean == -math.inf
 
-    log_leaf = arithmetic.log(xp.reshape(_gather(xp, down, schedule.leaf_down), (batch, n, 2)))
+    log_leaf = arithmetic.log(xp.reshape(gather(xp, down, schedule.leaf_down), (batch, n, 2)))
     free = xp.asarray(schedule.leaf_down[:, 0] == 0, device=nu.device)
     on, off = log_leaf[..., 1], log_leaf[..., 0]
     same = (on == off) | free | impossible[:, None]  # also where both are -inf: nothing is known
@@ -50,8 +50,8 @@ def sum_product(
 
     log_beliefs = None
     if beliefs:
-        u = arithmetic.log(_gather(xp, up.storage, schedule.set_up))
-        d = arithmetic.log(_gather(xp, down, schedule.set_down))
+        u = arithmetic.log(gather(xp, up.storage, schedule.set_up))
+        d = arithmetic.log(gather(xp, down, schedule.set_down))
         log_beliefs = xp.where((u == -math.inf) | (d == -math.inf), -math.inf, u + d)
 
     # An error e in <up, down> = 1 moves a probability P by at most e, hence its odds by e / min(P, 1 - P).
@@ -87,10 +87,10 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
     rank = 0
     for step in schedule.up:
         count = len(step.nodes)
-        a = _gather(xp, storage, step.left)
-        b = _gather(xp, storage, step.right)
+        a = gather(xp, storage, step.left)
+        b = gather(xp, storage, step.right)
         merged = arithmetic.merge(a, b, step.width)
-        weighted, shift = arithmetic.weigh(merged, _gather(xp, extended, step.table))
+        weighted, shift = arithmetic.weigh(merged, gather(xp, extended, step.table))
         message, log_mass = arithmetic.normalise(weighted)
         storage[:, step.start : step.start + count * step.width] = xp.reshape(message, (batch, -1))
         # The table's largest entry is 1 after `weigh`, so an error in the merge keeps its size and the mass shrinks.
@@ -118,12 +118,12 @@ def _downward(
         """Scale to <up, down> = 1, weigh by the table for the children, and add up the errors."""
         nonlocal squares, size
         count = len(step.nodes)
-        own = _gather(xp, up.storage, step.own_cells)
+        own = gather(xp, up.storage, step.own_cells)
         scale = arithmetic.product(own, message)
         message = arithmetic.divide(message, scale)
         cells = slice(step.start, step.start + count * step.width)
         down[:, cells] = xp.reshape(message, (batch, -1))
-        heavy, _ = arithmetic.weigh(message, _gather(xp, extended, step.table))
+        heavy, _ = arithmetic.weigh(message, gather(xp, extended, step.table))
         weighted[:, cells] = xp.reshape(heavy, (batch, -1))
         lost = xp.take(up.error, xp.asarray(step.up_rank, device=heavy.device), axis=-1)
         damage = lost * arithmetic.loss(heavy)
@@ -138,15 +138,15 @@ def _downward(
         ones = xp.zeros(shape, **like) + (1.0 if arithmetic.zero == 0.0 else 0.0)
         settle(schedule.roots, ones, xp.zeros(shape[:2], **like))
     for step in schedule.down:
-        g = _gather(xp, weighted, step.parent_cells)
-        u = _gather(xp, up.storage, step.sibling_cells)
+        g = gather(xp, weighted, step.parent_cells)
+        u = gather(xp, up.storage, step.sibling_cells)
         settle(step, arithmetic.correlate(g, u, step.width), arithmetic.merge_error(g, u))
     worst_path = xp.max(path_error, axis=-1) if schedule.n_placed else xp.zeros((batch,), **like)
     # Errors of different merges are independent: four standard deviations of their sum.
     return down, 4.0 * xp.sqrt(squares) + worst_path, size
 
 
-def _extend(xp: Any, tables: Any) -> Any:
+def extend_tables(xp: Any, tables: Any) -> Any:
     """Tables followed by the two constants that nodes without a table and padding refer to."""
     constants = xp.asarray(np.array([0.0, -math.inf]), dtype=tables.dtype, device=tables.device)
     return xp.concat(
@@ -155,7 +155,7 @@ def _extend(xp: Any, tables: Any) -> Any:
     )
 
 
-def _gather(xp: Any, storage: Any, cells: Any) -> Any:
+def gather(xp: Any, storage: Any, cells: Any) -> Any:
     """``storage[:, cells]``, written with `take` as the array-API standard asks."""
     flat = xp.asarray(cells.reshape(-1), device=storage.device)
     return xp.reshape(xp.take(storage, flat, axis=-1), (storage.shape[0], *cells.shape))
