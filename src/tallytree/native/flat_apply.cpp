@@ -1,0 +1,165 @@
+// Pass 2 of the flat solver: a mixture of solved pieces becomes marginals or messages, one variable at a time.
+#include <cmath>
+
+#include "flat_elementary.hpp"
+#include "flat_kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+// Chebyshev series at x, by Clenshaw's recurrence; `width` vectors at once hide its latency.
+template <int width>
+inline void clenshaw(const double* series, int terms, const vec* x, vec* value) {
+  vec b1[width], b2[width], two_x[width];
+  for (int g = 0; g < width; g++) b1[g] = b2[g] = vec{}, two_x[g] = x[g] + x[g];
+  for (int j = terms - 1; j > 0; j--)
+#pragma GCC unroll 4
+    for (int g = 0; g < width; g++) {
+      const vec b0 = two_x[g] * b1[g] + (series[j] - b2[g]);
+      b2[g] = b1[g];
+      b1[g] = b0;
+    }
+  for (int g = 0; g < width; g++) value[g] = x[g] * b1[g] + (series[0] - b2[g]);
+}
+
+inline void store_part(double* out, vec v, ptrdiff_t count) {
+  for (ptrdiff_t l = 0; l < count; l++) out[l] = v[l];
+}
+
+// log r of one piece for a variable whose deviation is not small, by the sum over frequencies.
+double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
+  vec d0 = vec{}, d1 = vec{};
+  for (int m = 0; m < piece.frequencies; m += kLanes) {
+    const vec c = load(piece.cos_w + m), s = load(piece.sin_w + m);
+    const vec gr = load(piece.wave_re + m), gi = load(piece.wave_im + m);
+    const vec x = q + p * c, y = p * s, inv = 1.0 / (x * x + y * y);
+    const vec hr = (gr * x + gi * y) * inv, hi = (gi * x - gr * y) * inv;
+    d0 += hr;
+    d1 += hr * c - hi * s;
+  }
+  return std::log(sum_lanes(d1) / sum_lanes(d0));
+}
+
+vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
+  vec value;
+  if (!piece.split) {
+    const vec x = d.sign * (1.0 - d.delta);
+    clenshaw<1>(piece.series, piece.terms, &x, &value);
+    return value;
+  }
+  const vec x = d.delta * (1.0 / kLargeDeviation) - 1.0;  // [0, 2 kLargeDeviation] -> [-1, 1]
+  vec off, on;
+  clenshaw<1>(piece.series, piece.terms, &x, &off);
+  clenshaw<1>(piece.series + piece.terms, piece.terms, &x, &on);
+  value = d.sign < 0.0 ? off : on;
+  for (int l = 0; l < kLanes; l++)
+    if (d.delta[l] >= 2 * kLargeDeviation) {
+      const double half = 0.5 * d.delta[l];
+      value[l] = d.sign[l] < 0 ? ratio_by_frequencies(piece, half, 1 - half)
+                               : ratio_by_frequencies(piece, 1 - half, half);
+    }
+  return value;
+}
+
+// Both sums of the mixture, up to one common factor per variable:
+//   on = sum w e^{s - s_0} p-or-q d(1) / Z, off = sum w p-or-q d(0) / Z  (times e^{-s_0} resp. 1, see messages).
+// With q d(0) + p d(1) = Z and r = d(1) / d(0): d(0) / Z = 1 / (q + p r).
+struct Sides {
+  vec on, off;
+};
+
+// Common factor 1 / (1 + e^nu) removed for nu <= 0, e^nu / (1 + e^nu) for nu > 0, so that neither form underflows:
+// the weight of piece s is q_s for nu <= 0 and e^{-s} p_s for nu > 0.
+Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
+  Sides sides = {vec{}, vec{}};
+  const double first_tilt = mixture.pieces ? mixture.piece[0].tilt : 0.0;
+  for (int j = 0; j < mixture.pieces; j++) {
+    const FlatPieceView& piece = mixture.piece[j];
+    const Deviation d = deviation(nu + piece.tilt);
+    const vec r = exp(log_ratio(piece, d));
+    const vec half = 0.5 * d.delta;
+    const vec p = d.sign < 0.0 ? half : 1.0 - half, q = d.sign < 0.0 ? 1.0 - half : half;
+    const vec share = piece.weight / (q + p * r);
+    // on carries e^{s - s_0}, off carries 1; for nu > 0 both are multiplied by e^{s_0 - s} p / q.
+    const vec base = nu > 0.0 ? p * (1.0 / piece.shift) : q;
+    sides.off += share * base;
+    sides.on += share * r * base * piece.shift;
+  }
+  // Every variable off: d(0) = Z, d(1) = 0, tilt -inf; every variable on: the mirror image.
+  const vec up = nu > 0.0 ? nu : vec{}, down = nu > 0.0 ? vec{} : -nu;
+  if (mixture.log_all_off > -__builtin_inf()) {
+    const vec lift = nu > 0.0 ? splat(first_tilt) : vec{};
+    sides.off += exp(mixture.log_all_off + up + lift);
+  }
+  if (mixture.log_all_on > -__builtin_inf()) {
+    const vec lift = nu > 0.0 ? vec{} : splat(-first_tilt);
+    sides.on += exp(mixture.log_all_on + down + lift);
+  }
+  return sides;
+}
+
+}  // namespace
+
+void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
+  constexpr int kAtOnce = 4;
+  for (ptrdiff_t i = 0; i < n; i += kAtOnce * kLanes) {
+    Deviation d[kAtOnce];
+    vec x[kAtOnce], r[kAtOnce];
+    for (int g = 0; g < kAtOnce; g++) {
+      const ptrdiff_t at = i + g * kLanes, left = n - at;
+      d[g] = deviation((left >= kLanes ? load(nu + at) : load_part(nu + (left > 0 ? at : 0), left, 0.0)) + tilt);
+      x[g] = d[g].sign * (1.0 - d[g].delta);
+    }
+    clenshaw<kAtOnce>(series, terms, x, r);
+    for (int g = 0; g < kAtOnce; g++) {
+      // odds p r / q = r e^{+-|t|}
+      const vec a = d[g].sign < 0.0 ? d[g].e * r[g] : r[g], b = d[g].sign < 0.0 ? splat(1.0) : d[g].e;
+      const vec m = a / (a + b);
+      const ptrdiff_t at = i + g * kLanes, left = n - at;
+      if (left >= kLanes)
+        store(out + at, m);
+      else
+        store_part(out + at, m, left);
+    }
+  }
+}
+
+void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
+  const double first_tilt = mixture->pieces ? mixture->piece[0].tilt : 0.0;
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    const Sides s = mixture_sides(*mixture, x);
+    // posterior odds e^{nu + s_0} on / off, in the form that stays finite
+    const vec t = x + first_tilt, e = exp(-abs(t));
+    const vec a = t < 0.0 ? e * s.on : s.on, b = t < 0.0 ? s.off : e * s.off;
+    const vec m = a / (a + b);
+    if (n - i >= kLanes)
+      store(out + i, m);
+    else
+      store_part(out + i, m, n - i);
+  }
+}
+
+void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
+  const double low = -__builtin_inf();
+  const bool plain = mixture->pieces == 1 && mixture->log_all_off == low && mixture->log_all_on == low;
+  const double first_tilt = mixture->pieces ? mixture->piece[0].tilt : 0.0;
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    vec r;
+    if (plain) {
+      r = log_ratio(mixture->piece[0], deviation(x + first_tilt));
+    } else {
+      const Sides s = mixture_sides(*mixture, x);
+      for (int l = 0; l < kLanes; l++) r[l] = std::log(s.on[l]) - std::log(s.off[l]);
+    }
+    r += first_tilt;
+    if (n - i >= kLanes)
+      store(out + i, r);
+    else
+      store_part(out + i, r, n - i);
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL
