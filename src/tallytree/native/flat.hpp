@@ -1,5 +1,6 @@
 // The flat solver: E f(z) and all leave-one-out messages for z a sum of independent Bernoulli variables.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -29,10 +30,22 @@ Sums sum_deviations(const Logits& logits, double tilt, int count);
 // log sum_i of the norms: K(0) = softplus(totals) needs a pass with tilt 0.
 inline double softplus(const FlatTotals& untilted) { return untilted.positive + untilted.log_norm; }
 
+// K(s) - K(0) - s k, from sums that do not cancel.
+struct TiltNorm {
+  double tilt = 0, stay_on = 0, rest = 0, magnitude = 0;
+  double minus(double k) const { return tilt * (stay_on - k) + rest; }
+  double error(double k) const { return 4 * 1.1102230246251565e-16 * (std::fabs(tilt * (stay_on - k)) + magnitude); }
+};
+inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
+  if (tilt == 0) return {};
+  return {tilt, tilted.stay_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
+          std::fabs(tilted.positive) + tilted.log_norm + untilted.log_norm};
+}
+
 // The characteristic function of the tilted count on the frequencies that matter, centred at `centre`.
 struct Spectrum {
   double tilt, mean, variance;
-  double log_tilt_norm;        // K(s) - K(0)
+  TiltNorm tilt_norm;
   ptrdiff_t low, high;         // counts outside carry less than 2 exp(-kBudget)
   ptrdiff_t period;            // N; w_m = 2 pi m / N
   double centre;
@@ -56,6 +69,7 @@ constexpr double kRoundOff = 1.1102230246251565e-16;
 // The part of the posterior whose counts are solved under one tilt.
 struct Piece {
   double tilt = 0, log_weight = 0, bound = __builtin_inf();
+  double weight_error = 0;  // of log_weight, by rounding; matters where pieces are compared
   double least_side = 0;  // min over leaves of d(0) / Z, d(1) / Z, in the tilted frame
   bool split = false;
   int terms = 0;

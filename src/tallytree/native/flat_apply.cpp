@@ -62,41 +62,36 @@ vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
   return value;
 }
 
-// Both sums of the mixture, up to one common factor per variable:
-//   on = sum w e^{s - s_0} p-or-q d(1) / Z, off = sum w p-or-q d(0) / Z  (times e^{-s_0} resp. 1, see messages).
-// With q d(0) + p d(1) = Z and r = d(1) / d(0): d(0) / Z = 1 / (q + p r).
+inline vec max(vec a, vec b) { return a > b ? a : b; }
+
+inline vec log_sum_exp(const vec* x, int count) {
+  vec top = x[0], sum = vec{};
+  for (int j = 1; j < count; j++) top = max(top, x[j]);
+  const vec shift = top > -__builtin_inf() ? top : vec{};
+  for (int j = 0; j < count; j++) sum += exp(x[j] - shift);
+  return top > -__builtin_inf() ? log(sum) + shift : top;
+}
+
+// log P(y = 1) and log P(y = 0) under the posterior: in a piece the log-odds are T = t + log r, so its shares are
+// log w - softplus(-T) and log w - softplus(T); every variable off, or on, adds to one side only.
 struct Sides {
   vec on, off;
 };
 
-// Common factor 1 / (1 + e^nu) removed for nu <= 0, e^nu / (1 + e^nu) for nu > 0, so that neither form underflows:
-// the weight of piece s is q_s for nu <= 0 and e^{-s} p_s for nu > 0.
 Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
-  Sides sides = {vec{}, vec{}};
-  const double first_tilt = mixture.pieces ? mixture.piece[0].tilt : 0.0;
-  for (int j = 0; j < mixture.pieces; j++) {
+  vec on[kMaxPieces + 1], off[kMaxPieces + 1];
+  const int count = mixture.pieces;
+  for (int j = 0; j < count; j++) {
     const FlatPieceView& piece = mixture.piece[j];
-    const Deviation d = deviation(nu + piece.tilt);
-    const vec r = exp(log_ratio(piece, d));
-    const vec half = 0.5 * d.delta;
-    const vec p = d.sign < 0.0 ? half : 1.0 - half, q = d.sign < 0.0 ? 1.0 - half : half;
-    const vec share = piece.weight / (q + p * r);
-    // on carries e^{s - s_0}, off carries 1; for nu > 0 both are multiplied by e^{s_0 - s} p / q.
-    const vec base = nu > 0.0 ? p * (1.0 / piece.shift) : q;
-    sides.off += share * base;
-    sides.on += share * r * base * piece.shift;
+    const vec t = nu + piece.tilt;
+    const vec odds = t + log_ratio(piece, deviation(t));
+    const vec norm = log1p_unit(exp(-abs(odds)));
+    on[j] = piece.log_weight - (max(-odds, vec{}) + norm);
+    off[j] = piece.log_weight - (max(odds, vec{}) + norm);
   }
-  // Every variable off: d(0) = Z, d(1) = 0, tilt -inf; every variable on: the mirror image.
-  const vec up = nu > 0.0 ? nu : vec{}, down = nu > 0.0 ? vec{} : -nu;
-  if (mixture.log_all_off > -__builtin_inf()) {
-    const vec lift = nu > 0.0 ? splat(first_tilt) : vec{};
-    sides.off += exp(mixture.log_all_off + up + lift);
-  }
-  if (mixture.log_all_on > -__builtin_inf()) {
-    const vec lift = nu > 0.0 ? vec{} : splat(-first_tilt);
-    sides.on += exp(mixture.log_all_on + down + lift);
-  }
-  return sides;
+  on[count] = splat(mixture.log_all_on);
+  off[count] = splat(mixture.log_all_off);
+  return {log_sum_exp(on, count + 1), log_sum_exp(off, count + 1)};
 }
 
 }  // namespace
@@ -126,14 +121,11 @@ void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* s
 }
 
 void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  const double first_tilt = mixture->pieces ? mixture->piece[0].tilt : 0.0;
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
     const Sides s = mixture_sides(*mixture, x);
-    // posterior odds e^{nu + s_0} on / off, in the form that stays finite
-    const vec t = x + first_tilt, e = exp(-abs(t));
-    const vec a = t < 0.0 ? e * s.on : s.on, b = t < 0.0 ? s.off : e * s.off;
-    const vec m = a / (a + b);
+    const vec odds = s.on - s.off, e = exp(-abs(odds));
+    const vec m = (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
     if (n - i >= kLanes)
       store(out + i, m);
     else
@@ -144,17 +136,16 @@ void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, do
 void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
   const double low = -__builtin_inf();
   const bool plain = mixture->pieces == 1 && mixture->log_all_off == low && mixture->log_all_on == low;
-  const double first_tilt = mixture->pieces ? mixture->piece[0].tilt : 0.0;
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
     vec r;
     if (plain) {
-      r = log_ratio(mixture->piece[0], deviation(x + first_tilt));
+      const double tilt = mixture->piece[0].tilt;
+      r = log_ratio(mixture->piece[0], deviation(x + tilt)) + tilt;
     } else {
       const Sides s = mixture_sides(*mixture, x);
-      for (int l = 0; l < kLanes; l++) r[l] = std::log(s.on[l]) - std::log(s.off[l]);
+      r = (s.on - s.off) - x;
     }
-    r += first_tilt;
     if (n - i >= kLanes)
       store(out + i, r);
     else

@@ -35,15 +35,17 @@ static inline vec abs(vec x) { return x < 0.0 ? -x : x; }
 
 // A tilted logit as likely state and distance from it.
 struct Deviation {
-  vec sign;   // +1 likely on, -1 likely off
-  vec e;      // e^-|t|
-  vec delta;  // 2 e / (1 + e)
+  vec sign;     // +1 likely on, -1 likely off
+  vec e;        // e^-|t|
+  vec inverse;  // 1 / (1 + e)
+  vec delta;    // 2 e / (1 + e)
 };
 static inline Deviation deviation(vec t) {
   Deviation d;
   d.sign = t < 0.0 ? splat(-1.0) : splat(1.0);
   d.e = exp(-abs(t));
-  d.delta = (d.e + d.e) / (1.0 + d.e);
+  d.inverse = 1.0 / (1.0 + d.e);
+  d.delta = (d.e + d.e) * d.inverse;
   return d;
 }
 

@@ -19,7 +19,6 @@ constexpr ptrdiff_t kBins = 4096;
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
-constexpr size_t kMaxPieces = 64;
 
 struct Tilt {
   double s, log_norm /* K(s), from above */, mean, variance;
@@ -314,7 +313,7 @@ void solve_by_segments(const Logits& logits, const Sums& untilted, const double*
     if (single || expected < 10 * kTolerance)
       piece = solve_segment(logits, untilted.totals, segment.begin, segment.end, f.tilt.s);
     if (!(piece.bound <= kTolerance) && !single) {
-      if (todo.size() + pieces.size() >= kMaxPieces) {
+      if (todo.size() + pieces.size() + 2 > (size_t)kMaxPieces) {
         solution->bound = kInfinity;
         return;
       }

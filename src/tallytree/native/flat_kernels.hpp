@@ -18,8 +18,9 @@ constexpr int kMaxNodes = 96;            // interpolation nodes of a leave-one-o
 // What one pass over the logits returns, before the deviation sums.
 struct FlatTotals {
   double log_norm;   // sum log(1 + e^-|t|)
-  double positive;   // tilt 0: sum max(nu, 0); otherwise sum max(t, 0) - max(nu, 0), without cancellation
+  double positive;   // tilt 0: sum max(nu, 0); otherwise the same sum of max(t, 0) - max(nu, 0) where the sign changes
   double negative;   // sum max(-nu, 0); only when the tilt is 0
+  double stay_on;    // how many nu and t are both positive: each adds the tilt to K(s) - K(0)
   double likely_on;  // how many t are >= 0
 };
 
@@ -28,8 +29,7 @@ struct FlatTotals {
 // in delta on [0, 2 kLargeDeviation] for each likely state, and the sum over frequencies for the few others.
 struct FlatPieceView {
   double tilt;
-  double weight;  // share of this piece, up to a common factor
-  double shift;   // exp(tilt - tilt of the first piece)
+  double log_weight;  // log share of this piece
   int split;
   int terms;              // length of each series
   const double* series;   // log r; when split, two series: likely off, likely on
@@ -37,8 +37,10 @@ struct FlatPieceView {
   const double *wave_re, *wave_im, *cos_w, *sin_w;  // G_m and e^{i w_m}
 };
 
+constexpr int kMaxPieces = 64;
+
 struct FlatMixtureView {
-  int pieces;
+  int pieces;  // at most kMaxPieces
   const FlatPieceView* piece;
   double log_all_off, log_all_on;  // log shares of "every variable off" and "every variable on"; may be -inf
 };

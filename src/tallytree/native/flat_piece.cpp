@@ -31,7 +31,7 @@ struct Waves {
   double value = 0;     // Z
   double total = 0;     // error of Z by round-off
   double left_out = 0;  // absolute error of Z, d(0), d(1) by truncation
-  double log_scale = 0;
+  double log_scale = 0, scale_error = 0;
 };
 
 struct Window {
@@ -78,7 +78,8 @@ bool weave(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff
     waves->value += waves->re[m];
     waves->total += waves->error[m];
   }
-  waves->log_scale = top - s.tilt * (double)window.first;
+  waves->log_scale = top + s.tilt_norm.minus((double)window.first);
+  waves->scale_error = s.tilt_norm.error((double)window.first) + 4 * kRoundOff * std::fabs(top);
   const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
   waves->left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * std::exp(std::fmin(outside - top, 700.0)));
   return true;
@@ -191,7 +192,8 @@ Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, 
   if (!weave(logits, s, log_f, first, length, &w)) return piece;
   const double error = w.total + w.left_out;
   if (!(w.value > 2 * error)) return piece;
-  piece.log_weight = std::log(w.value) + w.log_scale + s.log_tilt_norm;
+  piece.log_weight = std::log(w.value) + w.log_scale;
+  piece.weight_error = w.scale_error;
   if (s.split) {
     piece.bound = error / (w.value - error);
     solve_split(logits, s, w, &piece);

@@ -49,9 +49,11 @@ std::vector<double> finite_logits(const double* nu, ptrdiff_t n) {
   return kept;
 }
 
-// Relative round-off of a direct tree: sums of at most n positive terms on the way up and down.
-double direct_bound(ptrdiff_t n, double tilt) {
-  return kRoundOff * (4 * (double)n + 64 + 2 * std::fabs(tilt) * (double)n);
+// Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
+// exp, which is the log of a number between `smallest` and 1 after the tilt.
+double direct_bound(ptrdiff_t n, double tilt, double log_mean, double smallest) {
+  const double steep = tilt == 0 ? 0 : std::fabs(log_mean) + 2 * std::fabs(tilt) * (double)n;
+  return kRoundOff * (4 * (double)n + 64 - 2 * std::log(smallest) + 2 * steep);
 }
 
 bool only_ends(const double* log_f, ptrdiff_t n) {
@@ -95,7 +97,7 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
     s.kind = FlatKind::direct;
     s.tilt = tilt[l];
     s.log_mean = log_mean[l];
-    s.bound = direct_bound(n, tilt[l]);
+    s.bound = direct_bound(n, tilt[l], log_mean[l], smallest[l]);
   }
 }
 
@@ -108,7 +110,7 @@ void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch)
     if (job->done) {
       const Sums none = sum_deviations(logits, 0, 8), tilted = sum_deviations(logits, job->tilt, 8);
       if (job->tilt != 0)
-        s.log_mean += tilted.totals.positive + (tilted.totals.log_norm - none.totals.log_norm);
+        s.log_mean += tilt_norm(none.totals, tilted.totals, job->tilt).minus(0);
       return;
     }
   }

@@ -32,32 +32,38 @@ void take_ends(const Logits& logits, const FlatTotals& untilted, const double* l
   s->sum_logits = untilted.positive - untilted.negative;
 }
 
-void solve_ends_only(const double* log_f, ptrdiff_t n, FlatSolution* s) {
+void solve_ends_only(const FlatTotals& untilted, const double* log_f, ptrdiff_t n, FlatSolution* s) {
   s->kind = log_f[0] > -kInfinity || log_f[n] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
   s->log_mean = log_add(s->log_all_off, s->log_all_on);
-  s->bound = 4 * kRoundOff;
   s->tilt = log_f[n] - log_f[0];  // log-odds of "all on" before the logits; may be infinite
+  const double tables = std::isfinite(s->tilt) ? std::fabs(log_f[0]) + std::fabs(log_f[n]) : 0;
+  const double sums = std::isfinite(s->tilt) ? untilted.positive + untilted.negative : 0;
+  s->bound = kRoundOff * (16 + 4 * std::sqrt((double)n) + 4 * (tables + sums));
 }
 
-// Ends that cannot be seen are dropped; the others must not overflow in the mixture (flat_apply.cpp).
-void settle_ends(const Logits& logits, double interior, FlatSolution* s) {
-  const double least = std::log(s->pieces[0].least_side), floor = interior - kNegligible + least;
+// Ends that cannot be seen are dropped. Where pieces and ends are compared, rounding of their log weights counts, and
+// so does that of the logits, which are subtracted from posterior log-odds.
+void settle_ends(const Logits& logits, const FlatTotals& untilted, double interior, FlatSolution* s) {
+  const double floor = interior - kNegligible + std::log(s->pieces[0].least_side);
   if (s->log_all_off < floor) s->log_all_off = -kInfinity;
   if (s->log_all_on < floor) s->log_all_on = -kInfinity;
   s->log_mean = log_add(interior, log_add(s->log_all_off, s->log_all_on));
-  if (s->log_all_off == -kInfinity && s->log_all_on == -kInfinity) return;
+  const bool off = s->log_all_off > -kInfinity, on = s->log_all_on > -kInfinity;
+  if (s->pieces.size() == 1 && !off && !on) return;
   const auto [low, high] = std::minmax_element(logits.nu, logits.nu + logits.n);
-  const double tilt = s->pieces[0].tilt;
-  const double lift = std::fmax(s->log_all_off - s->log_mean + std::fmax(0.0, *high + std::fmax(tilt, 0.0)),
-                                s->log_all_on - s->log_mean + std::fmax(0.0, -*low + std::fmax(-tilt, 0.0)));
-  if (lift > 600) s->bound = kInfinity;
+  double error = 0;
+  for (const Piece& piece : s->pieces) error = std::fmax(error, piece.weight_error + kRoundOff * std::fabs(piece.log_weight));
+  const double norm = untilted.log_norm + 4 * std::sqrt((double)logits.n);
+  if (off) error = std::fmax(error, 4 * kRoundOff * (untilted.positive + norm + std::fabs(s->log_all_off)));
+  if (on) error = std::fmax(error, 4 * kRoundOff * (untilted.negative + norm + std::fabs(s->log_all_on)));
+  s->bound += 2 * error + 8 * kRoundOff * std::fmax(*high, -*low);
 }
 
 std::vector<FlatPieceView> views(const FlatSolution& s) {
   std::vector<FlatPieceView> result;
   for (const Piece& p : s.pieces)
-    result.push_back({p.tilt, std::exp(p.log_weight - s.log_mean), std::exp(p.tilt - s.pieces[0].tilt), p.split,
-                      p.terms, p.log_ratio.data(), (int)p.wave_re.size(), p.wave_re.data(), p.wave_im.data(),
+    result.push_back({p.tilt, p.log_weight - s.log_mean, p.split, p.terms, p.log_ratio.data(),
+                      (int)p.wave_re.size(), p.wave_re.data(), p.wave_im.data(),
                       p.cos_w.data(), p.sin_w.data()});
   return result;
 }
@@ -111,7 +117,7 @@ FlatSolution solve_series(const Logits& logits, const double* log_f) {
   s.softplus = softplus(untilted.totals);
   take_ends(logits, untilted.totals, log_f, &s);
   if (!has_interior_support(log_f, n)) {
-    solve_ends_only(log_f, n, &s);
+    solve_ends_only(untilted.totals, log_f, n, &s);
     return s;
   }
   s.kind = FlatKind::series;
@@ -134,7 +140,7 @@ FlatSolution solve_series(const Logits& logits, const double* log_f) {
   }
   double interior = s.pieces[0].log_weight, rest = 1;
   for (size_t j = 1; j < s.pieces.size(); j++) rest += std::exp(s.pieces[j].log_weight - interior);
-  settle_ends(logits, interior + std::log(rest), &s);
+  settle_ends(logits, untilted.totals, interior + std::log(rest), &s);
   return s;
 }
 

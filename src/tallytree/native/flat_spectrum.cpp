@@ -102,14 +102,15 @@ Sums sum_deviations(const Logits& logits, double tilt, int count) {
     logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
   });
   Sums result;
-  CarefulSum norm, positive, negative, on;
+  CarefulSum norm, positive, negative, stay, on;
   for (const FlatTotals& t : totals) {
     norm.add(t.log_norm);
     positive.add(t.positive);
     negative.add(t.negative);
+    stay.add(t.stay_on);
     on.add(t.likely_on);
   }
-  result.totals = {norm.value(), positive.value(), negative.value(), on.value()};
+  result.totals = {norm.value(), positive.value(), negative.value(), stay.value(), on.value()};
   result.deviation.resize((size_t)rounded);
   for (int j = 0; j < rounded; j++) {
     CarefulSum sum;
@@ -132,7 +133,7 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
   s.tilt = tilt;
   s.mean = sums.mean();
   s.variance = sums.variance();
-  s.log_tilt_norm = tilt == 0 ? 0.0 : sums.totals.positive + (sums.totals.log_norm - untilted.log_norm);
+  s.tilt_norm = tilt_norm(untilted, sums.totals, tilt);
   s.split = s.variance < kSmallVariance;
   s.likely_on = sums.totals.likely_on;
   // Bernstein: P(|z - mean| > t) <= 2 exp(-t^2 / (2 (var + t / 3)))

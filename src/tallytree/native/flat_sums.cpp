@@ -22,23 +22,25 @@ template <int count>
 void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double* out) {
   vec total[count];
   for (int j = 0; j < count; j++) total[j] = vec{};
-  *totals = {0, 0, 0, 0};
+  *totals = {0, 0, 0, 0, 0};
   for (ptrdiff_t block = 0; block < n; block += kBlock * kLanes) {
     const ptrdiff_t end = n < block + kBlock * kLanes ? n : block + kBlock * kLanes;
     vec acc[count];
     for (int j = 0; j < count; j++) acc[j] = vec{};
-    vec product = splat(1.0), positive = vec{}, negative = vec{}, on = vec{};
+    vec product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, stay = vec{}, on = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
       const vec raw = i + kLanes <= end ? load(nu + i) : load_part(nu + i, end - i, kAbsent);
       const vec t = raw + tilt;
       const Deviation d = deviation(t);
-      product *= 1.0 + d.e;
+      const vec factor = 1.0 + d.e;
+      product *= factor;
+      lost += (d.e - (factor - 1.0)) * d.inverse;  // what rounding took from log(1 + e)
       if (tilt == 0.0) {
         positive += raw > 0.0 ? raw : vec{};
         negative -= (raw < 0.0) & (raw > kAbsent) ? raw : vec{};
       } else {
-        const vec rise = t > 0.0 ? (raw > 0.0 ? splat(tilt) : t) : (raw > 0.0 ? -raw : vec{});
-        positive += rise;
+        positive += t > 0.0 ? (raw > 0.0 ? vec{} : t) : (raw > 0.0 ? -raw : vec{});
+        stay += (t > 0.0) & (raw > 0.0) ? splat(1.0) : vec{};
       }
       on += t < 0.0 ? vec{} : splat(1.0);
       const vec two_delta = d.delta + d.delta, two_x = 2.0 - two_delta;
@@ -55,9 +57,10 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     for (int j = 0; j < count; j++) total[j] += acc[j];
     double all = 1;  // at most 2^(64 * 8)
     for (int l = 0; l < kLanes; l++) all *= product[l];
-    totals->log_norm += std::log(all);
+    totals->log_norm += std::log(all) + sum_lanes(lost);
     totals->positive += sum_lanes(positive);
     totals->negative += sum_lanes(negative);
+    totals->stay_on += sum_lanes(stay);
     totals->likely_on += sum_lanes(on);
   }
   for (int j = 0; j < count; j++) out[j] = sum_lanes(total[j]);
