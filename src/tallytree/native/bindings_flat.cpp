@@ -3,7 +3,13 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -26,9 +32,21 @@ const Kernels& choose(const std::string& level) {
   return *k;
 }
 
+// Large results ask for huge pages, as NumPy does: first touches of small ones cost more than the arithmetic.
+double* new_doubles(size_t count) {
+  const size_t huge = size_t(2) << 20, bytes = count * sizeof(double);
+  if (bytes < 2 * huge) return (double*)std::malloc(bytes ? bytes : 1);
+  double* data = (double*)std::aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+#ifdef __linux__
+  if (data) madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+  return data;
+}
+
 matrix_out new_matrix(size_t rows, size_t columns) {
-  double* data = new double[rows * columns ? rows * columns : 1];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] (double*)p; });
+  double* data = new_doubles(rows * columns);
+  if (!data) throw std::bad_alloc();
+  nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
   return matrix_out(data, {rows, columns}, owner);
 }
 

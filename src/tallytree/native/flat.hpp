@@ -34,7 +34,7 @@ inline double softplus(const FlatTotals& untilted) { return untilted.positive + 
 struct TiltNorm {
   double tilt = 0, stay_on = 0, rest = 0, magnitude = 0;
   double minus(double k) const { return tilt * (stay_on - k) + rest; }
-  double error(double k) const { return 4 * 1.1102230246251565e-16 * (std::fabs(tilt * (stay_on - k)) + magnitude); }
+  double error(double k) const { return 1.1102230246251565e-16 * (2 * std::fabs(tilt * (stay_on - k)) + 4 * magnitude); }
 };
 inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
   if (tilt == 0) return {};
@@ -90,15 +90,17 @@ struct FlatSolution {
   double sum_logits = 0;
   double tilt = 0;                // direct: tilt and leave-one-out ratios
   std::vector<double> ratio;
+  bool any_infinite = false;
   double message_excluded = 0, message_forced = 0;  // of variables with infinite logits
 };
 
 // Finite logits; log_f has n + 1 entries.
-FlatSolution solve_series(const Logits& logits, const double* log_f);
+FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted);
+int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
 // Outcome of the ladder beyond tilt 0: several tilts (flat_hull.cpp).
 void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution);
 // A tilt whose mean is about the posterior mean; false if there is no interior support.
-bool posterior_tilt(const Logits& logits, const double* log_f, double* tilt);
+bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const double* log_f, double* tilt);
 
 // Bounds above this are worth another rung of the ladder.
 constexpr double kTolerance = 5e-11;

@@ -49,9 +49,11 @@ vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
     return value;
   }
   const vec x = d.delta * (1.0 / kLargeDeviation) - 1.0;  // [0, 2 kLargeDeviation] -> [-1, 1]
-  vec off, on;
-  clenshaw<1>(piece.series, piece.terms, &x, &off);
-  clenshaw<1>(piece.series + piece.terms, piece.terms, &x, &on);
+  vec off = vec{}, on = vec{};
+  bool any_on = false, any_off = false;
+  for (int l = 0; l < kLanes; l++) (d.sign[l] < 0 ? any_off : any_on) = true;
+  if (any_off) clenshaw<1>(piece.series, piece.terms, &x, &off);
+  if (any_on) clenshaw<1>(piece.series + piece.terms, piece.terms, &x, &on);
   value = d.sign < 0.0 ? off : on;
   for (int l = 0; l < kLanes; l++)
     if (d.delta[l] >= 2 * kLargeDeviation) {
@@ -60,6 +62,11 @@ vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
                                : ratio_by_frequencies(piece, 1 - half, half);
     }
   return value;
+}
+
+inline bool one_piece(const FlatMixtureView& mixture) {
+  const double low = -__builtin_inf();
+  return mixture.pieces == 1 && mixture.log_all_off == low && mixture.log_all_on == low;
 }
 
 inline vec max(vec a, vec b) { return a > b ? a : b; }
@@ -121,10 +128,18 @@ void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* s
 }
 
 void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
+  const bool plain = one_piece(*mixture);
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
-    const Sides s = mixture_sides(*mixture, x);
-    const vec odds = s.on - s.off, e = exp(-abs(odds));
+    vec odds;
+    if (plain) {
+      const vec t = x + mixture->piece[0].tilt;
+      odds = t + log_ratio(mixture->piece[0], deviation(t));
+    } else {
+      const Sides s = mixture_sides(*mixture, x);
+      odds = s.on - s.off;
+    }
+    const vec e = exp(-abs(odds));
     const vec m = (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
     if (n - i >= kLanes)
       store(out + i, m);
@@ -134,8 +149,7 @@ void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, do
 }
 
 void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  const double low = -__builtin_inf();
-  const bool plain = mixture->pieces == 1 && mixture->log_all_off == low && mixture->log_all_on == low;
+  const bool plain = one_piece(*mixture);
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
     vec r;

@@ -172,7 +172,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
 // Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
 ptrdiff_t direct_scratch(ptrdiff_t n) {
   const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
-  return kLanes * (2 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kTile + 2 * counts + 16 * 64);
+  return kLanes * (2 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kTile + 2 * counts + 64);
 }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, ptrdiff_t n, double* scratch,

@@ -31,10 +31,8 @@ struct LogitSummary {
   std::vector<double> value, weight, spread;
   double growth = 1, smallest, largest;
 
-  explicit LogitSummary(const Logits& logits) : kernels(logits.kernels) {
-    const auto [low, high] = std::minmax_element(logits.nu, logits.nu + logits.n);
-    smallest = *low;
-    largest = *high;
+  LogitSummary(const Logits& logits, const FlatTotals& untilted)
+      : kernels(logits.kernels), smallest(untilted.smallest), largest(untilted.largest) {
     if (logits.n <= kBins || !(largest > smallest)) {
       const ptrdiff_t kept = largest > smallest ? logits.n : 1;
       value.assign(logits.nu, logits.nu + kept);
@@ -96,7 +94,8 @@ struct Candidate {
 
 struct Hull {
   std::vector<Candidate> alive;
-  double dropped = -kInfinity;  // log of an upper bound of what was dropped, per count
+  double dropped = -kInfinity;  // log of an upper bound of what was dropped, per count, for leaves tilted by `home`
+  double home = 0;
 };
 
 struct Gap {
@@ -148,7 +147,7 @@ class Grid {
   Hull hull() const {
     Hull h;
     const double best = lower_bound();
-    const double home = best_tilt();
+    const double home = h.home = best_tilt();
     for (size_t g = 0; g + 1 < tilts_.size(); g++) {
       const Tilt &l = tilts_[g], &r = tilts_[g + 1];
       const Range range = counts(g);
@@ -231,7 +230,7 @@ Range interior_support(const double* log_f, ptrdiff_t n) {
 }
 
 Hull find_hull(const LogitSummary& summary, const double* log_f, ptrdiff_t n, Range support) {
-  if (support.first == support.last) return {{{support.first, log_f[support.first], 0.0}}, -kInfinity};
+  if (support.first == support.last) return {{{support.first, log_f[support.first], 0.0}}, -kInfinity, 0};
   Grid grid(summary, log_f, n, support);
   grid.refine();
   return grid.hull();
@@ -283,10 +282,10 @@ Piece solve_segment(const Logits& logits, const FlatTotals& untilted, const Cand
 
 }  // namespace
 
-bool posterior_tilt(const Logits& logits, const double* log_f, double* tilt) {
+bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const double* log_f, double* tilt) {
   const Range support = interior_support(log_f, logits.n);
   if (support.first > support.last) return false;
-  const LogitSummary summary(logits);
+  const LogitSummary summary(logits, untilted);
   const Hull hull = find_hull(summary, log_f, logits.n, support);
   if (hull.alive.empty()) return false;
   *tilt = forecast(summary, hull.alive.data(), hull.alive.data() + hull.alive.size(), (double)logits.n).tilt.s;
@@ -294,7 +293,7 @@ bool posterior_tilt(const Logits& logits, const double* log_f, double* tilt) {
 }
 
 void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution) {
-  const LogitSummary summary(logits);
+  const LogitSummary summary(logits, untilted.totals);
   const Hull hull = find_hull(summary, log_f, logits.n, interior_support(log_f, logits.n));
   if (hull.alive.empty()) return;
   struct Segment {
@@ -329,8 +328,9 @@ void solve_by_segments(const Logits& logits, const Sums& untilted, const double*
   solution->bound = bound;
   if (!(bound < kInfinity)) return;
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.log_weight > b.log_weight; });
-  const double dropped = hull.dropped - softplus(untilted.totals) + std::log((double)logits.n + 1);
-  solution->bound += 2 * std::exp(std::fmin(dropped - pieces[0].log_weight, 0.0)) / pieces[0].least_side;
+  const double dropped = hull.dropped + std::fabs(hull.home - pieces[0].tilt) - softplus(untilted.totals) +
+                         std::log((double)logits.n + 1) - pieces[0].log_weight - std::log(pieces[0].least_side);
+  solution->bound += dropped < -20 ? 2 * std::exp(dropped) : kInfinity;
   solution->pieces = std::move(pieces);
 }
 

@@ -22,6 +22,8 @@ struct FlatTotals {
   double negative;   // sum max(-nu, 0); only when the tilt is 0
   double stay_on;    // how many nu and t are both positive: each adds the tilt to K(s) - K(0)
   double likely_on;  // how many t are >= 0
+  double infinite;   // how many nu are infinite; this and the extremes of the finite nu only when the tilt is 0
+  double smallest, largest;
 };
 
 // A part of the posterior solved under one tilt. The leave-one-out ratio r(p) = d_p(1) / d_p(0) is a smooth

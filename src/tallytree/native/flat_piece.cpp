@@ -2,9 +2,11 @@
 //
 //   Z = sum_k f(k) e^{-sk} P_s(k) = Re sum_m G_m,  G_m = Phat_m F_m / N,  F_m = sum_k f(k) e^{-sk - i w_m k}
 //   d_p(0) = Re sum_m G_m / (q + p e^{iw}),  d_p(1) the same with e^{iw} in the numerator.
+#include <algorithm>
 #include <cmath>
 
 #include "flat.hpp"
+#include "threads.hpp"
 
 namespace tallytree {
 
@@ -14,6 +16,8 @@ constexpr double kPi = 3.14159265358979323846;
 // A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
 constexpr double kFloor = 0.05;
 constexpr double kSeriesTail = 1e-13;
+constexpr ptrdiff_t kChunk = 1 << 16;
+constexpr ptrdiff_t kWorthThreads = 1 << 18;
 
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series) {
@@ -41,11 +45,19 @@ struct Window {
 // Largest log of f(k) e^{-s (k - window.first)} outside the window.
 double largest_outside(const Logits& logits, double tilt, const double* log_f, ptrdiff_t first, ptrdiff_t length,
                        Window window) {
-  const double origin = (double)(first - window.first);
-  const double below = logits.kernels->max_table(log_f, window.first - first, tilt, origin);
-  const ptrdiff_t after = window.last + 1 - first;
-  const double above = logits.kernels->max_table(log_f + after, length - after, tilt, (double)(window.last + 1 - window.first));
-  return std::fmax(below, above);
+  const ptrdiff_t chunks = (length + kChunk - 1) / kChunk;
+  std::vector<double> largest((size_t)chunks);
+  parallel_for(chunks, length >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = first + c * kChunk, to = std::min(first + length, from + kChunk);
+    const ptrdiff_t below = std::min(to, window.first) - from, after = std::max(from, window.last + 1);
+    largest[c] = -__builtin_inf();
+    if (below > 0)
+      largest[c] = logits.kernels->max_table(log_f + (from - first), below, tilt, (double)(from - window.first));
+    if (after < to)
+      largest[c] = std::fmax(largest[c], logits.kernels->max_table(log_f + (after - first), to - after, tilt,
+                                                                   (double)(after - window.first)));
+  });
+  return *std::max_element(largest.begin(), largest.end());
 }
 
 bool weave(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length,
@@ -79,7 +91,7 @@ bool weave(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff
     waves->total += waves->error[m];
   }
   waves->log_scale = top + s.tilt_norm.minus((double)window.first);
-  waves->scale_error = s.tilt_norm.error((double)window.first) + 4 * kRoundOff * std::fabs(top);
+  waves->scale_error = s.tilt_norm.error((double)window.first) + 2 * kRoundOff * std::fabs(top);
   const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
   waves->left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * std::exp(std::fmin(outside - top, 700.0)));
   return true;

@@ -105,18 +105,17 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
 void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
   const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
   FlatSolution& s = *job->solution;
-  if (posterior_tilt(logits, job->log_f, &job->tilt)) {
+  const Sums none = sum_deviations(logits, 0, first_sums(n));
+  if (posterior_tilt(logits, none.totals, job->log_f, &job->tilt)) {
     run_direct(kernels, n, job, 1, scratch);
     if (job->done) {
-      const Sums none = sum_deviations(logits, 0, 8), tilted = sum_deviations(logits, job->tilt, 8);
+      const Sums tilted = sum_deviations(logits, job->tilt, 8);
       if (job->tilt != 0)
         s.log_mean += tilt_norm(none.totals, tilted.totals, job->tilt).minus(0);
       return;
     }
   }
-  const double softplus = s.softplus;
-  s = solve_series(logits, job->log_f);
-  s.softplus = softplus;
+  s = solve_series(logits, job->log_f, none);
 }
 
 void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count) {
@@ -126,7 +125,8 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count)
   for (int l = 0; l < count; l++) {
     job[l].solution->softplus = kernels.softplus_sum(job[l].nu, n);
     if (only_ends(job[l].log_f, n)) {
-      *job[l].solution = solve_series({kernels.flat, kernels.lanes, 1, job[l].nu, n}, job[l].log_f);
+      const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
+      *job[l].solution = solve_series(logits, job[l].log_f, sum_deviations(logits, 0, first_sums(n)));
     } else {
       where[open] = l;
       together[open++] = job[l];
@@ -147,16 +147,19 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     DirectJob job = {nu, log_f, 0.0, s, false};
     solve_small(kernels, n, &job, 1);
   } else {
-    *s = solve_series({kernels.flat, kernels.lanes, threads, nu, n}, log_f);
+    const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
+    *s = solve_series(logits, log_f, sum_deviations(logits, 0, first_sums(n)));
   }
 }
 
 void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
-                           const Infinities& infinite, FlatSolution* s) {
+                           FlatSolution* s) {
+  const Infinities infinite = count_infinities(nu, n);
   const std::vector<double> finite = finite_logits(nu, n);
   const ptrdiff_t m = (ptrdiff_t)finite.size();
   const double* table = log_f + infinite.forced;
   solve_finite(kernels, threads, finite.data(), m, table, s);
+  s->any_infinite = true;
   if (infinite.excluded) {
     FlatSolution switched;
     solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
@@ -175,8 +178,7 @@ template <class Pass>
 void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, double* out, const Pass& pass,
                bool messages) {
   const FlatSolution& s = rows.row[(size_t)b];
-  const Infinities infinite = count_infinities(nu, rows.n);
-  if (!infinite.any()) {
+  if (!s.any_infinite) {
     pass(Logits{rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n}, s, out);
     return;
   }
@@ -222,13 +224,21 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
     for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
       const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
       FlatSolution* s = &rows->row[(size_t)b];
-      const Infinities infinite = count_infinities(row_nu, n);
-      if (infinite.any())
-        solve_with_infinities(kernels, threads, row_nu, n, table, infinite, s);
-      else if (together)
+      if (n > kDirectBatched) {
+        // The first pass of the series also says whether all logits are finite.
+        const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
+        const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+        if (untilted.totals.infinite > 0)
+          solve_with_infinities(kernels, threads, row_nu, n, table, s);
+        else
+          *s = solve_series(logits, table, untilted);
+      } else if (count_infinities(row_nu, n).any()) {
+        solve_with_infinities(kernels, threads, row_nu, n, table, s);
+      } else if (together) {
         job[count++] = {row_nu, table, 0.0, s, false};
-      else
+      } else {
         solve_finite(kernels, threads, row_nu, n, table, s);
+      }
     }
     if (count) solve_small(kernels, n, job, count);
   });

@@ -12,7 +12,7 @@ namespace {
 constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kChunk = 1 << 15;
 constexpr ptrdiff_t kWorthThreads = 1 << 16;
-constexpr double kNegligible = 80;  // nats below the rest at which "all off" and "all on" are left out
+constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
 double log_add(double a, double b) {
   const double high = std::fmax(a, b);
@@ -41,22 +41,24 @@ void solve_ends_only(const FlatTotals& untilted, const double* log_f, ptrdiff_t 
   s->bound = kRoundOff * (16 + 4 * std::sqrt((double)n) + 4 * (tables + sums));
 }
 
-// Ends that cannot be seen are dropped. Where pieces and ends are compared, rounding of their log weights counts, and
-// so does that of the logits, which are subtracted from posterior log-odds.
+// Ends that cannot be seen are dropped: "all off" carries at most W / P(y_i = 0) of d_i(0), and under the tilt
+// P(y_i = 0) = q_i d(0) / Z with q_i >= 1 / (1 + e^{largest + s}); "all on" is the mirror image. Where pieces
+// and ends are compared, rounding of their log weights counts, and so does that of the logits, which are subtracted
+// from posterior log-odds.
 void settle_ends(const Logits& logits, const FlatTotals& untilted, double interior, FlatSolution* s) {
-  const double floor = interior - kNegligible + std::log(s->pieces[0].least_side);
-  if (s->log_all_off < floor) s->log_all_off = -kInfinity;
-  if (s->log_all_on < floor) s->log_all_on = -kInfinity;
+  const double tilt = s->pieces[0].tilt, visible = interior - kNegligible + std::log(s->pieces[0].least_side);
+  if (s->log_all_off < visible - std::fmax(0.0, untilted.largest + tilt)) s->log_all_off = -kInfinity;
+  if (s->log_all_on < visible - std::fmax(0.0, -untilted.smallest - tilt)) s->log_all_on = -kInfinity;
   s->log_mean = log_add(interior, log_add(s->log_all_off, s->log_all_on));
   const bool off = s->log_all_off > -kInfinity, on = s->log_all_on > -kInfinity;
   if (s->pieces.size() == 1 && !off && !on) return;
-  const auto [low, high] = std::minmax_element(logits.nu, logits.nu + logits.n);
   double error = 0;
-  for (const Piece& piece : s->pieces) error = std::fmax(error, piece.weight_error + kRoundOff * std::fabs(piece.log_weight));
+  for (const Piece& piece : s->pieces)
+    error = std::fmax(error, piece.weight_error + kRoundOff * std::fabs(piece.log_weight));
   const double norm = untilted.log_norm + 4 * std::sqrt((double)logits.n);
-  if (off) error = std::fmax(error, 4 * kRoundOff * (untilted.positive + norm + std::fabs(s->log_all_off)));
-  if (on) error = std::fmax(error, 4 * kRoundOff * (untilted.negative + norm + std::fabs(s->log_all_on)));
-  s->bound += 2 * error + 8 * kRoundOff * std::fmax(*high, -*low);
+  if (off) error = std::fmax(error, 2 * kRoundOff * (untilted.positive + norm + std::fabs(s->log_all_off)));
+  if (on) error = std::fmax(error, 2 * kRoundOff * (untilted.negative + norm + std::fabs(s->log_all_on)));
+  s->bound += 2 * error + 8 * kRoundOff * std::fmax(untilted.largest, -untilted.smallest);
 }
 
 std::vector<FlatPieceView> views(const FlatSolution& s) {
@@ -109,11 +111,11 @@ double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / 
 
 }  // namespace
 
-FlatSolution solve_series(const Logits& logits, const double* log_f) {
+int first_sums(ptrdiff_t n) { return n < 4096 ? 24 : n < 32768 ? 16 : 12; }
+
+FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted) {
   const ptrdiff_t n = logits.n;
   FlatSolution s;
-  const int guess = n < 4096 ? 24 : n < 32768 ? 16 : 12;
-  const Sums untilted = sum_deviations(logits, 0, guess);
   s.softplus = softplus(untilted.totals);
   take_ends(logits, untilted.totals, log_f, &s);
   if (!has_interior_support(log_f, n)) {

@@ -19,7 +19,7 @@ namespace {
 using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
 constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
-constexpr ptrdiff_t kWorthThreads = 1 << 16;
+constexpr ptrdiff_t kWorthThreads = 1 << 17;
 constexpr double kSmallVariance = 100;
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
@@ -103,14 +103,19 @@ Sums sum_deviations(const Logits& logits, double tilt, int count) {
   });
   Sums result;
   CarefulSum norm, positive, negative, stay, on;
+  double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
   for (const FlatTotals& t : totals) {
     norm.add(t.log_norm);
     positive.add(t.positive);
     negative.add(t.negative);
     stay.add(t.stay_on);
     on.add(t.likely_on);
+    infinite += t.infinite;
+    smallest = std::fmin(smallest, t.smallest);
+    largest = std::fmax(largest, t.largest);
   }
-  result.totals = {norm.value(), positive.value(), negative.value(), stay.value(), on.value()};
+  result.totals = {norm.value(), positive.value(), negative.value(), stay.value(), on.value(),
+                   infinite,     smallest,         largest};
   result.deviation.resize((size_t)rounded);
   for (int j = 0; j < rounded; j++) {
     CarefulSum sum;
@@ -169,7 +174,7 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
 // The sums are right to a few units of relative round-off, and |A_j| <= 4 j^2 var; the phase w mean dominates. Each
 // factor that was multiplied on its own adds about four roundings.
 SpectrumError spectrum_error(const Spectrum& s) {
-  return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 24 * s.variance};
+  return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
 }
 
 }  // namespace tallytree

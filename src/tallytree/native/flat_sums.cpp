@@ -22,7 +22,9 @@ template <int count>
 void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double* out) {
   vec total[count];
   for (int j = 0; j < count; j++) total[j] = vec{};
-  *totals = {0, 0, 0, 0, 0};
+  const double inf = __builtin_inf();
+  vec smallest = splat(inf), largest = splat(-inf), infinite = vec{};
+  *totals = {0, 0, 0, 0, 0, 0, inf, -inf};
   for (ptrdiff_t block = 0; block < n; block += kBlock * kLanes) {
     const ptrdiff_t end = n < block + kBlock * kLanes ? n : block + kBlock * kLanes;
     vec acc[count];
@@ -38,6 +40,9 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
       if (tilt == 0.0) {
         positive += raw > 0.0 ? raw : vec{};
         negative -= (raw < 0.0) & (raw > kAbsent) ? raw : vec{};
+        smallest = (raw < smallest) & (raw > -inf) ? raw : smallest;
+        largest = (raw > largest) & (raw < inf) ? raw : largest;
+        infinite += abs(raw) == inf ? splat(1.0) : vec{};
       } else {
         positive += t > 0.0 ? (raw > 0.0 ? vec{} : t) : (raw > 0.0 ? -raw : vec{});
         stay += (t > 0.0) & (raw > 0.0) ? splat(1.0) : vec{};
@@ -64,6 +69,12 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     totals->likely_on += sum_lanes(on);
   }
   for (int j = 0; j < count; j++) out[j] = sum_lanes(total[j]);
+  const ptrdiff_t absent = (kLanes - n % kLanes) % kLanes;
+  totals->infinite = tilt == 0.0 ? sum_lanes(infinite) - (double)absent : 0.0;
+  for (int l = 0; l < kLanes; l++) {
+    totals->smallest = smallest[l] < totals->smallest ? smallest[l] : totals->smallest;
+    totals->largest = largest[l] > totals->largest ? largest[l] : totals->largest;
+  }
 }
 
 }  // namespace
