@@ -9,83 +9,16 @@
 #include <cmath>
 
 #include "flat.hpp"
+#include "flat_summary.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kBins = 4096;
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
-
-struct Tilt {
-  double s, log_norm /* K(s), from above */, mean, variance;
-  double rate() const { return s * mean - log_norm; }
-};
-
-// The logits, or a histogram of them that knows the mean and the spread inside each bin.
-struct LogitSummary {
-  const FlatKernels* kernels;
-  std::vector<double> value, weight, spread;
-  double growth = 1, smallest, largest;
-
-  LogitSummary(const Logits& logits, const FlatTotals& untilted)
-      : kernels(logits.kernels), smallest(untilted.smallest), largest(untilted.largest) {
-    if (logits.n <= kBins || !(largest > smallest)) {
-      const ptrdiff_t kept = largest > smallest ? logits.n : 1;
-      value.assign(logits.nu, logits.nu + kept);
-      weight.assign((size_t)kept, kept == 1 ? (double)logits.n : 1.0);
-      spread.assign((size_t)kept, 0.0);
-      return;
-    }
-    const double step = (largest - smallest) / kBins, scale = 1 / step;
-    growth = std::exp(std::fmin(step, 50.0));
-    std::vector<double> count(kBins, 0.0), sum(kBins, 0.0), square(kBins, 0.0);
-    for (ptrdiff_t i = 0; i < logits.n; i++) {
-      const double place = (logits.nu[i] - smallest) * scale;
-      const ptrdiff_t bin = std::min<ptrdiff_t>(kBins - 1, (ptrdiff_t)place);
-      const double offset = place - (double)bin;
-      count[bin] += 1;
-      sum[bin] += offset;
-      square[bin] += offset * offset;
-    }
-    for (ptrdiff_t b = 0; b < kBins; b++) {
-      if (count[b] == 0) continue;
-      const double mean = sum[b] / count[b];
-      value.push_back(smallest + step * ((double)b + mean));
-      weight.push_back(count[b]);
-      spread.push_back(std::fmax(0.0, square[b] - count[b] * mean * mean) * step * step);
-    }
-  }
-
-  Tilt at(double s) const {
-    double out[4];
-    kernels->tilted_moments(value.data(), weight.data(), spread.data(), (ptrdiff_t)value.size(), growth, s, out);
-    return {s, out[1], out[2], out[3]};
-  }
-
-  // The tilt whose mean is `target`, 0 < target < n: Newton's method on log(mean / (n - mean)), which is nearly
-  // linear in the tails, inside a bracket.
-  Tilt with_mean(double target, double n, double start) const {
-    const double reach = 60 + std::log(n);
-    double low = -largest - reach, high = -smallest + reach;
-    double s = std::clamp(start, low, high);
-    const double wanted = std::log(target / (n - target));
-    Tilt t = at(s);
-    for (int i = 0; i < 100 && std::fabs(t.mean - target) > 0.01 * std::sqrt(t.variance) + 1e-9 * target; i++) {
-      (t.mean < target ? low : high) = s;
-      const double rest = n - t.mean;
-      double next = s + (wanted - std::log(t.mean / rest)) * t.mean * rest / (n * t.variance);
-      if (!(next > low && next < high)) next = 0.5 * (low + high);
-      if (next == s) break;
-      s = next;
-      t = at(s);
-    }
-    return t;
-  }
-};
 
 struct Candidate {
   ptrdiff_t count;
@@ -109,10 +42,10 @@ struct Range {
 
 class Grid {
  public:
-  Grid(const LogitSummary& summary, const double* log_f, ptrdiff_t n, Range support)
+  Grid(const LogitSummary& summary, const double* log_f, Range support)
       : summary_(summary), log_f_(log_f), support_(support) {
-    tilts_ = {summary.with_mean((double)support.first - 0.5, (double)n, 0),
-              summary.with_mean((double)support.last + 0.5, (double)n, 0)};
+    tilts_ = {summary.with_mean((double)support.first - 0.5, 0),
+              summary.with_mean((double)support.last + 0.5, 0)};
     if (tilts_[0].s < 0 && tilts_[1].s > 0) tilts_.insert(tilts_.begin() + 1, summary.at(0));
     for (size_t g = 0; g + 1 < tilts_.size(); g++) gaps_.push_back(measure(g));
   }
@@ -229,9 +162,9 @@ Range interior_support(const double* log_f, ptrdiff_t n) {
   return r;
 }
 
-Hull find_hull(const LogitSummary& summary, const double* log_f, ptrdiff_t n, Range support) {
+Hull find_hull(const LogitSummary& summary, const double* log_f, Range support) {
   if (support.first == support.last) return {{{support.first, log_f[support.first], 0.0}}, -kInfinity, 0};
-  Grid grid(summary, log_f, n, support);
+  Grid grid(summary, log_f, support);
   grid.refine();
   return grid.hull();
 }
@@ -242,7 +175,7 @@ struct Forecast {
   double log_amplification;  // of the round-off of the characteristic function
 };
 
-Forecast forecast(const LogitSummary& summary, const Candidate* begin, const Candidate* end, double n) {
+Forecast forecast(const LogitSummary& summary, const Candidate* begin, const Candidate* end) {
   double top = -kInfinity, sum = 0, first_moment = 0;
   for (const Candidate* c = begin; c != end; c++) top = std::fmax(top, c->weight);
   for (const Candidate* c = begin; c != end; c++) {
@@ -251,7 +184,7 @@ Forecast forecast(const LogitSummary& summary, const Candidate* begin, const Can
     first_moment += w * (double)c->count;
   }
   Forecast result;
-  result.tilt = summary.with_mean(first_moment / sum, n, 0);
+  result.tilt = summary.with_mean(first_moment / sum, 0);
   double highest = -kInfinity, table = 0;
   const double s = result.tilt.s;
   for (const Candidate* c = begin; c != end; c++) highest = std::fmax(highest, c->log_f - s * (double)c->count);
@@ -286,15 +219,15 @@ bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const doub
   const Range support = interior_support(log_f, logits.n);
   if (support.first > support.last) return false;
   const LogitSummary summary(logits, untilted);
-  const Hull hull = find_hull(summary, log_f, logits.n, support);
+  const Hull hull = find_hull(summary, log_f, support);
   if (hull.alive.empty()) return false;
-  *tilt = forecast(summary, hull.alive.data(), hull.alive.data() + hull.alive.size(), (double)logits.n).tilt.s;
+  *tilt = forecast(summary, hull.alive.data(), hull.alive.data() + hull.alive.size()).tilt.s;
   return true;
 }
 
 void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution) {
   const LogitSummary summary(logits, untilted.totals);
-  const Hull hull = find_hull(summary, log_f, logits.n, interior_support(log_f, logits.n));
+  const Hull hull = find_hull(summary, log_f, interior_support(log_f, logits.n));
   if (hull.alive.empty()) return;
   struct Segment {
     const Candidate *begin, *end;
@@ -306,7 +239,7 @@ void solve_by_segments(const Logits& logits, const Sums& untilted, const double*
     const Segment segment = todo.back();
     todo.pop_back();
     const bool single = segment.begin + 1 == segment.end;
-    const Forecast f = forecast(summary, segment.begin, segment.end, (double)logits.n);
+    const Forecast f = forecast(summary, segment.begin, segment.end);
     const double expected = std::exp(f.log_amplification) * kRoundOff * (100 + 50 * std::sqrt(f.tilt.variance));
     Piece piece;
     if (single || expected < 10 * kTolerance)

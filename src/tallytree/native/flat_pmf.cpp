@@ -7,32 +7,20 @@
 #include <cmath>
 
 #include "flat.hpp"
+#include "flat_summary.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
-constexpr double kRelative = 3e-11;  // of P(k), accepted from one tilt
-constexpr double kStep = 4.2;        // standard deviations from the first uncovered count to the next mean
+constexpr double kRelative = 8e-11;  // error of P(k) accepted from one tilt
+constexpr double kFarthest = 4.2;    // standard deviations from the first uncovered count to the next mean
 
-// The tilt whose mean is `target`, by Newton's method on the log-odds of the mean, over exact sums.
-Sums reach_mean(const Logits& logits, double target, double* tilt, double sd_fraction) {
-  const double n = (double)logits.n;
-  double low = -kInfinity, high = kInfinity;
-  for (int i = 0;; i++) {
-    Sums sums = sum_deviations(logits, *tilt, 12);
-    const double mean = sums.mean(), var = sums.variance();
-    if (i == 60 || std::fabs(mean - target) <= sd_fraction * std::sqrt(var)) return sums;
-    (mean < target ? low : high) = *tilt;
-    double step = 0;
-    if (mean > 0 && mean < n && var > 0)
-      step = (std::log(target / (n - target)) - std::log(mean / (n - mean))) * mean * (n - mean) / (n * var);
-    double next = *tilt + (step != 0 ? std::clamp(step, -30.0, 30.0) : (mean < target ? 30.0 : -30.0));
-    if (!(next > low && next < high)) next = 0.5 * (low + high);
-    if (next == *tilt || !(next > -1e6 && next < 1e6)) return sums;
-    *tilt = next;
-  }
+// How far from the mean a tilt can serve: P_s falls like exp(-z^2 / 2) from its peak 0.4 / sd, the error of P_s is
+// about that of the characteristic function times the peak.
+double useful_distance(double variance) {
+  const double noise = kRoundOff * (60 + 40 * std::fmin(variance, 100.0) + 45 * std::sqrt(variance));
+  return std::fmin(kFarthest, std::sqrt(2 * std::fmax(0.1, std::log(kRelative / noise))));
 }
 
 // Counts covered by one tilt: log P_s(k) + K(s) - K(0) - s k wherever the error allows. Returns the first count
@@ -67,18 +55,17 @@ void flat_log_pmf(const Logits& logits, double* out) {
   const FlatTotals untilted = sum_deviations(logits, 0, 12).totals;
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
+  const LogitSummary summary(logits, untilted);
   double tilt = 0;
   for (ptrdiff_t k = 1; k < n;) {
-    // A mean a few standard deviations beyond the first uncovered count, the deviation taken from the last tilt.
-    double ahead = kStep;
+    const Tilt here = summary.with_mean((double)k, tilt);
+    const double sd = std::sqrt(here.variance);
     ptrdiff_t next = k;
-    Sums here = reach_mean(logits, std::fmin((double)k, (double)n - 0.5), &tilt, 0.25);
-    const double sd = std::sqrt(here.variance());
-    for (int attempt = 0; attempt < 8 && next == k; attempt++, ahead *= 0.6) {
-      const double target = std::fmin((double)k + ahead * sd, (double)n - 0.5);
-      const Sums sums = reach_mean(logits, target, &tilt, 0.1);
-      next = cover(logits, spectrum(logits, untilted, tilt, &sums), k, out);
-      if (next == k && attempt == 6) ahead = 0;
+    for (double ahead = useful_distance(here.variance); next == k && ahead > 1e-3; ahead *= 0.5) {
+      const double target = std::fmin((double)k + (ahead > 0.1 ? ahead : 0.0) * sd, (double)n - 0.5);
+      tilt = summary.with_mean(target, here.s).s;
+      next = cover(logits, spectrum(logits, untilted, tilt, nullptr), k, out);
+      if (ahead <= 0.1) break;
     }
     if (next == k) {  // no tilt certifies this count; the caller sees NaN and takes a slower method
       out[k] = __builtin_nan("");
