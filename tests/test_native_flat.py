@@ -29,7 +29,10 @@ def log_space_chain(nu, log_f):
         message = np.empty(n, WIDE)
         for i in range(n):
             sides = []
-            for term in (earlier[: i + 1] + later[i + 1, : i + 1], earlier[: i + 1] + later[i + 1, 1 : i + 2]):
+            for term in (
+                earlier[: i + 1] + later[i + 1, : i + 1],
+                earlier[: i + 1] + later[i + 1, 1 : i + 2],
+            ):
                 top = term.max()
                 sides.append(top + np.log(np.exp(term - top).sum()) if top > -np.inf else top)
             message[i] = sides[1] - sides[0]
@@ -40,7 +43,7 @@ def log_space_chain(nu, log_f):
 
 
 def tilted_chain(nu, log_f, tilt, block=64):
-    """The same in plain extended precision (range 1e+-4932) after an exact tilt, with checkpoints: large n."""
+    """The same for large n: plain extended precision (range 1e+-4932) after an exact tilt, checkpoints."""
     n = len(nu)
     t = nu.astype(WIDE) + WIDE(tilt)
     g = log_f.astype(WIDE) - WIDE(tilt) * np.arange(n + 1)
@@ -217,7 +220,9 @@ def test_integer_weights_agree_with_exact_fractions():
         assert log_z == pytest.approx(float(mpmath.log(total)), rel=1e-13)
 
 
-@pytest.mark.parametrize(("theta", "share"), [(0.3, 0.1), (-1.0, 0.5), (-20.0, 0.5), (5.0, 0.001), (2.0, 0.99)])
+@pytest.mark.parametrize(
+    ("theta", "share"), [(0.3, 0.1), (-1.0, 0.5), (-20.0, 0.5), (5.0, 0.001), (2.0, 0.99)]
+)
 @pytest.mark.parametrize("n", [120, 20_000, 300_000])
 def test_exactly_k_of_equal_logits_is_the_binomial(n, theta, share):
     k = max(1, int(share * n))
@@ -269,7 +274,9 @@ def test_mass_on_the_two_end_counts_only_is_exact():
     log_f[0], log_f[n] = 2.0, 1.0
     solution, message, _ = solve(nu, log_f)
     wide = nu.astype(WIDE)
-    np.testing.assert_allclose(message[0], (WIDE(-1.0) + wide.sum() - wide).astype(float), rtol=1e-11, atol=1e-9)
+    np.testing.assert_allclose(
+        message[0], (WIDE(-1.0) + wide.sum() - wide).astype(float), rtol=1e-11, atol=1e-9
+    )
     off = 2.0 - np.logaddexp(WIDE(0), wide).sum()
     on = 1.0 - np.logaddexp(WIDE(0), -wide).sum()
     assert solution.log_mean[0] == pytest.approx(float(np.logaddexp(off, on)), rel=1e-13)

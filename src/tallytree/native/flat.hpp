@@ -34,12 +34,13 @@ inline double softplus(const FlatTotals& untilted) { return untilted.positive + 
 struct TiltNorm {
   double tilt = 0, stay_on = 0, rest = 0, magnitude = 0;
   double minus(double k) const { return tilt * (stay_on - k) + rest; }
-  double error(double k) const { return 1.1102230246251565e-16 * (2 * std::fabs(tilt * (stay_on - k)) + 4 * magnitude); }
+  // Rounding that differs between tilts; K(0) is common to all.
+  double error(double k) const { return 2.2204460492503131e-16 * (std::fabs(tilt * (stay_on - k)) + magnitude); }
 };
 inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
   if (tilt == 0) return {};
   return {tilt, tilted.stay_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
-          std::fabs(tilted.positive) + tilted.log_norm + untilted.log_norm};
+          std::fabs(tilted.positive) + tilted.log_norm};
 }
 
 // The characteristic function of the tilted count on the frequencies that matter, centred at `centre`.
@@ -79,6 +80,9 @@ struct Piece {
 // log_f: counts first .. first + length - 1; other counts have probability 0. Mass that the window leaves out is
 // part of the bound.
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
+
+// Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
+void chebyshev_fit(const double* value, int count, double* series);
 
 enum class FlatKind { impossible, ends, series, direct };
 

@@ -14,8 +14,8 @@ namespace tallytree::TT_LEVEL {
 namespace {
 
 constexpr int kGroup = 8;      // leaves of a bottom group; missing leaves are (1, 0)
-constexpr int kMessage = 9;    // its message: counts 0 .. 8
 constexpr int kTile = 8;       // outputs kept in registers
+constexpr int kPad = kTile + 1;
 constexpr double kTiny = 1e-280;
 
 template <int na, int nb>
@@ -46,7 +46,7 @@ inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec*
   vec acc[tile];
   for (int t = 0; t < tile; t++) acc[t] = vec{};
   for (ptrdiff_t i = from; i < to; i++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += a[i] * b[t - i];
   for (int t = 0; t < tile; t++) out[t] = acc[t];
 }
@@ -56,30 +56,35 @@ inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out
   vec acc[tile];
   for (int t = 0; t < tile; t++) acc[t] = vec{};
   for (ptrdiff_t j = 0; j < terms; j++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += d[j + t] * u[j];
   for (int t = 0; t < tile; t++) out[t] = acc[t];
 }
 
-// `padded` holds kTile zeros on either side of a copy of b.
+// Messages have 8 g + 1 entries, so outputs come in tiles of 8 and a last one of 9.
+// `padded` holds zeros on either side of a copy of b.
 void convolve(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, vec* padded) {
-  for (int t = 0; t < kTile; t++) padded[t] = padded[kTile + nb + t] = vec{};
-  for (ptrdiff_t j = 0; j < nb; j++) padded[kTile + j] = b[j];
+  for (int t = 0; t < kPad; t++) padded[t] = padded[kPad + nb + t] = vec{};
+  for (ptrdiff_t j = 0; j < nb; j++) padded[kPad + j] = b[j];
   const ptrdiff_t outputs = na + nb - 1;
-  for (ptrdiff_t k = 0; k < outputs; k += kTile) {
-    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + kTile ? na : k + kTile;
-    if (k + kTile <= outputs)
-      convolve_tile<kTile>(a, from, to, padded + kTile + k, out + k);
+  for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
+    const bool last = k + kTile + 1 == outputs;
+    const ptrdiff_t after = k + kTile + last;
+    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < after ? na : after;
+    if (last)
+      convolve_tile<kTile + 1>(a, from, to, padded + kPad + k, out + k);
     else
-      for (ptrdiff_t t = k; t < outputs; t++)
-        convolve_tile<1>(a, t - nb + 1 > 0 ? t - nb + 1 : 0, na < t + 1 ? na : t + 1, padded + kTile + t, out + t);
+      convolve_tile<kTile>(a, from, to, padded + kPad + k, out + k);
   }
 }
 
 void correlate(const vec* d, const vec* u, ptrdiff_t terms, vec* out, ptrdiff_t outputs) {
-  ptrdiff_t k = 0;
-  for (; k + kTile <= outputs; k += kTile) correlate_tile<kTile>(d + k, u, terms, out + k);
-  for (; k < outputs; k++) correlate_tile<1>(d + k, u, terms, out + k);
+  for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
+    if (k + kTile + 1 == outputs)
+      correlate_tile<kTile + 1>(d + k, u, terms, out + k);
+    else
+      correlate_tile<kTile>(d + k, u, terms, out + k);
+  }
 }
 
 struct Leaf {
@@ -149,6 +154,13 @@ inline Leaf leaf_of(vec t) {
   return {t < 0.0 ? likely : rare, t < 0.0 ? rare : likely};
 }
 
+// Entry i of every model; lanes without a model repeat the first.
+inline vec gather(const double* const* rows, int models, ptrdiff_t i) {
+  vec v = splat(rows[0][i]);
+  for (int l = 1; l < models; l++) v[l] = rows[l][i];
+  return v;
+}
+
 struct Layout {
   ptrdiff_t groups;
   Leaf* leaf;
@@ -163,7 +175,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
   s.tree = (vec*)(s.leaf + kGroup * s.groups);
   s.root = s.tree + tree_size(s.groups);
   s.padded = s.root + counts;
-  s.buffer = s.padded + counts + 2 * kTile;
+  s.buffer = s.padded + counts + 2 * kPad;
   return s;
 }
 
@@ -172,28 +184,22 @@ Layout layout(ptrdiff_t n, double* scratch) {
 // Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
 ptrdiff_t direct_scratch(ptrdiff_t n) {
   const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
-  return kLanes * (2 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kTile + 2 * counts + 64);
+  return kLanes * (2 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kPad + 2 * counts + 64);
 }
 
-void direct(const double* const* nu, const double* const* log_f, const double* tilt, ptrdiff_t n, double* scratch,
-            double* log_mean, double* smallest, double* const* ratio) {
+void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
+            double* scratch, double* log_mean, double* smallest, double* const* ratio) {
   const Layout s = layout(n, scratch);
   const double low = -__builtin_inf();
-  vec slope;
-  for (int l = 0; l < kLanes; l++) slope[l] = tilt[l];
-  for (ptrdiff_t i = 0; i < kGroup * s.groups; i++) {
-    vec t = splat(low);
-    if (i < n)
-      for (int l = 0; l < kLanes; l++) t[l] = nu[l][i];
-    s.leaf[i] = leaf_of(t + slope);
-  }
+  vec slope = splat(tilt[0]);
+  for (int l = 1; l < models; l++) slope[l] = tilt[l];
+  for (ptrdiff_t i = 0; i < n; i++) s.leaf[i] = leaf_of(gather(nu, models, i) + slope);
+  for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
   up(s.leaf, s.groups, s.tree, s.padded);
 
   vec top = splat(low);
   for (ptrdiff_t k = 0; k <= n; k++) {
-    vec x;
-    for (int l = 0; l < kLanes; l++) x[l] = log_f[l][k];
-    s.root[k] = x - slope * (double)k;
+    s.root[k] = gather(log_f, models, k) - slope * (double)k;
     top = s.root[k] > top ? s.root[k] : top;
   }
   vec z = vec{};
@@ -210,21 +216,12 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     least = d.off < least ? d.off : least;
     least = d.on < least ? d.on : least;
     const vec r = d.on / d.off;
-    for (int l = 0; l < kLanes; l++) ratio[l][i] = r[l];
+    for (int l = 0; l < models; l++) ratio[l][i] = r[l];
   }
-  for (int l = 0; l < kLanes; l++) {
+  for (int l = 0; l < models; l++) {
     log_mean[l] = (z[l] > kTiny ? std::log(z[l]) : low) + top[l];
     smallest[l] = least[l];
   }
-}
-
-// P(z = k) under the tilt, one model; the lanes all hold the same.
-void direct_pmf(const double* nu, ptrdiff_t n, double tilt, double* scratch, double* pmf) {
-  const Layout s = layout(n, scratch);
-  for (ptrdiff_t i = 0; i < kGroup * s.groups; i++)
-    s.leaf[i] = leaf_of(splat(i < n ? nu[i] + tilt : -__builtin_inf()));
-  up(s.leaf, s.groups, s.tree, s.padded);
-  for (ptrdiff_t k = 0; k <= n; k++) pmf[k] = s.tree[k][0];
 }
 
 void marginals_from_ratio(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out) {

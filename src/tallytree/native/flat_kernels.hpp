@@ -11,7 +11,7 @@
 namespace tallytree {
 
 constexpr int kMaxChebyshev = 48;        // deviation sums A_1 .. A_48 at most
-constexpr int kPowers = 26;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
+constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
 constexpr double kLargeDeviation = 0.1;  // deviations above it are treated one by one when the variance is small
 constexpr int kMaxNodes = 96;            // interpolation nodes of a leave-one-out ratio
 
@@ -91,9 +91,8 @@ struct FlatKernels {
 
   // Direct tree, one model per lane: see flat_direct.cpp.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
-  void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, ptrdiff_t n,
+  void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
                  double* scratch, double* log_mean, double* smallest, double* const* ratio);
-  void (*direct_pmf)(const double* nu, ptrdiff_t n, double tilt, double* scratch, double* pmf);
   void (*marginals_from_ratio)(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 };

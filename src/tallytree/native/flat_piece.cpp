@@ -19,17 +19,6 @@ constexpr double kSeriesTail = 1e-13;
 constexpr ptrdiff_t kChunk = 1 << 16;
 constexpr ptrdiff_t kWorthThreads = 1 << 18;
 
-// Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
-void chebyshev_fit(const double* value, int count, double* series) {
-  std::vector<double> cosine((size_t)(4 * count));
-  for (int i = 0; i < 4 * count; i++) cosine[i] = std::cos(kPi * i / (2 * count));
-  for (int j = 0; j < count; j++) {
-    double sum = 0;
-    for (int i = 0; i < count; i++) sum += value[i] * cosine[(size_t)j * (2 * i + 1) % (4 * count)];
-    series[j] = sum * (j ? 2.0 : 1.0) / count;
-  }
-}
-
 struct Waves {
   std::vector<double> re, im, error;
   double value = 0;     // Z
@@ -196,6 +185,16 @@ void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
 }
 
 }  // namespace
+
+void chebyshev_fit(const double* value, int count, double* series) {
+  std::vector<double> cosine((size_t)(4 * count));
+  for (int i = 0; i < 4 * count; i++) cosine[i] = std::cos(kPi * i / (2 * count));
+  for (int j = 0; j < count; j++) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += value[i] * cosine[(size_t)j * (2 * i + 1) % (4 * count)];
+    series[j] = sum * (j ? 2.0 : 1.0) / count;
+  }
+}
 
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length) {
   Piece piece;

@@ -17,6 +17,7 @@ namespace {
 constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kDirectAlone = 160;    // below this size a single model is solved directly
 constexpr ptrdiff_t kDirectBatched = 320;  // the same for a model that shares its register with others
+constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
 constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
 
@@ -75,21 +76,14 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
   const double *nu[8], *log_f[8];
   double tilt[8], log_mean[8], smallest[8];
   double* ratio[8];
-  std::vector<double> unused;
-  if (count < kernels.lanes) unused.resize((size_t)n);
-  for (int l = 0; l < kernels.lanes; l++) {
-    const DirectJob& j = job[l < count ? l : 0];
-    nu[l] = j.nu;
-    log_f[l] = j.log_f;
-    tilt[l] = j.tilt;
-    if (l < count) {
-      j.solution->ratio.resize((size_t)n);
-      ratio[l] = j.solution->ratio.data();
-    } else {
-      ratio[l] = unused.data();
-    }
+  for (int l = 0; l < count; l++) {
+    nu[l] = job[l].nu;
+    log_f[l] = job[l].log_f;
+    tilt[l] = job[l].tilt;
+    job[l].solution->ratio.resize((size_t)n);
+    ratio[l] = job[l].solution->ratio.data();
   }
-  kernels.flat->direct(nu, log_f, tilt, n, scratch, log_mean, smallest, ratio);
+  kernels.flat->direct(nu, log_f, tilt, count, n, scratch, log_mean, smallest, ratio);
   for (int l = 0; l < count; l++) {
     FlatSolution& s = *job[l].solution;
     job[l].done = smallest[l] > kSafe;
@@ -101,21 +95,22 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
   }
 }
 
+// A direct tree under the tilt whose mean is the posterior mean.
+void direct_at_posterior(const Kernels& kernels, const Logits& logits, const Sums& untilted, DirectJob* job,
+                         double* scratch) {
+  if (!posterior_tilt(logits, untilted.totals, job->log_f, &job->tilt)) return;
+  run_direct(kernels, logits.n, job, 1, scratch);
+  if (!job->done || job->tilt == 0) return;
+  const Sums tilted = sum_deviations(logits, job->tilt, 8);
+  job->solution->log_mean += tilt_norm(untilted.totals, tilted.totals, job->tilt).minus(0);
+}
+
 // A small model that the first direct tree could not do: a better tilt, then the series with its certificate.
 void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
   const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
-  FlatSolution& s = *job->solution;
-  const Sums none = sum_deviations(logits, 0, first_sums(n));
-  if (posterior_tilt(logits, none.totals, job->log_f, &job->tilt)) {
-    run_direct(kernels, n, job, 1, scratch);
-    if (job->done) {
-      const Sums tilted = sum_deviations(logits, job->tilt, 8);
-      if (job->tilt != 0)
-        s.log_mean += tilt_norm(none.totals, tilted.totals, job->tilt).minus(0);
-      return;
-    }
-  }
-  s = solve_series(logits, job->log_f, none);
+  const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+  direct_at_posterior(kernels, logits, untilted, job, scratch);
+  if (!job->done) *job->solution = solve_series(logits, job->log_f, untilted);
 }
 
 void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count) {
@@ -137,6 +132,20 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count)
     if (!together[l].done) retry(kernels, n, &job[where[l]], scratch.get());
 }
 
+// The series; if it cannot certify its answer, and n permits, a direct tree.
+void solve_large(const Kernels& kernels, const Logits& logits, const double* log_f, const Sums& untilted,
+                 FlatSolution* s) {
+  *s = solve_series(logits, log_f, untilted);
+  if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
+  const Scratch scratch = new_scratch(kernels.flat->direct_scratch(logits.n));
+  FlatSolution other;
+  other.softplus = s->softplus;
+  DirectJob job = {logits.nu, log_f, 0.0, &other, false};
+  run_direct(kernels, logits.n, &job, 1, scratch.get());
+  if (!job.done) direct_at_posterior(kernels, logits, untilted, &job, scratch.get());
+  if (job.done && other.bound < s->bound) *s = std::move(other);
+}
+
 // Finite logits, any size.
 void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
                   FlatSolution* s) {
@@ -148,7 +157,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     solve_small(kernels, n, &job, 1);
   } else {
     const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
-    *s = solve_series(logits, log_f, sum_deviations(logits, 0, first_sums(n)));
+    solve_large(kernels, logits, log_f, sum_deviations(logits, 0, first_sums(n)), s);
   }
 }
 
@@ -231,7 +240,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
         if (untilted.totals.infinite > 0)
           solve_with_infinities(kernels, threads, row_nu, n, table, s);
         else
-          *s = solve_series(logits, table, untilted);
+          solve_large(kernels, logits, table, untilted, s);
       } else if (count_infinities(row_nu, n).any()) {
         solve_with_infinities(kernels, threads, row_nu, n, table, s);
       } else if (together) {

@@ -89,11 +89,7 @@ std::vector<double> ratio_series(const Piece& piece) {
     }
     value[i] = std::exp(x * b1 - b2 + piece.log_ratio[0]);
   }
-  for (int j = 0; j < count; j++) {
-    double sum = 0;
-    for (int i = 0; i < count; i++) sum += value[i] * std::cos(pi * j * (i + 0.5) / count);
-    series[j] = sum * (j ? 2.0 : 1.0) / count;
-  }
+  chebyshev_fit(value.data(), count, series.data());
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
 }

@@ -13,6 +13,10 @@ namespace {
 // logarithm is taken.
 constexpr ptrdiff_t kBlock = 64;
 
+// Power sums are taken in steps of this many.
+constexpr int kPowerStep = 5;
+static_assert(kPowers % kPowerStep == 0);
+
 // Entries past the end contribute nothing: their deviation is 0, and they count as likely off.
 constexpr double kAbsent = -__builtin_inf();
 
@@ -88,6 +92,12 @@ void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatT
   sums<48>(nu, n, tilt, totals, out);
 }
 
+static inline bool any(ivec mask) {
+  int64_t all = 0;
+  for (int l = 0; l < kLanes; l++) all |= mask[l];
+  return all != 0;
+}
+
 ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, double* off, double* on, double* likely_on,
                                double* large) {
   vec sum_off[kPowers], sum_on[kPowers], count_on = vec{};
@@ -106,13 +116,8 @@ ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, doubl
     const Deviation d = deviation(raw + tilt);
     vec dev = 0.5 * d.delta;
     vec likely = d.sign;
-    bool any_large = false, any = false;
-    for (int l = 0; l < kLanes; l++) {
-      any_large |= dev[l] >= kLargeDeviation;
-      any |= dev[l] > 1e-30 || likely[l] > 0;
-    }
-    if (!any) continue;
-    if (any_large)
+    if (!any((dev > 1e-30) | (likely > 0.0))) continue;
+    if (any(dev >= kLargeDeviation))
       for (int l = 0; l < kLanes; l++)
         if (dev[l] >= kLargeDeviation) {
           large[found++] = likely[l] > 0 ? 1 - dev[l] : dev[l];
@@ -122,12 +127,16 @@ ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, doubl
     count_on += likely > 0.0 ? splat(1.0) : vec{};
     const vec dev_on = likely > 0.0 ? dev : vec{}, dev_off = dev - dev_on;
     vec power_on = dev_on, power_off = dev_off;
-#pragma GCC unroll 4
-    for (int j = 0; j < kPowers; j++) {
-      sum_on[j] += power_on;
-      sum_off[j] += power_off;
-      power_on *= dev_on;
-      power_off *= dev_off;
+    for (int from = 0; from < kPowers; from += kPowerStep) {
+#pragma GCC unroll 8
+      for (int j = from; j < from + kPowerStep; j++) {
+        sum_on[j] += power_on;
+        sum_off[j] += power_off;
+        power_on *= dev_on;
+        power_off *= dev_off;
+      }
+      // A power below 1e-32 is worth less than 1e-24 after the factor 2^j.
+      if (!any(power_on + power_off > 1e-32)) break;
     }
   }
   for (int j = 0; j < kPowers; j++) {

@@ -17,9 +17,8 @@ void tilted_moments(const double*, const double*, const double*, ptrdiff_t, doub
 void exp_table(const double*, ptrdiff_t, double, double, double, double*);
 double max_table(const double*, ptrdiff_t, double, double);
 ptrdiff_t direct_scratch(ptrdiff_t);
-void direct(const double* const*, const double* const*, const double*, ptrdiff_t, double*, double*, double*,
+void direct(const double* const*, const double* const*, const double*, int, ptrdiff_t, double*, double*, double*,
             double* const*);
-void direct_pmf(const double*, ptrdiff_t, double, double*, double*);
 void marginals_from_ratio(const double*, const double*, ptrdiff_t, double, double*);
 void messages_from_ratio(const double*, ptrdiff_t, double, double*);
 
@@ -27,7 +26,7 @@ extern const FlatKernels flat_kernels;
 const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
     leave_one_out,  marginals,            messages,         marginals_plain, tilted_moments,
-    exp_table,      max_table,            direct_scratch,   direct,          direct_pmf,
+    exp_table,      max_table,            direct_scratch,   direct,
     marginals_from_ratio, messages_from_ratio,
 };
 
