@@ -25,6 +25,8 @@ const Kernels& choose(const std::string& level) {
 
 }  // namespace
 
+void bind_flat(nb::module_& m);
+
 NB_MODULE(_native, m) {
   m.def("levels", [] {
     std::vector<std::string> names;
@@ -38,4 +40,6 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release release;
     return k.softplus_sum(x.data(), (ptrdiff_t)x.shape(0));
   }, nb::arg("x"), nb::arg("level") = "", "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+
+  bind_flat(m);
 }
