@@ -14,6 +14,8 @@
 namespace nb = nanobind;
 using tallytree::Forest;
 using tallytree::Kernels;
+using tallytree::new_plan_cache;
+using tallytree::PlanCache;
 using tallytree::TreeMethodName;
 
 namespace {
@@ -44,6 +46,11 @@ array_out new_array(std::initializer_list<size_t> shape) {
   return array_out(data, shape, owner);
 }
 
+// What is worth keeping between calls: the twiddle factors of the transforms. Safe to share between threads.
+struct TreeWorkspace {
+  std::shared_ptr<PlanCache> plans = new_plan_cache();
+};
+
 using Answer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
 
 Forest make_forest(const array_in<int32_t, 1>& left, const array_in<int32_t, 1>& right,
@@ -57,7 +64,8 @@ Forest make_forest(const array_in<int32_t, 1>& left, const array_in<int32_t, 1>&
 
 Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
                  array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
-                 const std::string& method, bool beliefs, bool messages, int threads, const std::string& level) {
+                 const std::string& method, bool beliefs, bool messages, int threads, const std::string& level,
+                 std::optional<TreeWorkspace*> workspace) {
   const Kernels& kernels = choose(level);
   const TreeMethodName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
@@ -66,6 +74,7 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
   const Forest forest = make_forest(left, right, table_offset, leaves, entries);
 
+  const std::shared_ptr<PlanCache> plans = workspace && *workspace ? (*workspace)->plans : new_plan_cache();
   array_out log_mean = new_array({batch}), bound = new_array({batch});
   std::optional<array_out> out_messages, out_beliefs;
   if (messages) out_messages = new_array({batch, leaves});
@@ -77,7 +86,7 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
         {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1},
         {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
          bound.data()},
-        name, threads);
+        plans.get(), name, threads);
   }
   return {log_mean, out_messages, out_beliefs, bound};
 }
@@ -85,8 +94,9 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
 }  // namespace
 
 void bind_tree(nb::module_& m) {
+  nb::class_<TreeWorkspace>(m, "TreeWorkspace", "Transform plans kept between calls of tree_pass.").def(nb::init<>());
   m.def("tree_pass", &tree_pass, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
         nb::arg("messages") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
+        nb::arg("workspace") = nb::none(), "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
 }

@@ -12,32 +12,60 @@ static inline double* scratch_part(const Worker& worker, int part) {
   return worker.scratch + (size_t)part * worker.scratch_stride;
 }
 
-// The up message of a node; a leaf's is built in `pair` (room for one vector).
-static inline Message up_message(const TreeItem& item, int32_t node, double* pair, double& sum, double& smallest,
-                                 double& lost) {
-  if (node >= item.forest->leaves) {
-    const int32_t i = node - item.forest->leaves;
-    sum = item.notes[i].sum;
-    smallest = item.notes[i].smallest;
-    lost = item.notes[i].lost_up;
-    return item.up[i];
-  }
-  const Interval s = item.support[node];
-  double scale = kZeroExponent;
-  for (int y = s.lo; y <= s.hi; y++) scale = max(scale, item.leaf_exponent[y][node]);
-  sum = 0;
-  smallest = 1;
-  lost = -__builtin_inf();
-  for (int y = s.lo; y <= s.hi; y++) {
-    const double shift = item.leaf_exponent[y][node] - scale;
-    const double value = shift < kTiny ? 0.0 : item.leaf_value[y][node] * pow2(shift);
-    if (shift < kTiny && item.leaf_value[y][node] > 0) lost = kTiny + 1;
-    pair[y - s.lo] = value;
-    sum += value;
-    if (value > 0) smallest = min(smallest, value);
-  }
-  return {pair, nullptr, s.lo, s.hi - s.lo + 1, scale};
+// The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp).
+constexpr int kProbeSize = 32;
+
+static inline bool any(ivec mask) {
+  int64_t bits = 0;
+  for (int j = 0; j < kLanes; j++) bits |= mask[j];
+  return bits != 0;
 }
+
+// The up message of a node with its notes; a leaf's is built here.
+struct UpView {
+  double pair[kLanes];
+  Message message;
+  double sum, norm2, smallest, lost, trimmed;
+  bool exact;
+
+  UpView(const TreeItem& item, int32_t node) {
+    const int32_t leaves = item.forest->leaves;
+    if (node < leaves) {
+      leaf(item, node);
+      return;
+    }
+    const NodeNotes& note = item.notes[node - leaves];
+    message = item.up[node - leaves];
+    sum = note.sum;
+    norm2 = note.norm2;
+    smallest = note.smallest;
+    lost = note.lost_up;
+    trimmed = note.trimmed;
+    exact = note.exact;
+  }
+  UpView(const UpView&) = delete;
+
+ private:
+  void leaf(const TreeItem& item, int32_t node) {
+    const Interval s = item.support[node];
+    double scale = kZeroExponent;
+    for (int y = s.lo; y <= s.hi; y++) scale = max(scale, item.leaf_exponent[y][node]);
+    sum = norm2 = trimmed = 0;
+    smallest = 1;
+    lost = -__builtin_inf();
+    exact = true;
+    for (int y = s.lo; y <= s.hi; y++) {
+      const double shift = item.leaf_exponent[y][node] - scale, mantissa = item.leaf_value[y][node];
+      const double value = shift < kTiny ? 0.0 : mantissa * pow2(shift);
+      if (shift < kTiny && mantissa > 0) lost = kTiny + 1;
+      pair[y - s.lo] = value;
+      sum += value;
+      if (value > 0) smallest = min(smallest, value);
+    }
+    norm2 = sum;
+    message = {pair, nullptr, s.lo, s.hi - s.lo + 1, scale};
+  }
+};
 
 // log f - tilt * count at a root, log f elsewhere.
 static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
@@ -48,10 +76,13 @@ static inline vec log_table(const TreeItem& item, int32_t i, int count, int vali
   return x;
 }
 
-// out[j] = f(lo + j) * 2^-top for j < n, zero beyond to a whole vector; smaller values than 2^kTiny become 0
-// and are reported in `lost`.
-static inline void scaled_table(const TreeItem& item, int32_t i, int lo, int n, double top, double* out, bool& lost,
-                                double& smallest) {
+struct TableLoss {
+  bool dropped;     // a positive value below 2^kTiny became 0
+  double smallest;  // smallest positive value kept
+};
+
+// out[j] = f(lo + j) * 2^-top for j < n, zero beyond to a whole vector.
+static inline TableLoss scaled_table(const TreeItem& item, int32_t i, int lo, int n, double top, double* out) {
   vec least = splat(2.0);
   ivec dropped = {};
   for (int j = 0; j < n; j += kLanes) {
@@ -63,9 +94,7 @@ static inline void scaled_table(const TreeItem& item, int32_t i, int lo, int n, 
     least = f > 0.0 ? min(least, f) : least;
     store(out + j, f);
   }
-  lost = false;
-  for (int j = 0; j < kLanes; j++) lost |= dropped[j] != 0;
-  smallest = min_lanes(least);
+  return {any(dropped), min_lanes(least)};
 }
 
 // The largest exponent of the table over lo .. lo+n-1; kZeroExponent if it vanishes there.

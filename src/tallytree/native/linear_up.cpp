@@ -1,8 +1,13 @@
-// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow may have lost.
+// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost.
+#include "fft_merge.hpp"
 #include "linear.hpp"
 #include "tree_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
+
+// Ends of a message are cut off while their mass stays below this share of the whole.
+constexpr double kTrim = 1e-20;
+constexpr int kTrimFrom = 48;
 
 static void store_zero(TreeItem& item, Worker& worker, int32_t i, int lo, double lost) {
   item.up[i] = {arena_take(worker.arena, kLanes), nullptr, lo, 1, 0.0};
@@ -11,6 +16,31 @@ static void store_zero(TreeItem& item, Worker& worker, int32_t i, int lo, double
   note.sum = note.norm2 = 0;
   note.smallest = 1;
   note.lost_up = lost;
+}
+
+// How many entries to cut, walking inwards from an end. `noise` is the error of an entry before its table value f
+// (null: 1): at that level an entry is no better than zero. Adds what is cut, errors included, to `mass`.
+static int ends_to_cut(const double* c, const double* f, int n, int first, int step, double noise, double budget,
+                       double& mass) {
+  double cut = 0;
+  int k = 0;
+  for (; k < n - 1; k++) {
+    const int j = first + step * k;
+    const double error = noise * (f ? f[j] : 1.0), next = cut + c[j] + error;
+    if (next > budget && c[j] > 4 * error) break;
+    cut = next;
+  }
+  mass += cut;
+  return k;
+}
+
+// Largest scaled table value on the parts of `whole` outside lo..hi.
+static double table_outside(const TreeItem& item, int32_t i, Interval whole, int lo, int hi, double top) {
+  if (item.forest->table_offset[i] < 0) return 1.0;
+  double e = kZeroExponent;
+  if (whole.lo < lo) e = max(e, table_exponent(item, i, whole.lo, lo - whole.lo));
+  if (whole.hi > hi) e = max(e, table_exponent(item, i, hi + 1, whole.hi - hi));
+  return 1.5 * pow2(max(e - top, -1022.0));
 }
 
 // Scales the n values so that the largest lies in [1, 2), drops those below 2^kTiny and keeps the result.
@@ -40,45 +70,69 @@ static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, doubl
   note.sum = sum_lanes(sum);
   note.norm2 = std::sqrt(sum_lanes(squares));
   note.smallest = min_lanes(least);
+  note.trimmed *= factor;
   note.lost_up = lost - note.shift;
-  for (int j = 0; j < kLanes; j++)
-    if (dropped[j]) note.lost_up = log2_sum_above(note.lost_up, kTiny);
+  if (any(dropped)) note.lost_up = log2_sum_above(note.lost_up, kTiny);
   item.up[i] = {out, nullptr, lo, n, scale + note.shift};
+}
+
+// c = a * b, by transform where that is allowed and pays.
+static void merge(TreeItem& item, Worker& worker, NodeNotes& note, const UpView& a, const UpView& b, double* c) {
+  const int na = a.message.length, nb = b.message.length, N = merge_length(na, nb);
+  note.transform = 0;
+  note.merge_error = 0;
+  if (!item.use_fft || !fft_pays(na, nb, N))
+    return convolve_direct(a.message.value, na, b.message.value, nb, c, scratch_part(worker, 1));
+  note.transform = N;
+  note.left_spectrum = arena_take(worker.arena, (size_t)N);
+  note.right_spectrum = arena_take(worker.arena, (size_t)N);
+  note.merge_error = transform_error(N, a.norm2, b.norm2);
+  convolve_fft(a.message.value, na, b.message.value, nb, c, note.left_spectrum, note.right_spectrum,
+               scratch_part(worker, 1), *fft_plan(item.plans, N, kLanes));
 }
 
 static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   const ForestView& forest = *item.forest;
   NodeNotes& note = item.notes[i];
-  double pair_a[kLanes], pair_b[kLanes], sum_a, sum_b, least_a, least_b, lost_a, lost_b;
-  const Message a = up_message(item, forest.left[i], pair_a, sum_a, least_a, lost_a);
-  const Message b = up_message(item, forest.right[i], pair_b, sum_b, least_b, lost_b);
-  const int terms = min(a.length, b.length);
+  const UpView a(item, forest.left[i]), b(item, forest.right[i]);
+  const int start = a.message.lo + b.message.lo, count = a.message.length + b.message.length - 1;
+  const int terms = min(a.message.length, b.message.length);
   note.rounding = terms + 16.0;
-  note.table_exponent = 0;
+  note.table_exponent = note.shift = note.trimmed = note.outside_table = note.amplified = 0;
   const Interval s = item.support[forest.leaves + i];
-  const int lo = max(a.lo + b.lo, s.lo), hi = min(a.lo + b.lo + a.length + b.length - 2, s.hi);
-  double lost = log2_sum_above(lost_a + std::log2(sum_b), lost_b + std::log2(sum_a));
+  int lo = max(start, s.lo), hi = min(start + count - 1, s.hi);
   if (hi < lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
 
-  double* c = scratch_part(worker, 0);
-  convolve_direct(a.value, a.length, b.value, b.length, c, scratch_part(worker, 1));
-  c += lo - a.lo - b.lo;
-  const int n = hi - lo + 1;
-  if (least_a * least_b < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
+  double *c = scratch_part(worker, 0), *f = nullptr;
+  merge(item, worker, note, a, b, c);
+  c += lo - start;
+  double lost = log2_sum_above(a.lost + std::log2(b.sum), b.lost + std::log2(a.sum));
+  if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
 
   if (forest.table_offset[i] >= 0) {
     const Interval reach = item.reach[forest.leaves + i];
-    note.table_exponent = table_exponent(item, i, reach.lo, reach.hi - reach.lo + 1);
-    double* f = scratch_part(worker, 1);
-    bool dropped;
-    double least_f;
-    scaled_table(item, i, lo, n, note.table_exponent, f, dropped, least_f);
-    for (int j = 0; j < n; j += kLanes) store(c + j, load(c + j) * load(f + j));
+    const int first = min(reach.lo, s.lo), last = max(reach.hi, s.hi);
+    note.table_exponent = table_exponent(item, i, first, last - first + 1);
+    f = scratch_part(worker, 1);
+    const TableLoss table = scaled_table(item, i, lo, hi - lo + 1, note.table_exponent, f);
+    for (int j = 0; j <= hi - lo; j += kLanes) store(c + j, load(c + j) * load(f + j));
     lost += 1;
-    if (dropped) lost = log2_sum_above(lost, kTiny + std::log2(min(sum_a, 1.0) * sum_b + 1.0));
-    if (least_a * least_b * least_f < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0);
+    if (table.dropped) lost = log2_sum_above(lost, kTiny + std::log2(a.sum * b.sum + 1.0));
+    if (a.smallest * b.smallest * table.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0);
   }
-  normalise_and_store(item, worker, i, c, lo, n, a.scale + b.scale + note.table_exponent, lost);
+  if (item.use_fft && hi - lo + 1 >= kTrimFrom) {
+    double sum = 0;
+    for (int j = 0; j <= hi - lo; j++) sum += c[j];
+    const int n = hi - lo + 1, below = ends_to_cut(c, f, n, 0, 1, note.merge_error, kTrim * sum, note.trimmed);
+    const int above = ends_to_cut(c, f, n - below, n - 1, -1, note.merge_error, kTrim * sum, note.trimmed);
+    lo += below;
+    hi -= above;
+    c += below;
+  }
+  if (lo > s.lo || hi < s.hi) note.outside_table = table_outside(item, i, s, lo, hi, note.table_exponent);
+  note.exact = forest.size[forest.leaves + i] <= kProbeSize && note.transform == 0 && note.trimmed == 0 && a.exact && b.exact;
+  normalise_and_store(item, worker, i, c, lo, hi - lo + 1, a.message.scale + b.message.scale + note.table_exponent,
+                      lost);
 }
 
 void linear_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

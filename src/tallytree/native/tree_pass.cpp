@@ -21,12 +21,12 @@ struct ItemMemory {
   std::vector<Message> up, down;
   std::vector<NodeNotes> notes;
   AlignedArray leaf_storage;
-  std::vector<double> messages, leaf_bound;
+  std::vector<double> messages, leaf_bound, leaf_amplification;
 
   explicit ItemMemory(const Forest& forest)
       : up(forest.inner()), down(forest.inner()), notes(forest.inner()),
         leaf_storage(aligned_doubles(4 * (size_t)forest.leaves())), messages(forest.leaves()),
-        leaf_bound(forest.leaves()) {}
+        leaf_bound(forest.leaves()), leaf_amplification(forest.leaves()) {}
 };
 
 struct Pass {
@@ -55,6 +55,7 @@ struct Pass {
     item.messages = out.messages ? out.messages + b * leaves : memory.messages.data();
     item.log_beliefs = out.log_beliefs ? out.log_beliefs + b * in.table_entries : nullptr;
     item.leaf_bound = memory.leaf_bound.data();
+    item.leaf_amplification = memory.leaf_amplification.data();
     item.plans = plans;
     item.use_fft = name == TreeMethodName::fft;
     return item;
@@ -109,6 +110,7 @@ void Pass::solve(size_t b, ItemMemory& memory, std::vector<WorkerMemory>& worker
 
   std::fill_n(item.messages, view.leaves, 0.0);
   std::fill_n(item.leaf_bound, view.leaves, 0.0);
+  std::fill_n(item.leaf_amplification, view.leaves, 0.0);
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
   const bool downwards = out.messages || out.log_beliefs || name == TreeMethodName::fft;
   if (downwards) {
@@ -139,11 +141,11 @@ double Pass::bound(const TreeItem& item, double log_mean, bool messages) const {
   }
   const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.25 * ((double)f.inner + f.leaves)) +
                           2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
-  const double of_mean = rounding + root + amplified + 2 * kUnitRoundoff * std::fabs(log_mean);
+  const double of_mean = rounding + root + 2 * amplified + 2 * kUnitRoundoff * std::fabs(log_mean);
   if (!messages) return of_mean;
   double of_messages = 0, size = 0;
   for (int32_t d = 0; d < f.leaves; d++) {
-    of_messages = std::max(of_messages, item.leaf_bound[d]);
+    of_messages = std::max(of_messages, item.leaf_bound[d] + item.leaf_amplification[d] * amplified);
     const double r = std::fabs(item.messages[d]);
     if (r < kInf) size = std::max(size, r);
   }
@@ -154,14 +156,14 @@ double Pass::bound(const TreeItem& item, double log_mean, bool messages) const {
 }  // namespace
 
 void tree_pass(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
-               TreeMethodName name, int threads) {
+               PlanCache* plans, TreeMethodName name, int threads) {
   const TreeKernels& tree = *kernels.tree;
   const TreeMethod& method = name == TreeMethodName::wide    ? tree.wide
                              : name == TreeMethodName::tiled ? tree.tiled
                                                              : tree.linear;
   threads = thread_count(threads);
   std::vector<WorkerMemory> workers((size_t)threads);
-  const Pass pass = {tree, method, forest, in, out, name, nullptr};
+  const Pass pass = {tree, method, forest, in, out, name, plans};
   if (in.batch == 1) {
     ItemMemory memory(forest);
     pass.solve(0, memory, workers, 0, threads);

@@ -25,6 +25,6 @@ struct TreeOutputs {
 };
 
 void tree_pass(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
-               TreeMethodName method, int threads);
+               PlanCache* plans, TreeMethodName method, int threads);
 
 }  // namespace tallytree

@@ -31,27 +31,28 @@ struct Message {
   double scale;
 };
 
-// What a node remembers for the certificate.
+// What a node remembers for the way down and for the certificate. "Relative to Z" means: as a share of the total
+// weight, which at every node is <up, down>.
 struct NodeNotes {
   double table_exponent;  // the table is used as f * 2^-table_exponent, so that it is at most about 1
   double shift;           // up = f c 2^-shift: the power of two taken out after the merge
-  double sum;             // sum of the up values
-  double norm2;           // Euclidean norm of the up values
+  double sum, norm2;      // of the up values
   double smallest;        // smallest positive up value
-  double lost_up;         // log2 of the absolute error that underflow may have caused in up and down values
-  double lost_down;
-  double rounding;        // relative rounding error made in this node's own merge, up
+  double rounding;        // variance of this merge's relative rounding error, in squared unit round-offs
+  double lost_up;         // log2 of the absolute error that underflow may have caused in the up values
+  double lost_down;       // the same for the down values
+  // The rest serves the "fft" method only.
+  double merge_error;     // absolute error of one entry of the FFT merge, before the table
   double trimmed;         // mass of up values cut off at the ends
-  double outside_table;   // largest (scaled) table value at counts that were cut off
-  double merge_error;     // absolute error of one entry of an FFT merge
-  double amplified;       // this node's merge and trim errors, relative to Z
-  double path_relative;   // errors of the downward FFTs above this node, relative to Z
-  double path_absolute;   // the same as an absolute error of one down entry
-  double down_bound;      // upper bound of all down values, also those at counts cut off
-  int64_t spectra;        // where the children's spectra are kept, in `spectra` below; -1: direct merge
-  double* spectrum_left;
-  double* spectrum_right;
-  int32_t transform;      // real length of those transforms
+  double outside_table;   // largest table value (scaled) at counts that were cut off
+  double overlap;         // <up, down>
+  double down_limit;      // upper bound of the down values, also at counts that were cut off
+  double amplified;       // errors of this node's merge and of its cut ends, relative to Z
+  double path_error;      // errors of the downward transforms above this node, relative to Z
+  double* probe;          // how an error relative to Z at the top of an exact subtree shows in the down values
+  double *left_spectrum, *right_spectrum;
+  int32_t transform;      // their length; 0: merged directly
+  bool exact;             // nothing below was transformed or cut, and the subtree is small
 };
 
 // Memory that grows in blocks and is released all at once.
@@ -82,7 +83,8 @@ struct TreeItem {
   NodeNotes* notes;
   double* messages;     // (leaves,) or null
   double* log_beliefs;  // packed like tables, or null
-  double* leaf_bound;   // (leaves,), bound on the error of each message
+  // The error of message d is at most leaf_bound[d] + leaf_amplification[d] * (sum of all `amplified`).
+  double *leaf_bound, *leaf_amplification;
   PlanCache* plans;
   bool use_fft;
 };

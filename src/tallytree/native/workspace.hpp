@@ -25,6 +25,8 @@ struct Arena {
   void reset() { block = used = 0; }
 };
 
+std::shared_ptr<PlanCache> new_plan_cache();
+
 // One thread's memory.
 struct WorkerMemory {
   Arena arena;
