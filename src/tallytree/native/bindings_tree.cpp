@@ -13,10 +13,10 @@
 
 namespace nb = nanobind;
 using tallytree::Forest;
+using tallytree::KernelName;
 using tallytree::Kernels;
 using tallytree::new_plan_cache;
 using tallytree::PlanCache;
-using tallytree::TreeMethodName;
 
 namespace {
 
@@ -30,11 +30,11 @@ const Kernels& choose(const std::string& level) {
   return *k;
 }
 
-TreeMethodName method_named(const std::string& name) {
-  if (name == "direct") return TreeMethodName::direct;
-  if (name == "fft") return TreeMethodName::fft;
-  if (name == "tiled") return TreeMethodName::tiled;
-  if (name == "wide") return TreeMethodName::wide;
+KernelName method_named(const std::string& name) {
+  if (name == "direct") return KernelName::direct;
+  if (name == "fft") return KernelName::fft;
+  if (name == "tiled") return KernelName::tiled;
+  if (name == "wide") return KernelName::wide;
   throw nb::value_error(("`method` must be direct, fft, tiled or wide, not " + name).c_str());
 }
 
@@ -67,7 +67,7 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
                  const std::string& method, bool beliefs, bool messages, int threads, const std::string& level,
                  std::optional<TreeWorkspace*> workspace) {
   const Kernels& kernels = choose(level);
-  const TreeMethodName name = method_named(method);
+  const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
   if (tables.shape(0) != 1 && tables.shape(0) != batch)
     throw nb::value_error("`tables` must have one row, or one per row of `nu`");
@@ -91,6 +91,30 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
   return {log_mean, out_messages, out_beliefs, bound};
 }
 
+// Plain vectors through one kernel.
+array_out convolve(array_in<double, 1> a, array_in<double, 1> b, const std::string& method, const std::string& level) {
+  const size_t na = a.shape(0), n_b = b.shape(0);
+  if (na == 0 || n_b == 0) throw nb::value_error("`a` and `b` must not be empty");
+  array_out out = new_array({na + n_b - 1});
+  tallytree::WorkerMemory memory;
+  tallytree::Worker worker = memory.worker(na + n_b);
+  choose(level).tree->convolve(method_named(method), a.data(), (int)na, b.data(), (int)n_b, out.data(), worker,
+                               new_plan_cache().get());
+  return out;
+}
+
+array_out correlate(array_in<double, 1> g, array_in<double, 1> u, const std::string& method,
+                    const std::string& level) {
+  const size_t ng = g.shape(0), nu = u.shape(0);
+  if (nu == 0 || ng < nu) throw nb::value_error("`u` must not be empty nor longer than `g`");
+  array_out out = new_array({ng - nu + 1});
+  tallytree::WorkerMemory memory;
+  tallytree::Worker worker = memory.worker(ng + nu);
+  choose(level).tree->correlate(method_named(method), g.data(), (int)ng, u.data(), (int)nu, out.data(), worker,
+                                new_plan_cache().get());
+  return out;
+}
+
 }  // namespace
 
 void bind_tree(nb::module_& m) {
@@ -99,4 +123,8 @@ void bind_tree(nb::module_& m) {
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
         nb::arg("messages") = true, nb::arg("threads") = 0, nb::arg("level") = "",
         nb::arg("workspace") = nb::none(), "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
+  m.def("convolve", &convolve, nb::arg("a"), nb::arg("b"), nb::arg("method") = "direct", nb::arg("level") = "",
+        "sum_i a[i] b[k-i] of non-negative vectors, by one kernel.");
+  m.def("correlate", &correlate, nb::arg("g"), nb::arg("u"), nb::arg("method") = "direct", nb::arg("level") = "",
+        "sum_j g[k+j] u[j] of non-negative vectors, for k = 0 .. len(g) - len(u), by one kernel.");
 }

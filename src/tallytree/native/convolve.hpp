@@ -6,23 +6,29 @@ namespace tallytree::TT_LEVEL {
 
 constexpr int kRows = 4;                     // accumulators per tile of outputs
 constexpr int kTileOutputs = kRows * kLanes;  // outputs per tile
+constexpr int kBlock = 128;                  // terms added up before their sum joins the total: rounding stays small
 constexpr int kPad = 40;                     // zeros kept on either side of a padded vector, >= kTileOutputs
 
 static inline void fill(double* p, ptrdiff_t n, double x) {
   for (ptrdiff_t i = 0; i < n; i++) p[i] = x;
 }
 
-// out[t] += sum_{i0 <= i < i1} weight[i] * shifted[t - i], for kTileOutputs values of t.
-template <int rows>
+// out[t] = sum_{i0 <= i < i1} weight[i] * shifted[t + step * i], for rows * kLanes values of t.
+template <int rows, int step>
 static inline void accumulate_tile(const double* weight, int i0, int i1, const double* shifted, double* out) {
-  vec sum[rows] = {};
-  for (int i = i0; i < i1; i++) {
-    const vec w = splat(weight[i]);
-    const double* p = shifted - i;
+  vec total[rows] = {};
+  for (int block = i0; block < i1; block += kBlock) {
+    const int end = min(i1, block + kBlock);
+    vec sum[rows] = {};
+    for (int i = block; i < end; i++) {
+      const vec w = splat(weight[i]);
+      const double* p = shifted + (ptrdiff_t)step * i;
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) sum[r] += load(p + r * kLanes) * w;
+      for (int r = 0; r < rows; r++) sum[r] += load(p + r * kLanes) * w;
+    }
+    for (int r = 0; r < rows; r++) total[r] += sum[r];
   }
-  for (int r = 0; r < rows; r++) store(out + r * kLanes, sum[r]);
+  for (int r = 0; r < rows; r++) store(out + r * kLanes, total[r]);
 }
 
 // out[k] = sum_i a[i] b[k-i] for k = 0 .. na+nb-2. Writes up to kTileOutputs - 1 entries beyond;
@@ -43,9 +49,9 @@ static inline void convolve_direct(const double* a, int na, const double* b, int
   const double* padded = scratch + kPad;
   int k = 0;
   for (; count - k > kTileOutputs - kLanes; k += kTileOutputs)
-    accumulate_tile<kRows>(a, max(0, k - nb + 1), min(na, k + kTileOutputs), padded + k, out + k);
+    accumulate_tile<kRows, -1>(a, max(0, k - nb + 1), min(na, k + kTileOutputs), padded + k, out + k);
   for (; k < count; k += kLanes)
-    accumulate_tile<1>(a, max(0, k - nb + 1), min(na, k + kLanes), padded + k, out + k);
+    accumulate_tile<1, -1>(a, max(0, k - nb + 1), min(na, k + kLanes), padded + k, out + k);
 }
 
 // sum_j g[j] u[j].
@@ -69,20 +75,8 @@ static inline void correlate_direct(const double* g, const double* u, int nu, do
     return;
   }
   int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
-    vec sum[kRows] = {};
-    for (int j = 0; j < nu; j++) {
-      const vec w = splat(u[j]);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; r++) sum[r] += load(g + k + j + r * kLanes) * w;
-    }
-    for (int r = 0; r < kRows; r++) store(out + k + r * kLanes, sum[r]);
-  }
-  for (; k < count; k += kLanes) {
-    vec sum = {};
-    for (int j = 0; j < nu; j++) sum += load(g + k + j) * u[j];
-    store(out + k, sum);
-  }
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) accumulate_tile<kRows, 1>(u, 0, nu, g + k, out + k);
+  for (; k < count; k += kLanes) accumulate_tile<1, 1>(u, 0, nu, g + k, out + k);
 }
 
 }  // namespace tallytree::TT_LEVEL

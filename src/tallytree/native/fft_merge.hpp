@@ -15,9 +15,11 @@ static inline bool fft_pays(int na, int nb, int N) {
 // A negacyclic transform of length N holds N + 1 outputs: the one that wraps around is known and repaired.
 static inline int merge_length(int na, int nb) { return fft_length(na + nb - 2); }
 
-// Error of one entry of a transformed product: E = 1.5 log2(N) u |a|_2 |b|_2, at least three times what was measured.
-static inline double transform_error(int N, double norm_a, double norm_b) {
-  return 1.5 * std::log2(N) * kUnitRoundoff * norm_a * norm_b;
+// How far the errors of a transformed product a * b can shift its inner product with a weight vector g of length n:
+// an entry is wrong by at most 1.5 log2(N) u |a|_2 |b|_2 (twice what was measured on smooth, rough, sparse and
+// constant vectors), all of them together by 0.5 sqrt(N) log2(N) u |a|_2 |b|_2 in the Euclidean norm (likewise).
+static inline double transform_error(int N, double norm_a, double norm_b, double sum_g, double norm_g) {
+  return std::log2(N) * kUnitRoundoff * norm_a * norm_b * min(1.5 * sum_g, 0.5 * std::sqrt(N) * norm_g);
 }
 
 static inline void padded_spectrum(const double* a, int na, double* spectrum, double* scratch, const FftPlan& plan) {

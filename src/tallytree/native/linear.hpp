@@ -13,7 +13,7 @@ static inline double* scratch_part(const Worker& worker, int part) {
 }
 
 // The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp).
-constexpr int kProbeSize = 32;
+constexpr int kProbeSize = 8;
 
 static inline bool any(ivec mask) {
   int64_t bits = 0;

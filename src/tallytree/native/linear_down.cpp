@@ -1,7 +1,7 @@
 // Downward linear pass: down_l(i) = sum_j (f_p down_p)(i+j) up_r(j), beliefs and leaf messages.
 //
-// Certificate of the "fft" method. An absolute error E of every entry of a merge c shifts Z by at most E |g|_1, where
-// g = f . down is the derivative of Z by c; relative to Z that is E |g|_1 / <c, g>. Mass m cut off a child's message
+// Certificate of the "fft" method. An error e of a merge c shifts Z by <e, g>, where g = f . down is the derivative of
+// Z by c; relative to Z that is <e, g> / <c, g>. Mass m cut off a child's message
 // shifts it by at most m max(g) times the sum of its sibling. Those shares of Z add up over all nodes (`amplified`);
 // transforms on the way down add theirs along one path (`path_error`).
 //
@@ -124,7 +124,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
     correlate_fft(g.spectrum, sibling_spectrum, aligned, s.value, s.length, n, whole, scratch_part(worker, 4), plan);
     out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
     std::memcpy(out, whole, sizeof(double) * (size_t)n);
-    error = transform_error(above.transform, g.norm2, sibling.norm2);
+    error = transform_error(above.transform, g.norm2, sibling.norm2, own.sum, own.norm2);
   } else {
     if (!leaf) out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
     correlate_direct(aligned, s.value, s.length, out, n);
@@ -132,7 +132,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   double z = 0, path_error = 0;
   if (item.use_fft) {
     z = overlap(own.message, out, domain);
-    path_error = above.path_error + (error > 0 ? error * own.sum / z : 0.0);
+    path_error = above.path_error + (error > 0 ? error / z : 0.0);
     if (own.exact) {
       probe = leaf ? pair_probe : arena_take(worker.arena, (size_t)(n + kTileOutputs));
       if (g.probe) correlate_direct(g.probe + (domain.lo + s.lo - g.lo), s.value, s.length, probe, n);
@@ -220,7 +220,7 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   const bool same_domains = domain_l.lo == la && domain_l.hi == la + na - 1 && domain_r.lo == lb && domain_r.hi == lb + nb - 1;
   if (note.transform > 0) {
     // <c, g> = <up, down> 2^shift, as up = f c 2^-shift.
-    note.amplified += note.merge_error * g.sum / (note.overlap * pow2(note.shift));
+    note.amplified += transform_error(note.transform, a.norm2, b.norm2, g.sum, g.norm2) / (note.overlap * pow2(note.shift));
     if (same_domains) {
       g.spectrum = scratch_part(worker, 5);
       correlate_fft_prepare(value + (la + lb - lo), na + nb - 1, g.spectrum, scratch_part(worker, 3),

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "parallel.hpp"
-#include "tree_kernels.hpp"
 
 namespace tallytree {
 
@@ -35,7 +34,7 @@ struct Pass {
   const Forest& forest;
   const TreeInputs& in;
   const TreeOutputs& out;
-  TreeMethodName name;
+  KernelName name;
   PlanCache* plans;
 
   TreeItem open_item(size_t b, ItemMemory& memory, const ForestView& view) const {
@@ -57,7 +56,7 @@ struct Pass {
     item.leaf_bound = memory.leaf_bound.data();
     item.leaf_amplification = memory.leaf_amplification.data();
     item.plans = plans;
-    item.use_fft = name == TreeMethodName::fft;
+    item.use_fft = name == KernelName::fft;
     return item;
   }
 
@@ -112,7 +111,7 @@ void Pass::solve(size_t b, ItemMemory& memory, std::vector<WorkerMemory>& worker
   std::fill_n(item.leaf_bound, view.leaves, 0.0);
   std::fill_n(item.leaf_amplification, view.leaves, 0.0);
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
-  const bool downwards = out.messages || out.log_beliefs || name == TreeMethodName::fft;
+  const bool downwards = out.messages || out.log_beliefs || name == KernelName::fft;
   if (downwards) {
     for (const int32_t i : forest.inner_roots()) method.start_down(item, worker[0], i);
     for (size_t j = top.size(); j-- > 0;) method.down(item, worker[0], &top[j], 1);
@@ -156,10 +155,10 @@ double Pass::bound(const TreeItem& item, double log_mean, bool messages) const {
 }  // namespace
 
 void tree_pass(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
-               PlanCache* plans, TreeMethodName name, int threads) {
+               PlanCache* plans, KernelName name, int threads) {
   const TreeKernels& tree = *kernels.tree;
-  const TreeMethod& method = name == TreeMethodName::wide    ? tree.wide
-                             : name == TreeMethodName::tiled ? tree.tiled
+  const TreeMethod& method = name == KernelName::wide    ? tree.wide
+                             : name == KernelName::tiled ? tree.tiled
                                                              : tree.linear;
   threads = thread_count(threads);
   std::vector<WorkerMemory> workers((size_t)threads);

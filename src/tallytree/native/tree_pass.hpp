@@ -2,11 +2,10 @@
 #pragma once
 #include "forest.hpp"
 #include "kernels.hpp"
+#include "tree_kernels.hpp"
 #include "workspace.hpp"
 
 namespace tallytree {
-
-enum class TreeMethodName { direct, fft, tiled, wide };
 
 struct TreeInputs {
   size_t batch;
@@ -25,6 +24,6 @@ struct TreeOutputs {
 };
 
 void tree_pass(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
-               PlanCache* plans, TreeMethodName method, int threads);
+               PlanCache* plans, KernelName method, int threads);
 
 }  // namespace tallytree

@@ -1,5 +1,4 @@
 // The tree kernels of this level.
-#include "convolve.hpp"
 #include "tree_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -12,12 +11,8 @@ void wide_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void wide_start_down(TreeItem&, Worker&, int32_t);
 void wide_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 
-static void convolve(const double* a, int na, const double* b, int nb, double* out, double* scratch) {
-  convolve_direct(a, na, b, nb, out, scratch);
-}
-static void correlate(const double* g, const double* u, int nu, double* out, int count) {
-  correlate_direct(g, u, nu, out, count);
-}
+void convolve_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
+void correlate_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
 
 extern const TreeKernels tree_kernels;
 const TreeKernels tree_kernels = {
@@ -25,8 +20,8 @@ const TreeKernels tree_kernels = {
     {linear_up, linear_start_down, linear_down},
     {wide_up, wide_start_down, wide_down},
     {wide_up, wide_start_down, wide_down},
-    convolve,
-    correlate,
+    convolve_by,
+    correlate_by,
 };
 
 }  // namespace tallytree::TT_LEVEL

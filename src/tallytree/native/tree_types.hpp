@@ -42,7 +42,6 @@ struct NodeNotes {
   double lost_up;         // log2 of the absolute error that underflow may have caused in the up values
   double lost_down;       // the same for the down values
   // The rest serves the "fft" method only.
-  double merge_error;     // absolute error of one entry of the FFT merge, before the table
   double trimmed;         // mass of up values cut off at the ends
   double outside_table;   // largest table value (scaled) at counts that were cut off
   double overlap;         // <up, down>

@@ -41,7 +41,7 @@ static inline void store_wide(vec sum, vec exponent, double* value, double* out_
 template <int rows, int step>
 static inline void wide_tile(const double* w, const double* we, int i0, int i1, const double* p, const double* pe,
                              double* out, double* out_exponent) {
-  vec top[rows], sum[rows] = {};
+  vec top[rows], total[rows] = {};
   for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
   for (int i = i0; i < i1; i++) {
     const vec e = splat(we[i]);
@@ -51,18 +51,23 @@ static inline void wide_tile(const double* w, const double* we, int i0, int i1, 
   }
   // Adding kRoundingMagic + 1023 leaves the biased exponent in the low bits; shifted up, they are the bits of 2^x.
   const double bias = kRoundingMagic + 1023.0;
-  for (int i = i0; i < i1; i++) {
-    const vec e = splat(we[i]), m = splat(w[i]);
-    const double *q = pe + (ptrdiff_t)step * i, *v = p + (ptrdiff_t)step * i;
+  for (int block = i0; block < i1; block += kBlock) {
+    const int end = min(i1, block + kBlock);
+    vec sum[rows] = {};
+    for (int i = block; i < end; i++) {
+      const vec e = splat(we[i]), m = splat(w[i]);
+      const double *q = pe + (ptrdiff_t)step * i, *v = p + (ptrdiff_t)step * i;
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-      const vec x = load(q + r * kLanes) + e - top[r];
-      if (!any_at_least(x, splat(kNegligible))) continue;
-      const vec power = (vec)((ivec)(max(x, splat(-1022.0)) + bias) << 52);
-      sum[r] += (load(v + r * kLanes) * m) * power;
+      for (int r = 0; r < rows; r++) {
+        const vec x = load(q + r * kLanes) + e - top[r];
+        if (!any_at_least(x, splat(kNegligible))) continue;
+        const vec power = (vec)((ivec)(max(x, splat(-1022.0)) + bias) << 52);
+        sum[r] += (load(v + r * kLanes) * m) * power;
+      }
     }
+    for (int r = 0; r < rows; r++) total[r] += sum[r];
   }
-  for (int r = 0; r < rows; r++) store_wide(sum[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
+  for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
 }
 
 // Copies with kPad zeros on either side; returns where the entries begin.
