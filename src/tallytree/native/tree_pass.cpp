@@ -126,7 +126,7 @@ void Pass::solve(size_t b, ItemMemory& memory, std::vector<WorkerMemory>& worker
 // quarter unit per node on top; errors of underflow, transforms and cut tails are bounded without such a model.
 double Pass::bound(const TreeItem& item, double log_mean, bool messages) const {
   const ForestView& f = *item.forest;
-  double variance = 4.0 * f.leaves, amplified = 0, root = 0;
+  double variance = 4.0 * f.leaves, amplified = 0, root = 0, lost = 0;
   for (int32_t i = 0; i < f.inner; i++) {
     variance += item.notes[i].rounding;
     amplified += item.notes[i].amplified;
@@ -134,17 +134,21 @@ double Pass::bound(const TreeItem& item, double log_mean, bool messages) const {
   int32_t largest_root = 0;
   for (const int32_t i : forest.inner_roots()) {
     const NodeNotes& note = item.notes[i];
-    if (note.lost_up > -kInf) root += std::exp2(note.lost_up) * item.up[i].length / note.sum;
+    if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
     root += 2 * kUnitRoundoff * std::fabs(item.up[i].scale * kLn2);
     largest_root = std::max(largest_root, f.size[f.leaves + i]);
   }
   const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.25 * ((double)f.inner + f.leaves)) +
                           2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
-  const double of_mean = rounding + root + 2 * amplified + 2 * kUnitRoundoff * std::fabs(log_mean);
+  // The tiled pass has two bounds for the same losses; the others add different ones.
+  const bool alternative = name == KernelName::tiled;
+  const double of_mean = rounding + root + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified) + 2 * kUnitRoundoff * std::fabs(log_mean);
   if (!messages) return of_mean;
   double of_messages = 0, size = 0;
   for (int32_t d = 0; d < f.leaves; d++) {
-    of_messages = std::max(of_messages, item.leaf_bound[d] + item.leaf_amplification[d] * amplified);
+    const double by_share = amplified > 0 ? item.leaf_amplification[d] * amplified : 0.0;
+    const double error = alternative ? std::min(item.leaf_bound[d], by_share) : item.leaf_bound[d] + by_share;
+    of_messages = std::max(of_messages, error);
     const double r = std::fabs(item.messages[d]);
     if (r < kInf) size = std::max(size, r);
   }
