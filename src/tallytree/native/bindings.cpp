@@ -26,8 +26,10 @@ const Kernels& choose(const std::string& level) {
 }  // namespace
 
 void bind_flat(nb::module_& m);
+void bind_tree(nb::module_& m);
 
 NB_MODULE(_native, m) {
+  bind_tree(m);
   m.def("levels", [] {
     std::vector<std::string> names;
     for (const char* name : {"v4", "v3", "v2", "generic"})

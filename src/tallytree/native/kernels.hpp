@@ -9,6 +9,7 @@
 namespace tallytree {
 
 struct FlatKernels;
+struct TreeKernels;
 
 struct Kernels {
   const char* level;
@@ -19,6 +20,7 @@ struct Kernels {
 
   // One potential over all variables: flat_kernels.hpp.
   const FlatKernels* flat;
+  const TreeKernels* tree;  // tree_kernels.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

@@ -7,6 +7,7 @@
 namespace tallytree::TT_LEVEL {
 
 double softplus_sum(const double* x, ptrdiff_t n);
+extern const TreeKernels tree_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -15,6 +16,7 @@ const Kernels kernels = {
     TT_LANES,
     softplus_sum,
     &flat_kernels,
+    &tree_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL
