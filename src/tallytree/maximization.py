@@ -197,18 +197,18 @@ class Maximization:
         return states, self._scalar(values + params.constant)
 
     def _max_marginals(self) -> FloatArray:
-        self._best  # noqa: B018 - raises for an impossible model
         params = self._params
         values = maximize.max_marginals(self._tree, params.nu, params.packed)
+        self._check_possible(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
         values += np.reshape(params.constant, (-1, 1, 1))
         out = values.reshape(*params.batch_shape, *values.shape[1:]).astype(params.dtype, copy=False)
         out.flags.writeable = False
         return out
 
     def _max_counts(self, group: int | None) -> FloatArray:
-        self._best  # noqa: B018 - raises for an impossible model
         params, family = self._params, self._tree.family
         if group is None and family.n_variables == 0:
+            self._check_possible(np.zeros(len(params.nu)))
             return self._vector(np.zeros((len(params.nu), 1)) + _column(params.constant))
         if group is None:
             group = self._whole()
@@ -219,6 +219,7 @@ class Maximization:
         if set_id < 0:
             return self.max_marginals[..., variable, :]
         values = maximize.max_count_values(self._tree, params.nu, params.packed, set_id)
+        self._check_possible(values.max(-1))
         return self._vector(values + _column(params.constant))
 
     def _check_possible(self, values: Float64) -> None:
