@@ -4,8 +4,11 @@ Binary variables with log-odds, and potentials on how many are on in any nested 
 marginals and count distributions, exactly and in near-linear time.
 """
 
+from .assignment import assignment
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
+from .factor_graph import FactorGraph
+from .loopy import loopy_bp
 from .model import CountModel, ExpectedStatistics, Group
 from .poisson_binomial import PoissonBinomial
 from .potentials import (
@@ -37,6 +40,7 @@ __all__ = [
     "CountModel",
     "CountTree",
     "ExpectedStatistics",
+    "FactorGraph",
     "Group",
     "InfeasibleError",
     "ParameterError",
@@ -46,6 +50,7 @@ __all__ = [
     "StructureError",
     "TallyTreeError",
     "all_or_none",
+    "assignment",
     "at_least",
     "at_most",
     "between",
@@ -53,6 +58,7 @@ __all__ = [
     "exponential_mixture",
     "gaussian",
     "geometric",
+    "loopy_bp",
     "modulo",
     "noisy_and",
     "noisy_or",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from .. import _validate
 from ..errors import ParameterError
@@ -104,7 +103,9 @@ def dual_decomposition(
         raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
     ladder = [float(t) for t in temperatures]
     if not ladder or any(not t > 0.0 for t in ladder):
-        raise ParameterError(f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived.")
+        raise ParameterError(
+            f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived."
+        )
     run = _Run(split(graph), tol)
     with Progress(progress, len(ladder), "dual_decomposition") as shown:
         try:
@@ -137,6 +138,8 @@ class _Run:
         return self.bound - self.weight
 
     def cool(self, t: float, max_iter: int) -> None:
+        from scipy.optimize import minimize
+
         w = np.full(self.parts.n_classes, t)
         seen: list[Float64] = []
 
@@ -168,4 +171,6 @@ class _Run:
         shares = self.parts.shares(self.at)
         for array in (shares, self.mode):
             array.flags.writeable = False
-        return DualDecomposition(self.bound, self.mode, self.weight, self.iterations, self.interrupted, shares)
+        return DualDecomposition(
+            self.bound, self.mode, self.weight, self.iterations, self.interrupted, shares
+        )

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import softmax
 
 from .. import _validate
@@ -136,6 +135,8 @@ class _Run:
         return value, gradient, marginals
 
     def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Progress) -> None:
+        from scipy.optimize import minimize
+
         size, parts = len(x), self.parts
         logs = np.log(self.weights)
 

@@ -140,9 +140,14 @@ def colours(members: list[Ints], n_variables: int) -> Ints:
 def _build(graph: FactorGraph, parallel: bool) -> Layout:
     members = _members(graph)
     colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
-    planned = [_plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)]
+    planned = [
+        _plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)
+    ]
     variable = np.concatenate(
-        [np.empty(0, np.int64), *(members[a] for batches in planned for kind, group, _ in batches for a in group)]
+        [
+            np.empty(0, np.int64),
+            *(members[a] for batches in planned for kind, group, _ in batches for a in group),
+        ]
     )
     degree = np.bincount(variable, minlength=graph.n_variables)
     by_variable = np.argsort(variable, kind="stable")

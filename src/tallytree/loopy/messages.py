@@ -97,7 +97,7 @@ def _model_maxima(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     found = getattr(model, "max_marginals", None)
     if found is None:
         raise ParameterError(
-            'Max-product serves count potentials and pairwise factors; this graph has a CountModel as a factor. Use '
+            "Max-product serves count potentials and pairwise factors; this graph has a CountModel as a factor. Use "
             'semiring="sum", or write the model as several groups.'
         )
     raise NotImplementedError

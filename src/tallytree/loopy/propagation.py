@@ -15,6 +15,7 @@ from .. import _validate
 from ..errors import ParameterError
 from ..factor_graph import FactorGraph
 from ..model import CountModel
+from .acceleration import Anderson
 from .bethe import bethe_value
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
@@ -25,6 +26,7 @@ Float64 = NDArray[np.float64]
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
+_MEMORY = 5  # steps that the acceleration remembers
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +118,9 @@ class LoopyResult:
                 f"`group` must be the number of a group, 0 to {self.graph.n_groups - 1}; {number} arrived."
             )
         if self.semiring == "max":
-            raise ParameterError('Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.')
+            raise ParameterError(
+                'Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.'
+            )
         number %= self.graph.n_groups
         nu = self.cavity_log_odds(number)
         potential = self.graph._potentials[number]
@@ -151,6 +155,7 @@ def loopy_bp(
     progress: bool | Report = False,
     *,
     semiring: str = "sum",
+    accelerate: bool = True,
     start: LoopyResult | None = None,
 ) -> LoopyResult:
     """Approximate marginals of a factor graph by loopy belief propagation.
@@ -176,6 +181,9 @@ def loopy_bp(
         Ctrl-C, ends the run and returns what has been reached.
     semiring : str
         ``"sum"`` for marginals, ``"max"`` for max-marginals.
+    accelerate : bool
+        Extrapolate from the last few sweeps (Anderson acceleration); the fixed points are the same. Not used in
+        max-product.
     start : LoopyResult, optional
         Resume from the messages of an earlier run on the same structure, with the same schedule.
 
@@ -185,7 +193,8 @@ def loopy_bp(
 
     Notes
     -----
-    Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size).
+    Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size), with
+    acceleration about 14 numbers per member of a factor.
 
     Accuracy: the messages of each factor are exact (see :class:`CountModel`). The marginals are exact on trees and
     approximate elsewhere; at convergence they meet every count constraint in expectation, to about ``n tol``.
@@ -209,16 +218,20 @@ def loopy_bp(
     structure = layout(graph, parallel=schedule == "parallel")
     messages, trace = _initial(structure, start, schedule, semiring)
     solver: Solver = max_product if semiring == "max" else sum_product
+    extrapolation = Anderson(_MEMORY) if accelerate and semiring == "sum" else None
     converged = interrupted = False
     with Progress(progress, max_iter, "loopy_bp") as shown:
         try:
             for _ in range(max_iter):
+                before = None if extrapolation is None else messages.copy()
                 change = sweep(structure, messages, solver, damping)
                 trace.append(change)
                 converged = change <= tol
                 shown.update(len(trace), change)
                 if converged:
                     break
+                if extrapolation is not None and before is not None:
+                    extrapolation.advance(before, messages)
         except KeyboardInterrupt:
             interrupted = True
     odds = structure.beliefs(messages)

@@ -125,7 +125,9 @@ def _expected_log_factor(batch: Any, nu: Float64) -> float:
     """Sum over the batch of E[log f]."""
     block = batch.block(nu)
     if batch.kind == "pair":
-        states = np.stack([np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1)
+        states = np.stack(
+            [np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1
+        )
         log_joint = batch.tables + states[:, 0, :, None] + states[:, 1, None, :]
         p = np.exp(log_joint - log_joint.max((1, 2), keepdims=True))
         p /= p.sum((1, 2), keepdims=True)
@@ -133,9 +135,13 @@ def _expected_log_factor(batch: Any, nu: Float64) -> float:
     if batch.kind == "model":
         model = batch.model.replace(logits=block)
         finite = np.where(np.isfinite(block), block, 0.0)
-        score = np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
+        score = (
+            np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
+        )
         return float(np.sum(score))
-    p = np.exp(CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs())
+    p = np.exp(
+        CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs()
+    )
     return float(np.sum(np.where(p > 0.0, p * np.where(batch.tables == -math.inf, 0.0, batch.tables), 0.0)))
 
 
