@@ -9,7 +9,9 @@ except ImportError:
         "tallytree.estimators needs scikit-learn. Install it with `pip install tallytree[sklearn]`."
     ) from None
 
+from .bag_classifier import BagClassifier
 from .conditional_logit import ConditionalLogit
+from .label_proportions import LabelProportions
 from .max_entropy import HorvitzThompson, MaxEntropySampler
 
-__all__ = ["ConditionalLogit", "HorvitzThompson", "MaxEntropySampler"]
+__all__ = ["BagClassifier", "ConditionalLogit", "HorvitzThompson", "LabelProportions", "MaxEntropySampler"]
