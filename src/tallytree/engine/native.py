@@ -39,8 +39,12 @@ def tree_pass(
     messages: bool = True,
 ) -> Answer:
     """Both passes over a forest: ``method`` is "direct", "fft", "tiled" or "wide"."""
+    # FFT plans outlive the call: they belong to the forest whose lengths they serve.
+    workspace = program.__dict__.get("_workspace")
+    if workspace is None:
+        workspace = program.__dict__["_workspace"] = native.TreeWorkspace()
     found = native.tree_pass(
         program.left, program.right, program.table_offset, nu, tables, tilt, method, beliefs, messages,
-        config.threads(), config.level(),
+        config.threads(), config.level(), workspace,
     )  # fmt: skip
     return Answer(*found)
