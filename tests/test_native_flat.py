@@ -192,6 +192,18 @@ def test_a_finite_bound_dominates_the_error_and_is_rarely_missing(largest, runs)
     assert uncertified <= 0.03 * moderate + 1
 
 
+def test_a_leave_one_out_ratio_that_vanishes_is_never_certified_wrongly():
+    # All variables are nearly deterministic and the neighbouring counts are forbidden: r is singular in p.
+    nu = np.array(
+        [-527.0, -1703.0, -1168.0, -519.0, 1635.0, -93.0, -736.0, -558.0, 958.0, -1759.0, -152.0, 1556.0]
+    )
+    log_f = np.full(13, -np.inf)
+    log_f[[0, 2, 3, 6, 10, 11, 12]] = [0.3, 0.7, 0.3, -1.5, 1.2, -0.1, -0.7]
+    result = solve(nu, log_f)
+    if np.isfinite(result[0].bound[0]):
+        assert_certified(nu, log_f, log_space_chain(nu, log_f), result)
+
+
 def test_integer_weights_agree_with_exact_fractions():
     rng = np.random.default_rng(1)
     for n in (3, 12, 25):
