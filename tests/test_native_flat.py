@@ -345,6 +345,18 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
     np.testing.assert_array_equal(one[2], two[2])
 
 
+def test_a_small_variance_does_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(12)
+    n = 300_000
+    nu = rng.normal(-9, 1, n)
+    nu[::50_000] = 1.0  # a few variables that deviate often
+    for log_f in (np.where(np.arange(n + 1) <= 30, 0.0, -np.inf), exactly(45, n), np.zeros(n + 1)):
+        one, two = solve(nu, log_f, threads=1), solve(nu, log_f, threads=2)
+        assert one[0].bound[0] == two[0].bound[0] < 1e-10
+        np.testing.assert_array_equal(one[1], two[1])
+        np.testing.assert_array_equal(one[2], two[2])
+
+
 def test_a_row_of_a_batch_is_the_model_on_its_own():
     rng = np.random.default_rng(10)
     for n in (5, 120, 300, 700):
