@@ -294,6 +294,16 @@ def test_mass_on_the_two_end_counts_only_is_exact():
     assert solution.log_mean[0] == pytest.approx(float(np.logaddexp(off, on)), rel=1e-13)
 
 
+def test_symmetric_bimodal_models_have_no_message_at_large_n():
+    n = 1 << 16
+    k = np.arange(n + 1.0)
+    spikes = np.where((k == n // 10) | (k == n - n // 10), 0.0, -np.inf)
+    for log_f in (1.2 * (2 * k - n) ** 2 / (2 * n), spikes):
+        solution, message, marginals = solve(np.zeros(n), log_f, threads=2)
+        assert np.abs(message).max() <= solution.bound[0] < 1e-10
+        np.testing.assert_allclose(marginals, 0.5, rtol=0, atol=1e-10)
+
+
 def test_infinite_logits_are_excluded_or_forced():
     rng = np.random.default_rng(8)
     for n in (1, 2, 7, 40, 420):

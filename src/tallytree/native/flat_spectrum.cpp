@@ -131,20 +131,18 @@ Sums sum_deviations(const Logits& logits, double tilt, int count) {
     logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
   });
   Sums result;
-  CarefulSum norm, positive, negative, stay, on;
+  CarefulSum norm, positive, negative, on;
   double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
   for (const FlatTotals& t : totals) {
     norm.add(t.log_norm);
     positive.add(t.positive);
     negative.add(t.negative);
-    stay.add(t.stay_on);
     on.add(t.likely_on);
     infinite += t.infinite;
     smallest = std::fmin(smallest, t.smallest);
     largest = std::fmax(largest, t.largest);
   }
-  result.totals = {norm.value(), positive.value(), negative.value(), stay.value(), on.value(),
-                   infinite,     smallest,         largest};
+  result.totals = {norm.value(), positive.value(), negative.value(), on.value(), infinite, smallest, largest};
   result.deviation.resize((size_t)rounded);
   for (int j = 0; j < rounded; j++) {
     CarefulSum sum;
