@@ -192,6 +192,18 @@ def test_a_finite_bound_dominates_the_error_and_is_rarely_missing(largest, runs)
     assert uncertified <= 0.03 * moderate + 1
 
 
+def test_a_leave_one_out_ratio_that_vanishes_is_never_certified_wrongly():
+    # All variables are nearly deterministic and the neighbouring counts are forbidden: r is singular in p.
+    nu = np.array(
+        [-527.0, -1703.0, -1168.0, -519.0, 1635.0, -93.0, -736.0, -558.0, 958.0, -1759.0, -152.0, 1556.0]
+    )
+    log_f = np.full(13, -np.inf)
+    log_f[[0, 2, 3, 6, 10, 11, 12]] = [0.3, 0.7, 0.3, -1.5, 1.2, -0.1, -0.7]
+    result = solve(nu, log_f)
+    if np.isfinite(result[0].bound[0]):
+        assert_certified(nu, log_f, log_space_chain(nu, log_f), result)
+
+
 def test_integer_weights_agree_with_exact_fractions():
     rng = np.random.default_rng(1)
     for n in (3, 12, 25):
@@ -282,6 +294,16 @@ def test_mass_on_the_two_end_counts_only_is_exact():
     assert solution.log_mean[0] == pytest.approx(float(np.logaddexp(off, on)), rel=1e-13)
 
 
+def test_symmetric_bimodal_models_have_no_message_at_large_n():
+    n = 1 << 16
+    k = np.arange(n + 1.0)
+    spikes = np.where((k == n // 10) | (k == n - n // 10), 0.0, -np.inf)
+    for log_f in (1.2 * (2 * k - n) ** 2 / (2 * n), spikes):
+        solution, message, marginals = solve(np.zeros(n), log_f, threads=2)
+        assert np.abs(message).max() <= solution.bound[0] < 1e-10
+        np.testing.assert_allclose(marginals, 0.5, rtol=0, atol=1e-10)
+
+
 def test_infinite_logits_are_excluded_or_forced():
     rng = np.random.default_rng(8)
     for n in (1, 2, 7, 40, 420):
@@ -331,6 +353,18 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
         np.testing.assert_array_equal(getattr(one[0], name), getattr(two[0], name))
     np.testing.assert_array_equal(one[1], two[1])
     np.testing.assert_array_equal(one[2], two[2])
+
+
+def test_a_small_variance_does_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(12)
+    n = 300_000
+    nu = rng.normal(-9, 1, n)
+    nu[::50_000] = 1.0  # a few variables that deviate often
+    for log_f in (np.where(np.arange(n + 1) <= 30, 0.0, -np.inf), exactly(45, n), np.zeros(n + 1)):
+        one, two = solve(nu, log_f, threads=1), solve(nu, log_f, threads=2)
+        assert one[0].bound[0] == two[0].bound[0] < 1e-10
+        np.testing.assert_array_equal(one[1], two[1])
+        np.testing.assert_array_equal(one[2], two[2])
 
 
 def test_a_row_of_a_batch_is_the_model_on_its_own():

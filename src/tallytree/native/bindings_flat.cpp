@@ -57,6 +57,11 @@ vector_out copy_vector(const std::vector<double>& values) {
   return vector_out(data, {values.size()}, owner);
 }
 
+// Asking for the number of cores takes longer than a small model.
+int threads_for(int threads, const matrix_in& nu) {
+  return threads == 0 && nu.shape(0) * nu.shape(1) < (size_t(1) << 14) ? 1 : resolve_threads(threads);
+}
+
 void check_logits(const FlatRows& rows, const matrix_in& nu) {
   if ((ptrdiff_t)nu.shape(0) != rows.batch || (ptrdiff_t)nu.shape(1) != rows.n)
     throw nb::value_error("nu must have the shape that was solved");
@@ -90,7 +95,7 @@ void bind_flat(nb::module_& m) {
     const Kernels& k = choose(level);
     FlatRows rows;
     rows.kernels = &k;
-    rows.threads = resolve_threads(threads);
+    rows.threads = threads_for(threads, nu);
     rows.batch = (ptrdiff_t)nu.shape(0);
     rows.n = (ptrdiff_t)nu.shape(1);
     nb::gil_scoped_release release;
@@ -127,7 +132,7 @@ void bind_flat(nb::module_& m) {
     double* to = out.data();
     {
       nb::gil_scoped_release release;
-      log_pmf_rows(k, resolve_threads(threads), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), to);
+      log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), to);
     }
     return out;
   }, "nu"_a, "threads"_a = 0, "level"_a = "", "log P(z = k) for k = 0 .. n, relatively accurate in both tails.");

@@ -32,14 +32,14 @@ inline double softplus(const FlatTotals& untilted) { return untilted.positive + 
 
 // K(s) - K(0) - s k, from sums that do not cancel.
 struct TiltNorm {
-  double tilt = 0, stay_on = 0, rest = 0, magnitude = 0;
-  double minus(double k) const { return tilt * (stay_on - k) + rest; }
+  double tilt = 0, likely_on = 0, rest = 0, magnitude = 0;
+  double minus(double k) const { return tilt * (likely_on - k) + rest; }
   // Rounding that differs between tilts; K(0) is common to all.
-  double error(double k) const { return 2.2204460492503131e-16 * (std::fabs(tilt * (stay_on - k)) + magnitude); }
+  double error(double k) const { return 2.2204460492503131e-16 * (std::fabs(tilt * (likely_on - k)) + magnitude); }
 };
 inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
   if (tilt == 0) return {};
-  return {tilt, tilted.stay_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
+  return {tilt, tilted.likely_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
           std::fabs(tilted.positive) + tilted.log_norm};
 }
 

@@ -40,6 +40,9 @@ struct Range {
   ptrdiff_t first, last;
 };
 
+// std::fmax is a library call; these loops see no NaN.
+inline double larger(double a, double b) { return a > b ? a : b; }
+
 class Grid {
  public:
   Grid(const LogitSummary& summary, const double* log_f, Range support)
@@ -86,23 +89,23 @@ class Grid {
       const Range range = counts(g);
       if (range.first > range.last) continue;
       // Leaving one variable out shifts a count by one, which costs at most |s - home| nats.
-      const double steepest = std::fmax(std::fabs(l.s - home), std::fabs(r.s - home));
+      const double steepest = larger(std::fabs(l.s - home), std::fabs(r.s - home));
       if (gaps_[g].upper + steepest < best - kCut) {
-        h.dropped = std::fmax(h.dropped, gaps_[g].upper + steepest);
+        h.dropped = larger(h.dropped, gaps_[g].upper + steepest);
         continue;
       }
       for (ptrdiff_t k = range.first; k <= range.last; k++) {
         if (log_f_[k] == -kInfinity) continue;
         const double kk = (double)k, left = l.s * kk - l.log_norm, right = r.s * kk - r.log_norm;
-        const double upper = log_f_[k] - std::fmax(left, right);
+        const double upper = log_f_[k] - larger(left, right);
         const double slack = std::fabs((left > right ? l.s : r.s) - home);
         if (upper + slack < best - kCut) {
-          h.dropped = std::fmax(h.dropped, upper + slack);
+          h.dropped = larger(h.dropped, upper + slack);
         } else {
           const Tilt& near = kk - l.mean < r.mean - kk ? l : r;
           const double away = kk - near.mean;
           const double rate = (near.s * kk - near.log_norm) + 0.5 * away * away / (near.variance + 0.1);
-          h.alive.push_back({k, log_f_[k], log_f_[k] - std::fmax(rate, std::fmax(left, right))});
+          h.alive.push_back({k, log_f_[k], log_f_[k] - larger(rate, larger(left, right))});
         }
       }
     }
@@ -127,17 +130,17 @@ class Grid {
     Gap gap = {-kInfinity, -kInfinity};
     for (ptrdiff_t k = range.first; k <= range.last; k++) {
       const double kk = (double)k;
-      const double tangent = std::fmax(l.s * kk - l.log_norm, r.s * kk - r.log_norm);
+      const double tangent = larger(l.s * kk - l.log_norm, r.s * kk - r.log_norm);
       const double chord = l.rate() + slope * (kk - l.mean);
-      gap.upper = std::fmax(gap.upper, log_f_[k] - tangent);
-      gap.lower = std::fmax(gap.lower, log_f_[k] - std::fmax(chord, tangent));
+      gap.upper = larger(gap.upper, log_f_[k] - tangent);
+      gap.lower = larger(gap.lower, log_f_[k] - larger(chord, tangent));
     }
     return gap;
   }
 
   double lower_bound() const {
     double best = -kInfinity;
-    for (const Gap& gap : gaps_) best = std::fmax(best, gap.lower);
+    for (const Gap& gap : gaps_) best = larger(best, gap.lower);
     return best;
   }
 

@@ -18,9 +18,8 @@ constexpr int kMaxNodes = 96;            // interpolation nodes of a leave-one-o
 // What one pass over the logits returns, before the deviation sums.
 struct FlatTotals {
   double log_norm;   // sum log(1 + e^-|t|)
-  double positive;   // tilt 0: sum max(nu, 0); otherwise the same sum of max(t, 0) - max(nu, 0) where the sign changes
+  double positive;   // tilt 0: sum max(nu, 0); otherwise sum max(t, 0) - max(nu, 0), less the tilt for every t >= 0
   double negative;   // sum max(-nu, 0); only when the tilt is 0
-  double stay_on;    // how many nu and t are both positive: each adds the tilt to K(s) - K(0)
   double likely_on;  // how many t are >= 0
   double infinite;   // how many nu are infinite; this and the extremes of the finite nu only when the tilt is 0
   double smallest, largest;

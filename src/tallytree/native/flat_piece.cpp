@@ -15,7 +15,7 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 // A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
 constexpr double kFloor = 0.05;
-constexpr double kSeriesTail = 1e-13;
+constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
 constexpr ptrdiff_t kChunk = 1 << 16;
 constexpr ptrdiff_t kWorthThreads = 1 << 18;
 
@@ -112,14 +112,15 @@ struct Nodes {
   }
 };
 
-// One series of log r; returns what its tail leaves out.
+// One series of log r; returns what its tail leaves out. A tail that is not small does not decay
+// geometrically (log r is singular where a side vanishes) and says nothing.
 double fit_series(const Nodes& nodes, int count, double* series) {
   std::vector<double> value((size_t)count);
   for (int j = 0; j < count; j++) value[j] = std::log(nodes.on[j] / nodes.off[j]);
   chebyshev_fit(value.data(), count, series);
   double tail = 0;
   for (int j = count - 3; j < count; j++) tail += std::fabs(series[j]);
-  return 2 * tail;
+  return tail < kSeriesLimit ? 2 * tail : __builtin_inf();
 }
 
 double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }

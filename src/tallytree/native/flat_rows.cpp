@@ -1,7 +1,7 @@
 // Batches of flat models.
 //
-// A variable with an infinite logit is excluded or forced: the others are solved with the table shifted by the number of
-// forced ones. Its own message compares the two tables that result from switching it, so it costs one solve more.
+// A variable with an infinite logit is excluded or forced: the others are solved with the table shifted by the number
+// of forced ones. Its own message compares the two tables that result from switching it: one more solve.
 #include "flat_rows.hpp"
 
 #include <algorithm>

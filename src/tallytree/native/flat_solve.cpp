@@ -12,6 +12,7 @@ namespace {
 constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kChunk = 1 << 15;
 constexpr ptrdiff_t kWorthThreads = 1 << 16;
+constexpr double kMeaningful = 1e-6;  // bounds are first order; larger ones certify nothing
 constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
 double log_add(double a, double b) {
@@ -139,6 +140,7 @@ FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums&
   double interior = s.pieces[0].log_weight, rest = 1;
   for (size_t j = 1; j < s.pieces.size(); j++) rest += std::exp(s.pieces[j].log_weight - interior);
   settle_ends(logits, untilted.totals, interior + std::log(rest), &s);
+  if (!(s.bound < kMeaningful)) s.bound = kInfinity;
   return s;
 }
 

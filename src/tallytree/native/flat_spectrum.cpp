@@ -8,6 +8,7 @@
 // small, w reaches pi; then all but 10 var variables have a deviation below 0.1 and power sums of it converge.
 #include <cmath>
 #include <complex>
+#include <memory>
 
 #include "flat.hpp"
 #include "threads.hpp"
@@ -67,12 +68,40 @@ void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s)
   }
 }
 
+// Every chunk puts its large deviations at its own place; pages that stay empty are never touched.
+void sum_small_deviations(const Logits& logits, Spectrum* s, double* off, double* on) {
+  struct Part {
+    double off[kPowers], on[kPowers], likely_on;
+    ptrdiff_t found;
+  };
+  const ptrdiff_t length = 4 * kChunk, chunks = (logits.n + length - 1) / length;
+  std::vector<Part> parts((size_t)chunks);
+  const std::unique_ptr<double[]> large(new double[(size_t)logits.n]);
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * length, count = logits.n - from < length ? logits.n - from : length;
+    Part& part = parts[(size_t)c];
+    part.found = logits.kernels->small_deviation_sums(logits.nu + from, count, s->tilt, part.off, part.on,
+                                                      &part.likely_on, large.get() + from);
+  });
+  s->likely_on = 0;
+  for (ptrdiff_t c = 0; c < chunks; c++) {
+    s->likely_on += parts[(size_t)c].likely_on;
+    s->large.insert(s->large.end(), large.get() + c * length, large.get() + c * length + parts[(size_t)c].found);
+  }
+  for (int j = 0; j < kPowers; j++) {
+    CarefulSum sum_off, sum_on;
+    for (const Part& part : parts) {
+      sum_off.add(part.off[j]);
+      sum_on.add(part.on[j]);
+    }
+    off[j] = sum_off.value();
+    on[j] = sum_on.value();
+  }
+}
+
 void fill_from_powers(const Logits& logits, Spectrum* s) {
   double off[kPowers], on[kPowers];
-  s->large.resize((size_t)(s->variance / (kLargeDeviation * (1 - kLargeDeviation)) * 1.01) + 16);
-  const ptrdiff_t found = logits.kernels->small_deviation_sums(logits.nu, logits.n, s->tilt, off, on, &s->likely_on,
-                                                               s->large.data());
-  s->large.resize((size_t)found);
+  sum_small_deviations(logits, s, off, on);
   for (int m = 0; m < s->frequencies; m++) {
     const double half = std::sin(s->w[m] / 2);
     const complex up(-2 * half * half, s->sin_w[m]);  // e^{iw} - 1
@@ -86,7 +115,7 @@ void fill_from_powers(const Logits& logits, Spectrum* s) {
     s->re[m] = value.real();
     s->im[m] = value.imag();
   }
-  logits.kernels->multiply_factors(s->large.data(), found, s->cos_w.data(), s->sin_w.data(), s->padded,
+  logits.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
                                    s->re.data(), s->im.data());
 }
 
@@ -102,20 +131,18 @@ Sums sum_deviations(const Logits& logits, double tilt, int count) {
     logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
   });
   Sums result;
-  CarefulSum norm, positive, negative, stay, on;
+  CarefulSum norm, positive, negative, on;
   double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
   for (const FlatTotals& t : totals) {
     norm.add(t.log_norm);
     positive.add(t.positive);
     negative.add(t.negative);
-    stay.add(t.stay_on);
     on.add(t.likely_on);
     infinite += t.infinite;
     smallest = std::fmin(smallest, t.smallest);
     largest = std::fmax(largest, t.largest);
   }
-  result.totals = {norm.value(), positive.value(), negative.value(), stay.value(), on.value(),
-                   infinite,     smallest,         largest};
+  result.totals = {norm.value(), positive.value(), negative.value(), on.value(), infinite, smallest, largest};
   result.deviation.resize((size_t)rounded);
   for (int j = 0; j < rounded; j++) {
     CarefulSum sum;

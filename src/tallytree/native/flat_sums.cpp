@@ -28,12 +28,12 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
   for (int j = 0; j < count; j++) total[j] = vec{};
   const double inf = __builtin_inf();
   vec smallest = splat(inf), largest = splat(-inf), infinite = vec{};
-  *totals = {0, 0, 0, 0, 0, 0, inf, -inf};
+  *totals = {0, 0, 0, 0, 0, inf, -inf};
   for (ptrdiff_t block = 0; block < n; block += kBlock * kLanes) {
     const ptrdiff_t end = n < block + kBlock * kLanes ? n : block + kBlock * kLanes;
     vec acc[count];
     for (int j = 0; j < count; j++) acc[j] = vec{};
-    vec product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, stay = vec{}, on = vec{};
+    vec product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, on = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
       const vec raw = i + kLanes <= end ? load(nu + i) : load_part(nu + i, end - i, kAbsent);
       const vec t = raw + tilt;
@@ -48,8 +48,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
         largest = (raw > largest) & (raw < inf) ? raw : largest;
         infinite += abs(raw) == inf ? splat(1.0) : vec{};
       } else {
-        positive += t > 0.0 ? (raw > 0.0 ? vec{} : t) : (raw > 0.0 ? -raw : vec{});
-        stay += (t > 0.0) & (raw > 0.0) ? splat(1.0) : vec{};
+        positive += t < 0.0 ? (raw > 0.0 ? -raw : vec{}) : (raw > 0.0 ? vec{} : raw);
       }
       on += t < 0.0 ? vec{} : splat(1.0);
       const vec two_delta = d.delta + d.delta, two_x = 2.0 - two_delta;
@@ -69,7 +68,6 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     totals->log_norm += std::log(all) + sum_lanes(lost);
     totals->positive += sum_lanes(positive);
     totals->negative += sum_lanes(negative);
-    totals->stay_on += sum_lanes(stay);
     totals->likely_on += sum_lanes(on);
   }
   for (int j = 0; j < count; j++) out[j] = sum_lanes(total[j]);
