@@ -138,7 +138,7 @@ def _sum_of_products(am, ae, bm, be):
 def _convolve(a, b):
     if len(a.m) > len(b.m):
         a, b = b, a
-    na, nb = len(a.m), len(b.m)
+    na = len(a.m)
     bm = np.concatenate([np.zeros(na - 1, np.longdouble), b.m, np.zeros(na - 1, np.longdouble)])
     be = np.concatenate([np.zeros(na - 1, np.int64), b.e, np.zeros(na - 1, np.int64)])
     wm = np.lib.stride_tricks.sliding_window_view(bm, na)
@@ -153,7 +153,7 @@ def _correlate(g, u):
 
 
 def long_double_tree(m):
-    """(log_mean, messages, beliefs) by direct sums in scaled long doubles: any range, about 1e-18 per operation."""
+    """(log_mean, messages, beliefs) by direct sums in scaled long doubles: any range."""
     L = np.longdouble
     nu = m.nu.astype(L)
     up = []
@@ -168,6 +168,8 @@ def long_double_tree(m):
         up.append(c)
         if m.D + i not in used:
             total += _log_sum(c.log())
+    if total == -np.inf:
+        return -np.inf, np.zeros(m.D), np.full(len(m.tables), -np.inf)
     down = [None] * len(up)
     beliefs = np.full(len(m.tables), -np.inf)
     messages = np.zeros(m.D)

@@ -106,10 +106,16 @@ static inline vec log(vec x) {
   return x > 0.0 ? value : splat(-__builtin_inf());
 }
 
+// log(a / b) for positive normal a and b of any size, without rounding their logarithms first.
+static inline double log_ratio(double a, double b) {
+  const double ea = exponent_of(a), eb = exponent_of(b);
+  return (ea - eb) * kLn2 + std::log((a * pow2(-ea)) / (b * pow2(-eb)));
+}
+
 // A sum of powers of two given by their logarithms, at most one bit too large.
 static inline double log2_sum_above(double a, double b) {
   if (a < b) return log2_sum_above(b, a);
-  return b < a - 60.0 ? a : a + 1.0;
+  return b < a - 60.0 || b == -__builtin_inf() ? a : a + 1.0;
 }
 
 }  // namespace tallytree::TT_LEVEL

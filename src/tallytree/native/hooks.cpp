@@ -1,6 +1,7 @@
 // Convolution and correlation of plain vectors by each kernel, so that the tests can call them one by one.
 #include "fft_merge.hpp"
 #include "linear.hpp"
+#include "tiled.hpp"
 #include "tree_kernels.hpp"
 #include "wide.hpp"
 
@@ -23,6 +24,25 @@ static void from_wide(const WideVector& w, int n, double* out) {
   for (int j = 0; j < n; j++) out[j] = std::ldexp(w.value[j], (int)max(w.exponent[j], -3000.0));
 }
 
+static Tiled to_tiled(Worker& worker, const double* x, int n) {
+  Tiled out = new_tiled(worker, n);
+  for (int t = 0; t < out.tiles(); t++) {
+    vec v[kTileRows];
+    for (int r = 0; r < kTileRows; r++) {
+      const int j = t * kTile + r * kLanes;
+      v[r] = load_part(x + j, max(0, min(n - j, kLanes)), 0.0);
+    }
+    settle_tile(out, t, v, 0.0, Loss());
+  }
+  return out;
+}
+
+// Entries first .. first+n-1.
+static void from_tiled(const Tiled& x, int first, int n, double* out) {
+  for (int j = first; j < first + n; j++)
+    out[j - first] = std::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
+}
+
 void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
                  PlanCache* plans) {
   const int count = na + nb - 1;
@@ -33,6 +53,9 @@ void convolve_by(KernelName kernel, const double* a, int na, const double* b, in
     const int N = merge_length(na, nb);
     double *sa = arena_take(worker.arena, (size_t)N), *sb = arena_take(worker.arena, (size_t)N);
     convolve_fft(a, na, b, nb, c, sa, sb, scratch_part(worker, 1), *fft_plan(plans, N, kLanes));
+  } else if (kernel == KernelName::tiled) {
+    const Tiled x = to_tiled(worker, a, na), y = to_tiled(worker, b, nb);
+    return from_tiled(convolve_tiled(worker, x, y, 0, count - 1, c, scratch_part(worker, 4)), 0, count, out);
   } else {
     const WideVector x = to_wide(worker, a, na), y = to_wide(worker, b, nb);
     double *value = scratch_part(worker, 0), *exponent = scratch_part(worker, 1);
@@ -59,6 +82,9 @@ void correlate_by(KernelName kernel, const double* g, int ng, const double* u, i
     padded_spectrum(u, nu, su, c, plan);
     correlate_fft_prepare(g, ng, sg, c, plan);
     correlate_fft(sg, su, g, u, nu, n, c, scratch_part(worker, 2), plan);
+  } else if (kernel == KernelName::tiled) {
+    const Tiled x = to_tiled(worker, g, ng), y = to_tiled(worker, u, nu);
+    return from_tiled(correlate_tiled(worker, x, 0, y, n, padded, scratch_part(worker, 4)), 0, n, out);
   } else {
     const WideVector x = to_wide(worker, g, ng), y = to_wide(worker, u, nu);
     double* exponent = scratch_part(worker, 2);

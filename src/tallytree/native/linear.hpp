@@ -21,6 +21,11 @@ static inline bool any(ivec mask) {
   return bits != 0;
 }
 
+// log2 of an upper bound of a sum of n values, given what they add up to after losses of at most 2^lost each.
+static inline double log2_total(double sum, double lost, int n) {
+  return log2_sum_above(std::log2(sum), lost + std::log2((double)n));
+}
+
 // The up message of a node with its notes; a leaf's is built here.
 struct UpView {
   double pair[kLanes];
@@ -44,6 +49,8 @@ struct UpView {
     exact = note.exact;
   }
   UpView(const UpView&) = delete;
+
+  double log2_total() const { return TT_LEVEL::log2_total(sum, lost, message.length); }
 
  private:
   void leaf(const TreeItem& item, int32_t node) {

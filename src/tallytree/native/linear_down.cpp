@@ -72,7 +72,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const dou
   const Interval reach = item.reach[leaf];
   const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
   if (off > 0 && on > 0) {
-    item.messages[leaf] = std::log(on) - std::log(off) + item.tilt;
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
   } else {
     item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
   }
@@ -91,7 +91,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const dou
 struct Gradient {
   const double* value;  // value[0] belongs to count lo
   const double* probe;  // the probe times f, laid out like value; or null
-  int lo;
+  int lo, length;
   double sum, norm2, smallest, largest, lost;
   double* spectrum;  // null: correlate directly
 };
@@ -112,7 +112,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   const Interval domain = down_domain(item, child);
   const int n = domain.hi - domain.lo + 1;
   const Message& s = sibling.message;
-  double lost = log2_sum_above(g.lost + std::log2(sibling.sum), sibling.lost + std::log2(g.sum));
+  double lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
   if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)s.length));
 
   double pair[kTileOutputs], pair_probe[kTileOutputs];
@@ -195,7 +195,7 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   double *value = scratch_part(worker, 1), *probe = note.probe ? scratch_part(worker, 2) : nullptr;
   embed(d.value, d.length, d.lo - lo, end - lo, value);
   if (probe) embed(note.probe, d.length, d.lo - lo, end - lo, probe);
-  Gradient g = {value, probe, lo, 0, 0, 0, 0, note.lost_down, nullptr};
+  Gradient g = {value, probe, lo, d.length, 0, 0, 0, 0, note.lost_down, nullptr};
   if (forest.table_offset[i] >= 0) {
     const TableLoss table = scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
     multiply(value + (d.lo - lo), f, d.length);

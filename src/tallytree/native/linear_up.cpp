@@ -116,7 +116,7 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
     if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
   }
   c += kept.lo - start;
-  double lost = log2_sum_above(a.lost + std::log2(b.sum), b.lost + std::log2(a.sum));
+  double lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
   if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
 
   if (forest.table_offset[i] >= 0) {

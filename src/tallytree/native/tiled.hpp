@@ -3,7 +3,8 @@
 // Direct sums of positive terms, tile pair by tile pair. Pairs too small to matter for the smallest output of a tile
 // are skipped, which is most of them when the entries spread over many orders of magnitude.
 //
-// Within a tile entries may be 2^1000 apart; smaller ones become 0. Two records say what that may have done, each the
+// The largest value of a tile is near 2^500, so that products of two stay below 2^1023 and entries 2^1500 apart fit
+// into one tile; smaller ones become 0. Two records say what that may have done, each the
 // log2 of a bound on the absolute error of the tile's entries (kZeroExponent: none). `floor` travels with the messages
 // from node to node and bounds all losses so far; `fresh` has only those of the current operation, from which
 // tiled_pass.cpp computes their weight in the final answer.
@@ -15,7 +16,9 @@ namespace tallytree::TT_LEVEL {
 
 constexpr int kTile = 16;
 constexpr int kTileRows = kTile / kLanes;
-constexpr double kTileRange = -1000.0;  // log2 of the smallest entry kept, relative to the largest of its tile
+constexpr double kCentre = 500.0;       // log2 of the largest value of a tile, rounded down
+constexpr double kLeast = -1000.0;      // log2 of the smallest value kept
+constexpr double kUnderflow = -1022.0;
 constexpr double kSkip = -68.0;         // tile pairs this far (log2) below the smallest output are skipped
 
 struct Tiled {
@@ -37,6 +40,15 @@ static inline Tiled new_tiled(Worker& worker, int length) {
           length, false, false};
 }
 
+// x * 2^n for |n| <= 2000: one factor 2^n would not be a number.
+static inline vec scale_by(vec x, double n) {
+  const double half = n < 0 ? max(n, -1000.0) : min(n, 1000.0);
+  return x * pow2(half) * pow2(max(n - half, -1022.0));
+}
+
+// The same for n <= 0, 0 where it is far too small.
+static inline vec scale_down(vec x, double n) { return n > -1000.0 ? x * pow2(n) : n > -2000.0 ? scale_by(x, n) : vec{}; }
+
 struct Loss {
   double floor = kZeroExponent, fresh = kZeroExponent;
 
@@ -51,7 +63,7 @@ struct Loss {
   }
 };
 
-// Scales a tile so that its largest entry lies in [1, 2); drops what is too small for it.
+// Scales a tile so that its largest value is near 2^kCentre; drops what is too small for it.
 static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss loss) {
   vec top = {};
   for (int r = 0; r < kTileRows; r++) top = max(top, v[r]);
@@ -62,11 +74,11 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
     x.exponent[tile] = kZeroExponent;
     x.least[tile] = 0;
   } else {
-    const double shift = exponent_of(largest), factor = pow2(-shift), tiny = pow2(kTileRange);
-    vec least = splat(2.0);
+    const double shift = exponent_of(largest) - kCentre, tiny = pow2(kLeast);
+    vec least = splat(pow2(kCentre));
     ivec dropped = {};
     for (int r = 0; r < kTileRows; r++) {
-      const vec scaled = v[r] * factor;
+      const vec scaled = scale_by(v[r], -shift);
       const auto small = scaled < tiny;
       dropped |= small & (scaled > 0.0);
       least = small ? least : min(least, scaled);
@@ -75,7 +87,7 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
     x.exponent[tile] = exponent + shift;
     x.least[tile] = exponent_of(min_lanes(least));
     for (int j = 0; j < kLanes; j++)
-      if (dropped[j]) loss.add(x.exponent[tile] + kTileRange);
+      if (dropped[j]) loss.add(x.exponent[tile] + kLeast);
   }
   x.floor[tile] = loss.floor;
   x.fresh[tile] = loss.fresh;
@@ -83,7 +95,7 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
   x.has_fresh |= loss.fresh > kZeroExponent / 2;
 }
 
-// Two neighbouring pieces of one tile, brought to a common exponent without losing more than kTileRange allows.
+// Two neighbouring pieces of one tile, brought to a common exponent keeping what one tile can hold.
 struct Piece {
   vec value[kTileRows];
   double exponent, floor;
@@ -98,14 +110,17 @@ static inline void combine_pieces(Tiled& out, int tile, const Piece& a, const Pi
   const double ea = ma > 0 ? a.exponent + exponent_of(ma) : kZeroExponent;
   const double eb = mb > 0 ? b.exponent + exponent_of(mb) : kZeroExponent;
   const double e = max(ea, eb);
-  const double fa = ma > 0 ? pow2(a.exponent - e) : 0.0, fb = mb > 0 ? pow2(b.exponent - e) : 0.0;
+  const double to = e - kCentre, gone = e + kLeast - kCentre;  // pieces below `gone` vanish whole
   Loss loss;
   loss.floor = max(a.floor, b.floor);
-  if (ma > 0 && ea < e + kTileRange) loss.add(ea + 1);
-  if (mb > 0 && eb < e + kTileRange) loss.add(eb + 1);
-  vec v[kTileRows];
-  for (int r = 0; r < kTileRows; r++) v[r] = a.value[r] * fa + b.value[r] * fb;
-  settle_tile(out, tile, v, e, loss);
+  if (ma > 0 && ea < gone) loss.add(ea + 1);
+  if (mb > 0 && eb < gone) loss.add(eb + 1);
+  vec v[kTileRows] = {};
+  for (int r = 0; r < kTileRows; r++) {
+    if (ea >= gone) v[r] += scale_by(a.value[r], a.exponent - to);
+    if (eb >= gone) v[r] += scale_by(b.value[r], b.exponent - to);
+  }
+  settle_tile(out, tile, v, to, loss);
 }
 
 // Entries from[first .. first+15] as two pieces; entries outside 0..length-1 are 0. With `step` -1 they are read
@@ -153,12 +168,12 @@ static inline Segments make_segments(const Tiled& b, double* value, double* smal
   const Segments s = {value, small, small + n, small + 2 * n, small + 3 * n, tiles, b.lossy, b.has_fresh};
   for (int J = 0; J <= tiles; J++) {
     const double e0 = J < tiles ? b.exponent[J] : kZeroExponent, e1 = J > 0 ? b.exponent[J - 1] : kZeroExponent;
-    const double e = max(e0, e1), f0 = pow2(e0 - e), f1 = pow2(e1 - e);
+    const double e = max(e0, e1);
     double* q = value + (ptrdiff_t)J * 2 * kTile;  // q[15 + d] = b[16 J + d]
     for (int r = 0; r < kTileRows; r++) {
       vec below = {}, here = {};
-      if (J > 0) below = load(b.value + (ptrdiff_t)(J - 1) * kTile + r * kLanes) * f1;
-      if (J < tiles) here = load(b.value + (ptrdiff_t)J * kTile + r * kLanes) * f0;
+      if (J > 0) below = scale_down(load(b.value + (ptrdiff_t)(J - 1) * kTile + r * kLanes), e1 - e);
+      if (J < tiles) here = scale_down(load(b.value + (ptrdiff_t)J * kTile + r * kLanes), e0 - e);
       // Entry 0 of the tile below would land at q[-1]: it is not met, and the store of `here` follows at q[15].
       if (r == 0) {
         for (int j = 1; j < kLanes; j++) q[j - 1] = below[j];
@@ -235,26 +250,28 @@ static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K,
         if (pair[I] < band || pair[I] >= above) continue;
         vec x[kTileRows];
         tile_product(a.value + (ptrdiff_t)I * kTile, b.value + (ptrdiff_t)(K - I) * 2 * kTile + 15, x);
-        const double factor = pow2(pair[I] - top), least = a.least[I] + b.least[shift + I];
-        for (int r = 0; r < kTileRows; r++) sum[r] += x[r] * factor;
-        // Products below 2^-1022 lose bits or vanish, before or after scaling.
-        if (least < kTileRange || least + pair[I] - top < kTileRange)
-          loss.add(top + kTileRange - 10);
+        for (int r = 0; r < kTileRows; r++) sum[r] += scale_down(x[r], pair[I] - top);
+        // What underflow can have done to an entry of the segment, to a product, and to a scaled product.
+        const double least = a.least[I] + b.least[shift + I];
+        if (b.least[shift + I] < kUnderflow) loss.add(pair[I] + kCentre + kUnderflow + 6);
+        if (least < kUnderflow) loss.add(pair[I] + kUnderflow + 6);
+        if (least + pair[I] - top < kUnderflow) loss.add(top + kUnderflow + 6);
       }
       smallest = smallest_entry(sum, from, to);
       if (band <= low) break;
-      const double next = smallest > 0 ? top + exponent_of(smallest) + kSkip : low;
+      // A pair contributes at most 2^(its exponent + 2 kCentre + 6) to an output.
+      const double next = smallest > 0 ? top + exponent_of(smallest) - 2 * kCentre - 6 + kSkip : low;
       if (next >= band) break;
       above = band;
       band = max(next, low);
     }
     if (a.lossy || b.lossy)
       for (int I = I0; I <= I1; I++)
-        loss.floor = max(loss.floor, 6 + max(a.floor[I] + b.exponent[shift + I], a.exponent[I] + b.floor[shift + I]));
+        loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[I] + b.exponent[shift + I], a.exponent[I] + b.floor[shift + I]));
     if (a.has_fresh || b.has_fresh)
       for (int I = I0; I <= I1; I++) {
-        if (a.has_fresh) loss.fresh = max(loss.fresh, 6 + a.fresh[I] + b.exponent[shift + I]);
-        if (b.has_fresh) loss.fresh = max(loss.fresh, 6 + a.exponent[I] + b.fresh[shift + I]);
+        if (a.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.fresh[I] + b.exponent[shift + I]);
+        if (b.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.exponent[I] + b.fresh[shift + I]);
       }
     if (smallest > 0) loss.drop_negligible(top + exponent_of(smallest));
   }
@@ -279,6 +296,16 @@ static inline Tiled convolve_tiled(Worker& worker, const Tiled& a_in, const Tile
     tile_of_convolution(a, s, K0 + t, max(0, first - start), min(kTile, last + 1 - start), small + 4 * n, out, t);
   }
   return out;
+}
+
+// out(k) = sum_j g(offset + k + j) u(j) for k < n, as the convolution of g with u backwards: u(j) at R - j for a
+// multiple R of 16.
+static inline Tiled correlate_tiled(Worker& worker, const Tiled& g, int offset, const Tiled& u, int n, double* segments,
+                                    double* small) {
+  const int R = (u.length - 1 + kTile - 1) / kTile * kTile;
+  const Tiled backwards = retile(worker, u, R, -1, R + 1);
+  const Tiled aligned = offset == 0 ? g : retile(worker, g, offset, 1, n + u.length - 1);
+  return convolve_tiled(worker, backwards, aligned, R, R + n - 1, segments, small);
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -64,8 +64,8 @@ static void multiply_table(const TreeItem& item, int32_t i, int lo, Tiled& x) {
       least = zero ? least : min(least, fe + exponent_of(value[r]));
       hidden |= zero & (f > 0.0);
     }
-    // Scaled to the largest product, so that a large f on a small entry cannot overflow.
-    const double e = max_lanes(top), tile_exponent = x.exponent[t] + e;
+    // Scaled so that the largest product is near 2^kCentre: a large f on a small entry cannot overflow.
+    const double e = max_lanes(top) - kCentre, tile_exponent = x.exponent[t] + e;
     Loss loss;
     if (x.floor[t] > kZeroExponent / 2) loss.floor = x.floor[t] + max_lanes(largest_f) + 1;
     if (x.fresh[t] > kZeroExponent / 2) loss.fresh = x.fresh[t] + max_lanes(largest_f) + 1;
@@ -73,19 +73,21 @@ static void multiply_table(const TreeItem& item, int32_t i, int lo, Tiled& x) {
     bool vanished = false;
     for (int r = 0; r < kTileRows; r++) {
       const vec shift = exponent[r] - e;
-      vanished |= any((shift < -1022.0) & (value[r] > 0.0));
-      value[r] = value[r] * pow2(min(shift, splat(1023.0)));
+      vanished |= any((exponent_of(value[r]) + shift < kLeast) & (value[r] > 0.0));
+      const vec half = max(min(shift, splat(1000.0)), splat(-1000.0));
+      value[r] = value[r] * pow2(half) * pow2(max(shift - half, splat(-1022.0)));
     }
-    if (vanished) loss.add(tile_exponent + kTileRange);
+    if (vanished) loss.add(tile_exponent + kLeast + 1);
     settle_tile(x, t, value, tile_exponent, loss);
   }
 }
 
-// Moves the largest tile exponent into the message's scale; returns it.
+// Makes kCentre below zero the largest tile exponent, so that the largest entry is about 1; returns what was taken out.
 static double take_out_scale(Tiled& x) {
   double top = kZeroExponent;
   for (int t = 0; t < x.tiles(); t++) top = max(top, x.exponent[t]);
   if (top <= kZeroExponent / 2) return 0.0;
+  top += kCentre;
   for (int t = 0; t < x.tiles(); t++) {
     if (x.exponent[t] > kZeroExponent / 2) x.exponent[t] -= top;
     if (x.floor[t] > kZeroExponent / 2) x.floor[t] -= top;
@@ -101,17 +103,19 @@ static double largest_floor(const Tiled& x) {
   return floor;
 }
 
-// A sum of positive terms with its own exponent.
+// A sum of positive terms x y 2^e of any size.
 struct ScaledSum {
   double value = 0, exponent = kZeroExponent;
 
-  void add(double x, double e) {
-    if (!(x > 0)) return;
+  void add(double x, double y, double e) {
+    if (!(x > 0 && y > 0)) return;
+    const double ex = exponent_of(x), ey = exponent_of(y);
+    e += ex + ey;
     if (e > exponent) {
       value *= pow2(max(exponent - e, -1023.0));
       exponent = e;
     }
-    value += x * pow2(e - exponent);
+    value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(e - exponent);
   }
   double log2() const { return value > 0 ? exponent + std::log2(value) : kZeroExponent; }
 };
@@ -121,7 +125,7 @@ static ScaledSum inner_product(const Tiled& x, int x_lo, const Tiled& y, int y_l
   ScaledSum z;
   for (int k = max(x_lo, y_lo); k < min(x_lo + x.length, y_lo + y.length); k++) {
     const int i = k - x_lo, j = k - y_lo;
-    z.add(x.value[i] * y.value[j], x.exponent[i / kTile] + y.exponent[j / kTile]);
+    z.add(x.value[i], y.value[j], x.exponent[i / kTile] + y.exponent[j / kTile]);
   }
   return z;
 }
@@ -135,7 +139,7 @@ static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, in
     const int i = k - x_lo, j = k - y_lo, t = i / kTile;
     if (x.fresh[t] <= kZeroExponent / 2) continue;
     if (x.value[i] > 0 && x.exponent[t] + exponent_of(x.value[i]) > x.fresh[t] - kSkip) continue;
-    weight.add(y.value[j], y.exponent[j / kTile] + x.fresh[t]);
+    weight.add(1.0, y.value[j], y.exponent[j / kTile] + x.fresh[t]);
   }
   if (weight.value == 0) return 0.0;
   const double share = weight.log2() - inner_product(x, x_lo, y, y_lo).log2();
@@ -147,7 +151,7 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   const TiledUp a(item, forest.left[i]), b(item, forest.right[i]);
   const Interval s = item.support[forest.leaves + i];
   const int start = a.message.lo + b.message.lo, first = s.lo - start, last = s.hi - start;
-  Tiled c = convolve_tiled(worker, a.tiled, b.tiled, first, last, scratch_part(worker, 0), scratch_part(worker, 3));
+  Tiled c = convolve_tiled(worker, a.tiled, b.tiled, first, last, scratch_part(worker, 0), scratch_part(worker, 4));
   const int lo = start + first / kTile * kTile;
   if (forest.table_offset[i] >= 0) multiply_table(item, i, lo, c);
   const double shift = take_out_scale(c);
@@ -206,14 +210,14 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   const Interval reach = item.reach[leaf];
   const double off = reach.lo == 0 ? d.value[0] : 0.0, on = reach.hi == 1 ? d.value[1 - reach.lo] : 0.0;
   if (off > 0 && on > 0) {
-    item.messages[leaf] = std::log(on) - std::log(off) + item.tilt;
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
   } else {
     item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
   }
   double bound = 0;
   if (d.lossy) {
     const double floor = d.floor[0] - d.exponent[0];
-    const double error = floor < 0 ? pow2(max(std::ceil(floor), -1022.0)) : __builtin_inf();
+    const double error = floor < 1000 ? pow2(max(std::ceil(floor), -1022.0)) : __builtin_inf();
     for (int y = reach.lo; y <= reach.hi; y++) bound += error / d.value[y - reach.lo];
   }
   item.leaf_bound[leaf] = bound >= 0 ? bound : __builtin_inf();
@@ -228,17 +232,13 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   item.leaf_amplification[leaf] = amplification;
 }
 
-// down(k) = sum_j g(k+j) u(j) as the convolution of g with u backwards, R - j for a multiple R of 16.
+// down(k) = sum_j g(k+j) up_sibling(j).
 static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int32_t child, const TiledUp& own,
                           const TiledUp& sibling, const Tiled& g, int g_lo) {
   const int32_t leaves = item.forest->leaves;
   const Interval reach = item.reach[child];
-  const int n = reach.hi - reach.lo + 1, nu = sibling.message.length;
-  const int R = (nu - 1 + kTile - 1) / kTile * kTile, offset = reach.lo + sibling.message.lo - g_lo;
-  const Tiled backwards = retile(worker, sibling.tiled, R, -1, R + 1);
-  const Tiled aligned = offset == 0 ? g : retile(worker, g, offset, 1, n + nu - 1);
-  Tiled out = convolve_tiled(worker, backwards, aligned, R, R + n - 1, scratch_part(worker, 0),
-                             scratch_part(worker, 3));
+  Tiled out = correlate_tiled(worker, g, reach.lo + sibling.message.lo - g_lo, sibling.tiled, reach.hi - reach.lo + 1,
+                              scratch_part(worker, 0), scratch_part(worker, 4));
   const double share = share_of_fresh_losses(out, reach.lo, own.tiled, own.message.lo);
   if (child < leaves) {
     above.amplified += share;
