@@ -304,7 +304,8 @@ def _potential(value: Any, size: int, number: int, cache: dict[Any, Float64]) ->
     table = _checked(value if frozen else np.array(value, np.float64), size, number)
     if table.ndim != 1:
         raise ParameterError(
-            f"The table of group {number} must be one-dimensional; shape {table.shape} arrived. Make one graph per model."
+            f"The table of group {number} must be one-dimensional; shape {table.shape} arrived. Make one graph "
+            f"per model."
         )
     return table, table
 
@@ -343,7 +344,8 @@ def _edges(edges: Any, n: int) -> tuple[Ints, Float64]:
     tables, _ = _validate.real_array("log_tables", edges[1], axis="states")
     if tables.shape not in ((2, 2), (len(pairs), 2, 2)):
         raise ParameterError(
-            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape {tables.shape} arrived."
+            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape "
+            f"{tables.shape} arrived."
         )
     if np.isnan(tables).any() or (tables == math.inf).any():
         raise ParameterError("`log_tables` must hold logarithms below +inf, but NaN or +inf arrived.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .gibbs import ErgodicityWarning
+from .ergodicity import ErgodicityWarning
 from .problem import Assignment
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
@@ -38,8 +38,9 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     Returns
     -------
     Assignment
-        Its methods are ``loopy_bp`` (marginals), ``bounds``, ``mode`` (the best assignment, exact), ``dual_decomposition``,
-        ``sample``, and the baselines ``node_marginals``, ``lp_marginals``, ``block_gibbs`` and ``row_gibbs``.
+        Its methods are ``loopy_bp`` (marginals), ``bounds``, ``mode`` (the best assignment, exact),
+        ``dual_decomposition``, ``sample``, and the baselines ``node_marginals``, ``lp_marginals``,
+        ``block_gibbs`` and ``row_gibbs``.
 
     Raises
     ------
@@ -51,8 +52,8 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     -----
     Cost: one maximum flow, none where all rows, all columns and all cells are alike.
 
-    Accuracy: decided cells and counts are exact. They are taken out before inference: a constraint that is met with equality
-    would otherwise send messages to infinity.
+    Accuracy: decided cells and counts are exact. They are taken out before inference: a constraint that is met
+    with equality would otherwise send messages to infinity.
 
     References
     ----------

@@ -20,7 +20,7 @@ _TINY = 1e-200  # suffix sums below this times the total belong to events that a
 
 
 def draw(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
-    """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1); the models must be possible."""
+    """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1); models must be possible."""
     n = nu.shape[1]
     lowest, highest = capped.support(log_f)
     if n - lowest < highest:

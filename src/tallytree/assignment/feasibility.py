@@ -1,8 +1,8 @@
 """Whether row and column counts can be met at all, who clashes if not, and what they decide already: one maximum flow.
 
-A cell carries a unit from its row to its column; row i carries between ``low`` and ``high`` units in, column j out. Cells and
-counts that are the same in every feasible flow are those whose arc lies on no cycle of the residual graph, so its ends are
-in different strong components.
+A cell carries a unit from its row to its column; row i carries between ``low`` and ``high`` units in, column j
+out. Cells and counts that are the same in every feasible flow are those whose arc lies on no cycle of the
+residual graph, so its ends are in different strong components.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Counts:
 class Decided:
     """What every feasible assignment agrees on.
 
-    ``cells`` is 1 or 0 where a cell is decided and -1 where it is free; ``rows`` and ``columns`` hold the count where it is
-    decided and -1 elsewhere.
+    ``cells`` is 1 or 0 where a cell is decided and -1 where it is free; ``rows`` and ``columns`` hold the
+    count where it is decided and -1 elsewhere.
     """
 
     cells: NDArray[np.int8]
@@ -169,7 +169,8 @@ def _clash(counts: Counts, row: Ints, column: Ints) -> str:
         if len(side):
             i = int(side[0])
             return (
-                f"{name} {i} needs at least {low[i]} more cells than are forced on, but may have at most {high[i]} more. "
+                f"{name} {i} needs at least {low[i]} more cells than are forced on, but may have at most "
+                f"{high[i]} more. "
                 "Relax its potential or unforce a cell."
             )
     found = _hall(counts.row_low, counts.column_high, row, column, ("row", "column"))
@@ -194,7 +195,7 @@ def _hall(need: Ints, room: Ints, here: Ints, there: Ints, names: tuple[str, str
         found_value, residual = 0, network
     else:
         found = maximum_flow(network, source, sink)
-        found_value, residual = found.flow_value, network - found.flow
+        found_value, residual = int(found.flow_value), network - found.flow
     if found_value >= need.sum():
         return None
     residual = csr_array(residual)

@@ -3,9 +3,11 @@
 All moves draw from an exact conditional distribution (Gibbs), so none is ever rejected:
 
 * 2x2 blocks: four cells of two rows and two columns (Tarlow et al. 2012);
-* row blocks: a whole row, log-odds ``theta_ij + log f_j(n_j + 1) - log f_j(n_j)`` with n_j the rest of column j, under the
+* row blocks: a whole row, log-odds ``theta_ij + log f_j(n_j + 1) - log f_j(n_j)`` with n_j the rest of column
+  j, under the
   potential of the row; column blocks likewise;
-* trades: two rows exchange, in the columns where they differ, which of them has the cell; column counts stay as they are.
+* trades: two rows exchange, in the columns where they differ, which of them has the cell; column counts stay
+  as they are.
 """
 
 from __future__ import annotations
@@ -28,10 +30,6 @@ Bools = NDArray[np.bool_]
 _BLOCKS = np.array(list(itertools.product((0, 1), repeat=4)), np.intp)  # y11 y12 y21 y22
 
 
-class ErgodicityWarning(UserWarning):
-    """A Markov chain cannot reach every configuration, so its averages may be wrong."""
-
-
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Log-odds (I, J), infinite where a cell is decided, and the log-tables of rows (1 or I, J + 1) and columns."""
@@ -46,7 +44,7 @@ class Grid:
 
 
 def _pick(tables: Float64, which: NDArray[np.intp], counts: NDArray[np.intp]) -> Float64:
-    """log f_i(c), -inf for counts outside the table."""
+    """Values log f_i(c), -inf for counts outside the table."""
     inside = (counts >= 0) & (counts < tables.shape[1])
     row = np.zeros_like(which) if tables.shape[0] == 1 else which
     return np.where(inside, tables[row, np.where(inside, counts, 0)], -math.inf)
@@ -59,7 +57,7 @@ def row_log_odds(grid: Grid, y: Bools, totals: NDArray[np.intp], i: int) -> Floa
     without, with_one = _pick(grid.columns, j, rest), _pick(grid.columns, j, rest + 1)
     with np.errstate(invalid="ignore"):
         change = np.where(without == -math.inf, math.inf, with_one - without)
-        return np.where(np.isinf(grid.theta[i]), grid.theta[i], grid.theta[i] + change)
+        return np.asarray(np.where(np.isinf(grid.theta[i]), grid.theta[i], grid.theta[i] + change))
 
 
 def row_blocks(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float64 | None = None) -> None:
@@ -78,8 +76,8 @@ def row_blocks(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float6
 
 
 def trades(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
-    """Rows in random pairs redraw, in place, who has the cells in the columns where they differ; pairs do not interact."""
-    chains, n_rows, n_columns = y.shape
+    """Rows in random pairs redraw, in place, who has the cell in the columns where they differ; all pairs at once."""
+    _, n_rows, n_columns = y.shape
     order = rng.permutation(n_rows)
     a, b = order[: n_rows // 2], order[n_rows // 2 : 2 * (n_rows // 2)]
     if len(a) == 0:
@@ -147,7 +145,7 @@ def square_sweep(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
 def run(
     grid: Grid, start: Bools, kind: str, sweeps: int, burn_in: int, chains: int, rng: np.random.Generator
 ) -> Iterator[tuple[Bools, Float64 | None]]:
-    """States (C, I, J) after every kept sweep, and the sum over chains of conditional marginals where the move has them."""
+    """States (C, I, J) after every kept sweep, and the sum over chains of conditional marginals if there are any."""
     y = np.repeat(start[None], chains, axis=0)
     for s in range(burn_in + sweeps):
         keep = s >= burn_in

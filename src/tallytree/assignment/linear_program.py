@@ -1,7 +1,8 @@
 """The best assignment by linear programming (HiGHS).
 
-Cells are flow from rows to columns. A potential that is log-concave on an interval of counts is a concave gain in the flow
-through its row, so the vertices of the linear program are integral. Other potentials need one binary variable per count.
+Cells are flow from rows to columns. A potential that is log-concave on an interval of counts is a concave gain
+in the flow through its row, so the vertices of the linear program are integral. Other potentials need one
+binary variable per count.
 """
 
 from __future__ import annotations
@@ -90,7 +91,10 @@ def best_cells(
 
 
 def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
-    from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+    from scipy import optimize
+
+    milp: Any = optimize.milp
+    linprog: Any = optimize.linprog
 
     right = np.concatenate([program.right, np.ones(len(choices))])
     rows, columns, entries = program.rows, program.columns, program.entries
@@ -108,8 +112,8 @@ def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
         found: Any = milp(
             cost,
             integrality=np.concatenate(program.integral) | (np.arange(program.size) < n),
-            bounds=Bounds(0.0, highest),
-            constraints=LinearConstraint(matrix, right, right),
+            bounds=optimize.Bounds(0.0, highest),
+            constraints=optimize.LinearConstraint(matrix, right, right),
         )
     else:
         limits = np.stack([np.zeros(program.size), highest], axis=1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,11 +16,11 @@ from ..errors import ParameterError
 from ..factor_graph import FactorGraph
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.progress import Progress, Report
-from ..potentials import Potential, as_potential
-from . import gibbs, reduction
-from .gibbs import ErgodicityWarning, Grid
+from . import arguments, ergodicity, gibbs, reduction
+from .ergodicity import Constraints
+from .gibbs import Grid
 from .linear_program import best_cells
-from .reduction import Cells, Reduced
+from .reduction import Reduced
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
 Float64 = NDArray[np.float64]
@@ -32,16 +30,16 @@ Bools = NDArray[np.bool_]
 class Assignment:
     """Binary matrix y with ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(row count) prod_j g_j(column count) / Z``.
 
-    Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be met, and what
-    its constraints decide already, is found when it is made.
+    Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
+    met, and what its constraints decide already, is found when it is made.
     """
 
     def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:
         self._sparse = sparse.issparse(affinity)
-        self._cells = _cells(affinity, forbidden)
+        self._cells = arguments.cells(affinity, forbidden)
         n_rows, n_columns = self._cells.shape
-        self._row_tables = _tables(rows, n_rows, n_columns, "rows")
-        self._column_tables = _tables(columns, n_columns, n_rows, "columns")
+        self._row_tables = arguments.tables(rows, n_rows, n_columns, "rows")
+        self._column_tables = arguments.tables(columns, n_columns, n_rows, "columns")
         self._reduced: Reduced = reduction.reduce(self._cells, self._row_tables, self._column_tables)
 
     # -- the problem -------------------------------------------------------------------------------------------
@@ -79,13 +77,7 @@ class Assignment:
         on, outside = self._chosen(y)
         if outside or not on[self._cells.logits == math.inf].all():
             return -math.inf
-        weights = self._cells.logits[on]
-        total = float(weights[np.isfinite(weights)].sum())
-        for index, tables in ((self._cells.row, self._row_tables), (self._cells.column, self._column_tables)):
-            size = self.shape[0] if index is self._cells.row else self.shape[1]
-            counts = np.bincount(index[on], minlength=size)
-            total += float(tables[0 if len(tables) == 1 else np.arange(size), counts].sum())
-        return total
+        return self._weight(on)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
@@ -110,15 +102,17 @@ class Assignment:
         return AssignmentBeliefs(
             self._matrix(marginals, 0.0),
             self._matrix(odds, -math.inf),
-            np.bincount(self._cells.row, marginals, minlength=self.shape[0]),
-            np.bincount(self._cells.column, marginals, minlength=self.shape[1]),
+            np.asarray(np.bincount(self._cells.row, marginals, minlength=self.shape[0]), np.float64),
+            np.asarray(np.bincount(self._cells.column, marginals, minlength=self.shape[1]), np.float64),
             found.bethe_log_partition + self._reduced.constant,
             found.lower_bound + self._reduced.constant,
             found,
         )
 
     def bounds(self, **options: Any) -> AssignmentBounds:
-        """Upper and, where its condition holds, lower bound of log Z; options as in :func:`~tallytree.loopy.holder_bound`.
+        """Upper bound of log Z and, where its condition holds, a lower one.
+
+        Options as in :func:`~tallytree.loopy.holder_bound`.
 
         Examples
         --------
@@ -151,7 +145,7 @@ class Assignment:
         return AssignmentMode(self._matrix(on, False), self._affinity(on), weight, weight)
 
     def dual_decomposition(self, **options: Any) -> AssignmentMode:
-        """A good assignment and an upper bound of the best; options as in :func:`~tallytree.loopy.dual_decomposition`."""
+        """A good assignment and a bound of the best; options as in :func:`~tallytree.loopy.dual_decomposition`."""
         found = dual_decomposition(self.graph, **options)
         on = self._scatter(found.mode, True, False)
         bound = found.upper_bound + self._reduced.constant
@@ -187,7 +181,7 @@ class Assignment:
         """
         count = _positive("size", size, 0)
         parallel = min(count, 64) if chains is None else _positive("chains", chains, 1)
-        self._warn_mixed()
+        ergodicity.check_mixed(self._shape_of_chains)
         kept: list[Bools] = []
         left = count
         states = self._run(
@@ -221,10 +215,10 @@ class Assignment:
     ) -> GibbsMarginals:
         """Marginals by the paper's Gibbs sampler on 2x2 blocks, started from the best assignment.
 
-        Warns with :class:`ErgodicityWarning` where allowed counts are disjoint, so that the chain cannot pass from one to
+        Warns with ``ErgodicityWarning`` where allowed counts are disjoint, so that the chain cannot pass from one to
         another, and where forbidden cells may separate assignments.
         """
-        self._warn_square()
+        ergodicity.check_square_blocks(self._shape_of_chains)
         return self._average("square", sweeps, burn_in, chains, rng, progress)
 
     def row_gibbs(
@@ -244,9 +238,9 @@ class Assignment:
         """
         _validate.one_of("moves", moves, ("rows", "mixed"))
         if moves == "rows":
-            self._warn_rows()
+            ergodicity.check_row_blocks(self._shape_of_chains)
         else:
-            self._warn_mixed()
+            ergodicity.check_mixed(self._shape_of_chains)
         return self._average(moves, sweeps, burn_in, chains, rng, progress)
 
     # -- how it is done ----------------------------------------------------------------------------------------
@@ -256,7 +250,7 @@ class Assignment:
         reduced, cells = self._reduced, self._cells
         row, column = cells.row[reduced.free], cells.column[reduced.free]
         found = best_cells(cells.logits[reduced.free], row, column, reduced.row_tables, reduced.column_tables)
-        return self._scatter(found, True, False)
+        return np.asarray(self._scatter(found, True, False))
 
     @cached_property
     def _grid(self) -> Grid:
@@ -264,6 +258,14 @@ class Assignment:
         values = self._scatter(self._cells.logits[self._reduced.free], math.inf, -math.inf)
         theta[self._cells.row, self._cells.column] = values
         return Grid(theta, self._row_tables, self._column_tables)
+
+    @property
+    def _shape_of_chains(self) -> Constraints:
+        reduced = self._reduced
+        blocked = self.n_free < self.shape[0] * self.shape[1]
+        return Constraints(
+            self._row_tables, self._column_tables, reduced.row_tables, reduced.column_tables, blocked
+        )
 
     def _run(self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any) -> Any:
         start = np.zeros(self.shape, bool)
@@ -298,59 +300,6 @@ class Assignment:
             self._matrix(mean[at], 0.0), self._matrix(spread[at], 0.0), chains, done, interrupted
         )
 
-    def _warn_square(self) -> None:
-        for name, tables in (("row", self._row_tables), ("column", self._column_tables)):
-            if _gaps(tables).any():
-                self._warn(
-                    f"The allowed {name} counts are disjoint, and 2x2 blocks cannot pass from one to another: the chain is "
-                    "not ergodic, and its averages depend on its start. Use loopy_bp, or sample, which redraws whole "
-                    f"{name}s."
-                )
-                return
-        if self.n_free < self.shape[0] * self.shape[1] and self._exact_both:
-            self._warn(
-                "With forbidden cells and exact counts, 2x2 blocks may not connect all assignments: the averages may depend "
-                "on the start. Compare with loopy_bp."
-            )
-
-    def _warn_rows(self) -> None:
-        single = [
-            j for j, t in enumerate(self._reduced.column_tables) if len(t) > 1 and (t > -math.inf).sum() == 1
-        ]
-        if single:
-            self._warn(
-                f"{len(single)} columns have an exact count, which no redraw of a single row can change or move: the chain is "
-                'not ergodic. Use moves="mixed".'
-            )
-        elif _gaps(self._column_tables).any():
-            self._warn(
-                "The allowed column counts are disjoint, and rows cannot carry them from one to another: the chain is not "
-                'ergodic. Use moves="mixed".'
-            )
-
-    def _warn_mixed(self) -> None:
-        if _gaps(self._row_tables).any() and _gaps(self._column_tables).any():
-            self._warn(
-                "Allowed row and column counts are both disjoint, and the moves may not connect all assignments: the "
-                "samples may depend on the start. Compare with loopy_bp."
-            )
-        elif self.n_free < self.shape[0] * self.shape[1] and self._exact_both:
-            self._warn(
-                "With forbidden cells and exact counts in rows and columns, trades between pairs may not connect all "
-                "assignments: the samples may depend on the start. Compare with loopy_bp."
-            )
-
-    @property
-    def _exact_both(self) -> bool:
-        def exact(tables: list[Float64]) -> bool:
-            return all((t > -math.inf).sum() == 1 for t in tables)
-
-        return exact(self._reduced.row_tables) and exact(self._reduced.column_tables)
-
-    @staticmethod
-    def _warn(text: str) -> None:
-        warnings.warn(text, ErgodicityWarning, stacklevel=4)
-
     def _scatter(self, free: Any, on: Any, off: Any) -> Any:
         """Values of all allowed cells from those of the free ones and of the decided ones."""
         out = np.full(self.n_cells, off, dtype=np.asarray(free).dtype)
@@ -383,7 +332,7 @@ class Assignment:
         return total
 
     def _chosen(self, y: Any) -> tuple[Bools, bool]:
-        dense = y.toarray() if sparse.issparse(y) else np.asarray(y)
+        dense = arguments.dense(y)
         if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
             raise ParameterError(
                 f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {_validate.describe(dense)} arrived."
@@ -413,76 +362,8 @@ class Assignment:
         return hash((self.shape, self._cells.logits.tobytes()))
 
 
-def _gaps(tables: Float64) -> Bools:
-    """Which tables allow counts that are not an interval."""
-    possible = tables > -math.inf
-    span = possible.shape[1] - np.argmax(possible, axis=1) - np.argmax(possible[:, ::-1], axis=1)
-    return np.asarray(possible.sum(1) != span)
-
-
 def _positive(name: str, value: Any, least: int) -> int:
     number = _validate.integer(name, value)
     if number < least:
         raise ParameterError(f"`{name}` must be at least {least}; {number} arrived.")
     return number
-
-
-def _cells(affinity: Any, forbidden: Any) -> Cells:
-    if sparse.issparse(affinity):
-        matrix = sparse.csr_array(affinity, dtype=np.float64)
-        matrix.sum_duplicates()
-        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)).astype(np.int64)
-        column, values, shape = matrix.indices.astype(np.int64), matrix.data, matrix.shape
-    else:
-        dense, _ = _validate.real_array("affinity", affinity, axis="columns")
-        if dense.ndim != 2:
-            raise ParameterError(
-                f"`affinity` must be a matrix, rows by columns; shape {dense.shape} arrived."
-            )
-        row, column = (index.ravel() for index in np.indices(dense.shape))
-        values, shape = dense.ravel(), dense.shape
-    if np.isnan(values).any():
-        at = int(np.argmax(np.isnan(values)))
-        raise ParameterError(
-            f"`affinity` must not contain NaN, but entry ({int(row[at])}, {int(column[at])}) is NaN. Use `forbidden` for "
-            "cells that must stay empty."
-        )
-    allowed = values > -math.inf
-    if forbidden is not None:
-        allowed &= ~_mask(forbidden, shape)[row, column]
-    return Cells((int(shape[0]), int(shape[1])), row[allowed], column[allowed], values[allowed].copy())
-
-
-def _mask(forbidden: Any, shape: tuple[int, ...]) -> Bools:
-    mask = forbidden.toarray() if sparse.issparse(forbidden) else np.asarray(forbidden)
-    if mask.shape != tuple(shape) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
-        raise ParameterError(
-            f"`forbidden` must be a boolean matrix of the shape of `affinity`, {tuple(shape)}; "
-            f"{_validate.describe(mask)} arrived."
-        )
-    return mask.astype(bool)
-
-
-def _tables(value: Any, count: int, size: int, name: str) -> Float64:
-    """Log-tables (1 or count, size + 1) from one potential for all, or one per row."""
-    listed = isinstance(value, Sequence) and any(v is None or isinstance(v, Potential) for v in value)
-    if listed:
-        if len(value) != count:
-            raise ParameterError(
-                f"`{name}` must be one potential for all {name}, or a list of {count}, one for each; {len(value)} arrived."
-            )
-        return (
-            np.stack([as_potential(v).log_table(size) for v in value]) if count else np.zeros((1, size + 1))
-        )
-    if value is None or isinstance(value, Potential) or callable(value):
-        return as_potential(value).log_table(size)[None]
-    if isinstance(value, (bool, int, np.integer)):
-        raise ParameterError(
-            f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"
-        )
-    table = _validate.log_table(value, size, name=f"`{name}`")
-    if table.ndim > 2 or (table.ndim == 2 and table.shape[0] not in (1, count)):
-        raise ParameterError(
-            f"`{name}` must be a log-table of {size + 1} values, or {count} of them; shape {table.shape} arrived."
-        )
-    return np.atleast_2d(table).copy()

@@ -1,4 +1,4 @@
-"""Answers about assignments, shaped like the affinities: dense arrays, or sparse ones with an entry per allowed cell."""
+"""Answers about assignments, shaped like the affinities: dense arrays, or sparse ones with the allowed cells."""
 
 from __future__ import annotations
 

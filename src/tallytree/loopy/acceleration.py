@@ -1,7 +1,8 @@
 """Anderson acceleration of a fixed-point iteration ``x <- g(x)`` (Anderson 1965; Walker and Ni 2011).
 
-From the last few steps ``f = g(x) - x``, the combination with the smallest norm is extrapolated. The fixed points are those of
-``g``; modes that plain iteration damps slowly, such as a common shift of all rows against all columns, go first.
+From the last few steps ``f = g(x) - x``, the combination with the smallest norm is extrapolated. The fixed
+points are those of ``g``; modes that plain iteration damps slowly, such as a common shift of all rows against
+all columns, go first.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Anderson:
 
     def advance(self, x: Float64, image: Float64) -> None:
         """Replace ``image = g(x)`` by the extrapolated point, in place."""
-        f = image - x
-        norm = math.sqrt(_dot(f, f))
+        f = _difference(image, x)
+        norm = float(np.abs(f).max(initial=0.0))
         if not math.isfinite(norm):  # hard constraints are still deciding variables
             self._forget()
             return
@@ -40,7 +41,7 @@ class Anderson:
             return
         self._best = min(self._best, norm)
         if self._last is not None:
-            self._remember(f - self._last[0], image - self._last[1])
+            self._remember(f - self._last[0], _difference(image, self._last[1]))
         self._last = (f, image.copy())
         if self._steps:
             gram = self._gram
@@ -63,6 +64,13 @@ class Anderson:
         self._gram = np.empty((0, 0))
         self._last = None
         self._best = math.inf
+
+
+def _difference(a: Float64, b: Float64) -> Float64:
+    """``a - b``, zero where both are the same infinity."""
+    with np.errstate(invalid="ignore"):
+        out = a - b
+    return np.where(a == b, 0.0, out)
 
 
 def _dot(a: Float64, b: Float64) -> float:

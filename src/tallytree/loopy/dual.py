@@ -88,8 +88,8 @@ def dual_decomposition(
     -----
     Cost: per iteration about one sweep of loopy belief propagation, plus a sort of every factor per temperature.
 
-    Accuracy: ``upper_bound`` and ``log_weight`` are bounds whatever happens. For potentials that are log-concave, on two
-    sides of disjoint groups, the bound is tight in the limit, and otherwise a gap may remain.
+    Accuracy: ``upper_bound`` and ``log_weight`` are bounds whatever happens. For potentials that are
+    log-concave, on two sides of disjoint groups, the bound is tight in the limit, and otherwise a gap may remain.
 
     Examples
     --------
@@ -152,7 +152,8 @@ class _Run:
             objective(self.x)
         else:
             options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": 1e-7, "ftol": 1e-15}
-            found = minimize(objective, self.x, jac=True, method="L-BFGS-B", options=options)
+            solver: Any = minimize
+            found = solver(objective, self.x, jac=True, method="L-BFGS-B", options=options)
             self.x = np.asarray(found.x)
             self.iterations += int(found.nit)
         self.consider(self.x, seen[0].mean(0))

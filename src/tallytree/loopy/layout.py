@@ -1,8 +1,8 @@
 """How a factor graph is laid out for message passing: phases of factors, batches of one size, and who hears whom.
 
-A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the engine in
-one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and factor, so that a
-batch is a contiguous (F, n) block of it.
+A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the
+engine in one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and
+factor, so that a batch is a contiguous (F, n) block of it.
 """
 
 from __future__ import annotations

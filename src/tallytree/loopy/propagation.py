@@ -26,6 +26,7 @@ Float64 = NDArray[np.float64]
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
+_DECIDED = 50.0  # log-odds beyond which a marginal is 0 or 1 to all digits and more
 _MEMORY = 5  # steps that the acceleration remembers
 
 
@@ -45,7 +46,8 @@ class LoopyResult:
     iterations : int
         Sweeps over all factors, those of the runs it resumed included.
     trace : (iterations,) array
-        Largest change of a message, in log-odds and before damping, in every sweep.
+        Largest change of a message, in log-odds and before damping, in every sweep. Messages that only make a
+        decided variable (log-odds beyond 50) more so do not count.
     log_odds : (D,) array
         Log-odds of the marginals; in max-product, differences of max-marginals.
     messages : (E,) array
@@ -103,7 +105,7 @@ class LoopyResult:
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
         block = batch.block(nu)[row]
         n = 2 if batch.kind == "pair" else len(self.graph.members(factor))
-        return block[:n]
+        return np.asarray(block[:n])
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
@@ -173,7 +175,7 @@ def loopy_bp(
         ``"sequential"`` updates sets of disjoint factors one after the other (all rows, then all columns) and is
         the quicker one; ``"parallel"`` updates all factors at once from the same messages.
     tol : float
-        Largest change of a message, in log-odds, at which to stop.
+        Largest change of a message, in log-odds, at which to stop; see ``LoopyResult.trace``.
     max_iter : int
         Largest number of sweeps in this call.
     progress : bool or callable
@@ -261,7 +263,11 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
                 old[decided] = fresh[decided]
             else:
                 old += (1.0 - damping) * step if damping else step
+            # Where the fixed point is 0 or 1, as for permanents with one dominant term, messages grow without end.
+            beliefs = nu + fresh
+            growing = (np.abs(beliefs) > _DECIDED) & (step * beliefs > 0.0) & np.isfinite(beliefs)
         np.abs(step, out=step)
+        step[growing] = 0.0
         change = max(change, float(step.max(initial=0.0)))
     return change
 
@@ -281,7 +287,8 @@ def _initial(
     ):
         raise ParameterError(
             "`start` must come from the same groups with the same schedule and semiring; the one that arrived has "
-            f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. Start afresh."
+            f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. "
+            f"Start afresh."
         )
     return start.messages.copy(), start.trace.tolist()
 
