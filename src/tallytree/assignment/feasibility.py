@@ -17,6 +17,8 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, maxi
 
 from ..errors import InfeasibleError
 
+_TRIED = 32  # rows or columns with unmet needs that are tried for a small explanation
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -191,32 +193,39 @@ def _hall(need: Ints, room: Ints, here: Ints, there: Ints, names: tuple[str, str
         (far, np.full(m, sink), room),
     ]
     network = _network(arcs, 2 + n + m)
-    if network.nnz == 0:
-        found_value, residual = 0, network
-    else:
-        found = maximum_flow(network, source, sink)
-        found_value, residual = int(found.flow_value), network - found.flow
-    if found_value >= need.sum():
+    found = maximum_flow(network, source, sink)
+    if found.flow_value >= need.sum():
         return None
-    residual = csr_array(residual)
+    residual = csr_array(network - found.flow)[2:, 2:]
     residual.data = np.maximum(residual.data, 0)
     residual.eliminate_zeros()
-    reached = np.zeros(2 + n + m, bool)
-    reached[breadth_first_order(residual, source, return_predecessors=False)] = True
-    these = np.flatnonzero(reached[near] & (need > 0))
-    full = np.flatnonzero(reached[far])
-    cells = int((reached[near][here] & (need > 0)[here] & ~reached[far][there]).sum())
+    served = np.asarray(found.flow[[source], :].toarray()).ravel()[near]
+    these, full = _smallest(residual, np.flatnonzero(served < need), n)
+    cells = int((np.isin(here, these) & ~np.isin(there, full)).sum())
     wanted, space = int(need[these].sum()), int(room[full].sum())
     parts = []
     if len(full):
         parts.append(f"{_named(names[1], full)} can take at most {space}")
     if cells or not parts:
         parts.append(f"{'the other ' if len(full) else ''}{names[1]}s offer {cells} allowed cells")
+    needs = "need at least {} together" if len(these) > 1 else "needs at least {}"
     return (
-        f"{_named(names[0], these).capitalize()} need at least {wanted} together, but can have at most "
+        f"{_named(names[0], these).capitalize()} {needs.format(wanted)}, but can have at most "
         f"{space + cells}: {' and '.join(parts)}. Lower the minimum of these {names[0]}s, raise the maximum of these "
         f"{names[1]}s, or allow more cells."
     )
+
+
+def _smallest(residual: csr_array, short: Ints, n: int) -> tuple[Ints, Ints]:
+    """The smallest set among those that nodes with unmet needs can reach: none of them has any room left."""
+    best: tuple[Ints, Ints] | None = None
+    for start in short[:_TRIED].tolist():
+        reached = np.sort(breadth_first_order(residual, start, return_predecessors=False)).astype(np.int64)
+        cut = int(np.searchsorted(reached, n))
+        if best is None or len(reached) < len(best[0]) + len(best[1]):
+            best = (reached[:cut], reached[cut:] - n)
+    assert best is not None
+    return best
 
 
 def _named(name: str, which: Ints) -> str:

@@ -262,7 +262,7 @@ class Assignment:
     @property
     def _shape_of_chains(self) -> Constraints:
         reduced = self._reduced
-        blocked = self.n_free < self.shape[0] * self.shape[1]
+        blocked = 0 < self.n_free < self.shape[0] * self.shape[1]
         return Constraints(
             self._row_tables, self._column_tables, reduced.row_tables, reduced.column_tables, blocked
         )

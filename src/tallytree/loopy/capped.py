@@ -149,7 +149,7 @@ def _forward(
         else:
             prefix[i + 1, 0] = 0.0
             prefix[i + 1] += np.where(forced[at + i], 0.0, prefix[i])
-    return prefix[len(weights)]
+    return np.asarray(prefix[len(weights)])
 
 
 def _backward(suffix: Float64, weights: Float64, forced: NDArray[np.bool_] | None, at: int) -> None:
