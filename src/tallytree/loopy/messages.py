@@ -18,8 +18,8 @@ from .layout import Batch
 Float64 = NDArray[np.float64]
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
-# Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in
-factors too wide # for its SIMD lanes.
+# Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
+# too wide for its SIMD lanes.
 _LANES = 512
 _FEW_COUNTS = 12
 
