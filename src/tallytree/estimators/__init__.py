@@ -11,7 +11,15 @@ except ImportError:
 
 from .bag_classifier import BagClassifier
 from .conditional_logit import ConditionalLogit
+from .count_density import CountDensity
 from .label_proportions import LabelProportions
 from .max_entropy import HorvitzThompson, MaxEntropySampler
 
-__all__ = ["BagClassifier", "ConditionalLogit", "HorvitzThompson", "LabelProportions", "MaxEntropySampler"]
+__all__ = [
+    "BagClassifier",
+    "ConditionalLogit",
+    "CountDensity",
+    "HorvitzThompson",
+    "LabelProportions",
+    "MaxEntropySampler",
+]

@@ -35,6 +35,18 @@ class FreeParameters:
         moved = self.base + np.append(values, 0.0)[self.labels]
         return moved[: self.n_variables], moved[self.n_variables :]
 
+    def values(self, model: CountModel) -> Float64:
+        """Values of the free parameters that come nearest to a model on the same structure."""
+        natural = np.concatenate([np.asarray(model.logits, np.float64), *model.tables])
+        free = self.labels >= 0
+        if len(natural) != len(self.labels) or not np.isfinite(natural[free]).all():
+            raise ParameterError(
+                "`start` must have the structure of `model` and finite values where they are free."
+            )
+        labels = self.labels[free]
+        uses = np.bincount(labels, minlength=self.n_free)
+        return np.asarray(np.bincount(labels, (natural - self.base)[free], self.n_free) / np.maximum(uses, 1))
+
     def pull(self, gradient: Float64) -> Float64:
         """Gradient with respect to the free parameters."""
         free = self.labels >= 0

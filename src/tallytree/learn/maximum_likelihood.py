@@ -62,6 +62,7 @@ def fit(
     data: Any,
     *,
     weights: ArrayLike | None = None,
+    start: CountModel | None = None,
     logits: Any = "free",
     tables: Any = "free",
     l2: float = 0.0,
@@ -81,11 +82,13 @@ def fit(
     Parameters
     ----------
     model : CountModel
-        Structure and starting point (warm start); not a batch.
+        Structure, values of what is fixed and centre of the penalties; not a batch.
     data : (N, D) array of 0 and 1, iterable of such arrays or of pairs (rows, weights), or Statistics
         The rows. Only their means matter, so batches are read once and never kept.
     weights : (N,) array, optional
         Weights of the rows of one array.
+    start : CountModel, optional
+        Where to begin (warm start), on the same structure; default `model`.
     logits : "free", "tied", "fixed" or (D,) int array
         What may move; equal labels move together, -1 stays.
     tables : "free", "fixed", "by-size" or list with one entry per group
@@ -142,7 +145,8 @@ def fit(
     )
     if gauge not in ("endpoints", None):
         raise ParameterError(f"`gauge` must be 'endpoints' or None; {gauge!r} arrived.")
-    values, outcome, history = minimise(objective, free.n_free, method, tol, max_iter, progress)
+    beginning = np.zeros(free.n_free) if start is None else free.values(_single(start))
+    values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
     final, gradient = objective.value_and_gradient(values)
     fitted = objective.model_at(values)
     natural = np.concatenate(free.natural(values))
@@ -164,13 +168,12 @@ def fit(
 
 
 def minimise(
-    objective: Objective, size: int, method: str, tol: float, max_iter: int, progress: Progress | bool
+    objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: Progress | bool
 ) -> tuple[Float64, Any, list[float]]:
-    """Run a SciPy optimiser from zero; returns the point, SciPy's report and the values on the way."""
+    """Run a SciPy optimiser; returns the point, SciPy's report and the values on the way."""
     if method not in METHODS:
         raise ParameterError(f"`method` must be one of {', '.join(map(repr, METHODS))}; {method!r} arrived.")
-    start = np.zeros(size)
-    if size == 0:
+    if len(start) == 0:
         empty = SimpleNamespace(nit=0, nfev=0, success=True, message="nothing is free")
         return start, empty, []
     history: list[float] = []
