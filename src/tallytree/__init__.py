@@ -5,6 +5,7 @@ marginals and count distributions, exactly and in near-linear time.
 """
 
 from .assignment import assignment
+from ._version import __version__
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
@@ -34,7 +35,6 @@ from .potentials import (
 )
 from .structure.count_tree import CountTree
 
-__version__ = "0.1.0"
 
 __all__ = [
     "CountModel",
@@ -49,6 +49,7 @@ __all__ = [
     "PrecisionError",
     "StructureError",
     "TallyTreeError",
+    "__version__",
     "all_or_none",
     "assignment",
     "at_least",

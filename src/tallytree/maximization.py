@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 from . import _validate
 from .engine import maximize
 from .errors import ParameterError
-from .parameters import Parameters
-from .structure.count_tree import CountTree
+from .model_core import ModelCore
 
 Float64 = NDArray[np.float64]
 FloatArray = NDArray[np.floating[Any]]
@@ -30,11 +28,8 @@ class Modes(NamedTuple):
     log_weights: FloatArray
 
 
-class Maximization:
+class Maximization(ModelCore):
     """Best configurations; a base class of :class:`~tallytree.CountModel`, not used on its own."""
-
-    _tree: CountTree
-    _params: Parameters
 
     def mode(self) -> States:
         """A most probable configuration (MAP), (..., D) of 0 and 1.
@@ -225,33 +220,6 @@ class Maximization:
     def _check_possible(self, values: Float64) -> None:
         if np.isneginf(values).any() or np.isneginf(self._params.constant).any():
             self._refuse_impossible(values)
-
-    # What CountModel provides.
-
-    def _cached(self, key: Any, compute: Callable[[], _T]) -> _T:
-        raise NotImplementedError
-
-    def _extended(self, tree: CountTree, extra: Any) -> Maximization:
-        raise NotImplementedError
-
-    @property
-    def _with_total(self) -> CountTree:
-        raise NotImplementedError
-
-    def _group(self, group: Any) -> int:
-        raise NotImplementedError
-
-    def _whole(self) -> int | None:
-        raise NotImplementedError
-
-    def _vector(self, values: Float64) -> FloatArray:
-        raise NotImplementedError
-
-    def _scalar(self, values: Float64) -> Any:
-        raise NotImplementedError
-
-    def _refuse_impossible(self, log_mean: Float64) -> NoReturn:
-        raise NotImplementedError
 
 
 def _column(constant: Any) -> Any:

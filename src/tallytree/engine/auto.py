@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,6 @@ _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
 _MIXTURE_TERMS = 8
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
-_MIXTURE_WORTH = 256  # below this many variables the native solver is as quick as a closed form
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +46,11 @@ class Problem:
     nu: Float64  # (B, D)
     tables: Float64  # (1 or B, T)
     mixtures: Mapping[int, Mixture]
+
+
+def uses_mixtures(method: str) -> bool:
+    """Whether exponential mixtures are worth looking up; the compiled solver is quicker than their closed forms."""
+    return method == "mixture" or (method == "auto" and config.native() is None)
 
 
 def infer(problem: Problem, method: str = "auto") -> Solution:
@@ -107,18 +111,22 @@ def _assemble(problem: Problem, method: str) -> Solution:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
+def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
     engine = config.native()
+    if engine is not None:
+        yield lambda x, t: native.flat(engine, x, t)
+    else:
+        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:
+            coefficients, rates = terms
+            yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
+        if n > _DIRECT_LIMIT:
+            yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
+    yield from _tree_rungs(CountTree.flat(n).program)
+
+
+def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
     if method == "auto":
-        rungs: list[Rung] = []
-        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and nu.shape[1] >= _MIXTURE_WORTH:
-            rungs.append(lambda x, t: _quiet(mixture.solve_batch, x, terms[0], terms[1]))
-        if engine is not None:
-            rungs.append(lambda x, t: native.flat(engine, x, t))
-        elif nu.shape[1] > _DIRECT_LIMIT:
-            rungs.append(lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x)))
-        rungs += _tree_rungs(CountTree.flat(nu.shape[1]).program)
-        return climb(rungs, nu, tables)
+        return climb(_flat_rungs(nu.shape[1], terms), nu, tables)
     if method == "mixture":
         if terms is None:
             raise ParameterError(
