@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallytree import config
 from tallytree.engine.leave_one_out import leave_one_out_log_pmf
 from tallytree.engine.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.recursion import log_mgf, recursion_log_pmf

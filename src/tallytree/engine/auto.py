@@ -32,6 +32,8 @@ METHODS = (
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
 _MIXTURE_TERMS = 8
+_SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
+_TILT_WORTH = 4096  # native: from here on a few tilted FFT passes cost less than one tiled pass
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
 
 
@@ -189,10 +191,13 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> 
 
 def _tree_rungs(program: TreeProgram) -> list[Rung]:
     if config.native() is not None:
-        first = "direct" if program.n_leaves <= 64 else "fft"
-        return [_tree_rung(program, first), _tree_rung(program, "tiled"), _last_rung(program)]
-    first = "direct" if program.n_leaves <= _DIRECT_LIMIT else "fft"
-    return [_tree_rung(program, first), _last_rung(program)]
+        if program.n_leaves <= _SMALL_TREE:
+            return [_tree_rung(program, "direct"), _last_rung(program)]
+        tilted = [_tilted_rung(program)] if program.n_leaves >= _TILT_WORTH else []
+        return [_tree_rung(program, "fft"), *tilted, _tree_rung(program, "tiled"), _last_rung(program)]
+    if program.n_leaves <= _DIRECT_LIMIT:
+        return [_tree_rung(program, "direct"), _last_rung(program)]
+    return [_tree_rung(program, "fft"), _tilted_rung(program), _last_rung(program)]
 
 
 def _last_rung(program: TreeProgram) -> Rung:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,4 +48,8 @@ def tree_pass(
         program.left, program.right, program.table_offset, nu, tables, tilt, method, beliefs, messages,
         config.threads(), config.level(), workspace,
     )  # fmt: skip
-    return Answer(*found)
+    log_mean, sent, log_beliefs, bound = found
+    if method != "wide":
+        # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
+        bound[log_mean == -math.inf] = math.inf
+    return Answer(log_mean, sent, log_beliefs, bound)
