@@ -101,10 +101,13 @@ def test_clashes_are_named():
         tt.assignment(forced, rows=tt.at_most(2))
     with pytest.raises(tt.InfeasibleError, match="Row 0 allows no count"):
         tt.assignment(free, rows=tt.exactly(1) * tt.exactly(2))
-    with pytest.raises(
-        tt.InfeasibleError, match="exactly 2"
-    ):  # the columns leave 2 per row, in the gap of "1 or 3"
-        tt.assignment(np.zeros((2, 4)), rows=[tt.exactly(2), tt.one_of([1, 3])], columns=tt.exactly(1))
+    forced = np.array([[INF, 0.0, -INF, -INF]])  # one or two cells, where 0 or 3 are allowed
+    with pytest.raises(tt.InfeasibleError, match=r"Row 0 can have none of the counts it allows.*leave 1 to 2"):
+        tt.assignment(forced, rows=tt.one_of([0, 3]))
+    # The columns leave 2 for row 1, in the gap of "1 or 3": found when the best assignment is sought.
+    gap = tt.assignment(np.zeros((2, 4)), rows=[tt.exactly(2), tt.one_of([1, 3])], columns=tt.exactly(1))
+    with pytest.raises(tt.InfeasibleError, match="No assignment satisfies"):
+        gap.mode()
 
 
 def test_constraints_met_with_equality_are_taken_out():

@@ -42,7 +42,8 @@ class Decided:
     """What every feasible assignment agrees on.
 
     ``cells`` is 1 or 0 where a cell is decided and -1 where it is free; ``rows`` and ``columns`` hold the
-    count where it is decided and -1 elsewhere.
+    count where it is decided and -1 elsewhere. Counts strictly between their limits are left alone: they send no
+    message to infinity.
     """
 
     cells: NDArray[np.int8]

@@ -20,8 +20,8 @@ Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
 # Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
 # too wide for its SIMD lanes.
-_LANES = 512
-_FEW_COUNTS = 12
+_LANES = 320
+_FEW_COUNTS = 16
 
 
 def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
