@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from ..errors import ParameterError
+from ..learn.blas import one_blas_thread
 
 Float64 = NDArray[np.float64]
 # (weights, others) -> loss, gradient of weights, gradient of others
@@ -67,7 +68,8 @@ def minimise(
         start, bounds = np.concatenate([weights, others]), None
     options = {"maxiter": max_iter, "gtol": tol, "ftol": 1e-12, "maxcor": 20, "maxfun": 5 * max_iter}
     run: Any = optimize.minimize
-    found = run(evaluate, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    with one_blas_thread():
+        found = run(evaluate, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     w, rest = unpack(np.asarray(found.x))
     return LinearFit(np.asarray(w), np.asarray(rest), float(found.fun), int(found.nit), bool(found.success))
 

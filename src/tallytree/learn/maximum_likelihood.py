@@ -15,6 +15,7 @@ from scipy import optimize
 
 from ..errors import ParameterError
 from ..model import CountModel
+from .blas import one_blas_thread
 from .free import FreeParameters, free_parameters
 from .objective import Objective
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
@@ -195,9 +196,10 @@ def minimise(
     if method == "newton-cg":
         extra["hessp"] = objective.hessian_product
     run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
-    outcome = run(
-        evaluate, start, jac=True, method=METHODS[method], options=options, callback=after_step, **extra
-    )
+    with one_blas_thread():
+        outcome = run(
+            evaluate, start, jac=True, method=METHODS[method], options=options, callback=after_step, **extra
+        )
     return np.asarray(outcome.x, np.float64), outcome, history
 
 

@@ -16,6 +16,7 @@ from scipy import optimize
 from ..errors import ParameterError
 from ..model import CountModel
 from ..structure.count_tree import CountTree
+from .blas import one_blas_thread
 from .maximum_likelihood import Progress, report
 from .statistics import CountFeatures, binary_rows
 
@@ -137,7 +138,8 @@ def fit_conditional(
 
         options = {"maxiter": max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20, "maxfun": 4 * max_iter}
         run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
-        found = run(evaluate, start, jac=True, method="L-BFGS-B", options=options, callback=after_step)
+        with one_blas_thread():
+            found = run(evaluate, start, jac=True, method="L-BFGS-B", options=options, callback=after_step)
         values, converged = np.asarray(found.x), bool(last["norm"] <= 10 * tol or found.success)
     else:
         values = _adam(problem, start, batch_size, max_iter, learning_rate, rng, history, progress)
