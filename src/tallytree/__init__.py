@@ -4,12 +4,13 @@ Binary variables with log-odds, and potentials on how many are on in any nested 
 marginals and count distributions, exactly and in near-linear time.
 """
 
-from .assignment import assignment
 from ._version import __version__
+from .assignment import assignment
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
 from .loopy import loopy_bp
+from .maximization import Modes
 from .model import CountModel, ExpectedStatistics, Group
 from .poisson_binomial import PoissonBinomial
 from .potentials import (
@@ -33,8 +34,9 @@ from .potentials import (
     table,
     uniform,
 )
+from .ragged import RaggedBatch
+from .reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
 from .structure.count_tree import CountTree
-
 
 __all__ = [
     "CountModel",
@@ -43,10 +45,12 @@ __all__ = [
     "FactorGraph",
     "Group",
     "InfeasibleError",
+    "Modes",
     "ParameterError",
     "PoissonBinomial",
     "Potential",
     "PrecisionError",
+    "RaggedBatch",
     "StructureError",
     "TallyTreeError",
     "__version__",
@@ -55,10 +59,13 @@ __all__ = [
     "at_least",
     "at_most",
     "between",
+    "birnbaum_importance",
     "exactly",
     "exponential_mixture",
     "gaussian",
     "geometric",
+    "k_out_of_n",
+    "k_to_l_out_of_n",
     "loopy_bp",
     "modulo",
     "noisy_and",

@@ -6,6 +6,7 @@ changes them for a while.
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import sys
@@ -18,9 +19,8 @@ from typing import Any
 
 from .errors import ParameterError
 
-_extension: ModuleType | None
 try:
-    from . import _native as _extension  # type: ignore[attr-defined,no-redef]
+    _extension: ModuleType | None = importlib.import_module("tallytree._native")
 except ImportError:
     _extension = None
 

@@ -257,7 +257,7 @@ def set_log_beliefs(problem: Problem) -> Float64:
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    for kind in ("direct", "tiled", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
+    for kind in ("direct", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
         answer = native.tree_pass(
             engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False
         )
