@@ -11,7 +11,7 @@ from .errors import InfeasibleError, ParameterError, PrecisionError, StructureEr
 from .factor_graph import FactorGraph
 from .loopy import loopy_bp
 from .maximization import Modes
-from .model import CountModel, ExpectedStatistics, Group
+from .model import CountModel, Group
 from .poisson_binomial import PoissonBinomial
 from .potentials import (
     Potential,
@@ -36,6 +36,7 @@ from .potentials import (
 )
 from .ragged import RaggedBatch
 from .reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
+from .second_order import ExpectedStatistics
 from .structure.count_tree import CountTree
 
 __all__ = [
