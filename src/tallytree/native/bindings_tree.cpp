@@ -4,7 +4,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,7 +18,7 @@ using tallytree::Forest;
 using tallytree::KernelName;
 using tallytree::Kernels;
 using tallytree::new_plan_cache;
-using tallytree::PlanCache;
+using tallytree::TreePlan;
 
 namespace {
 
@@ -46,35 +48,30 @@ array_out new_array(std::initializer_list<size_t> shape) {
   return array_out(data, shape, owner);
 }
 
-// What is worth keeping between calls: the twiddle factors of the transforms. Safe to share between threads.
-struct TreeWorkspace {
-  std::shared_ptr<PlanCache> plans = new_plan_cache();
-};
-
 using Answer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
 
-Forest make_forest(const array_in<int32_t, 1>& left, const array_in<int32_t, 1>& right,
-                   const array_in<int64_t, 1>& table_offset, size_t leaves, size_t table_entries) {
+std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t, 1> right,
+                                    array_in<int64_t, 1> table_offset, size_t leaves, size_t table_entries) {
   const size_t inner = left.shape(0);
   if (right.shape(0) != inner || table_offset.shape(0) != inner)
     throw nb::value_error("`left`, `right` and `table_offset` must have the same length");
-  return Forest((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
-                {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries);
+  return std::make_unique<TreePlan>(
+      Forest((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
+             {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries));
 }
 
-Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
-                 array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
-                 const std::string& method, bool beliefs, bool messages, int threads, const std::string& level,
-                 std::optional<TreeWorkspace*> workspace) {
+Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
+                std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
+                int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
+  if (leaves != (size_t)plan.forest().leaves()) throw nb::value_error("`nu` must have one column per variable");
+  if ((int64_t)entries < plan.forest().table_entries()) throw nb::value_error("`tables` is shorter than planned");
   if (tables.shape(0) != 1 && tables.shape(0) != batch)
     throw nb::value_error("`tables` must have one row, or one per row of `nu`");
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
-  const Forest forest = make_forest(left, right, table_offset, leaves, entries);
 
-  const std::shared_ptr<PlanCache> plans = workspace && *workspace ? (*workspace)->plans : new_plan_cache();
   array_out log_mean = new_array({batch}), bound = new_array({batch});
   std::optional<array_out> out_messages, out_beliefs;
   if (messages) out_messages = new_array({batch, leaves});
@@ -82,13 +79,20 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
   {
     nb::gil_scoped_release release;
     tallytree::tree_pass(
-        kernels, forest,
+        kernels, plan,
         {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1},
         {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
          bound.data()},
-        plans.get(), name, threads);
+        name, threads);
   }
   return {log_mean, out_messages, out_beliefs, bound};
+}
+
+Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
+                 array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
+                 const std::string& method, bool beliefs, bool messages, int threads, const std::string& level) {
+  const auto plan = make_plan(left, right, table_offset, nu.shape(1), tables.shape(1));
+  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, threads, level);
 }
 
 // Plain vectors through one kernel.
@@ -118,11 +122,16 @@ array_out correlate(array_in<double, 1> g, array_in<double, 1> u, const std::str
 }  // namespace
 
 void bind_tree(nb::module_& m) {
-  nb::class_<TreeWorkspace>(m, "TreeWorkspace", "Transform plans kept between calls of tree_pass.").def(nb::init<>());
+  nb::class_<TreePlan>(m, "TreePlan", "A binary forest, analysed once, with memory kept between passes.")
+      .def(nb::new_(&make_plan), nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("leaves"),
+           nb::arg("table_entries"))
+      .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
+           nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
+           nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");
   m.def("tree_pass", &tree_pass, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
         nb::arg("messages") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        nb::arg("workspace") = nb::none(), "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
+        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
   m.def("convolve", &convolve, nb::arg("a"), nb::arg("b"), nb::arg("method") = "direct", nb::arg("level") = "",
         "sum_i a[i] b[k-i] of non-negative vectors, by one kernel.");
   m.def("correlate", &correlate, nb::arg("g"), nb::arg("u"), nb::arg("method") = "direct", nb::arg("level") = "",

@@ -23,15 +23,38 @@ Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> r
     largest_ = std::max(largest_, size_[node]);
     if (table_offset_[i] >= 0 && table_offset_[i] + size_[node] + 1 > table_entries)
       throw std::invalid_argument("a table reaches beyond the end of `tables`");
+    if (table_offset_[i] >= 0) table_entries_ = std::max(table_entries_, table_offset_[i] + size_[node] + 1);
   }
-  for (int32_t i = 0; i < inner(); i++) {
-    if (parent_[leaves_ + i] >= 0) continue;
+  loose_.resize((size_t)leaves_);
+  for (int32_t d = 0; d < leaves_; d++) loose_[(size_t)d] = d;
+  link();
+  for (const int32_t i : inner_roots_)
     if (table_offset_[i] < 0) throw std::invalid_argument("every root with children must have a table");
-    inner_roots_.push_back(i);
-  }
-  all_counts_.resize(nodes);
-  for (size_t v = 0; v < nodes; v++) all_counts_[v] = {0, size_[v]};
   split();
+}
+
+Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int32_t> inner_size,
+               std::vector<int64_t> table_offset, std::vector<int32_t> loose)
+    : leaves_(leaves), left_(std::move(left)), right_(std::move(right)), loose_(std::move(loose)),
+      table_offset_(std::move(table_offset)) {
+  size_.assign((size_t)leaves_, 1);
+  size_.insert(size_.end(), inner_size.begin(), inner_size.end());
+  parent_.assign(size_.size(), -1);
+  for (int32_t i = 0; i < inner(); i++) {
+    largest_ = std::max(largest_, inner_size[i]);
+    if (left_[i] >= 0) parent_[left_[i]] = parent_[right_[i]] = leaves_ + i;
+  }
+  link();
+  split();
+}
+
+void Forest::link() {
+  for (int32_t i = 0; i < inner(); i++)
+    if (parent_[leaves_ + i] < 0) inner_roots_.push_back(i);
+  for (const int32_t d : loose_)
+    if (parent_[d] < 0) free_.push_back(d);
+  all_counts_.resize(size_.size());
+  for (size_t v = 0; v < size_.size(); v++) all_counts_[v] = {0, size_[v]};
 }
 
 ForestView Forest::view() const {
@@ -43,6 +66,7 @@ ForestView Forest::view() const {
 void Forest::split() {
   std::vector<double> work(inner());
   for (int32_t i = 0; i < inner(); i++) {
+    if (left_[i] < 0) continue;
     const double a = size_[left_[i]] + 1, b = size_[right_[i]] + 1;
     work[i] = 60 + std::min(a * b / 8, (a + b) * 12);
     for (const int32_t child : {left_[i], right_[i]})
@@ -51,6 +75,7 @@ void Forest::split() {
   std::priority_queue<std::pair<double, int32_t>> open;
   double total = 0;
   for (const int32_t i : inner_roots_) {
+    if (work[i] == 0) continue;
     open.push({work[i], i});
     total += work[i];
   }
@@ -64,7 +89,7 @@ void Forest::split() {
       continue;
     }
     for (const int32_t child : {left_[i], right_[i]})
-      if (child >= leaves_) open.push({work[child - leaves_], child - leaves_});
+      if (child >= leaves_ && work[child - leaves_] > 0) open.push({work[child - leaves_], child - leaves_});
   }
   for (int32_t i = inner(); i-- > 0;) {
     const int32_t up = parent_[leaves_ + i];
@@ -74,12 +99,13 @@ void Forest::split() {
   const int32_t groups = std::min(tasks, 64);
   subtrees_.resize(groups);
   for (int32_t i = 0; i < inner(); i++) {
+    if (left_[i] < 0) continue;  // blocks are solved before everything else
     if (task[i] < 0) top_.push_back(i);
     else subtrees_[task[i] % groups].push_back(i);
   }
 }
 
-static bool all_counts_possible(const Forest& forest, const double* nu, const double* tables) {
+bool all_counts_possible(const Forest& forest, const double* nu, const double* tables) {
   const ForestView f = forest.view();
   bool finite = true;
   for (int32_t d = 0; d < f.leaves; d++) finite &= nu[d] - nu[d] == 0;

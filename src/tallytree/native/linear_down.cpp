@@ -112,7 +112,9 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   const Interval domain = down_domain(item, child);
   const int n = domain.hi - domain.lo + 1;
   const Message& s = sibling.message;
-  double lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
+  double lost = -__builtin_inf();
+  if (max(g.lost, sibling.lost) > lost)
+    lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
   if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)s.length));
 
   double pair[kTileOutputs], pair_probe[kTileOutputs];

@@ -83,7 +83,6 @@ static double sum_of(const double* c, int n) {
 // c = a * b, by transform where that is allowed and pays.
 static void merge(TreeItem& item, Worker& worker, NodeNotes& note, const UpView& a, const UpView& b, double* c) {
   const int na = a.message.length, nb = b.message.length, N = merge_length(na, nb);
-  note.transform = 0;
   if (!item.use_fft || !fft_pays(na, nb, N))
     return convolve_direct(a.message.value, na, b.message.value, nb, c, scratch_part(worker, 1));
   note.transform = N;
@@ -99,8 +98,8 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   const UpView a(item, forest.left[i]), b(item, forest.right[i]);
   const int start = a.message.lo + b.message.lo, count = a.message.length + b.message.length - 1;
   const int terms = min(a.message.length, b.message.length);
+  note = {};
   note.rounding = terms + 16.0;
-  note.table_exponent = note.shift = note.trimmed = note.outside_table = note.amplified = 0;
   const Interval s = item.support[forest.leaves + i];
   Interval kept = {max(start, s.lo), min(start + count - 1, s.hi)};
   if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
@@ -116,7 +115,8 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
     if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
   }
   c += kept.lo - start;
-  double lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
+  double lost = -__builtin_inf();
+  if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
   if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
 
   if (forest.table_offset[i] >= 0) {

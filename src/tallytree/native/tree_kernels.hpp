@@ -14,7 +14,9 @@ struct TreeMethod {
 };
 
 struct TreeKernels {
-  void (*leaves)(const TreeItem& item, ptrdiff_t begin, ptrdiff_t end);
+  void (*leaves)(const TreeItem& item, const int32_t* variables, ptrdiff_t count);
+  void (*block_up)(TreeItem& item, Worker& worker, const BlockGroup& group);  // for the linear method
+  void (*block_down)(TreeItem& item, Worker& worker, const BlockGroup& group);
   TreeMethod linear, tiled, wide;
 
   // Kernels on their own, for the tests.

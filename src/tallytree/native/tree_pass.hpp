@@ -1,9 +1,8 @@
 // Sum-product on a forest for a batch of models.
 #pragma once
-#include "forest.hpp"
 #include "kernels.hpp"
 #include "tree_kernels.hpp"
-#include "workspace.hpp"
+#include "tree_plan.hpp"
 
 namespace tallytree {
 
@@ -23,7 +22,7 @@ struct TreeOutputs {
   double* bound;        // (batch,)
 };
 
-void tree_pass(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
-               PlanCache* plans, KernelName method, int threads);
+void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName method,
+               int threads);
 
 }  // namespace tallytree

@@ -16,7 +16,7 @@ struct Interval {
 // smaller ids than their parent.
 struct ForestView {
   int32_t leaves, inner;
-  const int32_t *left, *right;  // (inner,)
+  const int32_t *left, *right;  // (inner,); -1: a block (see BlockGroup)
   const int32_t* parent;        // (leaves + inner,), -1 at a root
   const int32_t* size;          // (leaves + inner,), variables below
   const int64_t* table_offset;  // (inner,), -1: no table
@@ -51,7 +51,23 @@ struct NodeNotes {
   double* probe;          // how an error relative to Z at the top of an exact subtree shows in the down values
   double *left_spectrum, *right_spectrum;
   int32_t transform;      // their length; 0: merged directly
+  double block_bound, block_amplification, block_message;  // largest of a block's leaves
   bool exact;             // nothing below was transformed or cut, and the subtree is small
+};
+
+// The shape of a small subtree without tables. Slots 0..leaves-1 are its leaves, slot leaves+m is merge m, children
+// before parents. A slot's vector starts at `start` and has size+1 entries.
+struct BlockShape {
+  int32_t leaves, merges;
+  const int32_t *left, *right;  // (merges,)
+  const int32_t *size, *start;  // (leaves + merges,)
+  int32_t total;                // entries of all vectors
+};
+// Up to eight subtrees of one shape: their inner nodes, and the variables below each, (count, shape->leaves).
+struct BlockGroup {
+  const BlockShape* shape;
+  int32_t count;
+  const int32_t *roots, *leaves;
 };
 
 // Memory that grows in blocks and is released all at once.

@@ -47,6 +47,7 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   if (forest.parent[forest.leaves + i] < 0)
     for (int j = 0; j < n; j++) sum += value[j] * pow2(exponent[j]);
   item.notes[i].sum = sum;
+  item.notes[i].amplified = 0;
   item.notes[i].rounding = min(a.length, b.length) + 16.0;
   item.notes[i].lost_up = -__builtin_inf();
 }
@@ -69,7 +70,6 @@ void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
 static void write_beliefs(TreeItem& item, int32_t i) {
   const Message u = item.up[i], d = item.down[i];
   double* out = item.log_beliefs + item.forest->table_offset[i];
-  fill(out, item.forest->size[item.forest->leaves + i] + 1, -__builtin_inf());
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
   const double *uv = u.value - u.lo, *ue = u.exponent - u.lo, *dv = d.value - d.lo, *de = d.exponent - d.lo;
   double top = kZeroExponent;
@@ -85,7 +85,7 @@ static void write_beliefs(TreeItem& item, int32_t i) {
 static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const double* exponent) {
   const Interval reach = item.reach[leaf];
   const double off = reach.lo == 0 ? value[0] : 0.0, on = reach.hi == 1 ? value[1 - reach.lo] : 0.0;
-  item.leaf_bound[leaf] = 0;
+  item.leaf_bound[leaf] = item.leaf_amplification[leaf] = 0;
   if (off > 0 && on > 0) {
     item.messages[leaf] = (exponent[1] - exponent[0]) * kLn2 + std::log(on / off) + item.tilt;
   } else {
