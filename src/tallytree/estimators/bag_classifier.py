@@ -85,7 +85,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> model.predict(X, groups=bags)
     array([1, 0, 1, 0])
     >>> model.instance_probabilities(X, groups=bags).round(1)[:4]
-    array([0. , 1. , 0.1, 0.1])
+    array([0., 1., 0., 0.])
     """
 
     def __init__(

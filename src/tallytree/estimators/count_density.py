@@ -82,7 +82,7 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     >>> density.score(X) > CountDensity("counts", structure="flat", l2=1e6).fit(X).score(X)
     True
     >>> density.marginals([[1.0, np.nan, np.nan]]).round(1)
-    array([[1. , 0.9, 0.5]])
+    array([[1. , 1. , 0.5]])
     """
 
     def __init__(
