@@ -40,14 +40,14 @@ def tree_pass(
     messages: bool = True,
 ) -> Answer:
     """Both passes over a forest: ``method`` is "direct", "fft", "tiled" or "wide"."""
-    # FFT plans outlive the call: they belong to the forest whose lengths they serve.
-    workspace = program.__dict__.get("_workspace")
-    if workspace is None:
-        workspace = program.__dict__["_workspace"] = native.TreeWorkspace()
-    found = native.tree_pass(
-        program.left, program.right, program.table_offset, nu, tables, tilt, method, beliefs, messages,
-        config.threads(), config.level(), workspace,
-    )  # fmt: skip
+    # Analysis of the forest, FFT plans and memory outlive the call: they belong to the forest they serve.
+    plan = program.__dict__.get("_native_plan")
+    if plan is None:
+        made = native.TreePlan(
+            program.left, program.right, program.table_offset, program.n_leaves, program.table_total
+        )
+        plan = program.__dict__["_native_plan"] = made
+    found = plan.tree_pass(nu, tables, tilt, method, beliefs, messages, config.threads(), config.level())
     log_mean, sent, log_beliefs, bound = found
     if method != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
