@@ -78,6 +78,17 @@ def test_capped_sums_agree_with_enumeration(seed, infinite):
             assert not np.isfinite(want_z) or not np.isfinite(want).all()
 
 
+def test_capped_sums_leave_their_input_alone():
+    nu = np.array([[60.0, -55.0, 0.3, 1.0, -2.0, 45.0, 0.0, 0.0]])
+    kept, log_f = nu.copy(), np.random.default_rng(3).normal(size=(1, 9))
+    log_z, got, certain = capped.solve(nu, log_f)
+    np.testing.assert_array_equal(nu, kept)
+    want_z, want = enumerate_factor(nu[0], log_f[0], np.logaddexp)
+    assert certain.all()
+    assert log_z[0] == pytest.approx(want_z, rel=1e-13)
+    np.testing.assert_allclose(got[0], want, atol=1e-12)
+
+
 def test_capped_sums_do_not_claim_what_underflows():
     nu = np.array([[600.0, -600.0, 400.0, -700.0]])
     log_f = tt.exactly(3).log_table(4)[None]

@@ -71,7 +71,9 @@ def odds(nu: Float64, k: int) -> tuple[Float64, Float64, NDArray[np.bool_] | Non
     top = np.where(top == -math.inf, 0.0, top)
     # sum of odds = K: then every prefix entry is below K^c / c! <= e^K
     tilt = math.log(max(k, 1)) - top - np.log(np.maximum(np.exp(nu - top[:, None]).sum(1), 1.0))
-    weights = np.ascontiguousarray(nu.T)  # variables lead: every step of a recursion is one contiguous row
+    weights = np.array(
+        nu.T, order="C"
+    )  # a copy; variables lead: every step of a recursion is one contiguous row
     weights += tilt
     np.exp(weights, out=weights)
     if forced is not None:
@@ -130,9 +132,10 @@ def _block(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bo
     with np.errstate(divide="ignore", invalid="ignore"):
         messages += tilt
         log_z = np.log(total) + scale
+        finite = np.isfinite(messages.sum(0))
     # What underflow can have lost is far below every sum that was formed.
     floor = 1e-280 * (n + 1) * largest
-    certain = (np.minimum(least, total) > floor) & np.isfinite(messages.sum(0))
+    certain = (np.minimum(least, total) > floor) & finite
     return log_z, messages.T, certain
 
 
