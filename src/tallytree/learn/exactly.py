@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,11 @@ class PairSums:
     values: Complex128  # (M, n)
     marginals: Float64
 
-    @property
+    @cached_property
+    def _centred(self) -> Complex128:
+        return self.values - self.marginals
+
+    @cached_property
     def diagonal(self) -> Float64:
         """The diagonal part of the covariance, (n,)."""
         return np.asarray((self.weights @ (self.values * (1.0 - self.values))).real)
@@ -208,8 +213,8 @@ class PairSums:
     def covariance_times(self, v: Float64) -> Float64:
         """Cov(y) v in O(n M)."""
         v = v - v @ self.diagonal / self.diagonal.sum()  # the count is fixed: constants do not matter
-        about = (self.values - self.marginals) @ v
-        return np.asarray(self.diagonal * v + ((self.weights * about) @ (self.values - self.marginals)).real)
+        about = self._centred @ v
+        return np.asarray(self.diagonal * v + ((self.weights * about) @ self._centred).real)
 
     def joint(self) -> Float64:
         """P(y_i = y_j = 1), (n, n), with the marginals on the diagonal."""
