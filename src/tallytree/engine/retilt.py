@@ -30,8 +30,11 @@ def climb_to_posterior_mean(program: TreeProgram, nu: Float64, tables: Float64, 
     best: Solution | None = None
     for _ in range(_ROUNDS):
         leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-        weights = tables - shift[:, z.owner] * z.count
+        # Counts are taken from near the posterior mean: s z itself would round where s (z - centre) does not.
+        centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, len(program.roots)))
+        weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
         found = _untilted(rung(nu + leaf_shift, np.ascontiguousarray(weights)), nu, leaf_shift)
+        found.log_mean = found.log_mean - (shift * centre).sum(-1)
         if best is None or np.max(found.bound) < np.max(best.bound):
             best = found
         if np.all(best.bound <= TOLERANCE):
@@ -63,18 +66,18 @@ def _first_guess(
 
 
 class _RootCounts:
-    def __init__(self, owner: NDArray[np.int64], count: Float64) -> None:
-        self.owner, self.count = owner, count
+    def __init__(self, owner: NDArray[np.int64], count: Float64, at_root: NDArray[np.bool_]) -> None:
+        self.owner, self.count, self.at_root = owner, count, at_root
 
 
 def _root_counts(program: TreeProgram) -> _RootCounts:
-    """For every cell of the packed tables: its component and its count, 0 where the table is not a root's."""
+    """For every cell of the packed tables: its component, its count, and whether the table is a root's."""
     lengths = np.diff(program.set_offset)
     node = np.repeat(program.set_node, lengths)
     count = (np.arange(program.table_total) - np.repeat(program.set_offset[:-1], lengths)).astype(np.float64)
     at_root = program.parent[node] < 0
     owner = np.searchsorted(program.roots, np.where(at_root, node, program.roots[0]))
-    return _RootCounts(owner, np.where(at_root, count, 0.0))
+    return _RootCounts(owner, count, at_root)
 
 
 def _roots(program: TreeProgram) -> NDArray[np.int64]:
@@ -98,6 +101,12 @@ def _untilted(found: Solution, nu: Float64, shift: Float64) -> Solution:
     # A forced variable counts one, so the tilted root table took s from it; an excluded one counts nothing.
     change = np.where(finite, change, np.where(nu > 0, shift, 0.0))
     return Solution(found.log_mean + change.sum(-1), found.bound, lambda: found.messages() + shift)
+
+
+def _mean_counts(nu: Float64, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
+    """Mean count of every component under independent variables, (B, count)."""
+    held = root_of_leaf >= 0
+    return np.stack([np.bincount(root_of_leaf[held], row[held], count) for row in expit(nu)])
 
 
 def _posterior_tilts(nu: Float64, found: Solution, root_of_leaf: NDArray[np.int64], count: int) -> Float64:

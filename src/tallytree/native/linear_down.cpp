@@ -79,7 +79,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const dou
   double bound = 0, amplification = 0;
   for (int y = reach.lo; y <= reach.hi; y++) {
     // A state outside the reach is impossible for certain; one inside that vanished may have been lost.
-    if (lost > -__builtin_inf()) bound += (lost > 0 ? __builtin_inf() : pow2(std::ceil(lost))) / d[y - reach.lo];
+    if (lost > -__builtin_inf()) bound += std::exp2(lost - std::log2(d[y - reach.lo]));
     if (probe) amplification += probe[y - reach.lo] > 0 ? probe[y - reach.lo] / d[y - reach.lo] : 0.0;
   }
   if (path_error > 0) bound += amplification * path_error;

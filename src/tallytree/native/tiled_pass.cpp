@@ -220,7 +220,9 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
     const double error = floor < 1000 ? pow2(max(std::ceil(floor), -1022.0)) : __builtin_inf();
     for (int y = reach.lo; y <= reach.hi; y++) bound += error / d.value[y - reach.lo];
   }
-  item.leaf_bound[leaf] = bound >= 0 ? bound : __builtin_inf();
+  // A zero where the supports allow a value may be exact (tables with holes) or lost: the next rung decides.
+  const bool doubtful = (reach.lo == 0 && !(off > 0)) || (reach.hi == 1 && !(on > 0));
+  item.leaf_bound[leaf] = bound >= 0 && !doubtful ? bound : __builtin_inf();
 
   double amplification = 0;
   const double z = inner_product(own.tiled, own.message.lo, d, reach.lo).log2();
@@ -229,7 +231,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
     const double log2_p = value > 0 ? std::log2(value) + item.leaf_exponent[y][leaf] + d.exponent[0] - z : -2000.0;
     amplification += log2_p < -1020 ? __builtin_inf() : std::exp2(-log2_p);
   }
-  item.leaf_amplification[leaf] = amplification;
+  item.leaf_amplification[leaf] = doubtful ? __builtin_inf() : amplification;
 }
 
 // down(k) = sum_j g(k+j) up_sibling(j).
@@ -241,7 +243,8 @@ static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int3
                               scratch_part(worker, 0), scratch_part(worker, 4));
   const double share = share_of_fresh_losses(out, reach.lo, own.tiled, own.message.lo);
   if (child < leaves) {
-    above.amplified += share;
+    // What one tile could not hold of the leaf's own two weights counts as well.
+    above.amplified += share + share_of_fresh_losses(own.tiled, own.message.lo, out, reach.lo);
     return finish_leaf(item, child, own, out);
   }
   take_out_scale(out);

@@ -33,7 +33,7 @@ struct Solver {
   void no_answer(double bound);
   void finish(bool downwards);
   double root_log_mean(bool& zero, bool& lost) const;
-  double bound(double log_mean, bool messages) const;
+  double bound(bool messages) const;
 
   template <class Task>
   void for_groups(Task task) {
@@ -90,9 +90,9 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 
 // Rounding errors of the merges are modelled as independent, eight standard deviations allowed, with a bias of a
 // quarter unit per node on top; errors of underflow, transforms and cut tails are bounded without such a model.
-double Solver::bound(double log_mean, bool messages) const {
+double Solver::bound(bool messages) const {
   const ForestView& f = *item.forest;
-  double variance = 4.0 * f.leaves, amplified = 0, root = 0, lost = 0, size = 0, of_messages = 0;
+  double variance = 4.0 * f.leaves, amplified = 0, lost = 0, size = 0, of_messages = 0;
   for (int32_t i = 0; i < f.inner; i++) {
     variance += item.notes[i].rounding;
     amplified += item.notes[i].amplified;
@@ -101,18 +101,17 @@ double Solver::bound(double log_mean, bool messages) const {
   for (const int32_t i : forest.inner_roots()) {
     const NodeNotes& note = item.notes[i];
     if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
-    root += 2 * kUnitRoundoff * std::fabs(item.up[i].scale * kLn2);
     largest_root = std::max(largest_root, f.size[f.leaves + i]);
   }
   const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * f.leaves) +
                           2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
   // The tiled pass has two bounds for the same losses; the others add different ones.
   const bool alternative = name == KernelName::tiled;
-  const double of_mean = rounding + root + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified) +
-                         2 * kUnitRoundoff * std::fabs(log_mean);
+  // The rounding of log_mean itself, a few units of its size, is left out: callers grant it relative accuracy.
+  const double of_mean = rounding + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified);
   if (!messages) return of_mean;
   const auto include = [&](double by_floor, double amplification, double message) {
-    const double by_share = amplified > 0 ? amplification * amplified : 0.0;
+    const double by_share = amplified > 0 || by_floor == kInf ? amplification * std::max(amplified, 1e-300) : 0.0;
     of_messages = std::max(of_messages, alternative ? std::min(by_floor, by_share) : by_floor + by_share);
     if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
   };
@@ -134,7 +133,7 @@ void Solver::finish(bool downwards) {
   for (const int32_t d : forest.free()) item.messages[d] = 0.0;
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
   if (downwards) down();
-  out.bound[model] = bound(log_mean, downwards);
+  out.bound[model] = bound(downwards);
 }
 
 void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
