@@ -74,10 +74,20 @@ struct UpView {
   }
 };
 
+// The first `count` lanes of x, the rest filled with `pad`.
+static inline vec first_lanes(vec x, int count, double pad) {
+  vec index;
+  for (int j = 0; j < kLanes; j++) index[j] = j;
+  return index < (double)count ? x : splat(pad);
+}
+
 // log f - tilt * count at a root, log f elsewhere.
 static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
-  const double* f = item.tables + item.forest->table_offset[i] + count;
-  vec x = valid >= kLanes ? load(f) : load_part(f, valid, -__builtin_inf());
+  const int64_t at = item.forest->table_offset[i] + count;
+  const double* f = item.tables + at;
+  vec x;
+  if (at + kLanes <= item.table_entries) x = first_lanes(load(f), valid, -__builtin_inf());
+  else x = load_part(f, valid < kLanes ? valid : kLanes, -__builtin_inf());
   if (item.tilt != 0 && item.forest->parent[item.forest->leaves + i] < 0)
     for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j);
   return x;

@@ -283,9 +283,36 @@ static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K,
   settle_tile(out, tile, sum, top, loss);
 }
 
+// Products that fit into one tile: entries of a and b under one exponent each.
+static inline void settle_small(Tiled& out, double* value, int from, int to, const Tiled& a, const Tiled& b) {
+  const double e = a.exponent[0] + b.exponent[0];
+  fill(value, from, 0.0);
+  fill(value + to, kTile - to, 0.0);
+  vec v[kTileRows];
+  for (int r = 0; r < kTileRows; r++) v[r] = load(value + r * kLanes);
+  Loss loss;
+  if (a.least[0] + b.least[0] < kUnderflow) loss.add(e + kUnderflow + 6);
+  if (a.lossy || b.lossy)
+    loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[0] + b.exponent[0], a.exponent[0] + b.floor[0]));
+  if (a.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.fresh[0] + b.exponent[0]);
+  if (b.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.exponent[0] + b.fresh[0]);
+  if (loss.floor > kZeroExponent || loss.fresh > kZeroExponent) {
+    const double smallest = smallest_entry(v, from, to);
+    if (smallest > 0) loss.drop_negligible(e + exponent_of(smallest));
+  }
+  settle_tile(out, 0, v, e, loss);
+}
+
 // Entries first .. last of a * b, laid out from the multiple of 16 at or below `first`.
 static inline Tiled convolve_tiled(Worker& worker, const Tiled& a_in, const Tiled& b_in, int first, int last,
                                    double* segments, double* small) {
+  if (a_in.length + b_in.length - 1 <= kTile) {
+    double c[kTile + kTileOutputs];
+    convolve_direct(a_in.value, a_in.length, b_in.value, b_in.length, c, segments);
+    Tiled out = new_tiled(worker, last + 1);
+    settle_small(out, c, first, last + 1, a_in, b_in);
+    return out;
+  }
   const bool swap = a_in.tiles() > b_in.tiles();
   const Tiled &a = swap ? b_in : a_in, &b = swap ? a_in : b_in;
   const int K0 = first / kTile, n = b.tiles() + 1;
@@ -298,14 +325,43 @@ static inline Tiled convolve_tiled(Worker& worker, const Tiled& a_in, const Tile
   return out;
 }
 
-// out(k) = sum_j g(offset + k + j) u(j) for k < n, as the convolution of g with u backwards: u(j) at R - j for a
-// multiple R of 16.
-static inline Tiled correlate_tiled(Worker& worker, const Tiled& g, int offset, const Tiled& u, int n, double* segments,
+// u backwards: entry 16 tiles - 1 - j is u(j). Whole tiles turn around, so nothing is rescaled.
+static inline Tiled reversed(Worker& worker, const Tiled& u) {
+  const int tiles = u.tiles();
+  Tiled out = new_tiled(worker, tiles * kTile);
+  for (int t = 0; t < tiles; t++) {
+    const int from = tiles - 1 - t;
+    for (int k = 0; k < kTile; k++) out.value[t * kTile + k] = u.value[from * kTile + kTile - 1 - k];
+    out.exponent[t] = u.exponent[from];
+    out.floor[t] = u.floor[from];
+    out.least[t] = u.least[from];
+    out.fresh[t] = kZeroExponent;
+  }
+  out.lossy = u.lossy;
+  return out;
+}
+
+// g moved by one entry, G(x) = g(x - 1), as correlate_tiled wants it; `offset` moves it back by more.
+static inline Tiled shifted(Worker& worker, const Tiled& g, int offset, int length) {
+  return retile(worker, g, offset - 1, 1, length + 1);
+}
+
+// out(k) = sum_j g(k + j) u(j) for k < n: the convolution of u backwards with G at 16 (tiles of u) + k.
+static inline Tiled correlate_tiled(Worker& worker, const Tiled& G, const Tiled& u, int n, double* segments,
                                     double* small) {
-  const int R = (u.length - 1 + kTile - 1) / kTile * kTile;
-  const Tiled backwards = retile(worker, u, R, -1, R + 1);
-  const Tiled aligned = offset == 0 ? g : retile(worker, g, offset, 1, n + u.length - 1);
-  return convolve_tiled(worker, backwards, aligned, R, R + n - 1, segments, small);
+  const int R = u.tiles() * kTile;
+  return convolve_tiled(worker, reversed(worker, u), G, R, R + n - 1, segments, small);
+}
+
+// The same for a g of at most one tile; it is read in place.
+static inline Tiled correlate_small(Worker& worker, const Tiled& g, const Tiled& u, int n) {
+  double padded[kTile + kTileOutputs + kTile], c[kTile + kTileOutputs];
+  std::memcpy(padded, g.value, sizeof(double) * kTile);
+  fill(padded + kTile, kTileOutputs + kTile, 0.0);
+  correlate_direct(padded, u.value, u.length, c, n);
+  Tiled out = new_tiled(worker, n);
+  settle_small(out, c, 0, n, g, u);
+  return out;
 }
 
 }  // namespace tallytree::TT_LEVEL

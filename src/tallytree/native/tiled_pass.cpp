@@ -224,6 +224,8 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   const bool doubtful = (reach.lo == 0 && !(off > 0)) || (reach.hi == 1 && !(on > 0));
   item.leaf_bound[leaf] = bound >= 0 && !doubtful ? bound : __builtin_inf();
 
+  item.leaf_amplification[leaf] = 0;
+  if (!d.lossy) return;
   double amplification = 0;
   const double z = inner_product(own.tiled, own.message.lo, d, reach.lo).log2();
   for (int y = reach.lo; y <= reach.hi; y++) {
@@ -236,11 +238,18 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
 
 // down(k) = sum_j g(k+j) up_sibling(j).
 static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int32_t child, const TiledUp& own,
-                          const TiledUp& sibling, const Tiled& g, int g_lo) {
+                          const TiledUp& sibling, const Tiled& g, const Tiled* G, int g_lo) {
   const int32_t leaves = item.forest->leaves;
   const Interval reach = item.reach[child];
-  Tiled out = correlate_tiled(worker, g, reach.lo + sibling.message.lo - g_lo, sibling.tiled, reach.hi - reach.lo + 1,
-                              scratch_part(worker, 0), scratch_part(worker, 4));
+  const int n = reach.hi - reach.lo + 1, offset = reach.lo + sibling.message.lo - g_lo;
+  const int needed = n + sibling.message.length - 1;
+  Tiled out;
+  if (g.length <= kTile && offset == 0 && needed <= kTile) {
+    out = correlate_small(worker, g, sibling.tiled, n);
+  } else {
+    const Tiled moved = offset == 0 && G ? *G : shifted(worker, g, offset, needed);
+    out = correlate_tiled(worker, moved, sibling.tiled, n, scratch_part(worker, 0), scratch_part(worker, 4));
+  }
   const double share = share_of_fresh_losses(out, reach.lo, own.tiled, own.message.lo);
   if (child < leaves) {
     // What one tile could not hold of the leaf's own two weights counts as well.
@@ -267,8 +276,11 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
     note.amplified += share_of_fresh_losses(u, item.up[i].lo, g, d.lo);
   }
   if (table) multiply_table(item, i, d.lo, g);
-  down_to_child(item, worker, note, forest.left[i], a, b, g, d.lo);
-  down_to_child(item, worker, note, forest.right[i], b, a, g, d.lo);
+  Tiled G;
+  if (g.length > kTile) G = shifted(worker, g, 0, g.length);
+  const Tiled* shared = g.length > kTile ? &G : nullptr;
+  down_to_child(item, worker, note, forest.left[i], a, b, g, shared, d.lo);
+  down_to_child(item, worker, note, forest.right[i], b, a, g, shared, d.lo);
 }
 
 void tiled_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

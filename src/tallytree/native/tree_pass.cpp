@@ -151,6 +151,7 @@ void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& i
   item.forest = &view;
   item.nu = nu;
   item.tables = tables;
+  item.table_entries = (int64_t)in.table_entries;
   item.tilt = in.tilt ? in.tilt[model] : 0.0;
   for (int y = 0; y < 2; y++) {
     item.leaf_value[y] = memory.leaves.get() + (size_t)(2 * y) * leaves;

@@ -90,6 +90,7 @@ constexpr int kScratchParts = 8;
 struct TreeItem {
   const ForestView* forest;
   const double *nu, *tables;
+  int64_t table_entries;
   double tilt;
   const Interval *support;  // counts at which up messages can be positive
   const Interval *reach;    // counts needed downwards: support, were one infinite logit finite
