@@ -111,7 +111,8 @@ def test_the_bound_covers_the_error_on_clustering_trees(D, sd, method, level):
     answer = solve(m, method, level=level)
     bound = answer[3]
     if bound < np.inf:
-        assert error(answer, exact, m.nu, method) <= bound
+        # The rounding of log_mean itself is granted on top.
+        assert error(answer, exact, m.nu, method) <= bound + 4e-16 * abs(exact[0])
     if method == "wide" or (method == "tiled" and sd <= 50) or (method == "direct" and sd <= 6):
         assert bound < 1e-9 * max(1, sd / 50)
         likely = exact[2] > -450

@@ -224,8 +224,8 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   const bool doubtful = (reach.lo == 0 && !(off > 0)) || (reach.hi == 1 && !(on > 0));
   item.leaf_bound[leaf] = bound >= 0 && !doubtful ? bound : __builtin_inf();
 
-  item.leaf_amplification[leaf] = 0;
-  if (!d.lossy) return;
+  item.leaf_amplification[leaf] = doubtful ? __builtin_inf() : 0.0;
+  if (!d.lossy || doubtful) return;
   double amplification = 0;
   const double z = inner_product(own.tiled, own.message.lo, d, reach.lo).log2();
   for (int y = reach.lo; y <= reach.hi; y++) {
@@ -233,7 +233,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
     const double log2_p = value > 0 ? std::log2(value) + item.leaf_exponent[y][leaf] + d.exponent[0] - z : -2000.0;
     amplification += log2_p < -1020 ? __builtin_inf() : std::exp2(-log2_p);
   }
-  item.leaf_amplification[leaf] = doubtful ? __builtin_inf() : amplification;
+  item.leaf_amplification[leaf] = amplification;
 }
 
 // down(k) = sum_j g(k+j) up_sibling(j).
