@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -331,7 +333,8 @@ def test_a_run_resumes_with_other_logits():
     np.testing.assert_allclose(again.marginals, tt.loopy_bp(near).marginals, atol=1e-8)
 
 
-def test_progress_is_shown_when_asked(capsys):
+def test_progress_is_shown_when_asked(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
     tt.loopy_bp(example(), progress=True)
     assert "loopy_bp" in capsys.readouterr().err
     tt.loopy_bp(example())
@@ -340,6 +343,32 @@ def test_progress_is_shown_when_asked(capsys):
     result = tt.loopy_bp(example(), progress=lambda i, change: seen.append((i, change)))
     assert [i for i, _ in seen] == list(range(1, result.iterations + 1))
     assert [c for _, c in seen] == result.trace.tolist()
+
+
+def test_progress_uses_tqdm_where_it_is_installed(monkeypatch):
+    calls = []
+
+    class Bar:
+        def __init__(self, **options):
+            calls.append(options["desc"])
+
+        def set_postfix_str(self, text, refresh):
+            calls.append(text)
+
+        def update(self, steps):
+            calls.append(steps)
+
+        def close(self):
+            calls.append("closed")
+
+    module = types.ModuleType("tqdm.auto")
+    module.tqdm = Bar
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    monkeypatch.setitem(sys.modules, "tqdm.auto", module)
+    result = tt.loopy_bp(example(), progress=True)
+    assert calls[0] == "loopy_bp"
+    assert calls[-1] == "closed"
+    assert calls.count(1) == result.iterations
 
 
 def test_factors_of_one_size_share_one_call(monkeypatch):

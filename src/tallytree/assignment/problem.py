@@ -15,11 +15,11 @@ from .. import _validate
 from ..errors import ParameterError
 from ..factor_graph import FactorGraph
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
+from ..loopy.linear_program import best_configuration
 from ..loopy.progress import Progress, Report
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
 from .gibbs import Grid
-from .linear_program import best_cells
 from .reduction import Reduced
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
@@ -249,7 +249,13 @@ class Assignment:
     def _best_cells(self) -> Bools:
         reduced, cells = self._reduced, self._cells
         row, column = cells.row[reduced.free], cells.column[reduced.free]
-        found = best_cells(cells.logits[reduced.free], row, column, reduced.row_tables, reduced.column_tables)
+        each = np.arange(len(reduced.free))
+        found = best_configuration(
+            cells.logits[reduced.free],
+            np.concatenate([row, self.shape[0] + column]),
+            np.concatenate([each, each]),
+            [*reduced.row_tables, *reduced.column_tables],
+        )
         return np.asarray(self._scatter(found, True, False))
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The best assignment by linear programming (HiGHS).
+"""The best configuration of overlapping counts by linear programming (HiGHS).
 
-Cells are flow from rows to columns. A potential that is log-concave on an interval of counts is a concave gain
-in the flow through its row, so the vertices of the linear program are integral. Other potentials need one
-binary variable per count.
+Cells of a matrix are flow from rows to columns. A potential that is log-concave on an interval of counts is a concave
+gain in the flow through its row, so the vertices of the linear program are integral. Other potentials need one binary
+variable per count.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from ..errors import InfeasibleError, TallyTreeError
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+class FractionalError(TallyTreeError):
+    """The relaxation of an integer program is not tight."""
 
 
 def is_concave(log_f: Float64) -> bool:
@@ -59,23 +63,23 @@ class _Program:
         return at
 
 
-def best_cells(
-    logits: Float64, row: Ints, column: Ints, row_tables: list[Float64], column_tables: list[Float64]
-) -> Bools:
-    """The cells (row[e], column[e]) of the assignment with the largest log-weight."""
-    tables = [*row_tables, *column_tables]
+def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: list[Float64]) -> Bools:
+    """The configuration with the largest log-weight; variable[e] is a member of the count factor factor[e].
+
+    Every variable is a member of at most two factors, on two sides, or some potential is not concave: otherwise the
+    linear program may return fractions, which raise FractionalError.
+    """
     n = len(logits)
-    each = np.arange(n)
     program = _Program(
-        [row, len(row_tables) + column], [each, each], [np.ones(n), np.ones(n)], [logits], [np.ones(n)],
-        [np.zeros(n, bool)], np.zeros(len(tables)), n,
+        [factor], [variable], [np.ones(len(factor))], [logits], [np.ones(n)], [np.zeros(n, bool)],
+        np.zeros(len(tables)), n,
     )  # fmt: skip
     choices: list[Ints] = []
     for i, table in enumerate(tables):
         counts = np.flatnonzero(table > -math.inf)
         if len(counts) == 0:
             raise InfeasibleError(
-                f"A potential allows no count at all for {len(table) - 1} free cells. Relax it."
+                f"A potential allows no count at all for {len(table) - 1} free variables. Relax it."
             )
         if is_concave(table):
             # count = low + segments; falling gains fill the segments in order
@@ -120,10 +124,12 @@ def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
         found = linprog(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
     if found.x is None:
         raise InfeasibleError(
-            "No assignment satisfies all row and column potentials together. Relax a potential or allow more cells."
+            "No configuration satisfies all potentials together. Relax a potential or allow more variables."
         )
     cells = np.asarray(found.x)[:n]
     chosen = cells > 0.5
-    if np.abs(cells - chosen).max(initial=0.0) > 1e-6:  # pragma: no cover - vertices are integral
-        raise TallyTreeError("The linear program returned fractions; please report this problem.")
+    if np.abs(cells - chosen).max(initial=0.0) > 1e-6:
+        raise FractionalError(
+            "The linear program has a fractional optimum. Use dual_decomposition or loopy_bp."
+        )
     return chosen
