@@ -201,6 +201,65 @@ def test_wide_takes_the_largest_tables_and_logits(level):
     assert distance(answer[1] / exact[1], 1.0) < 1e-13
 
 
+def two_level_model(groups, members, rng):
+    """Groups of variables with a random table each, and a table on the total."""
+    D = groups * members
+    left, right, tops = [], [], []
+
+    def merge(nodes):
+        while len(nodes) > 1:
+            pairs = list(zip(nodes[::2], nodes[1::2]))
+            rest = nodes[2 * len(pairs) :]
+            nodes = []
+            for a, b in pairs:
+                nodes.append(D + len(left))
+                left.append(a)
+                right.append(b)
+            nodes += rest
+        return nodes[0]
+
+    for g in range(groups):
+        tops.append(merge(list(range(g * members, (g + 1) * members))))
+    root = merge(tops)
+    offset = np.full(len(left), -1)
+    offset[np.array(tops) - D] = np.arange(groups) * (members + 1)
+    offset[root - D] = groups * (members + 1)
+    total = -((np.arange(D + 1) - D / 2) ** 2) / (2 * D)
+    tables = np.concatenate([rng.normal(0, 1, groups * (members + 1)), total])
+    return oracle.Model(left, right, offset, rng.normal(0, 1, D), tables)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", ["direct", "fft"])
+@pytest.mark.parametrize(("groups", "members"), [(5, 40), (11, 64), (9, 150)])
+def test_equal_subtrees_solved_side_by_side_are_right(groups, members, method, level):
+    rng = np.random.default_rng(groups)
+    m = two_level_model(groups, members, rng)
+    for tilt in (None, 0.03):
+        answer, exact = solve(m, method, level=level, tilt=tilt), solve(m, "wide", level=level)
+        assert error(answer, exact, m.nu, method) <= answer[3] + exact[3]
+        assert answer[3] < 1e-9
+    m.nu[3], m.nu[groups * members // 2] = -900.0, 750.0
+    answer, exact = solve(m, "direct", level=level), solve(m, "wide", level=level)
+    assert error(answer, exact, m.nu, method) <= answer[3] + exact[3] < 1e-9
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_gives_the_same_answer_every_time(method):
+    rng = np.random.default_rng(6)
+    m = two_level_model(6, 50, rng)
+    plan = native.TreePlan(m.left, m.right, m.offset, m.D, len(m.tables))
+    want = solve(m, method)
+    for nu in (m.nu, -m.nu, np.full(m.D, -np.inf), m.nu):
+        answer = plan.tree_pass(nu[None], m.tables[None], None, method, beliefs=True)
+    for a, b in zip(want, answer):
+        np.testing.assert_array_equal(a, b[0])
+    with pytest.raises(ValueError):
+        plan.tree_pass(m.nu[None, 1:], m.tables[None])
+    with pytest.raises(ValueError):
+        plan.tree_pass(m.nu[None], m.tables[None, 1:])
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_results_do_not_depend_on_the_number_of_threads(method):
     m = ward_model(1500, 1.0)

@@ -162,7 +162,8 @@ struct Finish {
 static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, int first, int count) {
   const BlockShape& shape = *group.shape;
   const ptrdiff_t part = (ptrdiff_t)shape.total * kLanes;
-  const Lanes up = {shape, worker.scratch}, down = {shape, worker.scratch + part}, probe = {shape, worker.scratch + 2 * part};
+  const Lanes up = {shape, worker.scratch}, down = {shape, worker.scratch + part};
+  const Lanes probe = {shape, worker.scratch + 2 * part};
   block_up_values(item, group, first, count, up);
   const int root = shape.leaves + shape.merges - 1;
   const double* rows[kLanes];

@@ -57,7 +57,8 @@ std::vector<Turn> walk(Turn root, int32_t length, FftStage* stages, int32_t coun
     next.clear();
     for (const Turn a : angles) {
       const Turn base = a.part(radix, 0);
-      for (int p = 1; p < radix; p++, at += 2) base.times(p).cos_sin(out[at * lanes + lane], out[(at + 1) * lanes + lane]);
+      for (int p = 1; p < radix; p++, at += 2)
+        base.times(p).cos_sin(out[at * lanes + lane], out[(at + 1) * lanes + lane]);
       for (int q = 0; q < radix; q++) next.push_back(a.part(radix, q));
     }
     angles.swap(next);

@@ -84,9 +84,9 @@ void correlate_by(KernelName kernel, const double* g, int ng, const double* u, i
     correlate_fft(sg, su, g, u, nu, n, c, scratch_part(worker, 2), plan);
   } else if (kernel == KernelName::tiled) {
     const Tiled x = to_tiled(worker, g, ng), y = to_tiled(worker, u, nu);
-    const Tiled z = ng <= kTile ? correlate_small(worker, x, y, n)
-                                : correlate_tiled(worker, shifted(worker, x, 0, ng), y, n, padded, scratch_part(worker, 4));
-    return from_tiled(z, 0, n, out);
+    if (ng <= kTile) return from_tiled(correlate_small(worker, x, y, n), 0, n, out);
+    const Tiled moved = shifted(worker, x, 0, ng);
+    return from_tiled(correlate_tiled(worker, moved, y, n, padded, scratch_part(worker, 4)), 0, n, out);
   } else {
     const WideVector x = to_wide(worker, g, ng), y = to_wide(worker, u, nu);
     double* exponent = scratch_part(worker, 2);

@@ -219,10 +219,12 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   g.largest = max(max_lanes(largest), note.outside_table * note.down_limit);
   if (g.smallest < pow2(kTiny)) g.lost = log2_sum_above(g.lost, kTiny);
 
-  const bool same_domains = domain_l.lo == la && domain_l.hi == la + na - 1 && domain_r.lo == lb && domain_r.hi == lb + nb - 1;
+  const bool same_domains =
+      domain_l.lo == la && domain_l.hi == la + na - 1 && domain_r.lo == lb && domain_r.hi == lb + nb - 1;
   if (note.transform > 0) {
     // <c, g> = <up, down> 2^shift, as up = f c 2^-shift.
-    note.amplified += transform_error(note.transform, a.norm2, b.norm2, g.sum, g.norm2) / (note.overlap * pow2(note.shift));
+    const double error = transform_error(note.transform, a.norm2, b.norm2, g.sum, g.norm2);
+    note.amplified += error / (note.overlap * pow2(note.shift));
     if (same_domains) {
       g.spectrum = scratch_part(worker, 5);
       correlate_fft_prepare(value + (la + lb - lo), na + nb - 1, g.spectrum, scratch_part(worker, 3),

@@ -50,7 +50,8 @@ static inline Interval kept_by_chernoff(const double* a, int na, double sum_a, c
   const double s = min(kTrimDeviations / deviation, 600.0 / count);
   const double right = log_mgf(a, na, sum_a, s, ca) + log_mgf(b, nb, sum_b, s, cb);
   const double left = log_mgf(a, na, sum_a, -s, ca) + log_mgf(b, nb, sum_b, -s, cb);
-  const double above = std::ceil(ca + cb + (right + kTrimNats) / s), below = std::floor(ca + cb - (left + kTrimNats) / s);
+  const double above = std::ceil(ca + cb + (right + kTrimNats) / s);
+  const double below = std::floor(ca + cb - (left + kTrimNats) / s);
   // Comparisons are false for NaN and infinities out of range: then everything is kept.
   return {below > 0 && below < count ? (int)below + 1 : 0, above >= 0 && above < count ? (int)above - 1 : count - 1};
 }

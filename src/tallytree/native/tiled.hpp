@@ -47,7 +47,9 @@ static inline vec scale_by(vec x, double n) {
 }
 
 // The same for n <= 0, 0 where it is far too small.
-static inline vec scale_down(vec x, double n) { return n > -1000.0 ? x * pow2(n) : n > -2000.0 ? scale_by(x, n) : vec{}; }
+static inline vec scale_down(vec x, double n) {
+  return n > -1000.0 ? x * pow2(n) : n > -2000.0 ? scale_by(x, n) : vec{};
+}
 
 struct Loss {
   double floor = kZeroExponent, fresh = kZeroExponent;
@@ -267,7 +269,8 @@ static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K,
     }
     if (a.lossy || b.lossy)
       for (int I = I0; I <= I1; I++)
-        loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[I] + b.exponent[shift + I], a.exponent[I] + b.floor[shift + I]));
+        loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[I] + b.exponent[shift + I],
+                                                       a.exponent[I] + b.floor[shift + I]));
     if (a.has_fresh || b.has_fresh)
       for (int I = I0; I <= I1; I++) {
         if (a.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.fresh[I] + b.exponent[shift + I]);

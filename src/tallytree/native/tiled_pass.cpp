@@ -130,8 +130,8 @@ static ScaledSum inner_product(const Tiled& x, int x_lo, const Tiled& y, int y_l
   return z;
 }
 
-// Share of Z that fresh losses in x, weighted by its adjoint y, may amount to: sum of 2^fresh(k) y(k) / <x, y>. An entry
-// far above the loss in its tile is not affected.
+// Share of Z that fresh losses in x, weighted by its adjoint y, may amount to: sum of 2^fresh(k) y(k) / <x, y>. An
+// entry far above the loss in its tile is not affected.
 static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, int y_lo) {
   if (!x.has_fresh) return 0.0;
   ScaledSum weight;
