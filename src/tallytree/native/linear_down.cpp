@@ -44,6 +44,7 @@ void linear_start_down(TreeItem& item, Worker& worker, int32_t i) {
   note.down_limit = 1;
   note.path_error = 0;
   note.amplified = note.trimmed / note.sum;
+  note.transformed = 0;
   note.probe = nullptr;
 }
 
@@ -166,6 +167,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   note.path_error = path_error;
   note.probe = probe;
   note.amplified = note.trimmed > 0 ? note.trimmed * note.down_limit / note.overlap : 0.0;
+  note.transformed = 0;
 }
 
 static void multiply(double* x, const double* f, int n) {
@@ -224,7 +226,7 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   if (note.transform > 0) {
     // <c, g> = <up, down> 2^shift, as up = f c 2^-shift.
     const double error = transform_error(note.transform, a.norm2, b.norm2, g.sum, g.norm2);
-    note.amplified += error / (note.overlap * pow2(note.shift));
+    note.transformed = error / (note.overlap * pow2(note.shift));
     if (same_domains) {
       g.spectrum = scratch_part(worker, 5);
       correlate_fft_prepare(value + (la + lb - lo), na + nb - 1, g.spectrum, scratch_part(worker, 3),

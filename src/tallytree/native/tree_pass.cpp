@@ -89,14 +89,18 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 }
 
 // Rounding errors of the merges are modelled as independent, eight standard deviations allowed, with a bias of a
-// quarter unit per node on top; errors of underflow, transforms and cut tails are bounded without such a model.
+// quarter unit per node on top. Those of transforms are independent as well: six standard deviations, each taken as the
+// bound on a single transform. Errors of underflow and cut tails are bounded without such a model.
 double Solver::bound(bool messages) const {
+  const bool linear = name == KernelName::direct || name == KernelName::fft;
   const ForestView& f = *item.forest;
-  double variance = 4.0 * f.leaves, amplified = 0, lost = 0, size = 0, of_messages = 0;
+  double variance = 4.0 * f.leaves, amplified = 0, transforms = 0, lost = 0, size = 0, of_messages = 0;
   for (int32_t i = 0; i < f.inner; i++) {
     variance += item.notes[i].rounding;
     amplified += item.notes[i].amplified;
+    if (linear) transforms += item.notes[i].transformed * item.notes[i].transformed;
   }
+  amplified += 6 * std::sqrt(transforms);
   int32_t largest_root = 0;
   for (const int32_t i : forest.inner_roots()) {
     const NodeNotes& note = item.notes[i];

@@ -46,7 +46,8 @@ struct NodeNotes {
   double outside_table;   // largest table value (scaled) at counts that were cut off
   double overlap;         // <up, down>
   double down_limit;      // upper bound of the down values, also at counts that were cut off
-  double amplified;       // errors of this node's merge and of its cut ends, relative to Z
+  double amplified;       // errors of cut ends and losses at this node, relative to Z
+  double transformed;     // likewise the rounding error of this node's transforms, independent of all others
   double path_error;      // errors of the downward transforms above this node, relative to Z
   double* probe;          // how an error relative to Z at the top of an exact subtree shows in the down values
   double *left_spectrum, *right_spectrum;
