@@ -1,7 +1,7 @@
 """Which engine runs, on which instruction set, with how many threads.
 
-Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, ``TALLYTREE_NUM_THREADS``), read once; `using`
-changes them for a while.
+Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, ``TALLYTREE_NUM_THREADS``), read once;
+`using` changes them for a while.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def from_environment() -> Settings:
         raise ParameterError(f"TALLYTREE_ENGINE must be 'native' or 'array'; {engine!r} is set.")
     if engine == "native" and _extension is None:
         raise ParameterError(
-            "TALLYTREE_ENGINE=native is set, but the compiled engine is not installed. Reinstall tallytree where a C++20 "
-            "compiler is available, or unset it."
+            "TALLYTREE_ENGINE=native is set, but the compiled engine is not installed. Reinstall tallytree where a "
+            "C++20 compiler is available, or unset it."
         )
     wanted = os.environ.get("TALLYTREE_NUM_THREADS", "")
     if wanted and (not wanted.isdigit() or int(wanted) < 1):

@@ -160,8 +160,8 @@ class ModelCore:
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
             where = f" at batch index {index}"
         raise InfeasibleError(
-            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials together "
-            "with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials "
+            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
         )
 
     def _log_partition(self) -> Any:

@@ -188,7 +188,8 @@ def collect(
     else:
         if len(potentials) != family.n_groups:
             raise ParameterError(
-                f"`tables` must have one entry per group of the tree, {family.n_groups} in all; {len(potentials)} arrived."
+                f"`tables` must have one entry per group of the tree, {family.n_groups} in all; "
+                f"{len(potentials)} arrived."
             )
         single = family.n_groups == 1
         checked = [
@@ -242,8 +243,8 @@ def unpack(tree: CountTree, tables: Any) -> list[Any]:
         total = sum(sizes)
         if tables.ndim == 0 or tables.shape[-1] != total:
             raise ParameterError(
-                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {len(sizes)} groups; "
-                f"shape {tables.shape} arrived. Or pass a list with one table per group."
+                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {len(sizes)} "
+                f"groups; shape {tables.shape} arrived. Or pass a list with one table per group."
             )
         return list(np.split(tables, np.cumsum(sizes)[:-1], axis=-1)) if sizes else []
     if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):

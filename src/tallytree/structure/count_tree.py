@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -98,7 +99,7 @@ class CountTree:
         while level:
             ranges += level
             cuts = [[r.start + len(r) * i // arity for i in range(arity + 1)] for r in level if len(r) > 1]
-            parts = [range(a, b) for cut in cuts for a, b in zip(cut[:-1], cut[1:])]
+            parts = [range(a, b) for cut in cuts for a, b in pairwise(cut)]
             level = [p for p in parts if len(p) >= max(min_size, 1)]
         return cls.from_groups(ranges, n)
 
