@@ -1,0 +1,107 @@
+"""The machine: pinned threads, what it is, and what it can do at best."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def pin() -> None:
+    """One thread for every numerical library; has to run before NumPy is imported."""
+    for name in POOLS:
+        os.environ[name] = "1"
+
+
+def describe() -> dict[str, Any]:
+    """What the figures of a run were measured on."""
+    import numpy as np
+    import scipy
+
+    import tallytree as tt
+    from tallytree import config
+
+    now = config.settings()
+    native = now.native
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "tallytree": tt.__version__,
+        "engine": "array" if native is None else "C++",
+        "level": None if native is None else now.level or native.levels()[0],
+        "threads": now.threads,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def in_words(machine: dict[str, Any]) -> str:
+    engine = machine["engine"] + (f" at level {machine['level']}" if machine["level"] else "")
+    line = (
+        f"{machine['processor']}, {machine['cores']} cores; tallytree {machine['tallytree']} ({engine}, "
+        f"{machine['threads']} threads); python {machine['python']}, numpy {machine['numpy']}, "
+        f"scipy {machine['scipy']}; other libraries on one thread"
+    )
+    busy = machine["load"] is not None and machine["load"] > 0.5
+    return line + (f"\nThe machine is not quiet: load {machine['load']} at the start." if busy else "")
+
+
+def copier(n_bytes: int) -> Any:
+    """A stream copy that reads and writes ``n_bytes`` in all, one thread."""
+    import numpy as np
+
+    source = np.ones(max(1, n_bytes // 16))
+    target = np.zeros_like(source)
+    return lambda: np.copyto(target, source)
+
+
+def transformer(n: int, batch: int = 1) -> Any:
+    """The bare FFTs of a textbook tree over n variables, both passes: four batches of real transforms per level."""
+    import numpy as np
+    import scipy.fft
+
+    from peers import Skip
+    from textbook import DIRECT, fft_length
+
+    total = 1 << max(1, (n - 1).bit_length())
+    blocks = []
+    size = DIRECT
+    while size < total:
+        length = fft_length(size)
+        blocks.append((np.ones((batch * total // size, length)), length))
+        size *= 2
+    if not blocks:
+        raise Skip("the tree is multiplied out")
+
+    def run() -> None:
+        for block, length in blocks:
+            spectrum = scipy.fft.rfft(block)  # both children going up
+            scipy.fft.irfft(spectrum[::2], length)  # their product
+            scipy.fft.rfft(block[::2])  # the message from above
+            scipy.fft.irfft(spectrum, length)  # both children going down
+
+    return run
+
+
+def stopwatch(call: Any, number: int) -> float:
+    """Seconds per call over ``number`` calls."""
+    start = time.perf_counter()
+    for _ in range(number):
+        call()
+    return (time.perf_counter() - start) / number

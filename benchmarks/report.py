@@ -1,0 +1,223 @@
+"""Results as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from rows import TALLYTREE, Row, Truth
+from timing import Timing
+
+WRONG = 1e-6  # marginals further off than this are no answer
+
+
+def seconds(value: float | None) -> str:
+    """Three digits and a unit; a dash where there is no figure."""
+    if value is None or math.isnan(value):
+        return "—"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= scale or unit == "us":
+            return f"{value / scale:.3g} {unit}"
+    raise AssertionError
+
+
+def times(value: float) -> str:
+    if math.isnan(value):
+        return "—"
+    return f"{value:.3g}x" if 0.01 <= value < 1e4 else f"{value:.0e}x"
+
+
+def result(name: str, row: Row, found: dict[str, Timing]) -> dict[str, Any]:
+    """Everything about one row that can be written as JSON, errors included."""
+    own = found[TALLYTREE]
+    right = _truth(row)
+    marginals = None if right is None else expit(right.posterior_logits)
+    contenders = []
+    for contender in row.contenders:
+        timing = found[contender.label]
+        error = None
+        if marginals is not None and np.shape(timing.value) == marginals.shape and contender.kind != "base":
+            with np.errstate(invalid="ignore"):
+                error = float(np.max(np.abs(np.nan_to_num(timing.value, nan=math.inf) - marginals)))
+        contenders.append(
+            {
+                "label": contender.label,
+                "kind": contender.kind,
+                "median": timing.median if timing.times else None,
+                "min": timing.least if timing.times else None,
+                "times": timing.times,
+                "calls_per_time": timing.number,
+                "reason": timing.reason,
+                "marginal_error": error,
+            }
+        )
+    peers = [c for c in contenders if c["kind"] == "peer" and c["median"] is not None]
+    best = _best(c for c in peers if "sum only" not in c["label"] and not _wrong(c))
+    sums = _best(c for c in peers if "sum only" in c["label"])
+    out: dict[str, Any] = {
+        "name": name,
+        "title": row.title,
+        "D": row.size,
+        "target": row.target,
+        "median": own.median if own.times else None,
+        "min": own.least if own.times else None,
+        "contenders": contenders,
+        "best_peer": best and best["label"],
+        "best_peer_ratio": best["median"] / own.median if best and own.times else None,
+        "best_sum_only": sums and sums["label"],
+        "best_sum_only_ratio": sums["median"] / own.median if sums and own.times else None,
+    }
+    if row.ratio is not None:
+        base, limit = row.ratio
+        out["ratio_to"], out["ratio_limit"] = base, limit
+        out["ratio"] = own.median / found[base].median if own.times and found[base].times else None
+    if right is not None:
+        out["error"] = _error(row, right)
+    out["met"] = _met(out)
+    return out
+
+
+def _truth(row: Row) -> Truth | None:
+    """The right answer; None where the package that gives it is not installed."""
+    try:
+        return row.truth() if row.truth is not None and row.model is not None else None
+    except ImportError:
+        return None
+
+
+def _best(contenders: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    return min(contenders, key=lambda c: c["median"], default=None)
+
+
+def _wrong(contender: dict[str, Any]) -> bool:
+    """Fast and wrong wins no prize."""
+    error = contender["marginal_error"]
+    return error is not None and not error < WRONG
+
+
+def _error(row: Row, right: Truth) -> dict[str, Any]:
+    """Largest error of log-odds (absolute up to 1, relative beyond) and of log Z (relative to 1 + its size)."""
+    model = row.model()  # type: ignore[misc]
+    got, want = np.asarray(model.posterior_logits), right.posterior_logits
+    finite = np.isfinite(want)
+    scale = np.maximum(1.0, np.abs(want[finite]))
+    log_z = np.abs(np.asarray(model.log_partition) - right.log_partition)
+    return {
+        "against": right.name,
+        "log_odds": float(np.max(np.abs(got[finite] - want[finite]) / scale, initial=0.0)),
+        "log_partition": float(np.max(log_z / (1 + np.abs(right.log_partition)))),
+        "certified": float(np.max(model.error_bound)),
+        "tolerance": row.tolerance,
+    }
+
+
+def _met(out: dict[str, Any]) -> bool | None:
+    """Whether every figure is met; None where there is none."""
+    tests = []
+    if out["target"] is not None and out["median"] is not None:
+        tests.append(out["median"] <= out["target"])
+    if out.get("ratio") is not None:
+        tests.append(out["ratio"] <= out["ratio_limit"])
+    if "error" in out:
+        error = out["error"]
+        tests.append(max(error["log_odds"], error["log_partition"]) <= error["tolerance"])
+    return all(tests) if tests else None
+
+
+def row_text(out: dict[str, Any]) -> str:
+    """All contenders of one row."""
+    lines = [
+        f"\n{out['name']}: {out['title']}",
+        f"  {'':<42}{'median':>10}{'min':>10}{'/ ours':>10}   marginals",
+    ]
+    own = out["median"] or math.nan
+    for c in out["contenders"]:
+        if c["median"] is None:
+            lines.append(f"  {c['label']:<42}{'—':>10}  {c['reason']}")
+            continue
+        error = "" if c["marginal_error"] is None else f"   off by {c['marginal_error']:.1e}"
+        error += "  WRONG" * _wrong(c)
+        lines.append(
+            f"  {c['label']:<42}{seconds(c['median']):>10}{seconds(c['min']):>10}{times(c['median'] / own):>10}{error}"
+        )
+    return "\n".join(lines)
+
+
+def summary(results: list[dict[str, Any]], memory: list[dict[str, Any]]) -> str:
+    """The table of targets, one line per row."""
+    head = (
+        "work",
+        "target",
+        "median",
+        "min",
+        "met",
+        "best peer",
+        "",
+        "best for the sum only",
+        "",
+        "error",
+        "certified",
+    )
+    body = [_summary_line(out) for out in results]
+    for m in memory:
+        if m["method"] == TALLYTREE:
+            body.append(_memory_line(m))
+    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+    text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in [head, *body]]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def _summary_line(out: dict[str, Any]) -> tuple[str, ...]:
+    target = "" if out["target"] is None else f"<= {seconds(out['target'])}"
+    if "ratio_limit" in out:
+        target = (target + ", " if target else "") + f"<= {out['ratio_limit']:g}x {out['ratio_to']}"
+    median = seconds(out["median"])
+    if out.get("ratio") is not None:
+        median += f" ({out['ratio']:.3g}x)"
+    error = out.get("error")
+    return (
+        out["name"],
+        target,
+        median,
+        seconds(out["min"]),
+        {True: "yes", False: "NO", None: ""}[out["met"]],
+        out["best_peer"] or "—",
+        "" if out["best_peer_ratio"] is None else times(out["best_peer_ratio"]),
+        (out["best_sum_only"] or "—").removesuffix(" (sum only)"),
+        "" if out["best_sum_only_ratio"] is None else times(out["best_sum_only_ratio"]),
+        "" if error is None else f"{max(error['log_odds'], error['log_partition']):.1e}",
+        "" if error is None else f"{error['certified']:.1e}",
+    )
+
+
+def _memory_line(m: dict[str, Any]) -> tuple[str, ...]:
+    extra = m.get("extra_bytes_per_variable")
+    shown = m.get("reason", "") if extra is None else f"{extra:.1f} bytes"
+    met = "" if extra is None else "yes" if extra <= 24 else "NO"
+    return ("peak memory per variable", "<= 24 bytes extra", shown, "", met, "", "", "", "", "", "")
+
+
+def memory_text(memory: list[dict[str, Any]]) -> str:
+    lines = ["\npeak memory of one call, bytes per variable (with the answer; beyond input and answer)"]
+    for m in memory:
+        if "reason" in m:
+            lines.append(f"  {m['method']:<42}{'—':>10}  {m['reason']}")
+        else:
+            lines.append(
+                f"  {m['method']:<42}{m['peak_bytes_per_variable']:>10.1f}{m['extra_bytes_per_variable']:>10.1f}"
+                f"   D = {m['D']}"
+            )
+    return "\n".join(lines)
+
+
+def growth_text(sizes: list[int], table: dict[str, dict[int, float]]) -> str:
+    """Median times, one line per method, one column per size."""
+    lines = ["\ntime against D (median; marginals and log Z, one random potential)"]
+    lines.append(f"  {'':<28}" + "".join(f"{'2^' + str(round(math.log2(n))):>9}" for n in sizes))
+    for label, row in table.items():
+        lines.append(f"  {label:<28}" + "".join(f"{seconds(row.get(n)):>9}" for n in sizes))
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""The benchmark command runs, and what it compares with is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def run(*arguments):
+    command = [sys.executable, str(BENCHMARKS / "run.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_smallest_row_runs_and_is_written_as_json(tmp_path):
+    out = tmp_path / "out.json"
+    text = run("--quick", "--only", "single-100", "--repeats", 1, "--json", out)
+    assert "single-100" in text
+    assert "target" in text
+    results = json.loads(out.read_text())
+    (row,) = results["rows"]
+    assert row["median"] > 0
+    assert row["error"]["log_odds"] < 1e-12
+    assert results["machine"]["cores"] >= 1
+    for contender in row["contenders"]:
+        assert contender["times"] or contender["reason"]
+
+
+def test_rows_are_listed():
+    assert {"flat-2^20", "ward-50", "memory", "growth"} <= set(run("--list").split())
+
+
+@pytest.fixture
+def textbook(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import textbook
+
+    return textbook
+
+
+@pytest.mark.parametrize("size", [1, 2, 33, 1000])
+def test_the_textbook_tree_is_right_where_nothing_is_extreme(textbook, size):
+    rng = np.random.default_rng(size)
+    logits, tables = rng.normal(size=(3, size)), rng.normal(size=(3, size + 1))
+    found, model = textbook.fft_tree(logits, tables), tt.CountModel(logits, tables)
+    np.testing.assert_allclose(found.log_partition, model.log_partition, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.posterior_logits, model.posterior_logits, rtol=1e-11, atol=1e-11)
+
+
+def test_the_textbook_tree_needs_a_tilt_far_from_the_mean(textbook):
+    logits = np.random.default_rng(0).normal(size=2000)
+    table = np.where(np.arange(2001) == 200, 0.0, -np.inf)
+    model = tt.CountModel(logits, tt.exactly(200))
+    wrong = textbook.fft_tree(logits, table).marginals
+    assert not np.allclose(wrong, model.marginals, atol=0.01)
+    right = textbook.tilted(logits, table, 200)
+    np.testing.assert_allclose(right.posterior_logits, model.posterior_logits, rtol=1e-10, atol=1e-10)
