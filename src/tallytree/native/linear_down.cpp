@@ -79,7 +79,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const dou
   double bound = 0, amplification = 0;
   for (int y = reach.lo; y <= reach.hi; y++) {
     // A state outside the reach is impossible for certain; one inside that vanished may have been lost.
-    if (lost > -__builtin_inf()) bound += (lost > 0 ? __builtin_inf() : pow2(std::ceil(lost))) / d[y - reach.lo];
+    if (lost > -__builtin_inf()) bound += (lost > 0 ? __builtin_inf() : pow2(max(std::ceil(lost), -1022.0))) / d[y - reach.lo];
     if (probe) amplification += probe[y - reach.lo] > 0 ? probe[y - reach.lo] / d[y - reach.lo] : 0.0;
   }
   if (path_error > 0) bound += amplification * path_error;
@@ -150,8 +150,8 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   const double factor = pow2(-shift), tiny = pow2(kTiny);
   ivec dropped = {};
   for (int j = 0; j < n; j += kLanes) {
-    const vec x = load(out + j) * factor;
-    dropped |= (x < tiny) & (x > 0.0);
+    const vec before = load(out + j), x = before * factor;
+    dropped |= (x < tiny) & (before > 0.0);
     store(out + j, x < tiny ? vec{} : x);
   }
   if (probe)
