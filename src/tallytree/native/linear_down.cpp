@@ -151,8 +151,8 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   const double factor = pow2(-shift), tiny = pow2(kTiny);
   ivec dropped = {};
   for (int j = 0; j < n; j += kLanes) {
-    const vec x = load(out + j) * factor;
-    dropped |= (x < tiny) & (x > 0.0);
+    const vec before = load(out + j), x = before * factor;
+    dropped |= (x < tiny) & (before > 0.0);
     store(out + j, x < tiny ? vec{} : x);
   }
   if (probe)

@@ -53,9 +53,10 @@ static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, doubl
   vec sum = {}, squares = {}, least = splat(2.0);
   ivec dropped = {};
   for (int j = 0; j < n; j += kLanes) {
-    vec x = load(c + j) * factor;
+    const vec before = load(c + j);
+    vec x = before * factor;
     const auto small = x < tiny;
-    dropped |= small & (x > 0.0);
+    dropped |= small & (before > 0.0);
     x = small ? vec{} : x;
     least = small ? least : min(least, x);
     sum += x;

@@ -58,6 +58,14 @@ struct Loss {
     floor = max(floor, error);
     fresh = max(fresh, error);
   }
+  // Losses in tile i of x and tile j of y, times whatever they meet in the other.
+  template <class X, class Y>
+  void inherit(const X& x, int i, const Y& y, int j) {
+    const double size_x = max(x.exponent[i] + kCentre, x.floor[i]), size_y = max(y.exponent[j] + kCentre, y.floor[j]);
+    if (x.lossy || y.lossy) floor = max(floor, 6 + max(x.floor[i] + size_y, size_x + y.floor[j]));
+    if (x.has_fresh) fresh = max(fresh, 6 + x.fresh[i] + size_y);
+    if (y.has_fresh) fresh = max(fresh, 6 + size_x + y.fresh[j]);
+  }
   // Errors this far below every entry of a tile change none of them.
   void drop_negligible(double smallest_exponent) {
     if (floor < smallest_exponent + kSkip) floor = kZeroExponent;
@@ -82,7 +90,7 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
     for (int r = 0; r < kTileRows; r++) {
       const vec scaled = scale_by(v[r], -shift);
       const auto small = scaled < tiny;
-      dropped |= small & (scaled > 0.0);
+      dropped |= small & (v[r] > 0.0);
       least = small ? least : min(least, scaled);
       store(out + r * kLanes, small ? vec{} : scaled);
     }
@@ -240,13 +248,13 @@ static inline double smallest_entry(const vec* sum, int from, int to) {
 static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K, int from, int to, double* pair,
                                        Tiled& out, int tile) {
   const int I0 = max(0, K - b.last), I1 = min(a.tiles() - 1, K), shift = b.last - K;
-  double top, low;
+  double top, low, smallest = 0;
   Loss loss;
   pair_exponents(a.exponent, b.exponent + shift, I0, I1, pair, top, low);
   vec sum[kTileRows] = {};
   if (top > kZeroExponent / 2) {
     // Pairs in falling bands of exponents, until the smallest output cannot be changed by what is left.
-    double smallest, above = __builtin_inf(), band = top + kSkip;
+    double above = __builtin_inf(), band = top + kSkip;
     for (;;) {
       for (int I = I0; I <= I1; I++) {
         if (pair[I] < band || pair[I] >= above) continue;
@@ -267,17 +275,10 @@ static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K,
       above = band;
       band = max(next, low);
     }
-    if (a.lossy || b.lossy)
-      for (int I = I0; I <= I1; I++)
-        loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[I] + b.exponent[shift + I],
-                                                       a.exponent[I] + b.floor[shift + I]));
-    if (a.has_fresh || b.has_fresh)
-      for (int I = I0; I <= I1; I++) {
-        if (a.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.fresh[I] + b.exponent[shift + I]);
-        if (b.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.exponent[I] + b.fresh[shift + I]);
-      }
-    if (smallest > 0) loss.drop_negligible(top + exponent_of(smallest));
   }
+  if (a.lossy || b.lossy)  // also where every product vanished: what was lost may have been there
+    for (int I = I0; I <= I1; I++) loss.inherit(a, I, b, shift + I);
+  if (smallest > 0) loss.drop_negligible(top + exponent_of(smallest));
   double buffer[kTile];
   for (int r = 0; r < kTileRows; r++) store(buffer + r * kLanes, sum[r]);
   fill(buffer, from, 0.0);
@@ -295,10 +296,7 @@ static inline void settle_small(Tiled& out, double* value, int from, int to, con
   for (int r = 0; r < kTileRows; r++) v[r] = load(value + r * kLanes);
   Loss loss;
   if (a.least[0] + b.least[0] < kUnderflow) loss.add(e + kUnderflow + 6);
-  if (a.lossy || b.lossy)
-    loss.floor = max(loss.floor, kCentre + 6 + max(a.floor[0] + b.exponent[0], a.exponent[0] + b.floor[0]));
-  if (a.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.fresh[0] + b.exponent[0]);
-  if (b.has_fresh) loss.fresh = max(loss.fresh, kCentre + 6 + a.exponent[0] + b.fresh[0]);
+  loss.inherit(a, 0, b, 0);
   if (loss.floor > kZeroExponent || loss.fresh > kZeroExponent) {
     const double smallest = smallest_entry(v, from, to);
     if (smallest > 0) loss.drop_negligible(e + exponent_of(smallest));

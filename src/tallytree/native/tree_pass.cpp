@@ -115,7 +115,9 @@ double Solver::bound(bool messages) const {
   const double of_mean = rounding + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified);
   if (!messages) return of_mean;
   const auto include = [&](double by_floor, double amplification, double message) {
-    const double by_share = amplified > 0 || by_floor == kInf ? amplification * std::max(amplified, 1e-300) : 0.0;
+    // Infinite amplification: the share of Z says nothing about a state of (almost) no probability.
+    const double by_share = amplification == kInf ? (amplified > 0 || alternative ? kInf : 0.0)
+                                                 : amplification * amplified;
     of_messages = std::max(of_messages, alternative ? std::min(by_floor, by_share) : by_floor + by_share);
     if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
   };
@@ -132,12 +134,16 @@ double Solver::bound(bool messages) const {
 void Solver::finish(bool downwards) {
   bool zero = false, lost = false;
   const double log_mean = root_log_mean(zero, lost);
+  // A zero is the truth only if nothing on the way to it was lost, cut or transformed.
+  if (zero && name == KernelName::fft)
+    for (int32_t i = 0; i < forest.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
   if (zero) return no_answer(lost ? kInf : 0.0);
   out.log_mean[model] = log_mean;
   for (const int32_t d : forest.free()) item.messages[d] = 0.0;
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
   if (downwards) down();
-  out.bound[model] = bound(downwards);
+  const double certified = bound(downwards);
+  out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
 }
 
 void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
