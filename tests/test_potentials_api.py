@@ -10,6 +10,7 @@ import pkgutil
 import numpy as np
 import pytest
 
+import tallytree
 import tallytree.potentials as tt
 from tallytree.errors import ParameterError, TallyTreeError
 
@@ -281,7 +282,7 @@ def test_every_factory_can_be_parsed():
 def test_examples_in_the_documentation_run():
     attempted = 0
     for module in pkgutil.iter_modules(tt.__path__, tt.__name__ + "."):
-        result = doctest.testmod(importlib.import_module(module.name), extraglobs={"tt": tt, "np": np})
+        result = doctest.testmod(importlib.import_module(module.name), extraglobs={"tt": tallytree, "np": np})
         assert result.failed == 0, module.name
         attempted += result.attempted
     assert attempted >= 35
