@@ -13,11 +13,8 @@ import tallytree
 
 
 def modules():
-    found = ["tallytree"]
-    found += [
-        m.name for m in pkgutil.walk_packages(tallytree.__path__, "tallytree.") if "_native" not in m.name
-    ]
-    return found
+    inside = (m.name for m in pkgutil.walk_packages(tallytree.__path__, "tallytree."))
+    return ["tallytree", *(name for name in inside if not name.endswith(("_native", "__main__")))]
 
 
 @pytest.mark.parametrize("name", modules())
