@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _validate, parameters
-from .engine import moments
+from .engine import incremental, moments
+from .engine.solution import Solution
 from .errors import ParameterError, StructureError
 from .maximization import Maximization
 from .second_order import ExpectedStatistics, SecondOrder
@@ -129,6 +130,9 @@ class CountModel(Maximization, SecondOrder):
     def replace(self, *, logits: ArrayLike | None = None, tables: Any = None) -> CountModel:
         """The same structure with new parameters; nothing is analysed again.
 
+        If this model has been solved and a single logit changes, ``log_partition`` of the result needs no inference;
+        if only variables outside all groups change, none of its answers do.
+
         Parameters
         ----------
         logits : array_like, optional
@@ -153,7 +157,27 @@ class CountModel(Maximization, SecondOrder):
                 f"`logits` must keep {self.n_variables} entries on the last axis; shape {values.shape} arrived. "
                 "For another number of variables make a new CountModel."
             )
-        return self._make(self._tree, parameters.collect(self._tree, values, dtype, potentials), self._method)
+        params = parameters.collect(self._tree, values, dtype, potentials, self._params.own_constant)
+        model = self._make(self._tree, params, self._method)
+        if tables is None:
+            self._hand_over(model)
+        return model
+
+    def _hand_over(self, model: CountModel) -> None:
+        """Give a model with the same tables what follows from the answers that this one has already."""
+        solution, log_partition = self._cache.get("solution"), self._cache.get("log_partition")
+        old, new = self._params, model._params
+        if solution is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
+            return
+        changed = incremental.changed_variables(old.nu, new.nu)
+        if incremental.only_free(self._tree, changed):
+            model._cache["solution"] = Solution(solution.log_mean, solution.bound, solution.messages)
+        elif len(changed) == 1 and log_partition is not None and self._tree.singleton_groups.size == 0:
+            d = int(changed[0])
+            step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
+            if step is not None:
+                total = np.reshape(np.asarray(log_partition, np.float64), -1) + step
+                model._cache["log_partition"] = model._scalar(total)
 
     @property
     def expected_statistics(self) -> ExpectedStatistics:

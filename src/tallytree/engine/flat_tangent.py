@@ -5,8 +5,8 @@ Along a direction v the log of the characteristic function moves by
     D(w) = sum_i v_i p_i q_i (e^(iw) - 1) / (q_i + p_i e^(iw)),
 
 one sum over the variables per frequency. What a leaf hears moves by the same sum without its own term, so the
-derivative of its log-odds is ``v_i + alpha(x_i) - v_i beta(x_i)`` with two smooth functions of x, interpolated like the odds
-ratio itself. Cost O(n M), M the few dozen frequencies that matter.
+derivative of its log-odds is ``v_i + alpha(x_i) - v_i beta(x_i)`` with two smooth functions of x, interpolated like the
+odds ratio itself. Cost O(n M), M the few dozen frequencies that matter.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""A model with one changed logit takes over what its predecessor knows."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tallytree as tt
+from helpers import model_of
+from strategies import nested_models
+from tallytree.engine import auto
+
+
+@settings(max_examples=150, deadline=None)
+@given(nested_models(max_variables=10), st.floats(-30.0, 30.0), st.integers(0, 9))
+def test_one_changed_logit_gives_the_right_answers(case, delta, which):
+    model = model_of(case)
+    model.log_partition, model.marginals  # noqa: B018 - solved before the change
+    logits = case.theta.copy()
+    logits[which % case.size] += delta
+    moved = model.replace(logits=logits)
+    fresh = tt.CountModel(logits, [tt.Group(m, t) for m, t in case.sets])
+    scale = 1e-10 * (1 + abs(model.log_partition))
+    np.testing.assert_allclose(moved.log_partition, fresh.log_partition, rtol=1e-10, atol=scale)
+    np.testing.assert_allclose(moved.posterior_logits, fresh.posterior_logits, rtol=1e-9, atol=1e-9)
+
+
+def counting(monkeypatch):
+    calls = []
+    real = auto.infer
+    monkeypatch.setattr(auto, "infer", lambda *a, **k: calls.append(1) or real(*a, **k))
+    return calls
+
+
+def test_log_partition_after_one_change_needs_no_inference(monkeypatch):
+    logits = np.random.default_rng(0).normal(size=50)
+    model = tt.CountModel(logits, tt.exactly(10))
+    model.log_partition, model.marginals  # noqa: B018
+    calls = counting(monkeypatch)
+    logits[7] += 2.0
+    moved = model.replace(logits=logits)
+    got = moved.log_partition
+    assert not calls
+    np.testing.assert_allclose(got, tt.CountModel(logits, tt.exactly(10)).log_partition, rtol=1e-13)
+
+
+def test_free_variables_change_nothing_but_themselves(monkeypatch):
+    logits = np.zeros(6)
+    model = tt.CountModel(logits, [tt.Group(range(4), tt.exactly(2))])
+    model.marginals  # noqa: B018
+    calls = counting(monkeypatch)
+    moved = model.replace(logits=[0.0, 0.0, 0.0, 0.0, 1.0, -np.inf])
+    np.testing.assert_allclose(moved.marginals, [0.5, 0.5, 0.5, 0.5, 1 / (1 + np.exp(-1.0)), 0.0])
+    assert not calls
+
+
+def test_a_constant_survives_replacement():
+    model = tt.CountModel([], [2.0])
+    assert model.replace(logits=[]).log_partition == 2.0
