@@ -5,6 +5,7 @@ marginals and count distributions, exactly and in near-linear time.
 """
 
 from .config import show_config
+from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .model import CountModel, ExpectedStatistics, Group
 from .poisson_binomial import PoissonBinomial
@@ -43,6 +44,7 @@ __all__ = [
     "PoissonBinomial",
     "Potential",
     "PrecisionError",
+    "SparseSamples",
     "StructureError",
     "TallyTreeError",
     "all_or_none",

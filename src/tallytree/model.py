@@ -9,10 +9,10 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 from scipy.special import expit
 
 from . import _validate, parameters, second_order
+from .draws import Sampling
 from .engine import auto, moments
 from .engine.counts import group_log_probs
 from .engine.solution import Solution, posterior
@@ -59,7 +59,7 @@ class ExpectedStatistics:
     tables: tuple[FloatArray, ...]
 
 
-class CountModel(Maximization):
+class CountModel(Maximization, Sampling):
     """Distribution over binary vectors y with potentials on counts.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_i f_i(sum_{d in group i} y_d) / Z``

@@ -1,0 +1,130 @@
+"""Which counts of a large block can occur in a sample, and the tilts under which they are computed.
+
+Given total k, the probability that a node's count leaves its window is at most its tilted probability divided by
+P_s(total = k). A window of the total reaches a few standard deviations around its tilted mean, so P_s(total = k) is
+not small and node windows of a moderate budget (in nats) lose nothing. Totals outside all windows are bounded by
+Chernoff, ``log P(k) <= K(s) - s k`` for every s, and added until the bound is negligible: no estimate is trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sampling_array import Window
+from .tilt import posterior_rate, summarise
+
+Float64 = NDArray[np.float64]
+
+BUDGET = 90.0  # nats that nodes may stray from their means; 60 are enough at the centre of a window
+HULL = 60.0  # nats below the most likely total: the first guess of what matters
+NEGLIGIBLE = 40.0  # nats: what is left out has less than exp(-40) of the mass
+SPREAD = 5.5  # half-width of a window of the total in its standard deviations
+
+
+class Cover:
+    """Windows that hold the posterior of the total count of one block, each with its upward messages.
+
+    Parameters
+    ----------
+    nu, log_f : (n,), (n + 1,)
+        Log-odds and log-table of the block.
+    prepare : callable
+        Makes the upward messages for a :class:`Window`.
+    """
+
+    def __init__(self, nu: Float64, log_f: Float64, prepare: Callable[[Window], Any]) -> None:
+        self._prepare = prepare
+        self._log_f = log_f
+        self._finite = nu[np.isfinite(nu)]
+        self._block = summarise(nu)
+        first, n = self._block.forced, self._block.n
+        possible = np.isfinite(log_f)
+        possible[:first] = possible[first + n + 1 :] = False
+        self.impossible = not possible.any()
+        self.parts: list[Any] = []
+        self.counts, self.log_weights = np.empty(0, np.int64), np.empty(0)
+        if self.impossible:
+            return
+        kept = possible
+        if possible.sum() > 1:
+            rate = posterior_rate(self._block, log_f).log_mass
+            guess = np.zeros(len(log_f), bool)
+            guess[first : first + n + 1] = rate > rate.max() - HULL
+            kept = possible & guess
+        while True:
+            windows = self._windows(kept)
+            self._solve(windows)
+            bound = self._left_out(windows, possible & ~kept)
+            top = self.log_weights.max()
+            missing = bound > top - NEGLIGIBLE - math.log(len(log_f))
+            if not missing.any():
+                return
+            kept = kept | missing
+
+    def _windows(self, kept: NDArray[np.bool_]) -> list[Window]:
+        counts = np.flatnonzero(kept)
+        found = []
+        while len(counts):
+            low = int(counts[0])
+            reach = low + SPREAD * self._spread(low)
+            high = int(reach + SPREAD * self._spread(reach))
+            inside = counts[: np.searchsorted(counts, high, side="right")]
+            found.append(Window(self._tilt(0.5 * (low + inside[-1])), low, int(inside[-1]), BUDGET))
+            counts = counts[len(inside) :]
+        return found
+
+    def _tilt(self, mean: float) -> float:
+        block = self._block
+        if block.n == 0:
+            return 0.0
+        return block.solve(min(max(mean - block.forced, 0.1), block.n - 0.1))
+
+    def _spread(self, mean: float) -> float:
+        return math.sqrt(self._block.cumulants(self._tilt(mean))[2] + 0.25) if self._block.n else 0.0
+
+    def _cumulant(self, s: float) -> float:
+        """K(s) of the finite log-odds."""
+        return float(np.logaddexp(0.0, self._finite + s).sum())
+
+    def _solve(self, windows: list[Window]) -> None:
+        self.parts, counts, weights = [], [], []
+        for window in windows:
+            part, low, log_p = self._certified(window)
+            k = low + np.arange(len(log_p))
+            self.parts.append(part)
+            counts.append(k)
+            weights.append(log_p + self._cumulant(window.tilt) - window.tilt * (k - self._block.forced))
+        self.counts, self.log_weights = np.concatenate(counts), np.concatenate(weights)
+        self.part_of = np.repeat(np.arange(len(counts)), [len(k) for k in counts])
+
+    def _certified(self, window: Window) -> tuple[Any, int, Float64]:
+        """Messages with a budget that covers the least likely total of the window by 60 nats."""
+        while True:
+            part = self._prepare(window)
+            low, log_weights = part.root_log_weights()
+            own = self._log_f[low : low + len(log_weights)]
+            seen = log_weights > log_weights.max() - NEGLIGIBLE - 10.0
+            rarest = float(np.min(log_weights[seen] - own[seen]))
+            needed = 60.0 - rarest
+            if window.budget >= needed:
+                return part, low, log_weights
+            window = Window(window.tilt, window.low, window.high, needed + 10.0)
+
+    def _left_out(self, windows: list[Window], left: NDArray[np.bool_]) -> Float64:
+        """Upper bounds on the log-weights of the totals that no window holds, -inf for the others."""
+        bound = np.where(left, math.inf, -math.inf)
+        k = np.flatnonzero(left)
+        if len(k) == 0:
+            return bound
+        best = np.full(len(k), math.inf)
+        for window in windows:
+            for mean in {window.low, window.high}:
+                s = self._tilt(float(mean))
+                np.minimum(best, self._cumulant(s) - s * (k - self._block.forced), out=best)
+        bound[k] = best + self._log_f[k]
+        return bound
