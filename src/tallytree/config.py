@@ -13,9 +13,6 @@ from .errors import ParameterError
 _native: ModuleType | None
 try:
     from . import _native  # type: ignore[attr-defined,no-redef]
-
-    if not hasattr(_native, "tree_pass"):
-        _native = None
 except ImportError:
     _native = None
 
@@ -25,9 +22,12 @@ _ENGINE = "TALLYTREE_ENGINE"
 _announced = False
 
 
-def native() -> ModuleType | None:
-    """The compiled engine, or None where it is absent or switched off with ``TALLYTREE_ENGINE=array``."""
-    if os.environ.get(_ENGINE, "").lower() == "array":
+def native(feature: str = "tree_pass") -> ModuleType | None:
+    """The compiled engine, or None where it is absent or switched off with ``TALLYTREE_ENGINE=array``.
+
+    ``feature`` is what the caller needs it for; an extension built without it does not serve.
+    """
+    if os.environ.get(_ENGINE, "").lower() == "array" or not hasattr(_native, feature):
         return None
     return _native
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import config
 from ..structure.blocks import BlockForest, cut
 from ..structure.count_tree import CountTree
 from .auto import Problem
 from .sampling_array import ArrayForest, Window
+from .sampling_native import NativeForest
 from .sampling_windows import Cover
 
 Float64 = NDArray[np.float64]
@@ -114,7 +116,10 @@ class _Model:
 
 def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:
     """Upward messages by the engine in use."""
-    return ArrayForest(shape, nu, tables, window)
+    engine = config.native("SampleForest")
+    if engine is None:
+        return ArrayForest(shape, nu, tables, window)
+    return NativeForest(engine, shape, nu, tables, window)
 
 
 def stream(key: Key, *place: int) -> np.random.SeedSequence:

@@ -25,7 +25,10 @@ const Kernels& choose(const std::string& level) {
 
 }  // namespace
 
+void bind_sample(nb::module_& m);
+
 NB_MODULE(_native, m) {
+  bind_sample(m);
   m.def("levels", [] {
     std::vector<std::string> names;
     for (const char* name : {"v4", "v3", "v2", "generic"})
