@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .sampling_array import Window
-from .tilt import posterior_rate, summarise
+from .tilt import Block, posterior_rate
 
 Float64 = NDArray[np.float64]
 
-BUDGET = 90.0  # nats that nodes may stray from their means; 60 are enough at the centre of a window
+CERTAIN = 60.0  # nats by which what node windows leave out lies below the least likely total of a window
 HULL = 60.0  # nats below the most likely total: the first guess of what matters
 NEGLIGIBLE = 40.0  # nats: what is left out has less than exp(-40) of the mass
+GROUPS = 512  # log-odds that stand for all when a tilt is chosen
 SPREAD = 5.5  # half-width of a window of the total in its standard deviations
 
 
@@ -41,7 +42,7 @@ class Cover:
         self._prepare = prepare
         self._log_f = log_f
         self._finite = nu[np.isfinite(nu)]
-        self._block = summarise(nu)
+        self._block = _summary(self._finite, int(np.count_nonzero(nu == math.inf)))
         first, n = self._block.forced, self._block.n
         possible = np.isfinite(log_f)
         possible[:first] = possible[first + n + 1 :] = False
@@ -74,9 +75,17 @@ class Cover:
             reach = low + SPREAD * self._spread(low)
             high = int(reach + SPREAD * self._spread(reach))
             inside = counts[: np.searchsorted(counts, high, side="right")]
-            found.append(Window(self._tilt(0.5 * (low + inside[-1])), low, int(inside[-1]), BUDGET))
+            found.append(self._window(low, int(inside[-1])))
             counts = counts[len(inside) :]
         return found
+
+    def _window(self, low: int, high: int) -> Window:
+        centre = 0.5 * (low + high)
+        sd = self._spread(centre)
+        rarest = (
+            0.5 * ((high - centre) / sd) ** 2 + math.log(2.5 * sd) if sd else 0.0
+        )  # -log P of the ends, normally
+        return Window(self._tilt(centre), low, high, CERTAIN + max(rarest, 0.0) + 3.0)
 
     def _tilt(self, mean: float) -> float:
         block = self._block
@@ -103,14 +112,14 @@ class Cover:
         self.part_of = np.repeat(np.arange(len(counts)), [len(k) for k in counts])
 
     def _certified(self, window: Window) -> tuple[Any, int, Float64]:
-        """Messages with a budget that covers the least likely total of the window by 60 nats."""
+        """Messages with a budget that covers the least likely total of the window."""
         while True:
             part = self._prepare(window)
             low, log_weights = part.root_log_weights()
             own = self._log_f[low : low + len(log_weights)]
             seen = log_weights > log_weights.max() - NEGLIGIBLE - 10.0
             rarest = float(np.min(log_weights[seen] - own[seen]))
-            needed = 60.0 - rarest
+            needed = CERTAIN - rarest
             if window.budget >= needed:
                 return part, low, log_weights
             window = Window(window.tilt, window.low, window.high, needed + 10.0)
@@ -128,3 +137,13 @@ class Cover:
                 np.minimum(best, self._cumulant(s) - s * (k - self._block.forced), out=best)
         bound[k] = best + self._log_f[k]
         return bound
+
+
+def _summary(finite: Float64, forced: int) -> Block:
+    """Means of groups of neighbouring log-odds: enough to choose tilts."""
+    n = len(finite)
+    if n <= GROUPS:
+        return Block(finite, np.ones(n), forced, n)
+    edges = np.linspace(0, n, GROUPS + 1).astype(np.int64)
+    weight = np.diff(edges).astype(np.float64)
+    return Block(np.add.reduceat(np.sort(finite), edges[:-1]) / weight, weight, forced, n)

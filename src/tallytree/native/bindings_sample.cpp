@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "kernels.hpp"
 #include "sample_forest.hpp"
@@ -63,7 +64,35 @@ static const SampleKernels& choose_kernels(const std::string& level) {
   return *found;
 }
 
+template <class T>
+static nb::ndarray<nb::numpy, T, nb::ndim<1>> fresh(size_t n, T*& data) {
+  data = new T[n ? n : 1];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, &n, owner);
+}
+
 void bind_sample(nb::module_& m) {
+  m.def("sample_random", [](words_in key, uint32_t tag, uint32_t id, uint32_t group, const std::string& level) {
+    SampleKey k;
+    std::memcpy(k.word, key.data(), sizeof k.word);
+    uint64_t* data;
+    auto out = fresh<uint64_t>(32, data);
+    choose_kernels(level).random_words(&k, tag, id, group, 16, data);
+    return out;
+  }, nb::arg("key"), nb::arg("tag"), nb::arg("id"), nb::arg("group"), nb::arg("level") = "",
+  "Sixteen calls of Philox 4x32-10: word p of call j, two 32-bit outputs each, is entry 16 p + j.");
+
+  m.def("log_convolve", [](doubles_in a, doubles_in b, int64_t first, int64_t last, const std::string& level) {
+    const SampleKernels& kernels = choose_kernels(level);
+    double* data;
+    auto out = fresh<double>((size_t)(last - first + 1), data);
+    std::vector<double> scratch(log_convolve_scratch((ptrdiff_t)a.shape(0), (ptrdiff_t)b.shape(0)));
+    kernels.log_convolve(a.data(), (ptrdiff_t)a.shape(0), b.data(), (ptrdiff_t)b.shape(0), first, last, data,
+                         scratch.data());
+    return out;
+  }, nb::arg("a"), nb::arg("b"), nb::arg("first"), nb::arg("last"), nb::arg("level") = "",
+  "log sum_i exp(a[i] + b[k - i]) for k = first..last.");
+
   nb::class_<SampleForest>(m, "SampleForest", "Upward messages of one model, ready to draw from.")
       .def("__init__",
            [](SampleForest* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,
@@ -83,11 +112,10 @@ void bind_sample(nb::module_& m) {
       .def("root",
            [](const SampleForest& self) {
              const MessageView view = self.root();
-             double* copy = new double[view.length];
+             double* copy;
+             auto out = fresh<double>((size_t)view.length, copy);
              std::memcpy(copy, view.log_weight, (size_t)view.length * sizeof(double));
-             nb::capsule owner(copy, [](void* p) noexcept { delete[] static_cast<double*>(p); });
-             const size_t shape[1] = {(size_t)view.length};
-             return nb::make_tuple(view.low, nb::ndarray<nb::numpy, double, nb::ndim<1>>(copy, 1, shape, owner));
+             return nb::make_tuple(view.low, out);
            },
            "Smallest count of the first root, and log-weights from there on.")
       .def("draw",

@@ -43,6 +43,8 @@ struct SampleKernels {
   // Bits to bytes 0 and 1 at out + row * stride + variable.
   void (*write_block)(const uint64_t* words, int lanes, const int64_t* variables, int n, bool contiguous, uint8_t* out,
                       const int64_t* rows, ptrdiff_t stride);
+  // `calls` (a multiple of 16) calls of the generator, two words each.
+  void (*random_words)(const SampleKey* key, uint32_t tag, uint32_t id, uint32_t group, ptrdiff_t calls, uint64_t* out);
   // 64 random bits for every sample of the groups first, first + 1, ...
   void (*random_bits)(const SampleKey* key, uint32_t tag, uint32_t id, uint32_t first_group, ptrdiff_t samples,
                       uint64_t* out);
