@@ -9,15 +9,15 @@ import math
 
 import numpy as np
 import pytest
-from helpers import model_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle_enumeration import enumerate_model
 from scipy import stats
 from scipy.special import gammaln
-from strategies import nested_models, random_case
 
 import tallytree as tt
+from helpers import model_of
+from oracle_enumeration import enumerate_model
+from strategies import nested_models, random_case
 from tallytree import config
 from tallytree.engine.log_convolution import log_convolve
 from tallytree.structure.blocks import BLOCK, cut
@@ -338,7 +338,7 @@ def test_bad_sizes(size):
         tt.CountModel(np.zeros(3)).sample(size)
 
 
-@pytest.mark.parametrize("rng", [-1, 2.5, True, "seed", np.random.RandomState(0)])  # noqa: NPY002
+@pytest.mark.parametrize("rng", [-1, 2.5, True, "seed", np.random.RandomState(0)])
 def test_bad_rng(rng):
     with pytest.raises(tt.ParameterError, match="`rng` must be"):
         tt.CountModel(np.zeros(3)).sample(2, rng)
@@ -374,10 +374,11 @@ def test_log_convolution_has_relative_accuracy_everywhere(engine, case):
     _, a, b = case
     want = reference_convolution(a, b)
     first, last = len(want) // 7, len(want) - 1 - len(want) // 9
-    if engine == "array":
-        got = log_convolve(a, b, first, last)
-    else:
-        got = NATIVE.log_convolve(a, b, first, last, engine)
+    got = (
+        log_convolve(a, b, first, last)
+        if engine == "array"
+        else NATIVE.log_convolve(a, b, first, last, engine)
+    )
     want = np.asarray(want[first : last + 1], float)
     assert np.array_equal(np.isneginf(got), np.isneginf(want))
     finite = np.isfinite(want)

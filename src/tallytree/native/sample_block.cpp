@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "elementary.hpp"
-#include "sample_random.hpp"
+#include "sample_lanes.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -86,17 +86,6 @@ void transpose(uint64_t* m) {
       }
 }
 
-// The leading 15 bits were equal: 53 more decide.
-bool tie(const BlockTable* table, int i, int r, const SampleKey& key, uint32_t tag, uint32_t id, uint32_t group,
-         int lane) {
-  uint64_t bits[2 * kCalls];
-  SampleKey own = key;
-  own.word[2] ^= (uint32_t)(1 + kBlock * i + lane) << 8;  // one batch of calls per tie
-  philox(own, kTagTie + (tag << 8), id, group, kCalls, bits);
-  const double scaled = table->on[i][r] * 32768.0;
-  return unit_interval(bits[0]) < scaled - std::floor(scaled);
-}
-
 }  // namespace
 
 void block_message(const double* nu, int n, double* out) {
@@ -134,60 +123,6 @@ void plain_table(const double* nu, int n, BlockTable* table) {
   }
 }
 
-#if defined(__AVX512BW__)
-// 64 samples: a row of thresholds fits two registers, and one permutation looks up 32 counts.
-static void draw_lanes(const BlockTable* table, uint16_t* r, const uint16_t* bits, const SampleKey& key, uint32_t tag,
-                       uint32_t id, uint32_t group, uint64_t* words) {
-  __m512i r0 = _mm512_loadu_si512(r), r1 = _mm512_loadu_si512(r + 32);
-  const __m512i one = _mm512_set1_epi16(table->counted ? 1 : 0), keep = _mm512_set1_epi16(0x7fff);
-  for (int i = 0; i < table->n; i++) {
-    const __m512i low = _mm512_load_si512(table->high[i]), high = _mm512_load_si512(table->high[i] + 32);
-    const __m512i u0 = _mm512_and_si512(_mm512_loadu_si512(bits + 64 * i), keep);
-    const __m512i u1 = _mm512_and_si512(_mm512_loadu_si512(bits + 64 * i + 32), keep);
-    const __m512i t0 = _mm512_permutex2var_epi16(low, r0, high), t1 = _mm512_permutex2var_epi16(low, r1, high);
-    uint64_t y = _mm512_cmplt_epu16_mask(u0, t0) | (uint64_t)_mm512_cmplt_epu16_mask(u1, t1) << 32;
-    uint64_t same = _mm512_cmpeq_epi16_mask(u0, t0) | (uint64_t)_mm512_cmpeq_epi16_mask(u1, t1) << 32;
-    if (__builtin_expect(same != 0, 0)) {
-      alignas(64) uint16_t now[64];
-      _mm512_store_si512(now, r0);
-      _mm512_store_si512(now + 32, r1);
-      for (; same; same &= same - 1) {
-        const int lane = __builtin_ctzll(same);
-        y |= (uint64_t)tie(table, i, now[lane], key, tag, id, group, lane) << lane;
-      }
-    }
-    r0 = _mm512_mask_sub_epi16(r0, (__mmask32)y, r0, one);
-    r1 = _mm512_mask_sub_epi16(r1, (__mmask32)(y >> 32), r1, one);
-    words[i] = y;
-  }
-}
-#endif
-
-// `width` samples side by side, a power of two.
-static void draw_any(const BlockTable* table, uint16_t* r, int width, const uint16_t* bits, const SampleKey& key,
-                     uint32_t tag, uint32_t id, uint32_t group, uint64_t* words) {
-  const uint16_t one = table->counted ? 1 : 0;
-  for (int i = 0; i < table->n; i++) {
-    const uint16_t *row = table->high[i], *u = bits + (ptrdiff_t)width * i;
-    uint64_t y = 0, same = 0;
-    for (int lane = 0; lane < width; lane++) {
-      const uint16_t v = u[lane] & 0x7fff, t = row[r[lane]];
-      const uint64_t on = v < t;
-      same |= (uint64_t)(v == t) << lane;
-      y |= on << lane;
-      r[lane] = (uint16_t)(r[lane] - (on ? one : 0));
-    }
-    if (__builtin_expect(same != 0, 0))
-      for (; same; same &= same - 1) {
-        const int lane = __builtin_ctzll(same);
-        if (!tie(table, i, r[lane], key, tag, id, group, lane)) continue;
-        y |= (uint64_t)1 << lane;
-        r[lane] = (uint16_t)(r[lane] - one);
-      }
-    words[i] = y;
-  }
-}
-
 void draw_block(const BlockTable* table, const int32_t* counts, int lanes, const SampleKey* key, uint32_t tag,
                 uint32_t id, uint32_t group, uint64_t* words) {
   alignas(64) uint16_t r[64] = {};
@@ -205,7 +140,7 @@ void draw_block(const BlockTable* table, const int32_t* counts, int lanes, const
     const ptrdiff_t calls = ((ptrdiff_t)table->n * width + 8 * kCalls - 1) / (8 * kCalls) * kCalls;
     philox(*key, tag, id, group, calls, bits);
     const uint16_t* halves = (const uint16_t*)bits;
-#if defined(__AVX512BW__)
+#ifdef TT_DRAW_LANES
     if (width == 64) draw_lanes(table, r, halves, *key, tag, id, group, words);
     else
 #endif
