@@ -108,10 +108,10 @@ class _Model:
             weights = np.cumsum(np.exp(cover.log_weights - cover.log_weights.max()))
             u = np.random.default_rng(stream(key, i)).random(len(rows)) * weights[-1]
             at = np.minimum(np.searchsorted(weights, u, side="right"), int(np.argmax(weights)))
-            for j in np.unique(cover.part_of[at]).tolist():
-                mine = np.flatnonzero(cover.part_of[at] == j)
+            for j in np.unique(cover.window_of[at]).tolist():
+                mine = np.flatnonzero(cover.window_of[at] == j)
                 totals = cover.counts[at[mine]]
-                cover.parts[j].draw(out, rows[mine], stream(key, i, j), totals)
+                cover.part(j).draw(out, rows[mine], stream(key, i, j), totals)
 
 
 def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:

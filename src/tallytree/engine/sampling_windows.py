@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .recursion import tilt_to_mean
 from .sampling_array import Window
 from .tilt import Block, posterior_rate
 
@@ -24,6 +26,7 @@ CERTAIN = 60.0  # nats by which what node windows leave out lies below the least
 HULL = 60.0  # nats below the most likely total: the first guess of what matters
 NEGLIGIBLE = 40.0  # nats: what is left out has less than exp(-40) of the mass
 GROUPS = 512  # log-odds that stand for all when a tilt is chosen
+KEPT = 4  # windows up to which all upward messages stay in memory
 SPREAD = 5.5  # half-width of a window of the total in its standard deviations
 
 
@@ -47,7 +50,8 @@ class Cover:
         possible = np.isfinite(log_f)
         possible[:first] = possible[first + n + 1 :] = False
         self.impossible = not possible.any()
-        self.parts: list[Any] = []
+        self._parts: list[Any] = []
+        self._windows: list[Window] = []
         self.counts, self.log_weights = np.empty(0, np.int64), np.empty(0)
         if self.impossible:
             return
@@ -58,16 +62,19 @@ class Cover:
             guess[first : first + n + 1] = rate > rate.max() - HULL
             kept = possible & guess
         while True:
-            windows = self._windows(kept)
-            self._solve(windows)
-            bound = self._left_out(windows, possible & ~kept)
+            self._solve(self._divide(kept))
+            bound = self._left_out(possible & ~kept)
             top = self.log_weights.max()
             missing = bound > top - NEGLIGIBLE - math.log(len(log_f))
             if not missing.any():
                 return
             kept = kept | missing
 
-    def _windows(self, kept: NDArray[np.bool_]) -> list[Window]:
+    def part(self, window: int) -> Any:
+        """Upward messages of a window; of many windows none are kept."""
+        return self._parts[window] if self._parts else self._prepare(self._windows[window])
+
+    def _divide(self, kept: NDArray[np.bool_]) -> list[Window]:
         counts = np.flatnonzero(kept)
         found = []
         while len(counts):
@@ -85,13 +92,32 @@ class Cover:
         rarest = (
             0.5 * ((high - centre) / sd) ** 2 + math.log(2.5 * sd) if sd else 0.0
         )  # -log P of the ends, normally
-        return Window(self._tilt(centre), low, high, CERTAIN + max(rarest, 0.0) + 3.0)
+        return Window(self._exact_tilt(centre), low, high, CERTAIN + max(rarest, 0.0) + 3.0)
 
     def _tilt(self, mean: float) -> float:
         block = self._block
         if block.n == 0:
             return 0.0
-        return block.solve(min(max(mean - block.forced, 0.1), block.n - 0.1))
+        target = min(max(mean - block.forced, 0.1), block.n - 0.1)
+        return float(tilt_to_mean(block.centre[None, :], np.array([target]), block.weight)[0])
+
+    def _exact_tilt(self, mean: float) -> float:
+        """Tilt under which the mean is within a fraction of a standard deviation, from all log-odds."""
+        if self._block.n == 0:
+            return 0.0
+        s, room = self._tilt(mean), 50.0 + math.log(self._block.n)
+        low, high = -float(self._finite.max()) - room, room - float(self._finite.min())
+        for _ in range(100):
+            small = np.exp(-np.abs(self._finite + s))
+            larger = 1.0 / (1.0 + small)
+            on = float(np.where(self._finite > -s, larger, small * larger).sum()) + self._block.forced
+            variance = float((small * larger * larger).sum())
+            if abs(on - mean) <= 0.3 * math.sqrt(variance) + 0.1:
+                break
+            low, high = (s, high) if on < mean else (low, s)
+            new = s + (mean - on) / variance if variance > 0.0 else math.inf
+            s = new if low < new < high else 0.5 * (low + high)
+        return s
 
     def _spread(self, mean: float) -> float:
         return math.sqrt(self._block.cumulants(self._tilt(mean))[2] + 0.25) if self._block.n else 0.0
@@ -101,37 +127,41 @@ class Cover:
         return float(np.logaddexp(0.0, self._finite + s).sum())
 
     def _solve(self, windows: list[Window]) -> None:
-        self.parts, counts, weights = [], [], []
-        for window in windows:
-            part, low, log_p = self._certified(window)
+        self._windows, self._parts, counts, weights = [], [], [], []
+        for tried in windows:
+            window, part = self._certified(tried)
+            low, log_p = part.root_log_weights()
             k = low + np.arange(len(log_p))
-            self.parts.append(part)
+            self._windows.append(window)
+            if len(windows) <= KEPT:
+                self._parts.append(part)
             counts.append(k)
             weights.append(log_p + self._cumulant(window.tilt) - window.tilt * (k - self._block.forced))
         self.counts, self.log_weights = np.concatenate(counts), np.concatenate(weights)
-        self.part_of = np.repeat(np.arange(len(counts)), [len(k) for k in counts])
+        self.window_of = np.repeat(np.arange(len(counts)), [len(k) for k in counts])
 
-    def _certified(self, window: Window) -> tuple[Any, int, Float64]:
+    def _certified(self, window: Window) -> tuple[Window, Any]:
         """Messages with a budget that covers the least likely total of the window."""
         while True:
             part = self._prepare(window)
-            low, log_weights = part.root_log_weights()
-            own = self._log_f[low : low + len(log_weights)]
-            seen = log_weights > log_weights.max() - NEGLIGIBLE - 10.0
-            rarest = float(np.min(log_weights[seen] - own[seen]))
-            needed = CERTAIN - rarest
+            needed = 2.0 * window.budget
+            if not part.impossible:
+                low, log_weights = part.root_log_weights()
+                own = self._log_f[low : low + len(log_weights)]
+                seen = log_weights > log_weights.max() - NEGLIGIBLE - 10.0
+                needed = CERTAIN - float(np.min(log_weights[seen] - own[seen]))
             if window.budget >= needed:
-                return part, low, log_weights
-            window = Window(window.tilt, window.low, window.high, needed + 10.0)
+                return window, part
+            window = replace(window, budget=needed + 10.0)
 
-    def _left_out(self, windows: list[Window], left: NDArray[np.bool_]) -> Float64:
+    def _left_out(self, left: NDArray[np.bool_]) -> Float64:
         """Upper bounds on the log-weights of the totals that no window holds, -inf for the others."""
         bound = np.where(left, math.inf, -math.inf)
         k = np.flatnonzero(left)
         if len(k) == 0:
             return bound
         best = np.full(len(k), math.inf)
-        for window in windows:
+        for window in self._windows:
             for mean in {window.low, window.high}:
                 s = self._tilt(float(mean))
                 np.minimum(best, self._cumulant(s) - s * (k - self._block.forced), out=best)

@@ -114,7 +114,7 @@ void bind_sample(nb::module_& m) {
              const MessageView view = self.root();
              double* copy;
              auto out = fresh<double>((size_t)view.length, copy);
-             std::memcpy(copy, view.log_weight, (size_t)view.length * sizeof(double));
+             if (view.length) std::memcpy(copy, view.log_weight, (size_t)view.length * sizeof(double));
              return nb::make_tuple(view.low, out);
            },
            "Smallest count of the first root, and log-weights from there on.")

@@ -1,6 +1,7 @@
 // Downward: roots, then nodes by depth, then blocks; which thread does what never changes a sample.
 #include <algorithm>
 #include <barrier>
+#include <memory>
 #include <thread>
 
 #include "sample_forest.hpp"
@@ -19,7 +20,7 @@ struct SampleForest::Room {
   std::vector<uint64_t> bits;
   std::vector<int32_t> order;
   std::vector<double> scratch;
-  std::vector<BlockTable> table;
+  std::unique_ptr<BlockTable[]> table;  // of the blocks of a tile
 };
 
 // Samples first..first + count of a call, in groups of 64.
@@ -133,17 +134,18 @@ void SampleForest::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptr
   const double decisions = (double)samples * (double)(variables_.size() + plain_.size() + 8 * nodes_);
   if (decisions < kWorthThreads) threads = 1;
   threads = std::max(threads, 1);
+  const int64_t all = std::max<int64_t>(1, blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock);
   std::vector<Room> rooms(threads);
   const ptrdiff_t capacity = std::min(samples, most);
   for (Room& room : rooms) {
     room.bits.resize(capacity + kBlock);
     room.order.resize(split_order(capacity, longest_));
     room.scratch.resize(split_scratch(longest_));
-    room.table.resize(kTile);
+    room.table.reset(new BlockTable[std::min<int64_t>(kTile, all)]);  // left uninitialised
   }
   Work work{out, stride, rows, totals, 0, 0, key, std::vector<int32_t>(ids * capacity), capacity, 1,
             std::vector<std::atomic<int64_t>>(stages_.size() + 2)};
-  const int64_t tiles = (blocks_ + (int64_t)plain_.size() / kBlock) / kTile + 1;
+  const int64_t tiles = (all + kTile - 1) / kTile;
   for (ptrdiff_t first = 0; first < samples; first += capacity) {
     work.first = first;
     work.count = std::min(capacity, samples - first);

@@ -34,7 +34,7 @@ class SampleForest {
             const int64_t* totals, int threads) const;
 
   bool impossible() const { return impossible_; }
-  MessageView root() const { return message(roots_[0]); }
+  MessageView root() const { return impossible_ || roots_.empty() ? MessageView{nullptr, 0, 0} : message(roots_[0]); }
   MessageView message(int64_t id) const { return {up_.data() + place_[id], low_[id], high_[id] - low_[id] + 1}; }
 
  private:
