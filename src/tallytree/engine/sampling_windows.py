@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from .sampling_array import Window
 from .tilt import Block, posterior_rate
 
 Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 CERTAIN = 60.0  # nats by which what node windows leave out lies below the least likely total of a window
 HULL = 60.0  # nats below the most likely total: the first guess of what matters
@@ -28,6 +29,15 @@ NEGLIGIBLE = 40.0  # nats: what is left out has less than exp(-40) of the mass
 GROUPS = 512  # log-odds that stand for all when a tilt is chosen
 KEPT = 4  # windows up to which all upward messages stay in memory
 SPREAD = 5.5  # half-width of a window of the total in its standard deviations
+
+
+class _Weighed(NamedTuple):
+    """A window, the log-weights of its totals, and its upward messages if they are kept."""
+
+    window: Window
+    counts: Ints
+    log_weights: Float64
+    part: Any
 
 
 class Cover:
@@ -52,6 +62,7 @@ class Cover:
         self.impossible = not possible.any()
         self._parts: list[Any] = []
         self._windows: list[Window] = []
+        self._known: dict[tuple[int, int], _Weighed] = {}
         self.counts, self.log_weights = np.empty(0, np.int64), np.empty(0)
         if self.impossible:
             return
@@ -61,18 +72,22 @@ class Cover:
             guess = np.zeros(len(log_f), bool)
             guess[first : first + n + 1] = rate > rate.max() - HULL
             kept = possible & guess
+        if not kept.any():
+            kept = possible
         while True:
             self._solve(self._divide(kept))
-            bound = self._left_out(possible & ~kept)
-            top = self.log_weights.max()
-            missing = bound > top - NEGLIGIBLE - math.log(len(log_f))
-            if not missing.any():
+            outside = possible & ~kept
+            outside[self.counts] = False
+            missing = self._left_out(outside)
+            if not len(missing):
                 return
-            kept = kept | missing
+            kept = kept.copy()
+            kept[missing] = True
 
     def part(self, window: int) -> Any:
         """Upward messages of a window; of many windows none are kept."""
-        return self._parts[window] if self._parts else self._prepare(self._windows[window])
+        kept = self._parts[window]
+        return self._prepare(self._windows[window]) if kept is None else kept
 
     def _divide(self, kept: NDArray[np.bool_]) -> list[Window]:
         counts = np.flatnonzero(kept)
@@ -89,9 +104,8 @@ class Cover:
     def _window(self, low: int, high: int) -> Window:
         centre = 0.5 * (low + high)
         sd = self._spread(centre)
-        rarest = (
-            0.5 * ((high - centre) / sd) ** 2 + math.log(2.5 * sd) if sd else 0.0
-        )  # -log P of the ends, normally
+        # Normal approximation of -log P at the ends; what was computed decides in `_certified`.
+        rarest = 0.5 * ((high - centre) / sd) ** 2 + math.log(2.5 * sd) if sd else 0.0
         return Window(self._exact_tilt(centre), low, high, CERTAIN + max(rarest, 0.0) + 3.0)
 
     def _tilt(self, mean: float) -> float:
@@ -127,18 +141,23 @@ class Cover:
         return float(np.logaddexp(0.0, self._finite + s).sum())
 
     def _solve(self, windows: list[Window]) -> None:
-        self._windows, self._parts, counts, weights = [], [], [], []
-        for tried in windows:
-            window, part = self._certified(tried)
-            low, log_p = part.root_log_weights()
-            k = low + np.arange(len(log_p))
-            self._windows.append(window)
-            if len(windows) <= KEPT:
-                self._parts.append(part)
-            counts.append(k)
-            weights.append(log_p + self._cumulant(window.tilt) - window.tilt * (k - self._block.forced))
-        self.counts, self.log_weights = np.concatenate(counts), np.concatenate(weights)
-        self.window_of = np.repeat(np.arange(len(counts)), [len(k) for k in counts])
+        known, self._known = self._known, {}
+        for window in windows:
+            place = (window.low, window.high)
+            found = known[place] if place in known else self._weigh(window)
+            self._known[place] = found if len(windows) <= KEPT else found._replace(part=None)
+        every = list(self._known.values())
+        self._windows, self._parts = [f.window for f in every], [f.part for f in every]
+        self.counts = np.concatenate([f.counts for f in every])
+        self.log_weights = np.concatenate([f.log_weights for f in every])
+        self.window_of = np.repeat(np.arange(len(every)), [len(f.counts) for f in every])
+
+    def _weigh(self, tried: Window) -> _Weighed:
+        window, part = self._certified(tried)
+        low, log_p = part.root_log_weights()
+        k = low + np.arange(len(log_p))
+        weights = log_p + self._cumulant(window.tilt) - window.tilt * (k - self._block.forced)
+        return _Weighed(window, k, weights, part)
 
     def _certified(self, window: Window) -> tuple[Window, Any]:
         """Messages with a budget that covers the least likely total of the window."""
@@ -154,19 +173,32 @@ class Cover:
                 return window, part
             window = replace(window, budget=needed + 10.0)
 
-    def _left_out(self, left: NDArray[np.bool_]) -> Float64:
-        """Upper bounds on the log-weights of the totals that no window holds, -inf for the others."""
-        bound = np.where(left, math.inf, -math.inf)
+    def _left_out(self, left: NDArray[np.bool_]) -> Ints:
+        """Totals that no window holds and that Chernoff's bound does not rule out."""
         k = np.flatnonzero(left)
+        limit = self.log_weights.max() - NEGLIGIBLE - math.log(len(left))
         if len(k) == 0:
-            return bound
-        best = np.full(len(k), math.inf)
+            return k
+        bound = np.full(len(k), math.inf)
         for window in self._windows:
             for mean in {window.low, window.high}:
-                s = self._tilt(float(mean))
-                np.minimum(best, self._cumulant(s) - s * (k - self._block.forced), out=best)
-        bound[k] = best + self._log_f[k]
-        return bound
+                self._improve(bound, k, self._tilt(float(mean)))
+        # Each total that is still in question gets a tilt of its own, the most likely first; it serves the others too.
+        asked = np.zeros(len(k), bool)
+        while True:
+            open_ = np.flatnonzero((bound > limit) & ~asked)
+            if not len(open_):
+                return np.asarray(k[bound > limit])
+            worst = open_[np.argmax(bound[open_])]
+            asked[worst] = True
+            self._improve(bound, k, self._exact_tilt(float(k[worst])))
+            needed = int(np.count_nonzero(asked & (bound > limit)))
+            if needed > 16 and 2 * needed > int(np.count_nonzero(asked)):
+                return np.asarray(k[bound > limit])  # the guess was poor: take all
+
+    def _improve(self, bound: Float64, k: Ints, s: float) -> None:
+        line = self._cumulant(s) - s * (k - self._block.forced)
+        np.minimum(bound, line + self._log_f[k], out=bound)
 
 
 def _summary(finite: Float64, forced: int) -> Block:
