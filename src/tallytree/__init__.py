@@ -7,6 +7,7 @@ marginals and count distributions, exactly and in near-linear time.
 from ._version import __version__
 from .assignment import assignment
 from .config import show_config
+from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
 from .loopy import loopy_bp
@@ -52,6 +53,7 @@ __all__ = [
     "Potential",
     "PrecisionError",
     "RaggedBatch",
+    "SparseSamples",
     "StructureError",
     "TallyTreeError",
     "__version__",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _validate, parameters
+from .draws import Sampling
 from .engine import incremental, moments
 from .engine.solution import Solution
 from .errors import ParameterError, StructureError
@@ -43,7 +44,7 @@ class Group:
     potential: Any = None
 
 
-class CountModel(Maximization, SecondOrder):
+class CountModel(Maximization, SecondOrder, Sampling):
     """Distribution over binary vectors y with potentials on counts.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_i f_i(sum_{d in group i} y_d) / Z``

@@ -26,9 +26,11 @@ const Kernels& choose(const std::string& level) {
 }  // namespace
 
 void bind_flat(nb::module_& m);
+void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 
 NB_MODULE(_native, m) {
+  bind_sample(m);
   bind_tree(m);
   m.def("levels", [] {
     std::vector<std::string> names;
