@@ -23,7 +23,7 @@ from tallytree.engine.log_convolution import log_convolve
 from tallytree.structure.blocks import BLOCK, cut
 
 INF = math.inf
-NATIVE = config.native("SampleForest")
+NATIVE = config.native()
 LEVELS = [] if NATIVE is None else NATIVE.levels()
 ENGINES = ["array", *LEVELS]
 
@@ -41,6 +41,7 @@ def use(monkeypatch, name):
     else:
         monkeypatch.delenv("TALLYTREE_ENGINE", raising=False)
         monkeypatch.setenv("TALLYTREE_LEVEL", name)
+    monkeypatch.setattr(config, "_current", None)  # the environment is read again
 
 
 def chi_square(counts, expected):
@@ -244,6 +245,7 @@ def test_the_same_seed_gives_the_same_samples_whatever_the_threads_and_the_level
             use(monkeypatch, level)
             for threads in ("1", "2", "3"):
                 monkeypatch.setenv("TALLYTREE_NUM_THREADS", threads)
+                monkeypatch.setattr(config, "_current", None)
                 seen.add(model.replace().sample(size, rng=7).tobytes())
         assert len(seen) == 1
 

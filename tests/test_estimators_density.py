@@ -17,7 +17,6 @@ import tallytree as tt
 from tallytree import data
 from tallytree.errors import ParameterError
 from tallytree.estimators import CountDensity
-from tallytree.learn.draws import draw
 
 ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
 KINDS = ["counts", "tree", "tree+counts"]
@@ -109,7 +108,7 @@ def test_nested_draws_with_wild_tables_follow_the_model():
     tables = [3 * rng.normal(size=len(g) + 1) for g in groups]
     tables[3][2] = -np.inf
     model = tt.CountModel.from_tree(tree, rng.normal(size=6), tables)
-    drawn = draw(model, 20_000, rng)
+    drawn = model.sample(20_000, rng=rng)
     p = np.exp(model.log_prob(ALL))
     seen = np.bincount(drawn @ (1 << np.arange(5, -1, -1)), minlength=64)
     assert seen[p == 0].sum() == 0
@@ -135,7 +134,7 @@ def test_parameters_are_recovered_from_draws():
     truth = tt.CountModel.from_tree(
         tree, rng.normal(size=8) * 0.5, [rng.normal(size=len(g) + 1) for g in tree.groups]
     )
-    rows = draw(truth, 30_000, rng)
+    rows = truth.sample(30_000, rng=rng)
     density = CountDensity(structure=tree, l2=1e-3, tol=1e-5).fit(rows)
     n_free = 8 + sum(len(g) - 1 for g in tree.groups)
     assert 0 <= float(truth.kl_divergence(density.components_[0].model)) < n_free / 30_000

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..learn.draws import draw
 from ..learn.forest import chow_liu
 from ..learn.forest_counts import fit_tree_counts
 from ..learn.maximum_likelihood import fit
@@ -79,7 +78,7 @@ class CountComponent:
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Independent rows."""
-        return draw(self.model, size, rng)
+        return self.model.sample(size, rng=rng)
 
 
 class CountTrainer:

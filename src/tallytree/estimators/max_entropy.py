@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 from ..errors import ParameterError
 from ..learn.exactly import pair_sums, tilt
 from ..learn.inclusion import logits_from_inclusion
+from ..model import CountModel
+from ..potentials import exactly
 
 Float64 = NDArray[np.float64]
 
@@ -65,8 +67,7 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Cost: O(N M) per Newton step, M a few dozen; samples by rejection, about sqrt(2 pi var) Poisson draws
-    each.
+    Cost: O(N M) per Newton step, M a few dozen; O(N) per sample.
 
     Accuracy: inclusion probabilities to `tol`, joint ones to 1e-14 absolute.
 
@@ -175,24 +176,12 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
 
         Notes
         -----
-        Rejection: Poisson samples with probabilities `pikt_` are kept when they have the right size. Exact.
+        Cost: O(N) per sample. Exact (see :meth:`CountModel.sample`).
         """
         check_is_fitted(self)
-        rng = check_random_state(self.random_state)
-        kept: list[NDArray[np.bool_]] = []
-        have = 0
-        var = float((self.pikt_ * (1.0 - self.pikt_)).sum())
-        rows = int(
-            np.clip(
-                1.2 * (size + 5) * np.sqrt(1.0 + 2.0 * np.pi * var), 16, 1 + 20_000_000 // len(self.pikt_)
-            )
-        )
-        while have < size:
-            drawn = rng.random_sample((rows, len(self.pikt_))) < self.pikt_
-            drawn = drawn[drawn.sum(1) == self.sample_size_]
-            kept.append(drawn)
-            have += len(drawn)
-        return np.concatenate([np.zeros((0, len(self.pikt_)), bool), *kept])[:size]
+        seed = check_random_state(self.random_state).randint(2**31)
+        model = CountModel(self.logits_, exactly(self.sample_size_))
+        return model.sample(size, rng=int(seed)).astype(bool)
 
     def joint_inclusion_probabilities(self) -> Float64:
         """P(i and j in the sample), (N, N), inclusion probabilities on the diagonal; O(N^2 M)."""

@@ -30,6 +30,7 @@ void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // plans live as long as the trees that the package caches
   bind_sample(m);
   bind_tree(m);
   m.def("levels", [] {
