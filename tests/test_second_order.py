@@ -73,6 +73,9 @@ def test_long_blocks_agree_with_conditioning(potential):
     covariance = model.covariance(rows)
     want = direction[rows] @ covariance
     moved = np.array([model.count_covariance(None, None)])
+    found = model.hessian_vector_product(direction, counts=False)
+    assert found.tables == ()
+    np.testing.assert_allclose(found.logits, want, atol=1e-12)
     np.testing.assert_allclose(model.hessian_vector_product(direction).logits, want, atol=1e-12)
     counts = np.exp(model.count_log_probs())
     z = np.arange(n + 1.0)
