@@ -112,7 +112,7 @@ class SecondOrder(ModelCore):
         return self._result(picked.reshape((*self.batch_shape, *np.shape(first))))
 
     def hessian_vector_product(
-        self, logits: ArrayLike | None = None, tables: Any = None
+        self, logits: ArrayLike | None = None, tables: Any = None, *, counts: bool = True
     ) -> ExpectedStatistics:
         """Derivative of ``expected_statistics`` along a direction: the Hessian of log Z times a vector.
 
