@@ -70,8 +70,10 @@ def count(case: str, repeats: int, level: str) -> int:
         "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
     }
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    plain = [sys.executable, __file__, case]
+    subprocess.run([*plain, "1"], env=environment, check=False)  # byte code of edited files is compiled here
     done = subprocess.run(
-        [*command, sys.executable, __file__, case, str(repeats)],
+        [*command, *plain, str(repeats)],
         capture_output=True,
         text=True,
         env=environment,

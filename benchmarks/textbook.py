@@ -78,10 +78,13 @@ def fft_tree(theta: np.ndarray, log_f: np.ndarray, inner: Mapping[int, np.ndarra
         size = up.shape[-1] - 1
         if inner and size in inner:
             table = inner[size]
+            top = table.max(axis=-1, keepdims=True)
             factors[size] = np.ones(up.shape[-2:])
-            factors[size][: len(table)] = np.exp(table - table.max(axis=-1, keepdims=True))
-            shift += table.max(axis=-1).sum()
+            factors[size][: len(table)] = np.exp(table - top)
             up = up * factors[size]
+            scale = up.sum(axis=-1, keepdims=True)  # a product of a thousand of these would underflow
+            up = up / scale
+            shift += top.sum() + np.log(scale).sum()
         ups.append(up)
     top = log_f.max(axis=-1, keepdims=True)
     down = np.zeros((*log_f.shape[:-1], 1, total + 1))
