@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,20 +11,12 @@ import pytest
 pd = pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
 
+from real_data import data_folder  # noqa: E402
 from tallytree import data  # noqa: E402
 from tallytree.errors import ParameterError  # noqa: E402
 from tallytree.estimators import ConditionalLogit  # noqa: E402
 from tallytree.learn.conditional import ConditionalLikelihood, strata_of_groups  # noqa: E402
 from tallytree.learn.exactly import exactly_k, pair_sums  # noqa: E402
-
-
-def data_folder():
-    """The folder with the real data, or skip."""
-    named = os.environ.get("TALLYTREE_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("real data absent: set TALLYTREE_DATA to its folder")
-    return folder
 
 
 def r_name(term):

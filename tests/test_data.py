@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from real_data import data_folder
 from tallytree import data
 from tallytree.data import DataError
 from tallytree.errors import ParameterError, TallyTreeError
-
-
-def data_folder():
-    named = os.environ.get("TALLYTREE_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("real data absent: set TALLYTREE_DATA to its folder")
-    return folder
 
 
 def test_unknown_names_list_what_is_near():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,20 +12,13 @@ from scipy import stats
 pytest.importorskip("sklearn")
 
 import tallytree as tt
+from real_data import data_folder
 from tallytree import data
 from tallytree.errors import ParameterError
 from tallytree.estimators import CountDensity
 
 ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
 KINDS = ["counts", "tree", "tree+counts"]
-
-
-def data_folder():
-    named = os.environ.get("TALLYTREE_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("real data absent: set TALLYTREE_DATA to its folder")
-    return folder
 
 
 def small_data(seed=0, n=300):

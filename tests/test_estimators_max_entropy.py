@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
 
+from real_data import data_folder
 from tallytree import data
 from tallytree.errors import ParameterError
 from tallytree.estimators import MaxEntropySampler
-
-
-def data_folder():
-    named = os.environ.get("TALLYTREE_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("real data absent: set TALLYTREE_DATA to its folder")
-    return folder
-
 
 EXAMPLE = [0.07, 0.17, 0.41, 0.61, 0.83, 0.91]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import csv
-import os
 import pickle
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -17,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from real_data import data_file
 from tallytree.errors import ParameterError
 from tallytree.poisson_binomial import PoissonBinomial
 
@@ -36,11 +35,7 @@ def exact(probs, weights=None):
 
 
 def elections(name):
-    root = Path(os.environ.get("TALLYTREE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
-    path = root / "elections" / name
-    if not path.exists():
-        pytest.skip(f"no data: {path.name} not found; set TALLYTREE_DATA to the folder with the data sets")
-    with path.open(newline="") as file:
+    with data_file(f"elections/{name}").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
