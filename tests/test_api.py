@@ -284,3 +284,15 @@ def test_configuration_is_shown(capsys, monkeypatch):
             patch.setenv(f"TALLYTREE_{name}", value)
             with pytest.raises(tt.ParameterError, match=f"TALLYTREE_{name}"):
                 config.from_environment()
+
+
+def test_models_on_one_tree_can_be_solved_in_parallel():
+    rng = np.random.default_rng(1)
+    tree = tt.CountTree.balanced(300)
+    tables = rng.normal(size=tree.program.table_total)
+    logits = rng.normal(size=(32, 300))
+    alone = [tt.CountModel.from_tree(tree, row, tables).marginals for row in logits]
+    with ThreadPoolExecutor(8) as pool:
+        together = pool.map(lambda row: tt.CountModel.from_tree(tree, row, tables).marginals, logits)
+        for got, right in zip(together, alone):
+            np.testing.assert_array_equal(got, right)
