@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 
 _CELLS = 1 << 17  # how many cells are worked on at a time: what fits in a cache
 _TRIMMED = 48  # windows shorter than this are kept whole
+_SHORT = 24  # values shorter than this have no errors beyond rounding
 
 # Axes (p, q, r) of the operands of a product; 0: length one.
 _AXES = {
@@ -55,6 +56,8 @@ class ForestProblem:
     log_edge: Float64
     tables: Float64
     offset: Ints
+
+    top_set: Ints  # the largest set that holds a vertex, or -1
 
     @property
     def n_states(self) -> int:
@@ -106,8 +109,9 @@ class ForestPass:
         n = self.program.n_nodes
         self.up = Store(self.batch * n, arithmetic.zero)
         self.log_scale = np.zeros(self.batch * n)
-        self.lost = np.zeros(self.batch * n)  # error of any entry of a value
-        self.cut = np.zeros(self.batch * n)  # mass cut off a value
+        states = self.k * self.k
+        self.lost = np.zeros((self.batch * n, states))  # error of any entry of a value, by state
+        self.cut = np.zeros((self.batch * n, states))  # mass cut off a value
         self.tape: list[_Chunk] = []
         log_edge = problem.log_edge
         self.edge_top = log_edge.max(axis=(2, 3), initial=-math.inf)
@@ -221,7 +225,8 @@ class ForestPass:
             b, top = self._second(chunk, b)
             x, y = self._shape(chunk, a, b)
             out = ar.product(x, y, x.shape[3] + y.shape[3] - 1)
-            lost = ar.product_error(x, y).max(axis=(0, 1))
+            shape = (out.shape[0], out.shape[2], len(chunk.rows))
+            lost = np.broadcast_to(ar.product_error(x, y), shape).reshape(-1, len(chunk.rows))
             out = out.reshape(-1, *out.shape[3:])
             low = low + self.up.low[other]
             return self._finish(chunk, out, low, top, lost)
@@ -287,15 +292,16 @@ class ForestPass:
         first, width = np.zeros(len(rows), np.int64), np.full(len(rows), n)
         if ar.keep > 0.0:
             relative = np.exp(-safe)
-            lost = lost * relative
-            self.lost[rows] = lost
+            states = len(values)
+            lost = np.broadcast_to(lost * relative, (states, len(rows)))
+            self.lost[rows, :states] = lost.T
             if n > _TRIMMED:
-                mass = mass * relative
-                floor = np.maximum(ar.keep * mass.max(axis=0), self.k * lost)
-                first, width = _window(mass > floor)
+                # A state may be improbable: each is cut by its own measure.
+                floor = np.maximum(ar.keep * values.max(axis=1), lost)
+                first, width = _window((values > floor[:, None]).any(axis=0))
                 count = np.arange(n)[:, None]
                 outside = (count < first) | (count >= first + width)
-                self.cut[rows] = (mass * outside).sum(0) + (n - width) * self.k * lost
+                self.cut[rows, :states] = ((values * outside).sum(1) + (n - width) * lost).T
         self.up.put(rows, values, low, first, width)
 
     # -- downwards ---------------------------------------------------------------------------------------------
@@ -371,8 +377,8 @@ class ForestPass:
         reach_x = reach_y = np.zeros(1)
         if ar.keep > 0.0:
             norm_x, norm_y = x.sum(axis=3), y.sum(axis=3)
-            fresh_x = (ar.adjoint_error(g, y, x) * norm_x).sum(axis=(0, 1, 2))
-            fresh_y = (ar.adjoint_error(g, x, y) * norm_y).sum(axis=(0, 1, 2))
+            fresh_x = _relative(ar.adjoint_error(g, y, x) * norm_x, x, gx)
+            fresh_y = _relative(ar.adjoint_error(g, x, y) * norm_y, y, gy)
             reach_x = _fold_sum(reach * norm_y, norm_x.shape).reshape(-1, len(chunk.rows))
             reach_y = _fold_sum(reach * norm_x, norm_y.shape)
         self._settle(chunk, a_rows, a, gx.reshape(a.shape), reach_x, fresh_x)
@@ -419,19 +425,22 @@ class ForestPass:
         if ar.keep > 0.0:
             relative = np.exp(-scale)
             self.reach[rows, : value.shape[0]] = (reach * relative).T
-            self.path_error[rows] = self.path_error[chunk.rows] + fresh * relative
+            self.path_error[rows] = self.path_error[chunk.rows] + fresh
 
     # -- answers and errors ------------------------------------------------------------------------------------
 
     def _charge(self, chunk: _Chunk, states: int) -> None:
-        """What errors and cuts in values do to Z, relative to it."""
+        """What errors and cuts in values do to the mass of each state, relative to it."""
         rows = chunk.rows
-        if not (self.lost[rows].any() or self.cut[rows].any()):
+        width = int(self.up.width[rows].max())
+        if width <= _SHORT:
             return
-        g = self._adjoint(rows, states, int(self.up.width[rows].max()), 0)
-        harm = self.lost[rows] * g.sum(axis=(0, 1))
-        harm += self.cut[rows] * self.reach[rows, :states].max(axis=1)
-        np.add.at(self.damage, chunk.batch, harm * harm)
+        cells = self.up.cells(rows, states, width)
+        g = self.adjoint[cells]
+        mass = (self.up.buffer[cells] * g).sum(axis=1).T
+        harm = self.lost[rows, :states] * g.sum(axis=1).T + self.cut[rows, :states] * self.reach[rows, :states]
+        relative = np.where(mass > 0.0, harm / np.where(mass > 0.0, mass, 1.0), 0.0).max(axis=1)
+        np.add.at(self.damage, chunk.batch, relative * relative)
 
     def _read_messages(self, chunk: _Chunk) -> None:
         vertex = self.program.ref[chunk.nodes]
@@ -472,13 +481,14 @@ class ForestPass:
         rounding = UNIT_ROUNDOFF * (32.0 * depth + 4.0 * largest)
         if ar.keep == 0.0:
             return np.where(np.isneginf(log_z), 0.0, rounding * (1.0 + largest / (1.0 + depth)))
-        error = 4.0 * np.sqrt(self.damage)
-        error = error + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
-        possible = problem.log_leaf > -math.inf
-        floor = np.where(possible, self.messages, 0.0).min(axis=(1, 2), initial=0.0)
-        bound = 2.0 * error * np.exp(np.minimum(-floor, 700.0)) + rounding
+        # Errors of different clusters are independent: four standard deviations of their sum. They are relative
+        # to the mass of each state, so an improbable state is as accurate as a probable one.
+        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
+        bound = 2.0 * error + rounding
         # A zero may be an impossible state or an underflow; only logarithms can tell.
-        sound = np.isfinite(bound) & np.isfinite(log_z) & np.isfinite(floor)
+        possible = problem.log_leaf > -math.inf
+        sound = np.isfinite(bound) & np.isfinite(log_z)
+        sound &= np.isfinite(np.where(possible, self.messages, 0.0)).all(axis=(1, 2))
         return np.where(sound, bound, math.inf)
 
 
@@ -496,6 +506,12 @@ class _RowProduct:
 
     def __matmul__(self, values: Float64) -> Float64:
         return np.asarray(np.einsum("pqn,qn->pn", self.tables, values))
+
+
+def _relative(error: Float64, value: Float64, g: Float64) -> Float64:
+    """Largest error of a state's mass relative to it, by row."""
+    mass = (value * g).sum(axis=3)
+    return np.asarray(np.where(mass > 0.0, error / np.where(mass > 0.0, mass, 1.0), 0.0).max(axis=(0, 1, 2)))
 
 
 def _fold_sum(values: Float64, shape: tuple[int, ...]) -> Float64:

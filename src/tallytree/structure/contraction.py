@@ -83,6 +83,31 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
     )  # fmt: skip
 
 
+def without_sets(program: ClusterProgram) -> ClusterProgram:
+    """The same clusters when nothing is counted: ordinary belief propagation."""
+    nothing = np.empty(0, np.int64)
+    # A potential that is not there: turn its cluster into the one below.
+    keep = program.op != clusters.TABLE
+    below = np.where(keep, np.arange(program.n_nodes), program.a)
+    while not keep[below].all():
+        below = np.where(keep[below], below, program.a[below])
+    number = np.cumsum(keep) - 1
+    follow = lambda x: np.where(x >= 0, number[below[np.maximum(x, 0)]], -1)  # noqa: E731
+    return ClusterProgram(
+        program.n_variables, program.op[keep], program.kind[keep], follow(program.a)[keep], follow(program.b)[keep],
+        program.edge[keep], program.flip[keep], program.ref[keep], np.zeros(program.n_variables, bool),
+        follow(program.roots), nothing, (), np.empty(0, bool),
+    )  # fmt: skip
+
+
+def top_sets(family: NestedFamily) -> Ints:
+    """The largest set that holds each variable, or -1."""
+    out = np.full(family.n_variables, -1, np.int64)
+    for s in np.flatnonzero(family.set_parent < 0).tolist():
+        out[family.order[family.start[s] : family.stop[s]]] = s
+    return out
+
+
 def _by_height(family: NestedFamily) -> list[list[int]]:
     """Sets by the number of sets nested inside them, one below the other; those of one height are disjoint."""
     height = [0] * family.n_sets
