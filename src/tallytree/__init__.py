@@ -6,6 +6,7 @@ marginals and count distributions, exactly and in near-linear time.
 
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
+from .forest import Forest
 from .model import CountModel, ExpectedStatistics, Group
 from .poisson_binomial import PoissonBinomial
 from .potentials import (
@@ -37,6 +38,7 @@ __all__ = [
     "CountModel",
     "CountTree",
     "ExpectedStatistics",
+    "Forest",
     "Group",
     "InfeasibleError",
     "ParameterError",
