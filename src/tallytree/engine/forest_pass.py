@@ -265,7 +265,7 @@ class ForestPass:
         inside = place < stop
         values = np.where(inside, problem.tables[b, np.where(inside, place, 0)], -math.inf)
         top = self.table_top[b, sets]
-        return self.arithmetic.enter(values - top), top, bool(self.program.set_top[sets[0]])
+        return self.arithmetic.enter(values - top), top, bool(chunk.step.second)
 
     @property
     def table_top(self) -> Float64:

@@ -48,7 +48,7 @@ class Step:
 
     op: int
     kind: int
-    second: int  # kind of the second operand
+    second: int  # kind of the second operand; for a TABLE, whether its counts end there
     nodes: Ints
 
 
@@ -125,7 +125,9 @@ class ClusterProgram:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Clusters that can be computed together, in order."""
-        second = np.where(self.b >= 0, self.kind[self.b], 0)
+        second = np.where(self.b >= 0, self.kind[self.b], 0).astype(np.int64)
+        tables = np.flatnonzero(self.op == TABLE)
+        second[tables] = self.set_top[self.ref[tables]]  # where counts end is a step of its own
         key = ((self.level * 16 + self.op) * 4 + self.kind) * 4 + second
         order = np.argsort(key, kind="stable")
         cuts = np.flatnonzero(np.diff(key[order])) + 1
