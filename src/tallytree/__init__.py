@@ -4,6 +4,7 @@ Binary variables with log-odds, and potentials on how many are on in any nested 
 marginals and count distributions, exactly and in near-linear time.
 """
 
+from .chain_model import ChainModel
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .forest import Forest
@@ -35,6 +36,7 @@ from .structure.count_tree import CountTree
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChainModel",
     "CountModel",
     "CountTree",
     "ExpectedStatistics",
