@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree import config
 from tallytree.engine import auto
 
 NAN, INF = np.nan, np.inf
@@ -276,6 +277,10 @@ def test_configuration_is_shown(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "tallytree" in text
     assert "threads:" in text
-    monkeypatch.setenv("TALLYTREE_NUM_THREADS", "none")
-    with pytest.raises(tt.ParameterError, match="positive integer"):
-        tt.show_config()
+    monkeypatch.setenv("TALLYTREE_NUM_THREADS", "3")
+    assert config.from_environment().threads == 3
+    for name, value in [("NUM_THREADS", "none"), ("ENGINE", "steam"), ("LEVEL", "v9")]:
+        with monkeypatch.context() as patch:
+            patch.setenv(f"TALLYTREE_{name}", value)
+            with pytest.raises(tt.ParameterError, match=f"TALLYTREE_{name}"):
+                config.from_environment()

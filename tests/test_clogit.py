@@ -217,8 +217,11 @@ def test_errors_say_what_to_do():
         ConditionalLogit.from_formula("Surv(t, s) ~ a", {"t": [1, 2], "s": [1, 2], "a": [1.0, 2.0]})
 
 
-def test_separated_data_warn():
+@pytest.mark.parametrize("max_iter", [10, 50])
+def test_separated_data_warn(max_iter):
     from sklearn.exceptions import ConvergenceWarning
 
     with pytest.warns(ConvergenceWarning, match="infinite"):
-        ConditionalLogit(max_iter=10).fit([[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], groups=[0, 0, 1, 1])
+        ConditionalLogit(max_iter=max_iter).fit(
+            [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], groups=[0, 0, 1, 1]
+        )

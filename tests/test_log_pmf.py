@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.engine import log_pmf as kernels
+from tallytree import config
 from tallytree.engine.leave_one_out import leave_one_out_log_pmf
 from tallytree.engine.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.recursion import log_mgf, recursion_log_pmf
@@ -164,9 +164,9 @@ def test_the_compiled_kernel_is_used_where_present(monkeypatch):
         def flat_log_pmf(nu, threads, level):
             return np.full((nu.shape[0], nu.shape[1] + 1), 7.0)
 
-    monkeypatch.setattr(kernels, "_native", Stub)
+    monkeypatch.setattr(config, "_current", config.Settings(Stub, "", 1))
     assert (log_pmf(np.zeros((2, 3))) == 7.0).all()
-    monkeypatch.setattr(kernels, "_native", None)
+    monkeypatch.setattr(config, "_current", config.Settings(None, "", 1))
     assert log_pmf(np.zeros((1, 1)))[0] == pytest.approx(np.log([0.5, 0.5]))
 
 

@@ -4,11 +4,16 @@ Binary variables with log-odds, and potentials on how many are on in any nested 
 marginals and count distributions, exactly and in near-linear time.
 """
 
+from ._version import __version__
+from .assignment import assignment
 from .chain_model import ChainModel
 from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
+from .factor_graph import FactorGraph
 from .forest import Forest
-from .model import CountModel, ExpectedStatistics, Group
+from .loopy import loopy_bp
+from .maximization import Modes
+from .model import CountModel, Group
 from .poisson_binomial import PoissonBinomial
 from .potentials import (
     Potential,
@@ -31,32 +36,42 @@ from .potentials import (
     table,
     uniform,
 )
+from .ragged import RaggedBatch
+from .reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
+from .second_order import ExpectedStatistics
 from .structure.count_tree import CountTree
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ChainModel",
     "CountModel",
     "CountTree",
     "ExpectedStatistics",
+    "FactorGraph",
     "Forest",
     "Group",
     "InfeasibleError",
+    "Modes",
     "ParameterError",
     "PoissonBinomial",
     "Potential",
     "PrecisionError",
+    "RaggedBatch",
     "StructureError",
     "TallyTreeError",
+    "__version__",
     "all_or_none",
+    "assignment",
     "at_least",
     "at_most",
     "between",
+    "birnbaum_importance",
     "exactly",
     "exponential_mixture",
     "gaussian",
     "geometric",
+    "k_out_of_n",
+    "k_to_l_out_of_n",
+    "loopy_bp",
     "modulo",
     "noisy_and",
     "noisy_or",

@@ -170,7 +170,7 @@ def available(folder: str | os.PathLike[str] | None = None) -> list[str]:
 
     Examples
     --------
-    >>> tallytree.data.available("no such folder")
+    >>> available("no such folder")
     []
     """
     root = _folder(folder)

@@ -162,7 +162,9 @@ class FactorGraph:
                         f"Variable {v} is forced on by one infinite logit and excluded by another (group {i}). "
                         "Remove one of them."
                     )
-                total[at] = np.where(np.isinf(total[at]), total[at], np.where(np.isinf(own), own, total[at] + own))
+                total[at] = np.where(
+                    np.isinf(total[at]), total[at], np.where(np.isinf(own), own, total[at] + own)
+                )
         total.flags.writeable = False
         return total
 
@@ -177,10 +179,18 @@ class FactorGraph:
         """
         values, _ = _validate.logits(logits)
         if values.shape != self._logits.shape:
-            raise ParameterError(f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived.")
+            raise ParameterError(
+                f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived."
+            )
         new = FactorGraph.__new__(FactorGraph)
         new._setup(
-            values.copy(), self._members, self._offsets, self._potentials, self._tables, self._pairs, self._pair_tables
+            values.copy(),
+            self._members,
+            self._offsets,
+            self._potentials,
+            self._tables,
+            self._pairs,
+            self._pair_tables,
         )
         return new
 
@@ -213,7 +223,9 @@ class FactorGraph:
     # -- as a Python object ------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"FactorGraph(n_variables={self.n_variables}, n_groups={self.n_groups}, n_edges={self.n_edges})"
+        return (
+            f"FactorGraph(n_variables={self.n_variables}, n_groups={self.n_groups}, n_edges={self.n_edges})"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FactorGraph):
@@ -271,7 +283,9 @@ def _potential(value: Any, size: int, number: int, cache: dict[Any, Float64]) ->
     """A factor's potential as kept, and its log-table unless it is a model."""
     if isinstance(value, CountModel):
         if value.n_variables != size or value.batch_shape:
-            what = f"batch shape {value.batch_shape}" if value.batch_shape else f"{value.n_variables} variables"
+            what = (
+                f"batch shape {value.batch_shape}" if value.batch_shape else f"{value.n_variables} variables"
+            )
             raise StructureError(
                 f"The model of group {number} must be a single CountModel over {size} variables, one per member; one "
                 f"with {what} arrived."
@@ -286,10 +300,12 @@ def _potential(value: Any, size: int, number: int, cache: dict[Any, Float64]) ->
         if known is None:
             known = cache[(potential, size)] = _checked(potential.log_table(size), size, number)
         return potential, known
-    table = _checked(np.array(value, np.float64), size, number)
+    frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
+    table = _checked(value if frozen else np.array(value, np.float64), size, number)
     if table.ndim != 1:
         raise ParameterError(
-            f"The table of group {number} must be one-dimensional; shape {table.shape} arrived. Make one graph per model."
+            f"The table of group {number} must be one-dimensional; shape {table.shape} arrived. Make one graph "
+            f"per model."
         )
     return table, table
 
@@ -314,17 +330,22 @@ def _edges(edges: Any, n: int) -> tuple[Ints, Float64]:
     if pairs.size == 0:
         return np.empty((0, 2), np.int64), np.empty((0, 2, 2))
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise StructureError(f"`pairs` must be integers of shape (m, 2); {_validate.describe(pairs)} arrived.")
+        raise StructureError(
+            f"`pairs` must be integers of shape (m, 2); {_validate.describe(pairs)} arrived."
+        )
     if pairs.min() < 0 or pairs.max() >= n:
         bad = pairs[(pairs < 0) | (pairs >= n)][0]
         raise StructureError(f"`pairs` names variable {int(bad)}, but variables are numbered 0 to {n - 1}.")
     loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
     if len(loops):
-        raise StructureError(f"Edge {int(loops[0])} joins variable {int(pairs[loops[0], 0])} to itself. Leave it out.")
+        raise StructureError(
+            f"Edge {int(loops[0])} joins variable {int(pairs[loops[0], 0])} to itself. Leave it out."
+        )
     tables, _ = _validate.real_array("log_tables", edges[1], axis="states")
     if tables.shape not in ((2, 2), (len(pairs), 2, 2)):
         raise ParameterError(
-            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape {tables.shape} arrived."
+            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape "
+            f"{tables.shape} arrived."
         )
     if np.isnan(tables).any() or (tables == math.inf).any():
         raise ParameterError("`log_tables` must hold logarithms below +inf, but NaN or +inf arrived.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 from . import _validate
 from .engine import maximize
 from .errors import ParameterError
-from .parameters import Parameters
-from .structure.count_tree import CountTree
+from .model_core import ModelCore
 
 Float64 = NDArray[np.float64]
 FloatArray = NDArray[np.floating[Any]]
@@ -30,11 +28,8 @@ class Modes(NamedTuple):
     log_weights: FloatArray
 
 
-class Maximization:
+class Maximization(ModelCore):
     """Best configurations; a base class of :class:`~tallytree.CountModel`, not used on its own."""
-
-    _tree: CountTree
-    _params: Parameters
 
     def mode(self) -> States:
         """A most probable configuration (MAP), (..., D) of 0 and 1.
@@ -197,18 +192,18 @@ class Maximization:
         return states, self._scalar(values + params.constant)
 
     def _max_marginals(self) -> FloatArray:
-        self._best  # noqa: B018 - raises for an impossible model
         params = self._params
         values = maximize.max_marginals(self._tree, params.nu, params.packed)
+        self._check_possible(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
         values += np.reshape(params.constant, (-1, 1, 1))
         out = values.reshape(*params.batch_shape, *values.shape[1:]).astype(params.dtype, copy=False)
         out.flags.writeable = False
         return out
 
     def _max_counts(self, group: int | None) -> FloatArray:
-        self._best  # noqa: B018 - raises for an impossible model
         params, family = self._params, self._tree.family
         if group is None and family.n_variables == 0:
+            self._check_possible(np.zeros(len(params.nu)))
             return self._vector(np.zeros((len(params.nu), 1)) + _column(params.constant))
         if group is None:
             group = self._whole()
@@ -219,38 +214,12 @@ class Maximization:
         if set_id < 0:
             return self.max_marginals[..., variable, :]
         values = maximize.max_count_values(self._tree, params.nu, params.packed, set_id)
+        self._check_possible(values.max(-1))
         return self._vector(values + _column(params.constant))
 
     def _check_possible(self, values: Float64) -> None:
         if np.isneginf(values).any() or np.isneginf(self._params.constant).any():
             self._refuse_impossible(values)
-
-    # What CountModel provides.
-
-    def _cached(self, key: Any, compute: Callable[[], _T]) -> _T:
-        raise NotImplementedError
-
-    def _extended(self, tree: CountTree, extra: Any) -> Maximization:
-        raise NotImplementedError
-
-    @property
-    def _with_total(self) -> CountTree:
-        raise NotImplementedError
-
-    def _group(self, group: Any) -> int:
-        raise NotImplementedError
-
-    def _whole(self) -> int | None:
-        raise NotImplementedError
-
-    def _vector(self, values: Float64) -> FloatArray:
-        raise NotImplementedError
-
-    def _scalar(self, values: Float64) -> Any:
-        raise NotImplementedError
-
-    def _refuse_impossible(self, log_mean: Float64) -> NoReturn:
-        raise NotImplementedError
 
 
 def _column(constant: Any) -> Any:

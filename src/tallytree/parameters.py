@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _validate
+from ._lazy import lazy
 from .errors import ParameterError
 from .potentials import Potential, as_potential
 from .structure.count_tree import CountTree
@@ -41,13 +41,15 @@ class Parameters:
     batch_shape: tuple[int, ...]
     own_constant: Any
 
-    @cached_property
+    @lazy
     def _leaves(self) -> tuple[Float64, Any]:
         """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
-        batch, n = math.prod(self.batch_shape), self.tree.n_variables
         logits = np.asarray(self.logits, np.float64)
-        nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
-        alone = np.flatnonzero(self.tree.family.variable_of_group >= 0)
+        n = logits.shape[-1]
+        alone = self.tree.singleton_groups
+        if len(alone) == 0 and logits.ndim == 1 and not self.batch_shape:
+            return logits.reshape(1, n), self.own_constant
+        nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
         if len(alone) == 0:
             return np.ascontiguousarray(nu), self.own_constant
         return fold_singletons(self, nu.copy(), alone)
@@ -62,10 +64,10 @@ class Parameters:
         """What has to be added to log Z of the leaves, () or (B,)."""
         return self._leaves[1]
 
-    @cached_property
+    @lazy
     def singleton_logits(self) -> Any:
         """What the tables of single variables add to the log-odds, (B, D) or 0."""
-        alone = np.flatnonzero(self.tree.family.variable_of_group >= 0)
+        alone = self.tree.singleton_groups
         if len(alone) == 0:
             return 0.0
         zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
@@ -76,14 +78,14 @@ class Parameters:
         """Log f(0) of a potential over no variables, () or (...,)."""
         return np.reshape(self.own_constant, self.batch_shape if np.ndim(self.own_constant) else ())
 
-    @cached_property
+    @lazy
     def packed(self) -> Float64:
         """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
         family, program = self.tree.family, self.tree.program
+        if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
+            return np.asarray(self.tables[0].reshape(1, -1))
         inside = np.flatnonzero(family.set_of_group >= 0)
         shared = all(self.tables[g].ndim == 1 for g in inside)
-        if shared and len(inside) == 1:
-            return np.asarray(self.tables[inside[0]].reshape(1, -1))
         batch = 1 if shared else math.prod(self.batch_shape)
         packed = np.zeros((batch, program.table_total))
         for g in inside.tolist():
@@ -98,7 +100,7 @@ class Parameters:
             return table.reshape(1, -1)
         return np.broadcast_to(table, (*self.batch_shape, table.shape[-1])).reshape(-1, table.shape[-1])
 
-    @cached_property
+    @lazy
     def mixtures(self) -> dict[int, Mixture]:
         """Exponential mixtures of the sets that hold a single potential with such a form."""
         found: dict[int, Mixture] = {}
@@ -137,7 +139,7 @@ class Parameters:
         return nu, packed
 
     def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
-        """d P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
+        """D P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
         family, offset = self.tree.family, self.tree.program.set_offset
         found = []
         for g in range(family.n_groups):

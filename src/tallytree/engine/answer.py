@@ -19,7 +19,8 @@ class Answer:
     log_beliefs : (B, T) or None
         Log of the posterior count distribution of every set, packed like the tables.
     bound : (B,)
-        Bound on the absolute error of ``log_mean`` and of every message; inf where nothing is certified.
+        Bound on the absolute error of every message, and of ``log_mean`` beyond the rounding of a number of its size;
+        inf where nothing is certified.
     """
 
     log_mean: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,9 @@ METHODS = (
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
 _MIXTURE_TERMS = 8
+_SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
+_TILT_WORTH = 4096  # native: from here on a few tilted FFT passes cost less than one tiled pass
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
-_MIXTURE_WORTH = 256  # below this many variables the native solver is as quick as a closed form
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,11 @@ class Problem:
     nu: Float64  # (B, D)
     tables: Float64  # (1 or B, T)
     mixtures: Mapping[int, Mixture]
+
+
+def uses_mixtures(method: str) -> bool:
+    """Whether exponential mixtures are worth looking up; the compiled solver is quicker than their closed forms."""
+    return method == "mixture" or (method == "auto" and config.native() is None)
 
 
 def infer(problem: Problem, method: str = "auto") -> Solution:
@@ -107,18 +113,22 @@ def _assemble(problem: Problem, method: str) -> Solution:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
+def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
     engine = config.native()
+    if engine is not None:
+        yield lambda x, t: native.flat(engine, x, t)
+    else:
+        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:
+            coefficients, rates = terms
+            yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
+        if n > _DIRECT_LIMIT:
+            yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
+    yield from _tree_rungs(CountTree.flat(n).program)
+
+
+def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
     if method == "auto":
-        rungs: list[Rung] = []
-        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and nu.shape[1] >= _MIXTURE_WORTH:
-            rungs.append(lambda x, t: _quiet(mixture.solve_batch, x, terms[0], terms[1]))
-        if engine is not None:
-            rungs.append(lambda x, t: native.flat(engine, x, t))
-        elif nu.shape[1] > _DIRECT_LIMIT:
-            rungs.append(lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x)))
-        rungs += _tree_rungs(CountTree.flat(nu.shape[1]).program)
-        return climb(rungs, nu, tables)
+        return climb(_flat_rungs(nu.shape[1], terms), nu, tables)
     if method == "mixture":
         if terms is None:
             raise ParameterError(
@@ -181,10 +191,13 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> 
 
 def _tree_rungs(program: TreeProgram) -> list[Rung]:
     if config.native() is not None:
-        first = "direct" if program.n_leaves <= 64 else "fft"
-        return [_tree_rung(program, first), _tree_rung(program, "tiled"), _last_rung(program)]
-    first = "direct" if program.n_leaves <= _DIRECT_LIMIT else "fft"
-    return [_tree_rung(program, first), _last_rung(program)]
+        if program.n_leaves <= _SMALL_TREE:
+            return [_tree_rung(program, "direct"), _last_rung(program)]
+        tilted = [_tilted_rung(program)] if program.n_leaves >= _TILT_WORTH else []
+        return [_tree_rung(program, "fft"), *tilted, _tree_rung(program, "tiled"), _last_rung(program)]
+    if program.n_leaves <= _DIRECT_LIMIT:
+        return [_tree_rung(program, "direct"), _last_rung(program)]
+    return [_tree_rung(program, "fft"), _tilted_rung(program), _last_rung(program)]
 
 
 def _last_rung(program: TreeProgram) -> Rung:
@@ -244,7 +257,7 @@ def set_log_beliefs(problem: Problem) -> Float64:
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    for kind in ("direct", "tiled", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
+    for kind in ("direct", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
         answer = native.tree_pass(
             engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False
         )

@@ -75,7 +75,7 @@ def _plain(xp: Any, nu: Any, log_f: Any) -> Answer:
     reach = xp.max(xp.where(xp.isfinite(stacked), xp.abs(stacked), 0.0), axis=-1) if n else gap[:, 0]
     finite = xp.max(xp.where(xp.isfinite(nu), xp.abs(nu), 0.0), axis=-1) if n else gap[:, 0]
     lost = n * 1e-300 * largest * xp.exp(xp.clip(reach + finite, 0.0, 700.0))
-    bound = lost + UNIT_ROUNDOFF * (16.0 * math.sqrt(n + 1.0) + 4.0 * xp.abs(log_mean) + 4.0 * reach)
+    bound = lost + UNIT_ROUNDOFF * (16.0 * math.sqrt(n + 1.0) + 4.0 * reach)
     return Answer(log_mean, stacked, None, xp.where(doubtful | xp.isnan(bound), math.inf, bound))
 
 

@@ -265,7 +265,7 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
     top = max(piece.log_mean for piece in pieces)
     weights = [math.exp(piece.log_mean - top) for piece in pieces]
     log_mean = top + math.log(sum(weights))
-    bound = ERROR_PER_AMP * amp + 1e-14 * (1.0 + abs(log_mean))
+    bound = ERROR_PER_AMP * (1.0 + amp)
     messages = [piece.tilt + xp.log(_evaluate(xp, nu, piece)) for piece in pieces]
     if len(pieces) == 1:
         return log_mean, messages[0], bound

@@ -21,7 +21,7 @@ def group_log_probs(tree: CountTree, params: Any, group: int, cached: Callable[[
     family = tree.family
     nu = params.nu
     s = int(family.set_of_group[group])
-    problem = auto.Problem(tree, nu, params.packed, params.mixtures)
+    problem = auto.Problem(tree, nu, params.packed, {})
     if s < 0:
         variable = int(family.variable_of_group[group])
         odds = cached("posterior", lambda: _posterior(problem))[:, variable]

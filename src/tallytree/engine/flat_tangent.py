@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 
 
 def flat_tangent(xp: Any, nu: Any, log_f: Float64, direction: Any, table_direction: Float64) -> Any | None:
-    """d posterior log-odds (n,) along a direction, or None where one window of counts does not do."""
+    """D posterior log-odds (n,) along a direction, or None where one window of counts does not do."""
     pieces = solve(xp, nu, log_f)
     if pieces is None or len(pieces) != 1 or pieces[0].amp > MAX_AMP:
         return None

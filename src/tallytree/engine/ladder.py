@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,23 @@ Rung = Callable[[Float64, Float64], Solution]
 TOLERANCE = 1e-10  # half of what the accuracy contract grants to log-odds relative to their size
 
 
-def climb(rungs: Sequence[Rung], nu: Float64, tables: Float64) -> Solution:
+def climb(rungs: Iterable[Rung], nu: Float64, tables: Float64) -> Solution:
     """The first certified answer for every model; the last rung is trusted.
 
     A rung maps (B, n) log-odds and (1 or B, T) tables to a solution whose ``bound`` says which models it certifies.
     """
-    found = rungs[0](nu, tables)
-    if len(rungs) == 1:
-        return found
+    ladder = iter(rungs)
+    found = next(ladder)(nu, tables)
+    if len(nu) == 1 and found.bound[0] <= TOLERANCE:
+        return found  # the usual case, kept short
     failed = np.flatnonzero(~(found.bound <= TOLERANCE))
-    if len(failed) == 0:
+    further = list(ladder) if len(failed) else []
+    if not further:
         return found
     everything = len(failed) == len(nu)
     shared = tables.shape[0] == 1
     again = climb(
-        rungs[1:], nu if everything else nu[failed], tables if everything or shared else tables[failed]
+        further, nu if everything else nu[failed], tables if everything or shared else tables[failed]
     )
     return again if everything else _patched(found, again, failed)
 

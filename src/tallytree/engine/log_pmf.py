@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from tallytree import config
 from tallytree.engine.recursion import band_size, recursion_log_pmf
 from tallytree.engine.tilted import tilted_log_pmf
-
-_native: ModuleType | None
-try:
-    from tallytree import _native  # type: ignore[attr-defined,no-redef]
-except ImportError:  # built without a compiler: the array code below serves
-    _native = None
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,11 +18,6 @@ Ints = NDArray[np.int64]
 DIRECT_LENGTH = 12_000  # up to here the O(n^2) recursion is the faster one
 DIRECT_BAND = 4e8  # entry updates for which the recursion is still the faster one at any length
 ROWS_AT_ONCE = 1 << 19  # entries of a batch that go through the recursion together
-
-
-def native_kernel() -> Callable[..., Any] | None:
-    """Return the compiled kernel with the contract of :func:`log_pmf`, if this build has it."""
-    return getattr(_native, "flat_log_pmf", None)
 
 
 def log_pmf(nu: Array) -> Array:
@@ -50,9 +38,9 @@ def log_pmf(nu: Array) -> Array:
     Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
-    kernel = native_kernel()
-    if kernel is not None:
-        return np.asarray(kernel(np.ascontiguousarray(nu), 0, ""))
+    engine = config.native()
+    if engine is not None:
+        return np.asarray(engine.flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
     rows, n = nu.shape
     if n <= DIRECT_LENGTH:
         step = max(1, ROWS_AT_ONCE // (n + 1))

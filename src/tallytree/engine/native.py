@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,13 @@ Float64 = NDArray[np.float64]
 
 def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
-    threads, level = config.threads(), config.level()
-    found = native.flat_solve(nu, tables, threads, level)
+    found = native.flat_solve(nu, tables, config.threads(), config.level())
     return Solution(
         found.log_mean,
         found.bound,
         lambda: native.flat_messages(found, nu),
         lambda: native.flat_marginals(found, nu),
+        found.softplus,
     )
 
 
@@ -39,8 +40,16 @@ def tree_pass(
     messages: bool = True,
 ) -> Answer:
     """Both passes over a forest: ``method`` is "direct", "fft", "tiled" or "wide"."""
-    found = native.tree_pass(
-        program.left, program.right, program.table_offset, nu, tables, tilt, method, beliefs, messages,
-        config.threads(), config.level(),
-    )  # fmt: skip
-    return Answer(*found)
+    # Analysis of the forest, FFT plans and memory outlive the call: they belong to the forest they serve.
+    plan = program.__dict__.get("_native_plan")
+    if plan is None:
+        made = native.TreePlan(
+            program.left, program.right, program.table_offset, program.n_leaves, program.table_total
+        )
+        plan = program.__dict__["_native_plan"] = made
+    found = plan.tree_pass(nu, tables, tilt, method, beliefs, messages, config.threads(), config.level())
+    log_mean, sent, log_beliefs, bound = found
+    if method != "wide":
+        # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
+        bound[log_mean == -math.inf] = math.inf
+    return Answer(log_mean, sent, log_beliefs, bound)

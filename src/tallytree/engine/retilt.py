@@ -14,7 +14,7 @@ from scipy.special import expit
 from ..structure.tree import TreeProgram
 from .ladder import TOLERANCE, Rung
 from .solution import Solution, posterior
-from .tilt import summarise
+from .tilt import posterior_rate, summarise
 
 Float64 = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def climb_to_posterior_mean(program: TreeProgram, nu: Float64, tables: Float64, 
     root_of_leaf = _roots(program)
     z = _root_counts(program)
     tables = np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
-    shift = np.zeros((nu.shape[0], len(program.roots)))
+    shift = _first_guess(program, nu, tables, root_of_leaf)
     best: Solution | None = None
     for _ in range(_ROUNDS):
         leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
@@ -39,6 +39,27 @@ def climb_to_posterior_mean(program: TreeProgram, nu: Float64, tables: Float64, 
         shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
     assert best is not None
     return best
+
+
+def _first_guess(
+    program: TreeProgram, nu: Float64, tables: Float64, root_of_leaf: NDArray[np.int64]
+) -> Float64:
+    """Tilts to the posterior means that the root tables alone would give: a saddle-point estimate."""
+    tilts = np.zeros((nu.shape[0], len(program.roots)))
+    offsets = program.table_offset[program.roots - program.n_leaves]
+    for c, (root, offset) in enumerate(zip(program.roots.tolist(), offsets.tolist())):
+        inside = np.flatnonzero(root_of_leaf == c)
+        for b in range(nu.shape[0]):
+            block = summarise(nu[b, inside])
+            if block.n == 0:
+                continue
+            rate = posterior_rate(block, tables[b, offset : offset + int(program.size[root]) + 1])
+            top = rate.log_mass.max()
+            if np.isfinite(top):
+                weight = np.exp(rate.log_mass - top)
+                mean = float(weight @ np.arange(len(weight)) / weight.sum())
+                tilts[b, c] = block.solve(min(max(mean, 0.05), block.n - 0.05))
+    return tilts
 
 
 class _RootCounts:

@@ -24,11 +24,13 @@ class Solution:
         bound: Float64,
         messages: Callable[[], Float64],
         marginals: Callable[[], Float64] | None = None,
+        softplus: Float64 | None = None,
     ) -> None:
         self.log_mean = log_mean
         self.bound = bound
         self._messages = messages
         self._marginals = marginals
+        self.softplus = softplus  # sum of log(1 + e^nu), (B,), where the solver knows it
 
     def messages(self) -> Float64:
         """Leaf messages (B, D)."""

@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-
 from ..structure.schedule import DownStep, Schedule
 from .arithmetic import LogSpace, pad_left, pad_right
 from .tree_pass import extend_tables, gather
@@ -171,7 +170,7 @@ def _soft_max(xp: Any, logs: Any) -> tuple[Any, Any]:
 
 
 def _mean_of_terms(xp: Any, term: Any, count: int) -> tuple[Any, Any]:
-    """log sum_i exp(value_i) and the mean of slope_i under those weights; one pass for the maximum, one for the sums."""
+    """Log sum_i exp(value_i) and the mean of slope_i under those weights; one pass for the maximum, one for the sums."""
     top, _ = term(0)
     for i in range(1, count):
         top = xp.maximum(top, term(i)[0])

@@ -58,8 +58,7 @@ def sum_product(
     posterior = xp.where(xp.isfinite(nu), nu, 0.0) + messages
     worst = xp.max(xp.exp(xp.clip(xp.abs(posterior), 0.0, 700.0)), axis=-1) if n else xp.ones_like(error)
     gathered = schedule.rounding if arithmetic.zero == 0.0 else 8.0 * schedule.levels
-    output = 4.0 * (1.0 + xp.abs(up.log_mean) + size)
-    bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * size + output)
+    bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * size + 4.0 * (1.0 + size))
     if arithmetic.zero == 0.0 and n:
         # A zero may be an impossible state or an underflow; only logarithms can tell.
         doubtful = xp.any(xp.isfinite(nu) & ~xp.isfinite(messages), axis=-1)

@@ -9,7 +9,17 @@ except ImportError:
         "tallytree.estimators needs scikit-learn. Install it with `pip install tallytree[sklearn]`."
     ) from None
 
+from .bag_classifier import BagClassifier
 from .conditional_logit import ConditionalLogit
+from .count_density import CountDensity
+from .label_proportions import LabelProportions
 from .max_entropy import HorvitzThompson, MaxEntropySampler
 
-__all__ = ["ConditionalLogit", "HorvitzThompson", "MaxEntropySampler"]
+__all__ = [
+    "BagClassifier",
+    "ConditionalLogit",
+    "CountDensity",
+    "HorvitzThompson",
+    "LabelProportions",
+    "MaxEntropySampler",
+]

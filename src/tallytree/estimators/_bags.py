@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_array, column_or_1d
 
 from ..errors import ParameterError
 
@@ -65,6 +66,14 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool) -> Bags:
     labels, codes = np.unique(array, return_inverse=True)
     codes = codes.astype(np.int64)
     return Bags(labels, codes, np.bincount(codes, minlength=len(labels)))
+
+
+def target_vector(y: Any) -> NDArray[Any]:
+    """The target as a vector; a column is flattened with scikit-learn's warning."""
+    if y is None:
+        raise ParameterError("The estimator requires y to be passed, but the target y is None.")
+    values = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    return np.asarray(column_or_1d(values, warn=True))
 
 
 def binary_labels(y: Any, name: str = "y") -> tuple[NDArray[Any], NDArray[np.bool_]]:

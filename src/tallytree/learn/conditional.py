@@ -191,6 +191,7 @@ class NewtonFit:
     value: float
     gradient: Float64
     information: Float64
+    last_step: Float64
     n_iterations: int
     converged: bool
 
@@ -216,7 +217,7 @@ def newton(
 
     value, gradient, information = likelihood.derivatives(beta)
     converged = p == 0
-    iteration = 0
+    iteration, step = 0, np.zeros(p)
     while iteration < max_iterations and not converged:
         iteration += 1
         slope, curvature = gradient - l2 * beta, information + l2 * np.eye(p)
@@ -236,7 +237,7 @@ def newton(
         converged = gain <= tolerance * (1.0 + abs(before))
         if progress is not None:
             progress(iteration, value)
-    return NewtonFit(beta, value, gradient, information, iteration, converged)
+    return NewtonFit(beta, value, gradient, information, step, iteration, converged)
 
 
 def _solve(curvature: Float64, slope: Float64) -> Float64:

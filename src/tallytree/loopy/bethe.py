@@ -19,7 +19,7 @@ Float64 = NDArray[np.float64]
 
 
 def bethe_value(structure: Layout, messages: Float64, solver: Solver, *, maximum: bool = False) -> float:
-    """log Z_Bethe of messages, or its (max, +) counterpart."""
+    """The value log Z_Bethe of messages, or its (max, +) counterpart."""
     beliefs = structure.beliefs(messages)
     free = np.isfinite(beliefs)
     on = np.where(free, beliefs, 0.0)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 LARGEST = 48  # e^K times a few must stay far below overflow, and beyond it trees are faster
-_WORKSPACE = 1 << 21  # numbers in each of the two tables of partial sums
+_STRIDE = 32  # variables between kept prefixes
+_WORKSPACE = 1 << 19  # numbers in each of the two tables of partial sums
 
 
 def support(log_f: Float64) -> tuple[int, int]:
@@ -30,11 +31,11 @@ def support(log_f: Float64) -> tuple[int, int]:
 def cap(log_f: Float64) -> int:
     """Number of counts that a pass has to carry: ones or zeros, whichever are fewer."""
     lowest, highest = support(log_f)
-    return max(0, min(highest, log_f.shape[1] - 1 - lowest))
+    return max(0, min(highest, int(log_f.shape[1]) - 1 - lowest))
 
 
 def solve(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bool_]]:
-    """log Z (B,), messages (B, n), and which factors are certain; nu (B, n), log_f (1 or B, n + 1).
+    """Values log Z (B,), messages (B, n), and which factors are certain; nu (B, n), log_f (1 or B, n + 1).
 
     Forced variables (+inf) have weight one.
     """
@@ -51,7 +52,7 @@ def solve(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.boo
 def _solve(nu: Float64, log_f: Float64, k: int) -> tuple[Float64, Float64, NDArray[np.bool_]]:
     batch, n = nu.shape
     log_z, messages, certain = np.empty(batch), np.empty((batch, n)), np.empty(batch, bool)
-    step = max(1, _WORKSPACE // ((n + 1) * (k + 1)))
+    step = max(8, _WORKSPACE // (_STRIDE * (k + 1)))
     for start in range(0, batch, step):
         part = slice(start, start + step)
         table = log_f if log_f.shape[0] == 1 else log_f[part]
@@ -70,7 +71,9 @@ def odds(nu: Float64, k: int) -> tuple[Float64, Float64, NDArray[np.bool_] | Non
     top = np.where(top == -math.inf, 0.0, top)
     # sum of odds = K: then every prefix entry is below K^c / c! <= e^K
     tilt = math.log(max(k, 1)) - top - np.log(np.maximum(np.exp(nu - top[:, None]).sum(1), 1.0))
-    weights = np.exp(nu.T + tilt)
+    weights = np.ascontiguousarray(nu.T)  # variables lead: every step of a recursion is one contiguous row
+    weights += tilt
+    np.exp(weights, out=weights)
     if forced is not None:
         columns = np.ascontiguousarray(forced.T)
         weights = np.where(columns, np.exp(tilt), weights)
@@ -83,9 +86,7 @@ def suffixes(weights: Float64, forced: NDArray[np.bool_] | None, last: Float64) 
     n, batch = weights.shape
     out = np.empty((n + 1, last.shape[0], batch))
     out[n] = last
-    for i in range(n - 1, -1, -1):
-        out[i] = out[i + 1] if forced is None else np.where(forced[i], 0.0, out[i + 1])
-        out[i, :-1] += weights[i] * out[i + 1, 1:]
+    _backward(out, weights, forced, 0)
     return out
 
 
@@ -97,22 +98,67 @@ def scaled_table(log_f: Float64, tilt: Float64) -> tuple[Float64, Float64]:
 
 
 def _block(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bool_]]:
-    n, k = nu.shape[1], log_f.shape[1] - 1
+    """Prefixes are kept at every ``_STRIDE``-th variable and formed again on the way back: all stays in the cache."""
+    batch, n = nu.shape
+    k = log_f.shape[1] - 1
     weights, tilt, forced = odds(nu, k)
     last, scale = scaled_table(log_f, tilt)
-    suffix = suffixes(weights, forced, last)
-    prefix = np.zeros((n + 1, k + 1, nu.shape[0]))
-    prefix[0, 0] = 1.0
-    for i in range(n):
-        prefix[i + 1] = prefix[i] if forced is None else np.where(forced[i], 0.0, prefix[i])
-        prefix[i + 1, 1:] += weights[i] * prefix[i, :-1]
-    off = np.einsum("icb,icb->ib", prefix[:-1], suffix[1:])
-    on = np.einsum("icb,icb->ib", prefix[:-1, :-1], suffix[1:, 1:]) if k else np.zeros_like(off)
+    suffix = np.empty((_STRIDE + 1, k + 1, batch))
+    suffix[0] = last
+    starts = range(0, n, _STRIDE)
+    kept = np.zeros((len(starts) + 1, k + 1, batch))
+    kept[0, 0] = 1.0
+    prefix = np.empty((_STRIDE + 1, k + 1, batch))
+    for s, i in enumerate(starts):
+        kept[s + 1] = _forward(prefix, kept[s], weights[i : i + _STRIDE], forced, i)
+    messages = np.empty((n, batch))
+    least, largest = np.full(batch, math.inf), np.ones(batch)
+    for s in range(len(starts) - 1, -1, -1):
+        i = starts[s]
+        part = weights[i : i + _STRIDE]
+        m = len(part)
+        _forward(prefix, kept[s], part, forced, i)
+        suffix[m] = suffix[0]
+        _backward(suffix, part, forced, i)
+        off = np.einsum("icb,icb->ib", prefix[:m], suffix[1 : m + 1])
+        on = np.einsum("icb,icb->ib", prefix[:m, :-1], suffix[1 : m + 1, 1:])
+        least = np.minimum(least, np.minimum(on, off).min(0))
+        largest = np.maximum(largest, suffix[: m + 1].max((0, 1)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.log(np.divide(on, off, out=on), out=messages[i : i + m])
+    total = suffix[0, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        messages = np.log(on) - np.log(off) + tilt
-        log_z = np.log(suffix[0, 0]) + scale
+        messages += tilt
+        log_z = np.log(total) + scale
     # What underflow can have lost is far below every sum that was formed.
-    floor = 1e-280 * (n + 1) * np.maximum(suffix.max((0, 1)), 1.0)
-    least = np.minimum(on.min(0, initial=math.inf), off.min(0, initial=math.inf))
-    certain = (np.minimum(least, suffix[0, 0]) > floor) & np.isfinite(messages.sum(0))
+    floor = 1e-280 * (n + 1) * largest
+    certain = (np.minimum(least, total) > floor) & np.isfinite(messages.sum(0))
     return log_z, messages.T, certain
+
+
+def _forward(
+    prefix: Float64, first: Float64, weights: Float64, forced: NDArray[np.bool_] | None, at: int
+) -> Float64:
+    """Fill ``prefix`` from its first entry along ``weights`` (m, B); returns the last one."""
+    prefix[0] = first
+    for i, w in enumerate(weights):
+        np.multiply(prefix[i, :-1], w, out=prefix[i + 1, 1:])
+        if forced is None:
+            prefix[i + 1, 1:] += prefix[i, 1:]
+            prefix[i + 1, 0] = prefix[i, 0]
+        else:
+            prefix[i + 1, 0] = 0.0
+            prefix[i + 1] += np.where(forced[at + i], 0.0, prefix[i])
+    return np.asarray(prefix[len(weights)])
+
+
+def _backward(suffix: Float64, weights: Float64, forced: NDArray[np.bool_] | None, at: int) -> None:
+    """Fill ``suffix`` from its entry m downwards along ``weights`` (m, B)."""
+    for i in range(len(weights) - 1, -1, -1):
+        np.multiply(suffix[i + 1, 1:], weights[i], out=suffix[i, :-1])
+        if forced is None:
+            suffix[i, :-1] += suffix[i + 1, :-1]
+            suffix[i, -1] = suffix[i + 1, -1]
+        else:
+            suffix[i, -1] = 0.0
+            suffix[i] += np.where(forced[at + i], 0.0, suffix[i + 1])

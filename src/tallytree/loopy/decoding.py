@@ -57,7 +57,9 @@ def _greedy(graph: FactorGraph, votes: Float64) -> Bools:
     return y
 
 
-def _fits(factors: list[int], later: list[NDArray[np.int64]], low: list[int], high: list[int], on: bool) -> bool:
+def _fits(
+    factors: list[int], later: list[NDArray[np.int64]], low: list[int], high: list[int], on: bool
+) -> bool:
     for a in factors:
         lowest, highest = low[a] + on, high[a] - (not on)
         if later[a][lowest] == later[a][highest + 1]:

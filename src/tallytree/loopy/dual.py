@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from .. import _validate
 from ..errors import ParameterError
@@ -89,8 +88,8 @@ def dual_decomposition(
     -----
     Cost: per iteration about one sweep of loopy belief propagation, plus a sort of every factor per temperature.
 
-    Accuracy: ``upper_bound`` and ``log_weight`` are bounds whatever happens. For potentials that are log-concave, on two
-    sides of disjoint groups, the bound is tight in the limit, and otherwise a gap may remain.
+    Accuracy: ``upper_bound`` and ``log_weight`` are bounds whatever happens. For potentials that are
+    log-concave, on two sides of disjoint groups, the bound is tight in the limit, and otherwise a gap may remain.
 
     Examples
     --------
@@ -104,7 +103,9 @@ def dual_decomposition(
         raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
     ladder = [float(t) for t in temperatures]
     if not ladder or any(not t > 0.0 for t in ladder):
-        raise ParameterError(f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived.")
+        raise ParameterError(
+            f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived."
+        )
     run = _Run(split(graph), tol)
     with Progress(progress, len(ladder), "dual_decomposition") as shown:
         try:
@@ -137,6 +138,8 @@ class _Run:
         return self.bound - self.weight
 
     def cool(self, t: float, max_iter: int) -> None:
+        from scipy.optimize import minimize
+
         w = np.full(self.parts.n_classes, t)
         seen: list[Float64] = []
 
@@ -149,7 +152,8 @@ class _Run:
             objective(self.x)
         else:
             options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": 1e-7, "ftol": 1e-15}
-            found = minimize(objective, self.x, jac=True, method="L-BFGS-B", options=options)
+            solver: Any = minimize
+            found = solver(objective, self.x, jac=True, method="L-BFGS-B", options=options)
             self.x = np.asarray(found.x)
             self.iterations += int(found.nit)
         self.consider(self.x, seen[0].mean(0))
@@ -168,4 +172,6 @@ class _Run:
         shares = self.parts.shares(self.at)
         for array in (shares, self.mode):
             array.flags.writeable = False
-        return DualDecomposition(self.bound, self.mode, self.weight, self.iterations, self.interrupted, shares)
+        return DualDecomposition(
+            self.bound, self.mode, self.weight, self.iterations, self.interrupted, shares
+        )

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import softmax
 
 from .. import _validate
@@ -70,9 +69,9 @@ def holder_bound(
 ) -> UpperBound:
     """Upper bound of log Z by Hoelder's inequality, minimised over all ways to split the log-odds.
 
-    ``log Z <= sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k))`` for ``sum_k x_k = logits`` and ``sum_k w_k = 1``, where class k
-    is a set of disjoint factors (the rows, the columns), so that its Z_k is a product of exact ones. The right side is
-    convex in x and w.
+    ``log Z <= sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k))`` for ``sum_k x_k = logits`` and ``sum_k w_k = 1``,
+    where class k is a set of disjoint factors (the rows, the columns), so that its Z_k is a product of exact
+    ones. The right side is convex in x and w.
 
     Parameters
     ----------
@@ -136,6 +135,8 @@ class _Run:
         return value, gradient, marginals
 
     def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Progress) -> None:
+        from scipy.optimize import minimize
+
         size, parts = len(x), self.parts
         logs = np.log(self.weights)
 
@@ -155,7 +156,8 @@ class _Run:
 
         point = np.concatenate([x, logs]) if adapt else x
         options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": self.tol, "ftol": 0.0}
-        minimize(objective, point, jac=True, method="L-BFGS-B", callback=report, options=options)
+        solver: Any = minimize
+        solver(objective, point, jac=True, method="L-BFGS-B", callback=report, options=options)
 
     def disagreement(self) -> float:
         assert self.best is not None
@@ -184,4 +186,4 @@ def _weights(weights: Any, classes: int) -> Float64:
             f"`weights` must be {classes} positive numbers that add to one, one per class of disjoint factors; "
             f"{_validate.describe(weights)} arrived."
         )
-    return w / w.sum()
+    return np.asarray(w / w.sum())

@@ -1,8 +1,8 @@
 """How a factor graph is laid out for message passing: phases of factors, batches of one size, and who hears whom.
 
-A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the engine in
-one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and factor, so that a
-batch is a contiguous (F, n) block of it.
+A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the
+engine in one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and
+factor, so that a batch is a contiguous (F, n) block of it.
 """
 
 from __future__ import annotations
@@ -140,9 +140,14 @@ def colours(members: list[Ints], n_variables: int) -> Ints:
 def _build(graph: FactorGraph, parallel: bool) -> Layout:
     members = _members(graph)
     colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
-    planned = [_plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)]
+    planned = [
+        _plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)
+    ]
     variable = np.concatenate(
-        [np.empty(0, np.int64), *(members[a] for batches in planned for kind, group, _ in batches for a in group)]
+        [
+            np.empty(0, np.int64),
+            *(members[a] for batches in planned for kind, group, _ in batches for a in group),
+        ]
     )
     degree = np.bincount(variable, minlength=graph.n_variables)
     by_variable = np.argsort(variable, kind="stable")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .. import config
 from ..engine import auto, moments
-from ..errors import InfeasibleError, ParameterError
+from ..errors import InfeasibleError
 from ..structure.count_tree import CountTree
 from . import capped, maximum
 from .layout import Batch
@@ -18,13 +18,14 @@ from .layout import Batch
 Float64 = NDArray[np.float64]
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
-# Counts capped below this are summed along a chain here; the array engine has more overhead than the compiled one.
-_CHAIN_WITH_NATIVE = 8
-_CHAIN_WITHOUT = capped.LARGEST
+# Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
+# too wide for its SIMD lanes.
+_LANES = 320
+_FEW_COUNTS = 16
 
 
 def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
-    """log Z of every factor with the log-odds ``nu`` of its members, (F,), and the messages to them, flat.
+    """The log Z of every factor with the log-odds ``nu`` of its members, (F,), and the messages to them, flat.
 
     Forced members have weight one.
     """
@@ -57,15 +58,22 @@ def _refuse(batch: Batch, value: Float64, nu: Float64) -> None:
     if dead.any():
         a = int(batch.factors[np.argmax(dead)])
         raise InfeasibleError(
-            f"Factor {a} of the graph cannot be satisfied: the other factors and the infinite logits of its members leave "
+            f"Factor {a} of the graph cannot be satisfied: the other factors and the infinite logits of its "
+            f"members leave "
             "no count that it allows. Relax one of them."
         )
 
 
 def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
-    """log Z (B,) and messages (B, n) of count factors with log-odds (B, n) and tables (1 or B, n + 1)."""
-    limit = _CHAIN_WITHOUT if config.native() is None else _CHAIN_WITH_NATIVE
-    if capped.cap(tables) > limit or nu.shape[1] == 0:
+    """Values log Z (B,) and messages (B, n) of count factors with log-odds (B, n) and tables (1 or B, n + 1)."""
+    n = nu.shape[1]
+    if n == 1:
+        return _single(nu, tables)
+    if config.native() is None:
+        chain = capped.cap(tables) <= capped.LARGEST
+    else:
+        chain = n > _LANES and capped.cap(tables) <= _FEW_COUNTS
+    if not chain:
         return _engine(nu, tables)
     log_z, messages, certain = capped.solve(nu, tables)
     if not certain.all():
@@ -73,6 +81,15 @@ def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
         picked = tables if tables.shape[0] == 1 else tables[rest]
         log_z[rest], messages[rest] = _engine(np.ascontiguousarray(nu[rest]), picked)
     return log_z, messages
+
+
+def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """Potentials of one variable."""
+    weights = np.broadcast_to(tables, (len(nu), 2)) + _states(nu[:, 0])
+    same = tables[:, 1] == tables[:, 0]  # also where both are -inf, which log Z reports
+    with np.errstate(invalid="ignore"):
+        change = np.where(same, 0.0, tables[:, 1] - tables[:, 0])
+    return np.logaddexp(weights[:, 0], weights[:, 1]), np.broadcast_to(change[:, None], nu.shape).copy()
 
 
 def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
@@ -93,14 +110,18 @@ def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
 
 def _model_maxima(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     assert batch.model is not None
-    model = batch.model.replace(logits=batch.block(nu))
-    found = getattr(model, "max_marginals", None)
-    if found is None:
-        raise ParameterError(
-            'Max-product serves count potentials and pairwise factors; this graph has a CountModel as a factor. Use '
-            'semiring="sum", or write the model as several groups.'
-        )
-    raise NotImplementedError
+    block = batch.block(nu)
+    if np.isnan(nu).any():
+        return np.full(len(batch), -math.inf), block
+    model = batch.model.replace(logits=block)
+    try:
+        both = np.asarray(model.max_marginals)
+    except InfeasibleError:
+        return np.full(len(batch), -math.inf), block
+    # (max, +) values do not saturate, so the own log-odds can be taken off again.
+    with np.errstate(invalid="ignore"):
+        messages = np.where(np.isfinite(block), both[..., 1] - both[..., 0] - block, 0.0)
+    return np.asarray(model.max_log_weight), messages
 
 
 def _states(nu: Float64) -> Float64:

@@ -60,5 +60,7 @@ class Progress:
             self._bar.update(1)
         elif time.monotonic() - self._last > _INTERVAL:
             self._last, self._printed = time.monotonic(), True
-            sys.stderr.write(f"\r{self._label}: iteration {iteration} of {self._total}, change {residual:.1e}   ")
+            sys.stderr.write(
+                f"\r{self._label}: iteration {iteration} of {self._total}, change {residual:.1e}   "
+            )
             sys.stderr.flush()

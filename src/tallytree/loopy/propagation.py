@@ -15,6 +15,7 @@ from .. import _validate
 from ..errors import ParameterError
 from ..factor_graph import FactorGraph
 from ..model import CountModel
+from .acceleration import Anderson
 from .bethe import bethe_value
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
@@ -25,6 +26,8 @@ Float64 = NDArray[np.float64]
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
+_DECIDED = 50.0  # log-odds beyond which a marginal is 0 or 1 to all digits and more
+_MEMORY = 5  # steps that the acceleration remembers
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,8 @@ class LoopyResult:
     iterations : int
         Sweeps over all factors, those of the runs it resumed included.
     trace : (iterations,) array
-        Largest change of a message, in log-odds and before damping, in every sweep.
+        Largest change of a message, in log-odds and before damping, in every sweep. Messages that only make a
+        decided variable (log-odds beyond 50) more so do not count.
     log_odds : (D,) array
         Log-odds of the marginals; in max-product, differences of max-marginals.
     messages : (E,) array
@@ -101,7 +105,7 @@ class LoopyResult:
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
         block = batch.block(nu)[row]
         n = 2 if batch.kind == "pair" else len(self.graph.members(factor))
-        return block[:n]
+        return np.asarray(block[:n])
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
@@ -116,7 +120,9 @@ class LoopyResult:
                 f"`group` must be the number of a group, 0 to {self.graph.n_groups - 1}; {number} arrived."
             )
         if self.semiring == "max":
-            raise ParameterError('Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.')
+            raise ParameterError(
+                'Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.'
+            )
         number %= self.graph.n_groups
         nu = self.cavity_log_odds(number)
         potential = self.graph._potentials[number]
@@ -151,6 +157,7 @@ def loopy_bp(
     progress: bool | Report = False,
     *,
     semiring: str = "sum",
+    accelerate: bool = True,
     start: LoopyResult | None = None,
 ) -> LoopyResult:
     """Approximate marginals of a factor graph by loopy belief propagation.
@@ -168,7 +175,7 @@ def loopy_bp(
         ``"sequential"`` updates sets of disjoint factors one after the other (all rows, then all columns) and is
         the quicker one; ``"parallel"`` updates all factors at once from the same messages.
     tol : float
-        Largest change of a message, in log-odds, at which to stop.
+        Largest change of a message, in log-odds, at which to stop; see ``LoopyResult.trace``.
     max_iter : int
         Largest number of sweeps in this call.
     progress : bool or callable
@@ -176,6 +183,9 @@ def loopy_bp(
         Ctrl-C, ends the run and returns what has been reached.
     semiring : str
         ``"sum"`` for marginals, ``"max"`` for max-marginals.
+    accelerate : bool
+        Extrapolate from the last few sweeps (Anderson acceleration); the fixed points are the same. Not used in
+        max-product.
     start : LoopyResult, optional
         Resume from the messages of an earlier run on the same structure, with the same schedule.
 
@@ -185,7 +195,8 @@ def loopy_bp(
 
     Notes
     -----
-    Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size).
+    Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size), with
+    acceleration about 14 numbers per member of a factor.
 
     Accuracy: the messages of each factor are exact (see :class:`CountModel`). The marginals are exact on trees and
     approximate elsewhere; at convergence they meet every count constraint in expectation, to about ``n tol``.
@@ -209,16 +220,20 @@ def loopy_bp(
     structure = layout(graph, parallel=schedule == "parallel")
     messages, trace = _initial(structure, start, schedule, semiring)
     solver: Solver = max_product if semiring == "max" else sum_product
+    extrapolation = Anderson(_MEMORY) if accelerate and semiring == "sum" else None
     converged = interrupted = False
     with Progress(progress, max_iter, "loopy_bp") as shown:
         try:
             for _ in range(max_iter):
+                before = None if extrapolation is None else messages.copy()
                 change = sweep(structure, messages, solver, damping)
                 trace.append(change)
                 converged = change <= tol
                 shown.update(len(trace), change)
                 if converged:
                     break
+                if extrapolation is not None and before is not None:
+                    extrapolation.advance(before, messages)
         except KeyboardInterrupt:
             interrupted = True
     odds = structure.beliefs(messages)
@@ -248,7 +263,11 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
                 old[decided] = fresh[decided]
             else:
                 old += (1.0 - damping) * step if damping else step
+            # Where the fixed point is 0 or 1, as for permanents with one dominant term, messages grow without end.
+            beliefs = nu + fresh
+            growing = (np.abs(beliefs) > _DECIDED) & (step * beliefs > 0.0) & np.isfinite(beliefs)
         np.abs(step, out=step)
+        step[growing] = 0.0
         change = max(change, float(step.max(initial=0.0)))
     return change
 
@@ -268,7 +287,8 @@ def _initial(
     ):
         raise ParameterError(
             "`start` must come from the same groups with the same schedule and semiring; the one that arrived has "
-            f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. Start afresh."
+            f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. "
+            f"Start afresh."
         )
     return start.messages.copy(), start.trace.tolist()
 

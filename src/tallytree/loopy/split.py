@@ -4,7 +4,8 @@ With ``sum_k x_k = theta`` and weights ``w_k > 0``,
 
     value = sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k)),      d value / d x_k = marginals of class k.
 
-Weights that add to one give Hoelder's upper bound of log Z; equal small weights give a smooth version of the dual of MAP.
+Weights that add to one give Hoelder's upper bound of log Z; equal small weights give a smooth version of the
+dual of MAP.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..factor_graph import FactorGraph
 from ..model import CountModel
 from . import maximum
 from .layout import Layout, Phase, layout
-from .messages import max_product, sum_product
+from .messages import sum_product
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,7 +68,7 @@ class Split:
         return total, gradient, marginals
 
     def solve(self, k: int, logits: Float64, power: float) -> tuple[float, Float64]:
-        """log Z and marginals (D,) of one class with its factors raised to a power."""
+        """The log Z and marginals (D,) of one class with its factors raised to a power."""
         covered = np.zeros(len(logits), bool)
         odds = logits.copy()
         total = 0.0
@@ -125,7 +126,9 @@ def _expected_log_factor(batch: Any, nu: Float64) -> float:
     """Sum over the batch of E[log f]."""
     block = batch.block(nu)
     if batch.kind == "pair":
-        states = np.stack([np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1)
+        states = np.stack(
+            [np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1
+        )
         log_joint = batch.tables + states[:, 0, :, None] + states[:, 1, None, :]
         p = np.exp(log_joint - log_joint.max((1, 2), keepdims=True))
         p /= p.sum((1, 2), keepdims=True)
@@ -133,9 +136,13 @@ def _expected_log_factor(batch: Any, nu: Float64) -> float:
     if batch.kind == "model":
         model = batch.model.replace(logits=block)
         finite = np.where(np.isfinite(block), block, 0.0)
-        score = np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
+        score = (
+            np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
+        )
         return float(np.sum(score))
-    p = np.exp(CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs())
+    p = np.exp(
+        CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs()
+    )
     return float(np.sum(np.where(p > 0.0, p * np.where(batch.tables == -math.inf, 0.0, batch.tables), 0.0)))
 
 
@@ -145,8 +152,8 @@ def _maximise(batch: Any, nu: Float64) -> tuple[Float64, NDArray[np.bool_]]:
         value, y = maximum.maximise(batch.block(nu), batch.tables)
         return value, batch.unblock(y)
     if batch.kind == "model":
-        value, messages = max_product(batch, nu)
-        return value, nu + messages > 0.0
+        model = batch.model.replace(logits=batch.block(nu))
+        return np.asarray(model.max_log_weight), np.asarray(model.mode()).reshape(-1)
     block = batch.block(nu)
     forced = block == math.inf
     states = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, block)], -1)

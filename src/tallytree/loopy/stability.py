@@ -1,13 +1,15 @@
 """When the Bethe value is a lower bound of log Z.
 
 Straszak and Vishnoi (2017): if the variables are shared by two sides, and on each side the product of the factors is a
-real stable polynomial, then Z_Bethe <= Z. A count factor is the symmetric polynomial with coefficients f(c), which is real
-stable iff ``sum_c f(c) C(n, c) x^c`` has only real roots (Grace, Walsh and Szego); a pairwise factor is real stable iff
-``f(0,0) f(1,1) <= f(0,1) f(1,0)``. Products of stable polynomials in different variables are stable.
+real stable polynomial, then Z_Bethe <= Z. A count factor is the symmetric polynomial with coefficients f(c),
+which is real stable iff ``sum_c f(c) C(n, c) x^c`` has only real roots (Grace, Walsh and Szego); a pairwise
+factor is real stable iff ``f(0,0) f(1,1) <= f(0,1) f(1,0)``. Products of stable polynomials in different
+variables are stable.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -73,8 +75,8 @@ def _two_sided(graph: FactorGraph) -> bool:
 def real_rooted(log_f: Float64) -> bool | None:
     """Whether ``sum_c f(c) C(n, c) x^c`` has only real roots; None if that was not settled.
 
-    Newton's inequalities are necessary, Kurtz's condition is sufficient; between the two, roots are counted with a Sturm
-    sequence in exact arithmetic, for the table as rounded to floating point.
+    Newton's inequalities are necessary, Kurtz's condition is sufficient; between the two, roots are counted
+    with a Sturm sequence in exact arithmetic, for the table as rounded to floating point.
     """
     n = len(log_f) - 1
     counts = np.flatnonzero(log_f > -math.inf)
@@ -149,4 +151,4 @@ def _sign(a: Fraction) -> int:
 
 def _changes(signs: list[int]) -> int:
     kept = [s for s in signs if s]
-    return sum(a != b for a, b in zip(kept[:-1], kept[1:]))
+    return sum(a != b for a, b in itertools.pairwise(kept))

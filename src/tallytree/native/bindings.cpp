@@ -25,7 +25,11 @@ const Kernels& choose(const std::string& level) {
 
 }  // namespace
 
+void bind_flat(nb::module_& m);
+void bind_tree(nb::module_& m);
+
 NB_MODULE(_native, m) {
+  bind_tree(m);
   m.def("levels", [] {
     std::vector<std::string> names;
     for (const char* name : {"v4", "v3", "v2", "generic"})
@@ -38,4 +42,6 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release release;
     return k.softplus_sum(x.data(), (ptrdiff_t)x.shape(0));
   }, nb::arg("x"), nb::arg("level") = "", "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+
+  bind_flat(m);
 }

@@ -8,12 +8,19 @@
 
 namespace tallytree {
 
+struct FlatKernels;
+struct TreeKernels;
+
 struct Kernels {
   const char* level;
   int lanes;
 
   // sum_i log(1 + exp(x_i)); an infinite x_i (excluded or forced variable) contributes 0.
   double (*softplus_sum)(const double* x, ptrdiff_t n);
+
+  // One potential over all variables: flat_kernels.hpp.
+  const FlatKernels* flat;
+  const TreeKernels* tree;  // tree_kernels.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

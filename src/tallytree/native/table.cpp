@@ -7,12 +7,16 @@
 namespace tallytree::TT_LEVEL {
 
 double softplus_sum(const double* x, ptrdiff_t n);
+extern const TreeKernels tree_kernels;
 
+extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
 const Kernels kernels = {
     TT_STRING(TT_LEVEL),
     TT_LANES,
     softplus_sum,
+    &flat_kernels,
+    &tree_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL

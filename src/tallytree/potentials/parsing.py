@@ -31,9 +31,9 @@ def parse_potential(text: str) -> Potential:
 
     Examples
     --------
-    >>> tt.parse_potential("between:1:3")
+    >>> tt.potentials.parse_potential("between:1:3")
     between(1, 3)
-    >>> tt.parse_potential("gaussian:0.5:0.1:fraction=true")
+    >>> tt.potentials.parse_potential("gaussian:0.5:0.1:fraction=true")
     gaussian(0.5, 0.1, fraction=True)
     """
     if not isinstance(text, str):

@@ -71,11 +71,11 @@ def as_potential(obj: Any) -> Potential:
 
     Examples
     --------
-    >>> tt.as_potential([0.0, 1.0]).log_table(1)
+    >>> tt.potentials.as_potential([0.0, 1.0]).log_table(1)
     array([0., 1.])
-    >>> tt.as_potential(lambda c: -0.5 * c).log_table(2)
+    >>> tt.potentials.as_potential(lambda c: -0.5 * c).log_table(2)
     array([ 0. , -0.5, -1. ])
-    >>> tt.as_potential(None)
+    >>> tt.potentials.as_potential(None)
     uniform()
     """
     if isinstance(obj, Potential):

@@ -204,6 +204,11 @@ class CountTree:
         return self._family
 
     @cached_property
+    def singleton_groups(self) -> Ints:
+        """Numbers of the groups that hold a single variable."""
+        return np.flatnonzero(self._family.variable_of_group >= 0)
+
+    @cached_property
     def program(self) -> TreeProgram:
         """The binary forest that inference runs on."""
         return binarise(self._family)

@@ -104,7 +104,7 @@ class Choice:
             if len(found_left) > a and len(found_right) > b:
                 value = found_left[a][0] + found_right[b][0] + self._constant
                 heapq.heappush(heap, (-value, i, a, b))
-        if self._next < len(seeds) and (not heap or seeds[self._next] < heap[0][:2]):
+        if self._next < len(seeds) and (not heap or seeds[self._next] < heap[0]):
             value, i = seeds[self._next]
             self._next += 1
             heapq.heappush(heap, (value, i, 0, 0))
@@ -112,9 +112,10 @@ class Choice:
             self.exhausted = True
             return None
         value, i, a, b = heapq.heappop(heap)
-        if self.found and -value > self.found[-1][0]:
-            value = -self.found[-1][0]  # rounding alone can put a later sum above an earlier one
-        self.found.append((-value, (i, a, b)))
+        found = self.found
+        if found and -value > found[-1][0]:
+            value = -found[-1][0]  # rounding alone can put a later sum above an earlier one
+        found.append((-value, (i, a, b)))
         # Every pair of ranks is reached once: first along b, then along a.
         pending.append((i, a + 1, b))
         if a == 0:
@@ -135,10 +136,10 @@ class Subsets:
         self._values = values
         self._size = size
         self._numbers = 0
-        self.exhausted = False
+        self.exhausted = not 0 < size < len(values)  # a single subset
         self.found: list[tuple[float, Any]] = [(best, None)]
         self._heap: list[tuple[float, int, int, int, int, Any]] = []
-        if size and size < len(values):
+        if not self.exhausted:
             self._push(best - values[size - 1] + values[size], size - 1, size, len(values), None)
 
     def _push(self, value: float, j: int, p: int, limit: int, tail: Any) -> None:

@@ -1,0 +1,377 @@
+"""Learning: fit times against peers, multiple-instance protocol, density table, survey designs.
+
+    python benchmarks/bench_learning.py clogit [--quick]
+    python benchmarks/bench_learning.py musk --quick --jobs 2
+    python benchmarks/bench_learning.py mil density ising survey
+
+The real data are looked for in TALLYTREE_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for joblib's workers: two processes, one thread each
+
+import numpy as np
+
+import tallytree as tt
+from tallytree import data, learn
+from tallytree.estimators import BagClassifier, ConditionalLogit, CountDensity, MaxEntropySampler
+
+
+def say(*cells: object) -> None:
+    sys.stdout.write(" | ".join(str(c) for c in cells) + "\n")
+    sys.stdout.flush()
+
+
+# -- conditional logistic regression
+# -------------------------------------------------------------------------------
+
+
+def matched(n_strata: int, size: int, cases: int, p: int, seed: int = 0):
+    """Strata with exactly `cases` cases each, drawn with log-odds x . beta."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n_strata * size, p))
+    groups = np.repeat(np.arange(n_strata), size)
+    score = x @ np.linspace(-0.5, 0.5, p) + rng.gumbel(size=n_strata * size)
+    rank = np.argsort(np.argsort(-score.reshape(n_strata, size), axis=1), axis=1)
+    return x, (rank < cases).astype(int).reshape(-1), groups
+
+
+def statsmodels_fit(x, y, groups, queue) -> None:
+    warnings.simplefilter("ignore")
+    from statsmodels.discrete.conditional_models import ConditionalLogit as Peer
+
+    start = time.perf_counter()
+    try:
+        found = Peer(y, x, groups=groups).fit(disp=0)
+        queue.put((time.perf_counter() - start, np.asarray(found.params), np.asarray(found.bse)))
+    except BaseException as error:
+        queue.put((time.perf_counter() - start, type(error).__name__, None))
+
+
+def clogit(quick: bool, jobs: int) -> None:
+    say(
+        "strata",
+        "rows each",
+        "cases each",
+        "p",
+        "tallytree s",
+        "Newton steps",
+        "statsmodels s",
+        "largest differences",
+    )
+    limit = 20 if quick else 120
+    shapes = [
+        (200, 5, 1, 5),
+        (100, 30, 6, 5),
+        (20, 100, 20, 5),
+        (1, 1500, 300, 5),
+        (100, 1000, 200, 5),
+        (1, 100_000, 20_000, 5),
+    ]
+    for shape in shapes:
+        x, y, groups = matched(*shape)
+        start = time.perf_counter()
+        fit = ConditionalLogit().fit(x, y, groups)
+        ours = time.perf_counter() - start
+        queue = multiprocessing.Queue()
+        worker = multiprocessing.Process(target=statsmodels_fit, args=(x, y, groups, queue))
+        worker.start()
+        try:
+            took, params, errors = queue.get(timeout=limit)
+            peer = f"{took:.2f}" if errors is not None else f"raises {params} after {took:.2f} s"
+            gap = (
+                f"coef {np.abs(params - fit.coef_).max():.1e}, se {np.abs(errors - fit.standard_errors_).max():.1e}"
+                if errors is not None
+                else "-"
+            )
+        except Exception:
+            peer, gap = f"stopped after {limit} s", "-"
+        worker.terminate()
+        worker.join()
+        say(*shape, f"{ours:.3f}", fit.n_iter_, peer, gap)
+
+
+# -- multiple-instance learning
+# --------------------------------------------------------------------------------------
+
+
+def standardised(bags):
+    spread = bags.X.std(0)
+    return (bags.X[:, spread > 0] - bags.X[:, spread > 0].mean(0)) / spread[spread > 0]
+
+
+def folds_of(bags, seed: int = 0):
+    if bags.folds is not None:
+        return bags.folds[0]
+    rng = np.random.default_rng(seed)
+    fold = np.empty(len(bags.y), int)
+    for label in (0, 1):
+        members = rng.permutation(np.flatnonzero(bags.y == label))
+        fold[members] = np.arange(len(members)) % 10
+    return fold
+
+
+def one_setting(bags, x, fold, setting):
+    """Mean validation and test error over ten splits: test one fold, validate on the next two, train on seven."""
+    warnings.simplefilter("ignore")
+    valid, test, on = [], [], []
+    for k in range(10):
+        is_test = fold == k
+        is_valid = (fold == (k + 1) % 10) | (fold == (k + 2) % 10)
+        is_train = ~is_test & ~is_valid
+        rows = is_train[bags.groups]
+        model = BagClassifier(l2=0.0, max_iter=200, **setting).fit(
+            x[rows], bags.y[is_train], bags.groups[rows]
+        )
+        for where, errors in ((is_valid, valid), (is_test, test)):
+            rows = where[bags.groups]
+            errors.append(1.0 - model.score(x[rows], bags.y[where], bags.groups[rows]))
+        rows = (is_test & (bags.y == 1))[bags.groups]
+        if rows.any():
+            on.append(float(np.mean(model.instance_probabilities(x[rows], bags.groups[rows]))))
+    return float(np.mean(valid)), float(np.mean(test)), float(np.std(test) / np.sqrt(10)), float(np.mean(on))
+
+
+def grids(quick: bool):
+    l1 = (0.01, 0.03) if quick else (0.003, 0.01, 0.03)
+    mus = (0.1, 0.5, 0.9) if quick else (0.1, 0.3, 0.5, 0.7, 0.9)
+    sigmas = (0.1, 0.3) if quick else (0.1, 0.2, 0.4)
+    rates = (0.1, 0.5, 0.9) if quick else (0.1, 0.3, 0.5, 0.7, 0.9)
+    leaks = (1e-3, 1e-1) if quick else (1e-3, 1e-2, 1e-1)
+    normal = [
+        {"potential": "normal", "mu": m, "sigma": s, "l1": a}
+        for m, s, a in itertools.product(mus, sigmas, l1)
+    ]
+    noisy = [
+        {"potential": "noisy-or", "rate": r, "leak": e, "l1": a}
+        for r, e, a in itertools.product(rates, leaks, l1)
+    ]
+    return normal, noisy
+
+
+def run_settings(name: str, settings, jobs: int):
+    from joblib import Parallel, delayed
+
+    bags = data.load_bags(name)
+    x, fold = standardised(bags), folds_of(bags)
+    found = Parallel(n_jobs=jobs)(delayed(one_setting)(bags, x, fold, s) for s in settings)
+    return list(zip(settings, found))
+
+
+def best(found):
+    """The setting of least validation error."""
+    return min(found, key=lambda pair: pair[1][0])
+
+
+def musk(quick: bool, jobs: int) -> None:
+    start = time.perf_counter()
+    normal, noisy = grids(quick)
+    found = run_settings("musk1", normal + noisy, jobs)
+    say("Musk1", "parameter", "validation error", "test error", "+-", "mean P(on) in positive bags", "chosen")
+    for kind, name in (("normal", "mu"), ("noisy-or", "rate")):
+        for value in sorted({s[name] for s, _ in found if s["potential"] == kind}):
+            s, (v, t, se, on) = best([f for f in found if f[0]["potential"] == kind and f[0][name] == value])
+            rest = {k: s[k] for k in s if k not in ("potential", name)}
+            say(kind, f"{name}={value}", f"{v:.3f}", f"{t:.3f}", f"{se:.3f}", f"{on:.2f}", rest)
+    for kind in ("normal", "noisy-or"):
+        s, (v, t, se, _) = best([f for f in found if f[0]["potential"] == kind])
+        say(f"best {kind} by validation", s, f"{v:.3f}", f"{t:.3f}", f"{se:.3f}")
+    say(f"{len(found) * 10} fits in {time.perf_counter() - start:.0f} s")
+
+
+PUBLISHED = {  # accuracy in %, ten-fold cross-validation; see the data's description for sources
+    "musk1": "iterated-discrim APR 92.4; mi-SVM 87.4; MI-SVM 77.9; EM-DD 84.8",
+    "musk2": "iterated-discrim APR 89.2; mi-SVM 83.6; MI-SVM 84.3; EM-DD 84.9",
+    "elephant": "mi-SVM 82.2; MI-SVM 81.4; EM-DD 78.3",
+    "fox": "mi-SVM 58.2; MI-SVM 57.8; EM-DD 56.1",
+    "tiger": "mi-SVM 78.4; MI-SVM 84.0; EM-DD 72.1",
+    "protein": "-",
+}
+
+
+def mil(quick: bool, jobs: int) -> None:
+    say(
+        "set",
+        "normal %",
+        "chosen",
+        "noisy-or %",
+        "chosen",
+        "seconds",
+        "published (Andrews et al. quoted, not checked)",
+    )
+    names = ["elephant", "tiger"] if quick else ["elephant", "fox", "tiger", "musk2", "protein"]
+    for name in names:
+        start = time.perf_counter()
+        normal = [
+            {"potential": "normal", "mu": m, "sigma": s, "l1": a}
+            for m, s, a in itertools.product((0.3, 0.6, 0.9), (0.15, 0.3), (0.01, 0.03))
+        ]
+        noisy = [
+            {"potential": "noisy-or", "rate": r, "leak": e, "l1": a}
+            for r, e, a in itertools.product((0.1, 0.5, 0.9), (1e-2, 1e-1), (0.01, 0.03))
+        ]
+        found = run_settings(name, normal + noisy, jobs)
+        cells = []
+        for kind in ("normal", "noisy-or"):
+            s, (_, t, se, _) = best([f for f in found if f[0]["potential"] == kind])
+            cells += [f"{100 * (1 - t):.1f} +- {100 * se:.1f}", {k: s[k] for k in s if k != "potential"}]
+        say(name, *cells, f"{time.perf_counter() - start:.0f}", PUBLISHED[name])
+
+
+# -- densities
+# --------------------------------------------------------------------------------------------------------
+
+CHOW_LIU = {
+    "nltcs": -6.7590, "plants": -16.5240, "jester": -58.2265, "bnetflix": -60.2503, "baudio": -44.3749,
+    "accidents": -33.1881,
+}  # fmt: skip
+
+
+def density(quick: bool, jobs: int) -> None:
+    warnings.simplefilter("ignore")
+    names = ["nltcs", "jester"] if quick else list(CHOW_LIU)
+    k = 5 if quick else 20
+    say(
+        "set",
+        "Chow-Liu (reference)",
+        "tree+counts",
+        "RC",
+        f"{k} trees",
+        f"{k} trees+counts",
+        f"{k} RC",
+        "seconds",
+    )
+    for name in names:
+        found = data.load_binary(name)
+        cells, times = [], []
+        settings = [
+            [{"kind": "tree"}],
+            [{"kind": "tree+counts"}],
+            [{"l2": l2, "max_iter": 300} for l2 in (0.1, 1.0)],
+            [{"kind": "tree", "n_components": k}],
+            [{"kind": "tree+counts", "n_components": k}],
+            [{"n_components": k, "l2": 1.0, "em_iter": 40, "max_iter": 100, "em_steps": 8}],
+        ]
+        for choices in settings:
+            start = time.perf_counter()
+            fits = [CountDensity(random_state=0, **c).fit(found.train) for c in choices]
+            chosen = max(fits, key=lambda f: f.score(found.valid))
+            cells.append(f"{chosen.score(found.test):.4f}")
+            times.append(f"{(time.perf_counter() - start) / len(fits):.1f}")
+        cells[0] += f" ({CHOW_LIU[name]})"
+        say(name, *cells, "/".join(times))
+
+
+def ising_images(n: int, size: int = 16, coupling: float = 0.44, sweeps: int = 300, seed: int = 0):
+    """Images from an Ising grid near the critical temperature, by checkerboard Gibbs sampling."""
+    rng = np.random.default_rng(seed)
+    spin = rng.integers(0, 2, (n, size, size)) * 2 - 1
+    colour = np.indices((size, size)).sum(0) % 2
+    for _ in range(sweeps):
+        for c in (0, 1):
+            field = np.zeros(spin.shape)
+            field[:, 1:] += spin[:, :-1]
+            field[:, :-1] += spin[:, 1:]
+            field[:, :, 1:] += spin[:, :, :-1]
+            field[:, :, :-1] += spin[:, :, 1:]
+            up = rng.random(spin.shape) < 1.0 / (1.0 + np.exp(-2.0 * coupling * field))
+            spin = np.where(colour == c, np.where(up, 1, -1), spin)
+    return (spin.reshape(n, -1) > 0).astype(np.uint8)
+
+
+def count_error(rows, drawn, tree) -> float:
+    """Root mean squared error of the count distributions of a tree's groups."""
+    features = learn.CountFeatures(tree)
+    gap = features.mean(rows).tables - features.mean(drawn).tables
+    return float(np.sqrt(np.mean(gap**2)))
+
+
+def ising(quick: bool, jobs: int) -> None:
+    warnings.simplefilter("ignore")
+    rows, fresh = (
+        ising_images(1000, sweeps=100 if quick else 400),
+        ising_images(1000, sweeps=100 if quick else 400, seed=1),
+    )
+    say(
+        "16x16 Ising, 1000 images",
+        "fit s",
+        "steps",
+        "train -log p",
+        "held-out -log p",
+        "count rmse adaptive/anti",
+    )
+    start = time.perf_counter()
+    tree = CountDensity("tree").fit(rows)
+    fits = [("pairwise tree", time.perf_counter() - start, tree)]
+    for method in ("l-bfgs", "cg") if quick else ("l-bfgs", "cg", "newton-cg"):
+        start = time.perf_counter()
+        model = CountDensity(l2=1.0, method=method, tol=1e-3, max_iter=300).fit(rows)
+        fits.append((f"RC, {method}", time.perf_counter() - start, model))
+    adaptive = fits[1][2].components_[0].model.tree
+    anti = CountDensity(structure="anti", l2=1.0, tol=1e-1, max_iter=1).fit(rows).components_[0].model.tree
+    for name, took, model in fits:
+        drawn = model.sample(1000)
+        errors = f"{count_error(rows, drawn, adaptive):.4f} / {count_error(rows, drawn, anti):.4f}"
+        say(
+            name,
+            f"{took:.2f}",
+            model.n_iter_,
+            f"{-model.score(rows):.2f}",
+            f"{-model.score(fresh):.2f}",
+            errors,
+        )
+
+
+def survey(quick: bool, jobs: int) -> None:
+    say("population", "n", "largest error of pikt", "of pik", "Newton steps", "fit ms", "1000 samples ms")
+    for table, column in (
+        ("MU284", "P75_n20"), ("MU284", "P75_n50"), ("belgianmunicipalities", "income_n50"),
+        ("belgianmunicipalities", "tot04_n50"), ("belgianmunicipalities", "tot04_n200"),
+    ):  # fmt: skip
+        frame = data.load_csv(f"survey/{table}.csv")
+        pik, pikt = frame[f"pik_{column}"].to_numpy(), frame[f"pikt_{column}"].to_numpy()
+        start = time.perf_counter()
+        sampler = MaxEntropySampler(random_state=0).fit(pik)
+        took = time.perf_counter() - start
+        start = time.perf_counter()
+        sampler.sample(1000)
+        drawing = time.perf_counter() - start
+        say(
+            f"{table} {column}",
+            sampler.sample_size_,
+            f"{np.abs(sampler.pikt_ - pikt).max():.1e}",
+            f"{np.abs(sampler.inclusion_probabilities_ - pik).max():.1e}",
+            sampler.n_iter_,
+            f"{1e3 * took:.1f}",
+            f"{1e3 * drawing:.0f}",
+        )
+
+
+PARTS = {"clogit": clogit, "musk": musk, "mil": mil, "density": density, "ising": ising, "survey": survey}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("--quick", action="store_true", help="smaller grids and fewer sets")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for the cross-validation")
+    arguments = parser.parse_args()
+    tt.show_config()
+    for part in arguments.parts or list(PARTS):
+        say(f"\n== {part}")
+        PARTS[part](arguments.quick, arguments.jobs)
+
+
+if __name__ == "__main__":
+    main()

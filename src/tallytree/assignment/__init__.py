@@ -1,0 +1,76 @@
+"""Assignments: matrices of binary cells with potentials on row and column counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .ergodicity import ErgodicityWarning
+from .problem import Assignment
+from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
+
+__all__ = [
+    "Assignment",
+    "AssignmentBeliefs",
+    "AssignmentBounds",
+    "AssignmentMode",
+    "ErgodicityWarning",
+    "GibbsMarginals",
+    "assignment",
+]
+
+
+def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> Assignment:
+    """Assignment problem: which cells of a matrix are on, given affinities and how many may be on per row and column.
+
+    ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(sum_j y_ij) prod_j g_j(sum_i y_ij) / Z``
+
+    Parameters
+    ----------
+    affinity : (I, J) array_like or sparse matrix
+        Log-odds of the cells; ``-inf`` forbids a cell, ``inf`` forces it. In a sparse matrix only stored entries, zeros
+        among them, are allowed cells.
+    rows, columns : potential, array or list
+        Potential of every row and of every column: one for all, or a list with one for each. Arrays hold log-tables,
+        (J + 1,) or (I, J + 1) for rows, (I + 1,) or (J, I + 1) for columns.
+    forbidden : (I, J) array_like of bool, optional
+        Cells that must stay empty.
+
+    Returns
+    -------
+    Assignment
+        Its methods are ``loopy_bp`` (marginals), ``bounds``, ``mode`` (the best assignment, exact),
+        ``dual_decomposition``, ``sample``, and the baselines ``node_marginals``, ``lp_marginals``,
+        ``block_gibbs`` and ``row_gibbs``.
+
+    Raises
+    ------
+    InfeasibleError
+        If no assignment meets the smallest and largest allowed counts; the message names the rows or columns that
+        clash. (Counts with gaps in between, such as "0 or 3", are checked when the best assignment is sought.)
+
+    Notes
+    -----
+    Cost: one maximum flow, none where all rows, all columns and all cells are alike.
+
+    Accuracy: decided cells and counts are exact. They are taken out before inference: a constraint that is met
+    with equality would otherwise send messages to infinity.
+
+    References
+    ----------
+    Tarlow, Swersky, Zemel, Adams, Frey (2012), section 6.2.
+
+    Examples
+    --------
+    Six papers, four reviewers; each paper gets two reviewers, each reviewer two to four papers:
+
+    >>> scores = np.add.outer([0.0, 1.0, 2.0, 0.5], [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    >>> problem = tt.assignment(scores, rows=tt.between(2, 4), columns=tt.exactly(2))
+    >>> problem
+    Assignment(shape=(4, 6), n_cells=24, n_free=24)
+    >>> beliefs = problem.loopy_bp()
+    >>> beliefs.column_counts.round(6)
+    array([2., 2., 2., 2., 2., 2.])
+    >>> problem.mode().cells.sum(axis=1)
+    array([2, 4, 4, 2])
+    """
+    return Assignment(affinity, rows, columns, forbidden)

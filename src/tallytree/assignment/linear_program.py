@@ -1,0 +1,129 @@
+"""The best assignment by linear programming (HiGHS).
+
+Cells are flow from rows to columns. A potential that is log-concave on an interval of counts is a concave gain
+in the flow through its row, so the vertices of the linear program are integral. Other potentials need one
+binary variable per count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+
+from ..errors import InfeasibleError, TallyTreeError
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def is_concave(log_f: Float64) -> bool:
+    """Whether the allowed counts are an interval and log f is concave on it."""
+    counts = np.flatnonzero(log_f > -math.inf)
+    if len(counts) < 2:
+        return True
+    if len(counts) != counts[-1] - counts[0] + 1:
+        return False
+    slopes = np.diff(log_f[counts])
+    return bool((np.diff(slopes) <= 1e-12 * (1.0 + np.abs(slopes[1:]))).all())
+
+
+@dataclass(eq=False)
+class _Program:
+    """Columns of the program beyond the cells: entries, gains, upper bounds, and which must be integers."""
+
+    rows: list[Ints]
+    columns: list[Ints]
+    entries: list[Float64]
+    gains: list[Float64]
+    highest: list[Float64]
+    integral: list[Bools]
+    right: Float64
+    size: int
+
+    def add(self, constraint: int, entries: Any, gains: Any, highest: float, integral: bool) -> Ints:
+        entries, gains = np.atleast_1d(np.asarray(entries, float)), np.atleast_1d(np.asarray(gains, float))
+        at = self.size + np.arange(len(entries))
+        self.rows.append(np.full(len(entries), constraint))
+        self.columns.append(at)
+        self.entries.append(entries)
+        self.gains.append(gains)
+        self.highest.append(np.full(len(entries), float(highest)))
+        self.integral.append(np.full(len(entries), integral))
+        self.size += len(entries)
+        return at
+
+
+def best_cells(
+    logits: Float64, row: Ints, column: Ints, row_tables: list[Float64], column_tables: list[Float64]
+) -> Bools:
+    """The cells (row[e], column[e]) of the assignment with the largest log-weight."""
+    tables = [*row_tables, *column_tables]
+    n = len(logits)
+    each = np.arange(n)
+    program = _Program(
+        [row, len(row_tables) + column], [each, each], [np.ones(n), np.ones(n)], [logits], [np.ones(n)],
+        [np.zeros(n, bool)], np.zeros(len(tables)), n,
+    )  # fmt: skip
+    choices: list[Ints] = []
+    for i, table in enumerate(tables):
+        counts = np.flatnonzero(table > -math.inf)
+        if len(counts) == 0:
+            raise InfeasibleError(
+                f"A potential allows no count at all for {len(table) - 1} free cells. Relax it."
+            )
+        if is_concave(table):
+            # count = low + segments; falling gains fill the segments in order
+            program.right[i] = counts[0]
+            slopes = np.diff(table[counts])
+            if len(slopes) and np.ptp(slopes) == 0.0:
+                program.add(i, -1.0, slopes[0], len(slopes), False)
+            elif len(slopes):
+                program.add(i, -np.ones(len(slopes)), slopes, 1.0, False)
+        else:
+            choices.append(program.add(i, -counts.astype(float), table[counts], 1.0, True))
+    return _solve(program, choices, n)
+
+
+def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
+    from scipy import optimize
+
+    milp: Any = optimize.milp
+    linprog: Any = optimize.linprog
+
+    right = np.concatenate([program.right, np.ones(len(choices))])
+    rows, columns, entries = program.rows, program.columns, program.entries
+    for k, at in enumerate(choices):
+        rows.append(np.full(len(at), len(program.right) + k))
+        columns.append(at)
+        entries.append(np.ones(len(at)))
+    where = (np.concatenate(rows), np.concatenate(columns))
+    matrix = coo_array((np.concatenate(entries), where), shape=(len(right), program.size)).tocsr()
+    cost = -np.concatenate(program.gains)
+    highest = np.concatenate(program.highest)
+    if n == 0 and program.size == 0:
+        return np.zeros(0, bool)
+    if choices:
+        found: Any = milp(
+            cost,
+            integrality=np.concatenate(program.integral) | (np.arange(program.size) < n),
+            bounds=optimize.Bounds(0.0, highest),
+            constraints=optimize.LinearConstraint(matrix, right, right),
+        )
+    else:
+        limits = np.stack([np.zeros(program.size), highest], axis=1)
+        found = linprog(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
+    if found.x is None:
+        raise InfeasibleError(
+            "No assignment satisfies all row and column potentials together. Relax a potential or allow more cells."
+        )
+    cells = np.asarray(found.x)[:n]
+    chosen = cells > 0.5
+    if np.abs(cells - chosen).max(initial=0.0) > 1e-6:  # pragma: no cover - vertices are integral
+        raise TallyTreeError("The linear program returned fractions; please report this problem.")
+    return chosen

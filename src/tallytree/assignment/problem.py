@@ -1,0 +1,369 @@
+"""`Assignment`: a matrix of binary cells with potentials on the counts of its rows and of its columns."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit
+
+from .. import _validate
+from ..errors import ParameterError
+from ..factor_graph import FactorGraph
+from ..loopy import dual_decomposition, holder_bound, loopy_bp
+from ..loopy.progress import Progress, Report
+from . import arguments, ergodicity, gibbs, reduction
+from .ergodicity import Constraints
+from .gibbs import Grid
+from .linear_program import best_cells
+from .reduction import Reduced
+from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
+
+Float64 = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Assignment:
+    """Binary matrix y with ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(row count) prod_j g_j(column count) / Z``.
+
+    Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
+    met, and what its constraints decide already, is found when it is made.
+    """
+
+    def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:
+        self._sparse = sparse.issparse(affinity)
+        self._cells = arguments.cells(affinity, forbidden)
+        n_rows, n_columns = self._cells.shape
+        self._row_tables = arguments.tables(rows, n_rows, n_columns, "rows")
+        self._column_tables = arguments.tables(columns, n_columns, n_rows, "columns")
+        self._reduced: Reduced = reduction.reduce(self._cells, self._row_tables, self._column_tables)
+
+    # -- the problem -------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self._cells.shape
+
+    @property
+    def n_cells(self) -> int:
+        """Number of allowed cells."""
+        return len(self._cells.logits)
+
+    @property
+    def n_free(self) -> int:
+        """Number of cells that the constraints do not decide."""
+        return len(self._reduced.free)
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        """Factor graph of the free cells: rows first, then columns; log-weights differ by a constant."""
+        return reduction.graph(self._cells, self._reduced)
+
+    @cached_property
+    def decided(self) -> Any:
+        """Matrix of 1 and 0 where every feasible assignment agrees, and -1 elsewhere."""
+        values = np.zeros(self.n_cells, np.int8)
+        values[self._reduced.free] = -1
+        values[self._reduced.on] = 1
+        return self._matrix(values, 0)
+
+    def log_weight(self, y: Any) -> float:
+        """Log of the unnormalised weight of one assignment, a dense or sparse matrix of 0 and 1."""
+        on, outside = self._chosen(y)
+        if outside or not on[self._cells.logits == math.inf].all():
+            return -math.inf
+        return self._weight(on)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def loopy_bp(self, **options: Any) -> AssignmentBeliefs:
+        """Approximate marginals by loopy belief propagation; options as in :func:`tallytree.loopy_bp`.
+
+        Notes
+        -----
+        Cost: O(cells K) per sweep for counts up to K. Accuracy: approximate; the marginals meet the counts in
+        expectation.
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
+        >>> problem.loopy_bp().marginals
+        array([[0.5, 0.5, 0.5, 0.5],
+               [0.5, 0.5, 0.5, 0.5]])
+        """
+        found = loopy_bp(self.graph, **options)
+        odds = self._scatter(found.log_odds, math.inf, -math.inf)
+        marginals = np.asarray(expit(odds))
+        return AssignmentBeliefs(
+            self._matrix(marginals, 0.0),
+            self._matrix(odds, -math.inf),
+            np.asarray(np.bincount(self._cells.row, marginals, minlength=self.shape[0]), np.float64),
+            np.asarray(np.bincount(self._cells.column, marginals, minlength=self.shape[1]), np.float64),
+            found.bethe_log_partition + self._reduced.constant,
+            found.lower_bound + self._reduced.constant,
+            found,
+        )
+
+    def bounds(self, **options: Any) -> AssignmentBounds:
+        """Upper bound of log Z and, where its condition holds, a lower one.
+
+        Options as in :func:`~tallytree.loopy.holder_bound`.
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((3, 3)), rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> bounds = problem.bounds()  # Z is the permanent, 3! = 6
+        >>> bool(bounds.lower <= np.log(6.0) <= bounds.upper)
+        True
+        """
+        beliefs = self.loopy_bp()
+        found = holder_bound(self.graph, **options)
+        marginals = self._scatter(found.marginals, 1.0, 0.0)
+        upper = found.value + self._reduced.constant
+        why = beliefs.result.lower_bound_condition
+        return AssignmentBounds(beliefs.lower_bound, upper, self._matrix(marginals, 0.0), why)
+
+    def mode(self) -> AssignmentMode:
+        """The assignment with the largest log-weight, by linear programming (exact).
+
+        Notes
+        -----
+        Cost: one linear program; with potentials that are not log-concave on an interval, a mixed-integer one.
+
+        Examples
+        --------
+        >>> tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1)).mode()
+        AssignmentMode(affinity=5.500000, log_weight=5.500000, gap=0)
+        """
+        on = self._best_cells
+        weight = self._weight(on)
+        return AssignmentMode(self._matrix(on, False), self._affinity(on), weight, weight)
+
+    def dual_decomposition(self, **options: Any) -> AssignmentMode:
+        """A good assignment and a bound of the best; options as in :func:`~tallytree.loopy.dual_decomposition`."""
+        found = dual_decomposition(self.graph, **options)
+        on = self._scatter(found.mode, True, False)
+        bound = found.upper_bound + self._reduced.constant
+        if not math.isfinite(found.log_weight):
+            return AssignmentMode(self._matrix(on, False), self._affinity(on), -math.inf, bound)
+        return AssignmentMode(self._matrix(on, False), self._affinity(on), self._weight(on), bound)
+
+    def sample(
+        self, size: int = 1, rng: Any = None, *, burn_in: int = 50, thin: int = 5, chains: int | None = None
+    ) -> Any:
+        """Assignments that respect all counts, by Markov chains that start from the best one.
+
+        Parameters
+        ----------
+        size : int
+            Number of assignments.
+        rng : Generator, int or None
+            Source of randomness.
+        burn_in, thin : int
+            Sweeps before the first and between kept ones. A sweep redraws every row and every column from its exact
+            conditional distribution, then trades between pairs of rows and of columns.
+        chains : int, optional
+            Chains side by side; default min(size, 64).
+
+        Returns
+        -------
+        (size, I, J) array of bool, or a list of sparse matrices for a sparse problem
+
+        Notes
+        -----
+        Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
+        ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached.
+        """
+        count = _positive("size", size, 0)
+        parallel = min(count, 64) if chains is None else _positive("chains", chains, 1)
+        ergodicity.check_mixed(self._shape_of_chains)
+        kept: list[Bools] = []
+        left = count
+        states = self._run(
+            "mixed", max(1, -(-count // max(parallel, 1)) * max(thin, 1)), burn_in, parallel, rng
+        )
+        for s, (y, _) in enumerate(states if count else ()):
+            if (s + 1) % max(thin, 1) == 0 and left > 0:
+                kept.append(y[:left].copy())
+                left -= len(kept[-1])
+        out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
+        return [sparse.csr_array(m) for m in out] if self._sparse else out
+
+    # -- the paper's baselines, by name ------------------------------------------------------------------------
+
+    def node_marginals(self) -> Any:
+        """Marginals of the affinities alone, without any count: the paper's "Node Marginals"."""
+        return self._matrix(np.asarray(expit(self._cells.logits)), 0.0)
+
+    def lp_marginals(self) -> Any:
+        """The best assignment taken as marginals of 0 and 1: the paper's "LP"."""
+        return self._matrix(self._best_cells.astype(np.float64), 0.0)
+
+    def block_gibbs(
+        self,
+        sweeps: int = 1000,
+        rng: Any = None,
+        *,
+        burn_in: int = 100,
+        chains: int = 16,
+        progress: bool | Report = False,
+    ) -> GibbsMarginals:
+        """Marginals by the paper's Gibbs sampler on 2x2 blocks, started from the best assignment.
+
+        Warns with ``ErgodicityWarning`` where allowed counts are disjoint, so that the chain cannot pass from one to
+        another, and where forbidden cells may separate assignments.
+        """
+        ergodicity.check_square_blocks(self._shape_of_chains)
+        return self._average("square", sweeps, burn_in, chains, rng, progress)
+
+    def row_gibbs(
+        self,
+        sweeps: int = 200,
+        rng: Any = None,
+        *,
+        burn_in: int = 20,
+        chains: int = 64,
+        moves: str = "rows",
+        progress: bool | Report = False,
+    ) -> GibbsMarginals:
+        """Marginals by Gibbs sampling whole rows exactly, started from the best assignment.
+
+        Averages conditional marginals, not states. ``moves="mixed"`` adds column blocks and trades, which are needed
+        where column counts are exact; with ``moves="rows"`` such problems warn.
+        """
+        _validate.one_of("moves", moves, ("rows", "mixed"))
+        if moves == "rows":
+            ergodicity.check_row_blocks(self._shape_of_chains)
+        else:
+            ergodicity.check_mixed(self._shape_of_chains)
+        return self._average(moves, sweeps, burn_in, chains, rng, progress)
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _best_cells(self) -> Bools:
+        reduced, cells = self._reduced, self._cells
+        row, column = cells.row[reduced.free], cells.column[reduced.free]
+        found = best_cells(cells.logits[reduced.free], row, column, reduced.row_tables, reduced.column_tables)
+        return np.asarray(self._scatter(found, True, False))
+
+    @cached_property
+    def _grid(self) -> Grid:
+        theta = np.full(self.shape, -math.inf)
+        values = self._scatter(self._cells.logits[self._reduced.free], math.inf, -math.inf)
+        theta[self._cells.row, self._cells.column] = values
+        return Grid(theta, self._row_tables, self._column_tables)
+
+    @property
+    def _shape_of_chains(self) -> Constraints:
+        reduced = self._reduced
+        blocked = 0 < self.n_free < self.shape[0] * self.shape[1]
+        return Constraints(
+            self._row_tables, self._column_tables, reduced.row_tables, reduced.column_tables, blocked
+        )
+
+    def _run(self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any) -> Any:
+        start = np.zeros(self.shape, bool)
+        start[self._cells.row, self._cells.column] = self._best_cells
+        return gibbs.run(self._grid, start, kind, sweeps, burn_in, chains, _validate.generator(rng))
+
+    def _average(
+        self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any, progress: bool | Report
+    ) -> GibbsMarginals:
+        sweeps, chains = _positive("sweeps", sweeps, 1), _positive("chains", chains, 1)
+        burn_in = _positive("burn_in", burn_in, 0)
+        total, states = np.zeros(self.shape), np.zeros((chains, *self.shape))
+        done, interrupted = 0, False
+        with Progress(progress, sweeps, "gibbs") as shown:
+            try:
+                for y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
+                    states += y
+                    total += y.sum(0) if marginals is None else marginals
+                    done += 1
+                    shown.update(done, math.nan)
+            except KeyboardInterrupt:
+                interrupted = True
+        kept = max(done, 1)
+        spread = (
+            (states / kept).std(0, ddof=1) / math.sqrt(chains)
+            if chains > 1
+            else np.full(self.shape, math.nan)
+        )
+        at = (self._cells.row, self._cells.column)
+        mean = total / (kept * chains)
+        return GibbsMarginals(
+            self._matrix(mean[at], 0.0), self._matrix(spread[at], 0.0), chains, done, interrupted
+        )
+
+    def _scatter(self, free: Any, on: Any, off: Any) -> Any:
+        """Values of all allowed cells from those of the free ones and of the decided ones."""
+        out = np.full(self.n_cells, off, dtype=np.asarray(free).dtype)
+        out[self._reduced.free] = free
+        out[self._reduced.on] = on
+        return out
+
+    def _matrix(self, values: NDArray[Any], fill: Any) -> Any:
+        """Values of the allowed cells in the form of the affinities, read-only where it is dense."""
+        at = (self._cells.row, self._cells.column)
+        if self._sparse:
+            return sparse.csr_array((values, at), shape=self.shape)
+        out = np.full(self.shape, fill, dtype=values.dtype)
+        out[at] = values
+        out.flags.writeable = False
+        return out
+
+    def _affinity(self, on: Bools) -> float:
+        chosen = self._cells.logits[on]
+        return float(chosen[np.isfinite(chosen)].sum())
+
+    def _weight(self, on: Bools) -> float:
+        total = self._affinity(on)
+        for index, tables, size in (
+            (self._cells.row, self._row_tables, self.shape[0]),
+            (self._cells.column, self._column_tables, self.shape[1]),
+        ):
+            counts = np.bincount(index[on], minlength=size)
+            total += float(tables[0 if len(tables) == 1 else np.arange(size), counts].sum())
+        return total
+
+    def _chosen(self, y: Any) -> tuple[Bools, bool]:
+        dense = arguments.dense(y)
+        if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
+            raise ParameterError(
+                f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {_validate.describe(dense)} arrived."
+            )
+        on = dense[self._cells.row, self._cells.column] != 0
+        return on, int(on.sum()) != int((dense != 0).sum())
+
+    def __repr__(self) -> str:
+        cells = f"n_cells={self.n_cells}, n_free={self.n_free}"
+        return f"Assignment(shape={self.shape}, {cells}{', sparse' if self._sparse else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Assignment):
+            return NotImplemented
+        mine, theirs = self._cells, other._cells
+        return (
+            self.shape == other.shape
+            and self._sparse == other._sparse
+            and np.array_equal(mine.row, theirs.row)
+            and np.array_equal(mine.column, theirs.column)
+            and np.array_equal(mine.logits, theirs.logits)
+            and np.array_equal(self._row_tables, other._row_tables)
+            and np.array_equal(self._column_tables, other._column_tables)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self._cells.logits.tobytes()))
+
+
+def _positive(name: str, value: Any, least: int) -> int:
+    number = _validate.integer(name, value)
+    if number < least:
+        raise ParameterError(f"`{name}` must be at least {least}; {number} arrived.")
+    return number

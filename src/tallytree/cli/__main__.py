@@ -1,0 +1,7 @@
+"""``python -m tallytree.cli``."""
+
+import sys
+
+from .command import main
+
+sys.exit(main())

@@ -1,0 +1,192 @@
+"""The ``tallytree`` command: arguments, exit codes, and messages instead of tracebacks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from ..config import show_config
+from ..engine.auto import METHODS
+from ..errors import TallyTreeError
+from . import demo, infer
+from .problems import UsageProblem
+
+_OK, _FAILED, _BAD_INPUT, _INTERRUPTED, _BROKEN_PIPE = 0, 1, 2, 130, 141
+
+_ABOUT = "Exact inference for binary variables with potentials on how many are on."
+_INFER_ABOUT = """\
+Posterior probability that each row of FILE is on, given what is known about
+counts. FILE is CSV or Parquet with a header; column `logit` holds log-odds, or
+column `prob` probabilities.
+"""
+_SPECS = """\
+SPEC, a potential on a count:
+  exactly:12   at_least:1   at_most:3   between:1:3   one_of:0,3   parity:even
+  noisy_or:0.2:leak=0.01   gaussian:4:0.8   poisson:3.5   ("help" lists all)
+
+examples:
+  tallytree infer valves.csv --count exactly:12
+  tallytree infer valves.csv --count at_most:9 --group-count hall between:1:3
+  tallytree infer scores.parquet --table counts.csv --output posterior.csv
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports errors as this program does and takes options only in full."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageProblem(f"{message}\nTry `{self.prog} --help`.")
+
+
+def _not_negative(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or a positive integer; got {text!r}")
+    return number
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    from .. import __version__
+
+    common = _Parser(add_help=False)
+    common.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
+    top = _Parser(prog="tallytree", description=_ABOUT, parents=[common])
+    top.add_argument("--version", action="version", version=f"tallytree {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+
+    text = "a small model with all its answers, and a large one timed"
+    commands.add_parser(
+        "demo", help=text, description=text.capitalize() + ".", parents=[common]
+    ).set_defaults(run=demo.run)
+    _add_infer(commands, common)
+    text = "engine, instruction set, threads and versions in use"
+    commands.add_parser(
+        "config", help=text, description=text.capitalize() + ".", parents=[common]
+    ).set_defaults(run=lambda _: show_config())
+    return top
+
+
+def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -> None:
+    sub = commands.add_parser(
+        "infer",
+        help="posteriors of the rows of a file, given counts",
+        description=_INFER_ABOUT,
+        epilog=_SPECS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    sub.set_defaults(run=infer.run)
+    sub.add_argument("file", metavar="FILE", help="CSV or Parquet file, one row per variable")
+    data = sub.add_argument_group("numbers")
+    data.add_argument("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
+    data.add_argument("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
+    counts = sub.add_argument_group("potentials (several multiply)")
+    counts.add_argument(
+        "--count", metavar="SPEC", action="append", default=[], help="on how many of all rows are on"
+    )
+    counts.add_argument(
+        "--table",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="the same, from columns count and log_f (or f) of a file",
+    )
+    counts.add_argument(
+        "--group-count",
+        metavar=("COLUMN", "SPEC"),
+        nargs=2,
+        action="append",
+        default=[],
+        help="on the count of each group: rows with equal text in COLUMN; empty cells are in no group",
+    )
+    counts.add_argument(
+        "--group-table",
+        metavar=("COLUMN", "FILE"),
+        nargs=2,
+        action="append",
+        default=[],
+        help="the same from a file; smaller groups use its first counts",
+    )
+    sub.add_argument(
+        "--method", choices=METHODS, default="auto", metavar="NAME", help="how to compute (default: auto)"
+    )
+    out = sub.add_argument_group("output")
+    out.add_argument(
+        "--output",
+        metavar="OUT",
+        help="write all columns, posterior_prob and posterior_logit to this .csv or .parquet file",
+    )
+    out.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    out.add_argument("--top", metavar="N", type=_not_negative, default=10, help="rows to print (default: 10)")
+    out.add_argument("--by", choices=("posterior", "change"), default="posterior", help="order of these rows")
+    out.add_argument("--counts", action="store_true", help="print the count distribution of large files too")
+    out.add_argument("--quiet", action="store_true", help="print nothing")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the result is the exit code.
+
+    0 is success, 2 bad arguments or input (a message on standard error starts with ``tallytree:``), 1 an error of the
+    program itself, 130 an interrupt.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            return _command(words)
+    except TallyTreeError as error:
+        return _complain(str(error), _BAD_INPUT, debug)
+    except BrokenPipeError:
+        _discard_output()
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _complain("interrupted.", _INTERRUPTED, debug)
+    except MemoryError:
+        return _complain("not enough memory for this model.", _FAILED, debug)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        return _complain(
+            f"internal error: {what}. Please report it with the output of --debug.", _FAILED, debug
+        )
+
+
+def _command(words: list[str]) -> int:
+    top = parser()
+    arguments = top.parse_args(words)
+    if not hasattr(arguments, "run"):
+        top.print_help(sys.stderr)
+        return _BAD_INPUT
+    arguments.run(arguments)
+    sys.stdout.flush()  # here a closed pipe shows
+    return _OK
+
+
+def _complain(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    with suppress(BrokenPipeError):
+        print(f"tallytree: {message}", file=sys.stderr)
+    return code
+
+
+def _note(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"tallytree: note: {message}", file=sys.stderr)
+
+
+def _discard_output() -> None:
+    """Let the interpreter flush what is left into nothing, not into the closed pipe."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

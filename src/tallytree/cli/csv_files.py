@@ -1,0 +1,161 @@
+"""CSV files: RFC 4180 quoting, UTF-8 with or without byte order mark, errors with their line."""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import IO, Any
+
+import numpy as np
+
+from .problems import InputProblem, reason
+from .tables import Codes, Float64, place
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class CsvTable:
+    """A CSV file as text."""
+
+    path: str
+    names: list[str]
+    cells: list[list[str]]
+    first_lines: array[int]  # where every row starts: quoted cells may run over several lines
+    unit: str = "line"
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.cells)
+
+    def number_of(self, row: int) -> int:
+        return self.first_lines[row]
+
+    def column(self, name: str) -> list[str]:
+        index = self.names.index(name)
+        return [row[index] for row in self.cells]
+
+    def cell(self, row: int, name: str) -> str:
+        return self.cells[row][self.names.index(name)]
+
+    def numbers(self, name: str) -> Float64:
+        text = self.column(name)
+        try:
+            values = np.fromiter(map(float, text), np.float64, len(text))
+        except ValueError:
+            row = next(i for i, cell in enumerate(text) if not _is_number(cell))
+        else:
+            # float() also takes 1_000, which no other program reads as a thousand
+            row = next((i for i, cell in enumerate(text) if "_" in cell), -1)
+            if row < 0 and np.isnan(values).any():
+                row = int(np.argmax(np.isnan(values)))
+            if row < 0:
+                return values
+        raise InputProblem(f"{place(self, row)}: column `{name}` {_complaint(text[row])}")
+
+    def codes(self, name: str) -> Codes:
+        text = self.column(name)
+        values = [value for value in dict.fromkeys(text) if value]
+        number = {value: i for i, value in enumerate(values)}
+        number[""] = -1
+        return Codes(np.fromiter(map(number.__getitem__, text), np.int64, len(text)), values)
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        return iter(self.cells)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _complaint(cell: str) -> str:
+    if not cell.strip():
+        return "is empty. Every row needs a number."
+    if cell.strip().lower().lstrip("+-") == "nan":
+        return "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
+    shown = cell if len(cell) <= 40 else cell[:39] + "…"
+    if _NUMBER.fullmatch(cell.replace(",", ".")):
+        return f"must hold numbers with a decimal point; got {shown!r}."
+    return f"must hold numbers; got {shown!r}."
+
+
+def read_csv(path: str) -> CsvTable:
+    """Read a CSV file."""
+    cells: list[list[str]] = []
+    first_lines = array("q")
+    line = 0
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            names = next(filter(None, reader), [])
+            line = reader.line_num
+            for row in reader:
+                if row:
+                    cells.append(row)
+                    first_lines.append(line + 1)
+                line = reader.line_num
+    except UnicodeDecodeError as error:
+        raise InputProblem(_not_text(path, error)) from None
+    except csv.Error as error:
+        raise InputProblem(
+            f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
+        ) from None
+    except OSError as error:
+        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
+    if not any(name.strip() for name in names):
+        raise InputProblem(f"{path} has no header. Its first line must name the columns, such as name,logit.")
+    width = len(names)
+    for row_number, row in enumerate(cells):
+        if len(row) != width:
+            raise InputProblem(
+                f"{path}, line {first_lines[row_number]}: the row has {_cells(len(row))}, but the header has {width}. "
+                'Put cells that contain commas in double quotes: "a,b".'
+            )
+    return CsvTable(path, names, cells, first_lines)
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
+def _not_text(path: str, error: UnicodeDecodeError) -> str:
+    with open(path, "rb") as file:
+        start = file.read(4)
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return f"{path} is UTF-16 text. Save it as CSV in UTF-8."
+    if start[:2] in (b"PK", b"\x1f\x8b"):
+        return (
+            f"{path} is a compressed file or a spreadsheet, not CSV. Unpack it, or export it as CSV in UTF-8."
+        )
+    byte = error.object[error.start]
+    return f"{path} is not UTF-8 text (it contains the byte 0x{byte:02x}). Save it as CSV in UTF-8."
+
+
+def header_hint(names: Sequence[str]) -> str:
+    """Why a header may lack the expected names."""
+    if len(names) == 1:
+        for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in names[0]:
+                return f" Its columns seem to be separated by {word}: save it with commas."
+    if all(_is_number(name) for name in names):
+        return " Its first line holds numbers: add a header line that names the columns."
+    return ""
+
+
+def write_csv(
+    file: IO[str], names: Iterable[str], rows: Iterable[Sequence[Any]], extra: Sequence[Float64]
+) -> None:
+    """Write rows as they were read, with further columns of numbers that read back bit for bit."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(
+        chain(row, numbers) for row, numbers in zip(rows, zip(*(column.tolist() for column in extra)))
+    )

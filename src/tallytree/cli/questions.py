@@ -1,0 +1,208 @@
+"""From a table and arguments to a model: which numbers, which groups, which potentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import TallyTreeError
+from ..model import CountModel, Group
+from ..potentials import Potential, parse_potential, table
+from .csv_files import header_hint
+from .problems import InputProblem, quoted
+from .tables import Codes, Float64, InputTable, place, read_table, require_column
+
+LOGIT, PROB = "logit", "prob"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A potential on the count of every group of a column."""
+
+    column: str
+    potential: Choice
+    said: str  # the argument, for messages
+
+    def __str__(self) -> str:
+        return str(self.potential)
+
+
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """Log-values of the counts 0, 1, ... read from a file; a smaller group uses the first of them."""
+
+    path: str
+    log_f: Float64
+
+    def for_size(self, n: int) -> Potential:
+        if len(self.log_f) <= n:
+            raise InputProblem(
+                f"{self.path} must list every count from 0 to {n}, the number of variables it is for; "
+                f"it ends at {len(self.log_f) - 1}."
+            )
+        return table(self.log_f[: n + 1])
+
+    def __str__(self) -> str:
+        return f"table {self.path}"
+
+
+Choice = Potential | CountTable
+
+
+def potential(text: str, argument: str) -> Potential:
+    """A potential from the command line, with the argument named in errors."""
+    try:
+        return parse_potential(text)
+    except TallyTreeError as error:
+        raise InputProblem(f"{argument}: {error}") from None
+
+
+def count_table_file(path: str) -> CountTable:
+    """Read a file with columns ``count`` and ``log_f`` or ``f``: every count once, in any order."""
+    source = read_table(path)
+    require_column(source, "count")
+    present = [name for name in ("log_f", "f") if name in source.names]
+    if len(present) != 1:
+        what = (
+            "both `log_f` and `f`; keep one"
+            if present
+            else f"neither `log_f` nor `f`, but {quoted(source.names)}"
+        )
+        raise InputProblem(
+            f"{path} must have a column `log_f` (logarithms) or `f` beside `count`. It has {what}."
+        )
+    name = present[0]
+    counts, values = source.numbers("count"), source.numbers(name)
+    bad = np.flatnonzero((counts != np.floor(counts)) | (counts < 0) | np.isinf(counts))
+    if len(bad):
+        raise InputProblem(
+            f"{place(source, int(bad[0]))}: `count` must be 0, 1, 2, ...; got {counts[bad[0]]:g}."
+        )
+    wrong = np.flatnonzero((values < 0) | np.isinf(values) if name == "f" else values == np.inf)
+    if len(wrong):
+        rule = (
+            "0 (impossible) or a positive number"
+            if name == "f"
+            else "a number below inf, or -inf (impossible)"
+        )
+        raise InputProblem(
+            f"{place(source, int(wrong[0]))}: `{name}` must be {rule}; got {values[wrong[0]]:g}."
+        )
+    order = np.argsort(counts, kind="stable")
+    off = np.flatnonzero(counts[order] != np.arange(len(counts)))
+    if len(off):
+        row, expected = int(order[off[0]]), int(off[0])
+        if counts[row] < expected:
+            raise InputProblem(f"{place(source, row)}: count {int(counts[row])} is listed a second time.")
+        nothing = "0" if name == "f" else "-inf"
+        raise InputProblem(
+            f"{path} must list every count from 0 on, but {expected} is missing. "
+            f"Write `{name}` = {nothing} for an impossible count."
+        )
+    with np.errstate(divide="ignore"):
+        return CountTable(path, np.log(values[order]) if name == "f" else values[order])
+
+
+def number_column(source: InputTable, column: str | None, scale: str | None) -> tuple[str, str]:
+    """Which column holds the numbers, and whether they are log-odds or probabilities."""
+    if column is not None:
+        require_column(source, column)
+        if scale is None and column not in (LOGIT, PROB):
+            raise InputProblem(
+                f"what are the numbers in column `{column}`? Add --scale logit (log-odds) or --scale prob."
+            )
+        return column, scale or column
+    if scale is not None:
+        raise InputProblem("--scale says what the numbers of --column are. Add --column NAME.")
+    present = [name for name in (LOGIT, PROB) if name in source.names]
+    if len(present) == 2:
+        raise InputProblem(
+            f"{source.path} has both a `logit` and a `prob` column. Choose with --column logit or --column prob."
+        )
+    if not present:
+        hint = (
+            header_hint(source.names) or " Name the column to use with --column NAME --scale logit or prob."
+        )
+        raise InputProblem(
+            f"{source.path} has neither a `logit` nor a `prob` column; its columns are {quoted(source.names)}.{hint}"
+        )
+    return present[0], present[0]
+
+
+def log_odds(source: InputTable, column: str, scale: str) -> Float64:
+    """The log-odds of the rows."""
+    values = source.numbers(column)
+    if scale == LOGIT:
+        return values
+    bad = np.flatnonzero((values < 0) | (values > 1))
+    if len(bad):
+        raise InputProblem(
+            f"{place(source, int(bad[0]))}: column `{column}` must hold probabilities between 0 and 1; "
+            f"got {values[bad[0]]:g}. For log-odds pass --column {column} --scale logit."
+        )
+    with np.errstate(divide="ignore"):
+        odds: Float64 = np.log(values) - np.log1p(-values)
+    return odds
+
+
+def build(
+    source: InputTable,
+    logits: Float64,
+    total: Sequence[Choice],
+    groupings: Sequence[Grouping],
+    codes: dict[str, Codes],
+    method: str,
+) -> CountModel:
+    """The model: potentials of all rows, then of every group of every column."""
+    refuse_crossing(source, codes)
+    groups: list[Group] = []
+    for choice in total:
+        groups.append(Group(None, sized(choice, source.n_rows)))
+    for grouping in groupings:
+        labels = codes[grouping.column]
+        tables: dict[int, Any] = {}
+        for value, members in zip(labels.values, _members(labels)):
+            if len(members) not in tables:
+                where = f"{grouping.said}, group `{value}`: "
+                tables[len(members)] = sized(grouping.potential, len(members), where)
+            groups.append(Group(members, tables[len(members)]))
+    return CountModel(logits, groups or None, method=method)
+
+
+def _members(labels: Codes) -> list[Any]:
+    order = np.argsort(labels.codes, kind="stable")
+    outside = int(np.count_nonzero(labels.codes < 0))
+    return np.split(order[outside:], np.cumsum(labels.sizes)[:-1])
+
+
+def sized(choice: Choice, n: int, where: str = "") -> Potential:
+    """A potential that fits groups of n variables; a misfit is reported with the group."""
+    try:
+        if isinstance(choice, CountTable):
+            return choice.for_size(n)
+        choice.log_table(n)
+    except TallyTreeError as error:
+        raise InputProblem(f"{where}{error}") from None
+    return choice
+
+
+def refuse_crossing(source: InputTable, codes: dict[str, Codes]) -> None:
+    """Groups of different columns must be disjoint or nested."""
+    names = list(codes)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            a, b = codes[first], codes[second]
+            both = np.flatnonzero((a.codes >= 0) & (b.codes >= 0))
+            pair = a.codes[both] * len(b.values) + b.codes[both]
+            met, example, shared = np.unique(pair, return_index=True, return_counts=True)
+            u, v = met // max(len(b.values), 1), met % max(len(b.values), 1)
+            cross = np.flatnonzero((shared < a.sizes[u]) & (shared < b.sizes[v]))
+            if len(cross):
+                c = cross[0]
+                raise InputProblem(
+                    f"groups must be nested, but `{first}` = {a.values[u[c]]} and `{second}` = {b.values[v[c]]} share "
+                    f"{place(source, int(both[example[c]]))} and neither contains the other. Leave one column out."
+                )

@@ -1,0 +1,86 @@
+"""Count potentials of bags: log f^(t)(c) for bags of size n labelled t, as tables over c = 0..width."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ParameterError
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KINDS = ("at-least-one", "noisy-or", "normal", "free")
+
+
+@dataclass(frozen=True)
+class BagPotential:
+    """A family of potentials with its settings; `free` ones have values at knots of the active fraction c / n."""
+
+    kind: str
+    rate: float
+    leak: float
+    mu: float
+    sigma: float
+    n_knots: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ParameterError(
+                f"`potential` must be one of {', '.join(map(repr, KINDS))}; {self.kind!r} arrived."
+            )
+        if not 0 < self.rate <= 1 or not 0 <= self.leak < 1:
+            raise ParameterError(
+                f"`rate` must be in (0, 1] and `leak` in [0, 1); {self.rate!r} and {self.leak!r} arrived."
+            )
+        if not self.sigma > 0:
+            raise ParameterError(f"`sigma` must be positive; {self.sigma!r} arrived.")
+        if self.n_knots < 2:
+            raise ParameterError(f"`n_knots` must be at least 2; {self.n_knots!r} arrived.")
+
+    @property
+    def n_parameters(self) -> int:
+        """Learned values: two tables at the knots, or none."""
+        return 2 * self.n_knots if self.kind == "free" else 0
+
+    def tables(self, sizes: Ints, width: int, values: Float64) -> Float64:
+        """Log f^(t)(c), (2, B, width + 1); -inf beyond the bag's size."""
+        count = np.arange(width + 1.0)
+        fraction = count / sizes[:, None]
+        if self.kind == "normal":
+            log_f = np.stack([fraction**2, (self.mu - fraction) ** 2]) / (-2.0 * self.sigma**2)
+        elif self.kind == "free":
+            log_f = np.stack([self.basis(sizes, width) @ v for v in values.reshape(2, self.n_knots)])
+        else:
+            rate, leak = (1.0, 0.0) if self.kind == "at-least-one" else (self.rate, self.leak)
+            # No cause acts: log (1 - leak)(1 - rate)^c.
+            each = math.log1p(-rate) if rate < 1 else -math.inf
+            none = math.log1p(-leak) + np.where(count > 0, count * each if rate < 1 else -math.inf, 0.0)
+            with np.errstate(divide="ignore"):
+                some = np.where(none > -math.log(2.0), np.log(-np.expm1(none)), np.log1p(-np.exp(none)))
+            log_f = np.broadcast_to(np.stack([none, some])[:, None, :], (2, len(sizes), width + 1))
+        return np.where(count <= sizes[:, None], log_f, -math.inf)
+
+    def basis(self, sizes: Ints, width: int) -> Float64:
+        """Weights of linear interpolation between the knots at the fractions c / n, (B, width + 1, n_knots)."""
+        place = np.minimum(np.arange(width + 1.0) / sizes[:, None], 1.0) * (self.n_knots - 1)
+        return np.maximum(0.0, 1.0 - np.abs(place[:, :, None] - np.arange(self.n_knots)))
+
+
+def start_values(potential: BagPotential) -> Float64:
+    """Where learned tables start: active instances speak for the positive label."""
+    if potential.kind != "free":
+        return np.zeros(0)
+    knots = np.linspace(0.0, 1.0, potential.n_knots)
+    return np.concatenate([-2.0 * knots, -2.0 * (1.0 - knots)])
+
+
+def settings(estimator: Any) -> BagPotential:
+    """The potential that an estimator's parameters describe."""
+    return BagPotential(
+        estimator.potential, estimator.rate, estimator.leak, estimator.mu, estimator.sigma, estimator.n_knots
+    )

@@ -1,0 +1,159 @@
+"""Components of a density: what can be fitted to weighted rows, scored, conditioned and drawn from."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..learn.draws import draw
+from ..learn.forest import chow_liu
+from ..learn.forest_counts import fit_tree_counts
+from ..learn.maximum_likelihood import fit
+from ..learn.statistics import CountFeatures, TrainingRows
+from ..model import CountModel
+from ..structure.count_tree import CountTree
+
+Float64 = NDArray[np.float64]
+
+_ROWS = 256  # rows with missing values handled in one batch of models
+
+
+class Component(Protocol):
+    """A density over binary rows."""
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        ...
+
+    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Log-probability of what is known in rows with NaN, (N,), and P(y = 1 | known), (N, D)."""
+        ...
+
+    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Independent rows."""
+        ...
+
+
+class Trainer(Protocol):
+    """Fits a component to weighted rows, again and again."""
+
+    def fit(self, weights: Float64, steps: int) -> Component:
+        """The component for these weights, at most `steps` optimiser steps from the previous one."""
+        ...
+
+    def log_prob(self) -> Float64:
+        """Log-probabilities of the training rows under the last component."""
+        ...
+
+
+class CountComponent:
+    """A recursive cardinality model."""
+
+    def __init__(self, model: CountModel) -> None:
+        self.model = model
+        self._features = CountFeatures(model.tree)
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        logits = np.asarray(self.model.logits, np.float64)
+        packed = np.concatenate([np.zeros(0), *self.model.tables])
+        return np.asarray(self._features.log_weight(rows, logits, packed) - float(self.model.log_partition))
+
+    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Log-probability of what is known, and posterior marginals, by conditioning.
+
+        Forced variables enter log Z with weight one, so their logits are added back.
+        """
+        logits = np.asarray(self.model.logits, np.float64)
+        total, marginals = np.empty(len(rows)), np.empty(rows.shape)
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            known = np.where(part == 1, np.inf, -np.inf)
+            clamped = self.model.replace(logits=np.where(np.isnan(part), logits, known))
+            own = np.where(part == 1, logits, 0.0).sum(1)
+            total[start : start + _ROWS] = clamped.log_partition + own - self.model.log_partition
+            marginals[start : start + _ROWS] = clamped.marginals
+        return total, marginals
+
+    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Independent rows."""
+        return draw(self.model, size, rng)
+
+
+class CountTrainer:
+    """Fits count models on one tree; penalties pull towards independent variables."""
+
+    def __init__(
+        self,
+        rows: NDArray[Any],
+        tree: CountTree,
+        *,
+        pseudo_count: float,
+        l2: float,
+        smoothness: float,
+        method: str,
+        tol: float,
+    ) -> None:
+        self._features = CountFeatures(tree)
+        self._rows = TrainingRows(self._features, rows)
+        self._tree, self._d = tree, rows.shape[1]
+        self._pseudo_count, self._l2, self._smoothness = pseudo_count, l2, smoothness
+        self._method, self._tol = method, tol
+        self._last: CountModel | None = None
+        self.n_iterations = 0
+        self.converged = False
+
+    def fit(self, weights: Float64, steps: int) -> Component:
+        """Weighted maximum likelihood from the previous model."""
+        found = self._rows.mean(weights)
+        p = (found.weight * found.logits + self._pseudo_count) / (found.weight + 2.0 * self._pseudo_count)
+        empty = np.zeros(self._features.n_cells)
+        base = CountModel.from_tree(self._tree, np.log(p) - np.log1p(-p), empty)
+        result = fit(
+            base,
+            found,
+            start=self._last,
+            l2=self._l2 / found.weight,
+            smoothness=self._smoothness / found.weight,
+            method=self._method,
+            tol=self._tol,
+            max_iter=steps,
+            gauge=None,
+        )
+        self._last = result.model
+        self.n_iterations += result.n_iterations
+        self.converged = result.converged
+        return CountComponent(result.model)
+
+    def log_prob(self) -> Float64:
+        """Log-probabilities of the training rows."""
+        model = self._last
+        assert model is not None
+        packed = np.concatenate([np.zeros(0), *model.tables])
+        return self._rows.log_weight(np.asarray(model.logits, np.float64), packed) - float(
+            model.log_partition
+        )
+
+
+class TreeTrainer:
+    """Fits Chow-Liu trees, with or without a potential on the count; closed form."""
+
+    def __init__(self, rows: NDArray[Any], *, pseudo_count: float, counts: bool) -> None:
+        self._rows, self._pseudo_count, self._counts = rows, pseudo_count, counts
+        self._last: Component | None = None
+        self.n_iterations = 0
+        self.converged = True
+
+    def fit(self, weights: Float64, steps: int) -> Component:
+        """Weighted Chow-Liu tree."""
+        build = fit_tree_counts if self._counts else chow_liu
+        self._last = build(self._rows, weights, self._pseudo_count)
+        self.n_iterations += 1
+        return self._last
+
+    def log_prob(self) -> Float64:
+        """Log-probabilities of the training rows."""
+        assert self._last is not None
+        return self._last.log_prob(self._rows)

@@ -1,0 +1,347 @@
+"""Multiple-instance classification with latent instance labels and a potential on their count."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from ..errors import ParameterError
+from ..model import CountModel
+from ._bag_potentials import BagPotential, settings, start_values
+from ._bags import Bags, binary_labels, make_bags, target_vector
+from ._linear import LinearFit, check_penalties, minimise
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Labels of bags from labels of instances that nobody saw.
+
+    ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the
+    potential f^(t) says how many instances are active in a bag labelled t. Training maximises the exact
+    probability of the bag labels; two inference calls per bag give it with its gradient.
+
+    Parameters
+    ----------
+    potential : {"at-least-one", "noisy-or", "normal", "free"}
+        "at-least-one": positive bags have an active instance, negative ones have none. "noisy-or": each
+        active instance turns the bag positive with probability `rate`, and `leak` does without any. "normal":
+        ``f^(0) = exp(-(c/n)^2 / 2 sigma^2)``, ``f^(1) = exp(-(mu - c/n)^2 / 2 sigma^2)`` on the active
+        fraction. "free": two tables, linear between `n_knots` knots of the fraction, are learned.
+    rate, leak : float
+        Of "noisy-or".
+    mu, sigma : float
+        Of "normal".
+    n_knots : int
+        Of "free".
+    l1, l2 : float
+        Penalties ``l1 |w|_1 + l2 / 2 |w|^2`` beside the mean loss per bag.
+    table_l2 : float
+        Penalty on the learned tables of "free".
+    fit_intercept : bool
+        Whether b is learned.
+    n_init : int
+        Starts: the first at zero, the others at random; the best is kept (the likelihood is not concave).
+    tol, max_iter : float, int
+        Of L-BFGS.
+    random_state : int, RandomState or None
+        Of the random starts.
+
+    Attributes
+    ----------
+    coef_ : (n_features,) array
+        w.
+    intercept_ : float
+        b.
+    knots_ : (2, n_knots) array
+        Learned log-tables of "free" for negative and positive bags.
+    classes_ : (2,) array
+        Labels of bags.
+    loss_ : float
+        Mean negative log-likelihood per bag with penalties.
+
+    Notes
+    -----
+    Cost: two inferences per bag and step, batched over bags of similar size.
+
+    Bags are given as a group vector; results per bag come in the order of the sorted group labels. Without
+    `groups` every row is a bag of its own.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+    >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+    >>> model.predict(X, groups=bags)
+    array([1, 0, 1, 0])
+    >>> model.instance_probabilities(X, groups=bags).round(1)[:4]
+    array([0., 1., 0., 0.])
+    """
+
+    def __init__(
+        self,
+        potential: str = "at-least-one",
+        rate: float = 0.9,
+        leak: float = 0.01,
+        mu: float = 0.5,
+        sigma: float = 0.2,
+        n_knots: int = 5,
+        l1: float = 0.0,
+        l2: float = 1e-3,
+        table_l2: float = 1e-2,
+        fit_intercept: bool = True,
+        n_init: int = 1,
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        random_state: Any = None,
+    ) -> None:
+        self.potential = potential
+        self.rate = rate
+        self.leak = leak
+        self.mu = mu
+        self.sigma = sigma
+        self.n_knots = n_knots
+        self.l1 = l1
+        self.l2 = l2
+        self.table_l2 = table_l2
+        self.fit_intercept = fit_intercept
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> BagClassifier:
+        """Fit to labelled bags.
+
+        Parameters
+        ----------
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        y : (n_instances,) or (n_bags,) array
+            Labels of the bags, in the order of the sorted group labels, or repeated for every instance.
+        groups : (n_instances,) array, optional
+            Bag of every instance.
+        """
+        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        potential = settings(self)
+        check_penalties(l1=self.l1, l2=self.l2, table_l2=self.table_l2)
+        bags = make_bags(groups, x.shape[0], alone=True)
+        answers = bag_answers(y, bags)
+        check_classification_targets(answers)
+        self.classes_, positive = binary_labels(answers)
+        if len(self.classes_) < 2:
+            raise ParameterError("`y` must hold two classes of bags; only one class arrived.")
+        likelihood = BagLikelihood(bags, potential)
+        best: LinearFit | None = None
+        rng = check_random_state(self.random_state)
+        for attempt in range(max(1, self.n_init)):
+            scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
+            weights = scale * rng.standard_normal(x.shape[1])
+            found = self._optimise(x, positive, likelihood, potential, weights)
+            if best is None or found.value < best.value:
+                best = found
+        assert best is not None
+        if not best.converged:
+            warnings.warn(
+                f"L-BFGS stopped after {best.n_iterations} steps before it converged; raise `max_iter` or `l2`.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.coef_ = best.weights
+        self.intercept_ = float(best.others[0]) if self.fit_intercept else 0.0
+        self.knots_ = best.others[int(self.fit_intercept) :].reshape(2, -1)
+        self.loss_, self.n_iter_ = best.value, best.n_iterations
+        return self
+
+    def _optimise(
+        self,
+        x: Any,
+        positive: NDArray[np.bool_],
+        likelihood: BagLikelihood,
+        potential: BagPotential,
+        weights: Float64,
+    ) -> LinearFit:
+        bias = int(self.fit_intercept)
+        others = np.concatenate([np.zeros(bias), start_values(potential)])
+        n_bags = likelihood.n_bags
+
+        def loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
+            theta = x @ w + (rest[0] if bias else 0.0)
+            value, by_theta, by_knots = likelihood.loss(theta, rest[bias:], positive)
+            by_rest = np.concatenate([[by_theta.sum()], by_knots]) if bias else by_knots
+            return value / n_bags, (x.T @ by_theta) / n_bags, by_rest / n_bags
+
+        penalty = np.concatenate([np.zeros(bias), np.full(potential.n_parameters, self.table_l2)])
+        return minimise(
+            loss,
+            weights,
+            others,
+            l1=self.l1,
+            l2=self.l2,
+            other_l2=penalty,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def _scores(self, X: Any, groups: ArrayLike | None) -> tuple[Float64, BagLikelihood]:
+        check_is_fitted(self)
+        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        bags = make_bags(groups, x.shape[0], alone=True)
+        return np.asarray(x @ self.coef_ + self.intercept_), BagLikelihood(bags, settings(self))
+
+    def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
+        """Log-odds of the second class for every bag, (n_bags,)."""
+        theta, likelihood = self._scores(X, groups)
+        return likelihood.log_odds(theta, self.knots_.reshape(-1))
+
+    def predict_proba(self, X: Any, groups: ArrayLike | None = None) -> Float64:
+        """Probabilities of both classes for every bag, (n_bags, 2)."""
+        odds = self.decision_function(X, groups)
+        return np.column_stack([expit(-odds), expit(odds)])
+
+    def predict(self, X: Any, groups: ArrayLike | None = None) -> NDArray[Any]:
+        """Labels of the bags, (n_bags,)."""
+        odds = self.decision_function(X, groups)
+        return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
+
+    def score(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> float:
+        """Fraction of bags labelled right."""
+        found = self.predict(X, groups)
+        return float(np.mean(found == bag_answers(y, make_bags(groups, X.shape[0], alone=True))))
+
+    def instance_probabilities(
+        self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None
+    ) -> Float64:
+        """P(instance is active), (n_instances,), given the labels of the bags or averaged over them.
+
+        Parameters
+        ----------
+        X, groups
+            As in :meth:`fit`.
+        y : (n_bags,) or (n_instances,) array, optional
+            Known labels of the bags.
+        """
+        theta, likelihood = self._scores(X, groups)
+        knots = self.knots_.reshape(-1)
+        odds = likelihood.log_odds(theta, knots)
+        share = expit(odds)
+        if y is not None:
+            share = (bag_answers(y, likelihood.bags) == self.classes_[1]).astype(np.float64)
+        return likelihood.active(theta, knots, share)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    members: Ints  # bag numbers
+    index: Ints  # (B, width) rows, the number of rows where padded
+    sizes: Ints
+
+
+class BagLikelihood:
+    """log Z of every bag under both labels, for instance scores theta."""
+
+    def __init__(self, bags: Bags, potential: BagPotential) -> None:
+        self.bags, self.potential = bags, potential
+        padded = bags.padded()
+        order = np.argsort(bags.sizes, kind="stable")
+        self._batches: list[_Batch] = []
+        start = 0
+        while start < len(order):
+            smallest = int(bags.sizes[order[start]])
+            stop = int(np.searchsorted(bags.sizes[order], smallest + max(8, smallest // 2), side="right"))
+            members = order[start:stop]
+            width = int(bags.sizes[members[-1]])
+            self._batches.append(_Batch(members, padded[members, :width], bags.sizes[members]))
+            start = stop
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return self.bags.n_bags
+
+    def _models(self, theta: Float64, knots: Float64) -> list[tuple[_Batch, CountModel]]:
+        """For every batch the models of both labels, batch shape (2, B)."""
+        extended = np.append(theta, -np.inf)
+        out = []
+        for batch in self._batches:
+            width = batch.index.shape[1]
+            tables = self.potential.tables(batch.sizes, width, knots)
+            logits = np.broadcast_to(extended[batch.index], (2, *batch.index.shape))
+            out.append((batch, CountModel(logits, tables)))
+        return out
+
+    def log_odds(self, theta: Float64, knots: Float64) -> Float64:
+        """Log Z^(1) - log Z^(0) of every bag, (n_bags,)."""
+        odds = np.empty(self.n_bags)
+        for batch, model in self._models(theta, knots):
+            odds[batch.members] = model.log_partition[1] - model.log_partition[0]
+        return odds
+
+    def active(self, theta: Float64, knots: Float64, share: Float64) -> Float64:
+        """P(active) of every instance when the bags are positive with probability `share`."""
+        out = np.zeros(len(theta) + 1)
+        for batch, model in self._models(theta, knots):
+            s = share[batch.members, None]
+            out[batch.index] = s * model.marginals[1] + (1.0 - s) * model.marginals[0]
+        return out[:-1]
+
+    def loss(
+        self, theta: Float64, knots: Float64, positive: NDArray[np.bool_]
+    ) -> tuple[float, Float64, Float64]:
+        """Sum of -log P(label) over bags, and its gradients in theta and in the knots."""
+        total = 0.0
+        by_theta, by_knots = np.zeros(len(theta) + 1), np.zeros(len(knots))
+        for batch, model in self._models(theta, knots):
+            log_z = np.asarray(model.log_partition)
+            sign = np.where(positive[batch.members], 1.0, -1.0)
+            odds = sign * (log_z[1] - log_z[0])
+            total += float(np.logaddexp(0.0, -odds).sum())
+            pull = -sign * expit(-odds)  # derivative of the loss in log Z^(1), minus that in log Z^(0)
+            gap = model.marginals[1] - model.marginals[0]
+            np.add.at(by_theta, batch.index, pull[:, None] * gap)
+            if len(knots):
+                counts = np.exp(model.count_log_probs())  # (2, B, width + 1)
+                basis = self.potential.basis(batch.sizes, batch.index.shape[1])
+                moved = np.einsum("b,tbc,bck->tk", pull, counts, basis, optimize=True)
+                by_knots += np.concatenate([-moved[0], moved[1]])
+        return total, by_theta[:-1], by_knots
+
+
+def bag_answers(y: ArrayLike, bags: Bags) -> NDArray[Any]:
+    """One answer per bag from answers per bag or per instance."""
+    answers = target_vector(y)
+    if answers.shape == (bags.n_bags,):
+        return np.asarray(answers)
+    if answers.shape != (len(bags.codes),):
+        raise ParameterError(
+            f"`y` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
+            "array of shape "
+            f"{answers.shape} arrived."
+        )
+    first = np.zeros(bags.n_bags, np.int64)
+    first[bags.codes[::-1]] = np.arange(len(bags.codes))[::-1]
+    found = np.asarray(answers[first])
+    if (found[bags.codes] != answers).any():
+        where = int(np.flatnonzero(found[bags.codes] != answers)[0])
+        raise ParameterError(
+            "`y` given per instance must be constant within each bag, but bag "
+            f"{bags.labels[bags.codes[where]]!r} has "
+            "several values. Pass one label per bag."
+        )
+    return found

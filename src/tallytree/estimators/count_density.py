@@ -1,0 +1,285 @@
+"""Densities of binary vectors: recursive cardinality models, pairwise trees, trees with counts, and mixtures."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from ..errors import ParameterError
+from ._clustering import cluster
+from ._components import Component, CountTrainer, Trainer, TreeTrainer
+from ._linear import check_penalties
+
+Float64 = NDArray[np.float64]
+
+KINDS = ("counts", "tree", "tree+counts")
+
+
+class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
+    """Density of binary vectors, fitted by exact maximum likelihood.
+
+    Parameters
+    ----------
+    kind : {"counts", "tree", "tree+counts"}
+        "counts": a potential on the count of every group of a tree over the variables (recursive
+        cardinality model). "tree": the Chow-Liu tree of pairs. "tree+counts": that tree times a potential
+        on the count of all variables.
+    structure : {"adaptive", "anti", "random", "flat"}, CountTree or linkage matrix
+        Groups of "counts": clustering of the columns by how often they agree, by how often they do not, at
+        random, one group of all variables, or as given.
+    linkage : str
+        Method of :func:`scipy.cluster.hierarchy.linkage`.
+    n_components : int
+        More than one: a mixture, by EM.
+    pseudo_count : float
+        Added to the cells of pair tables, and to the frequencies of single variables.
+    l2, smoothness : float
+        Penalties on the change of logits and log-tables from independent variables, and on second
+        differences of log-tables, in units of one row's log-likelihood: ``l2 / 2 * sum of squares`` against
+        the total.
+    method : {"l-bfgs", "cg", "newton-cg"}
+        Optimiser of "counts".
+    tol, max_iter : float, int
+        Largest difference between moments of model and data; limit on optimiser steps.
+    em_tol, em_iter, em_steps : float, int, int
+        EM stops when the mean log-likelihood rises by less than `em_tol`, or after `em_iter` rounds;
+        optimiser steps per round.
+    binarize : float or None
+        Values above it count as 1; None: the data must be 0 and 1.
+    random_state : int, RandomState or None
+        Of random structures, of the mixture's start and of :meth:`sample`.
+
+    Attributes
+    ----------
+    weights_ : (n_components,) array
+        Shares of the components.
+    components_ : list
+        Fitted densities; for "counts" with a :class:`~tallytree.CountModel` in ``.model``.
+    log_likelihood_ : float
+        Mean log-probability of a training row.
+    history_ : list of float
+        The same after every EM round.
+
+    Notes
+    -----
+    Cost: "counts" one pass over the rows, then one inference per optimiser step; "tree" O(N D^2).
+
+    Missing values (NaN) are summed over exactly in :meth:`score_samples` and :meth:`marginals`; fitting needs
+    complete rows.
+
+    Examples
+    --------
+    >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+    >>> density = CountDensity(l2=0.1).fit(X)
+    >>> density.score(X) > CountDensity("counts", structure="flat", l2=1e6).fit(X).score(X)
+    True
+    >>> density.marginals([[1.0, np.nan, np.nan]]).round(1)
+    array([[1. , 1. , 0.5]])
+    """
+
+    def __init__(
+        self,
+        kind: str = "counts",
+        structure: Any = "adaptive",
+        linkage: str = "average",
+        n_components: int = 1,
+        pseudo_count: float = 1.0,
+        l2: float = 1.0,
+        smoothness: float = 0.0,
+        method: str = "l-bfgs",
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        em_tol: float = 1e-3,
+        em_iter: int = 100,
+        em_steps: int = 10,
+        binarize: float | None = 0.0,
+        random_state: Any = None,
+    ) -> None:
+        self.kind = kind
+        self.structure = structure
+        self.linkage = linkage
+        self.n_components = n_components
+        self.pseudo_count = pseudo_count
+        self.l2 = l2
+        self.smoothness = smoothness
+        self.method = method
+        self.tol = tol
+        self.max_iter = max_iter
+        self.em_tol = em_tol
+        self.em_iter = em_iter
+        self.em_steps = em_steps
+        self.binarize = binarize
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> CountDensity:
+        """Fit to complete binary rows.
+
+        Parameters
+        ----------
+        X : (n_rows, n_variables) array
+            Rows.
+        y : None
+            Ignored.
+        sample_weight : (n_rows,) array, optional
+            Weights of the rows.
+        """
+        if self.kind not in KINDS:
+            raise ParameterError(
+                f"`kind` must be one of {', '.join(map(repr, KINDS))}; {self.kind!r} arrived."
+            )
+        check_penalties(l2=self.l2, smoothness=self.smoothness, pseudo_count=self.pseudo_count)
+        if not self.n_components >= 1:
+            raise ParameterError(f"`n_components` must be at least 1; {self.n_components!r} arrived.")
+        rows = self._binary(X, reset=True)
+        if np.isnan(rows).any():
+            raise ParameterError(
+                "`X` must not contain NaN when fitting; missing values are summed over only in "
+                "`score_samples` and "
+                "`marginals`. Drop or impute incomplete rows."
+            )
+        bits = rows.astype(np.uint8)
+        weight = _weights(sample_weight, len(bits))
+        rng = check_random_state(self.random_state)
+        if self.n_components == 1:
+            self._fit_one(bits, weight, rng)
+        else:
+            self._fit_mixture(bits, weight, rng)
+        return self
+
+    def _trainer(self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState) -> Any:
+        if self.kind != "counts":
+            return TreeTrainer(bits, pseudo_count=self.pseudo_count, counts=self.kind == "tree+counts")
+        tree = cluster(bits, self.structure, self.linkage, rng, weights)
+        return CountTrainer(
+            bits,
+            tree,
+            pseudo_count=max(self.pseudo_count, 1e-3),
+            l2=self.l2,
+            smoothness=self.smoothness,
+            method=self.method,
+            tol=self.tol,
+        )
+
+    def _fit_one(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
+        trainer = self._trainer(bits, weight, rng)
+        self.components_: list[Component] = [trainer.fit(weight, self.max_iter)]
+        self.weights_ = np.ones(1)
+        self.log_likelihood_ = float(weight @ trainer.log_prob() / weight.sum())
+        self.history_ = [self.log_likelihood_]
+        self.n_iter_ = trainer.n_iterations
+        if not trainer.converged:
+            warnings.warn(
+                f"The optimiser stopped after {trainer.n_iterations} steps before it converged; raise "
+                "`max_iter` or "
+                "`l2`, or loosen `tol`.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _fit_mixture(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
+        share = _first_shares(bits, self.n_components, rng)  # (K, N)
+        n_components = len(share)
+        trainers: list[Trainer] = [self._trainer(bits, weight * r, rng) for r in share]
+        total = weight.sum()
+        self.history_ = []
+        for round_ in range(self.em_iter):
+            mass = np.array([float(weight @ r) for r in share])
+            self.weights_ = (mass + 1e-3) / (total + 1e-3 * n_components)
+            steps = self.max_iter if round_ == 0 else self.em_steps
+            self.components_ = [t.fit(weight * r + 1e-12, steps) for t, r in zip(trainers, share)]
+            joint = np.stack([t.log_prob() for t in trainers]) + np.log(self.weights_)[:, None]
+            row = logsumexp(joint, axis=0)
+            share = np.exp(joint - row)
+            self.history_.append(float(weight @ row / total))
+            if round_ and self.history_[-1] - self.history_[-2] < self.em_tol:
+                break
+        self.log_likelihood_ = self.history_[-1]
+        self.n_iter_ = len(self.history_)
+
+    def score_samples(self, X: ArrayLike) -> Float64:
+        """Log-probability of every row, (n_rows,); NaN entries are summed over."""
+        check_is_fitted(self)
+        return self._evidence(self._binary(X, reset=False))[0]
+
+    def score(self, X: ArrayLike, y: None = None) -> float:
+        """Mean log-probability of the rows."""
+        return float(np.mean(self.score_samples(X)))
+
+    def marginals(self, X: ArrayLike | None = None) -> Float64:
+        """P(y_d = 1): of the density, (D,), or given what is known in each row, (n_rows, D).
+
+        Parameters
+        ----------
+        X : (n_rows, D) array with NaN where unknown, optional
+            What is known.
+        """
+        check_is_fitted(self)
+        if X is None:
+            nothing = np.full((1, self.n_features_in_), np.nan)
+            return np.asarray(self._evidence(nothing, marginals=True)[1][0])
+        return self._evidence(self._binary(X, reset=False), marginals=True)[1]
+
+    def sample(self, n_samples: int = 1) -> NDArray[np.uint8]:
+        """Independent rows, (n_samples, D)."""
+        check_is_fitted(self)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        counts = rng.multinomial(n_samples, self.weights_ / self.weights_.sum())
+        rows = [c.sample(int(n), rng) for c, n in zip(self.components_, counts) if n]
+        drawn = np.concatenate([np.zeros((0, self.n_features_in_), np.uint8), *rows])
+        return np.asarray(drawn[rng.permutation(n_samples)])
+
+    def _evidence(self, rows: Float64, *, marginals: bool = False) -> tuple[Float64, Float64]:
+        complete = ~np.isnan(rows).any(1)
+        log_joint = np.empty((len(self.components_), len(rows)))
+        means = np.broadcast_to(rows, (len(self.components_), *rows.shape)).copy()
+        for k, component in enumerate(self.components_):
+            log_joint[k, complete] = component.log_prob(rows[complete].astype(np.uint8))
+            if not complete.all():
+                log_joint[k, ~complete], means[k, ~complete] = component.evidence(rows[~complete])
+        log_joint += np.log(self.weights_)[:, None]
+        total = logsumexp(log_joint, axis=0)
+        if not marginals:
+            return np.asarray(total), rows
+        return np.asarray(total), np.einsum("kn,knd->nd", np.exp(log_joint - total), means)
+
+    def _binary(self, X: ArrayLike, *, reset: bool) -> Float64:
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+        if np.isinf(x).any():
+            raise ParameterError("`X` must not contain infinity; NaN marks a missing value.")
+        if self.binarize is None:
+            if not (np.isnan(x) | (x == 0) | (x == 1)).all():
+                raise ParameterError("`X` must hold only 0, 1 and NaN; set `binarize` to cut other values.")
+            return np.asarray(x)
+        return np.where(np.isnan(x), np.nan, (x > self.binarize).astype(np.float64))
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> Float64:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, np.float64)
+    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.sum() > 0:
+        raise ParameterError(
+            f"`sample_weight` must be {n} finite non-negative numbers, not all zero; shape "
+            f"{weight.shape} arrived."
+        )
+    return weight
+
+
+def _first_shares(bits: NDArray[np.uint8], n_components: int, rng: np.random.RandomState) -> Float64:
+    """Softened clusters of the rows to start EM from, (K, N)."""
+    k = min(n_components, len(bits))
+    seed = int(rng.randint(2**31 - 1))
+    labels = MiniBatchKMeans(k, n_init=3, random_state=seed, batch_size=2048).fit_predict(
+        bits.astype(np.float64)
+    )
+    share = np.full((k, len(bits)), 0.1 / k)
+    share[labels, np.arange(len(bits))] += 0.9
+    return share

@@ -1,0 +1,230 @@
+"""Learning from label proportions: instance classifiers from counts per bag."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import ParameterError
+from ..learn.exactly import exactly_k
+from ._bags import Bags, binary_labels, make_bags, target_vector
+from ._linear import check_penalties, minimise
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Logistic regression trained on how many instances of each bag are positive.
+
+    ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w +
+    b``: the exact probability of the counts, not of expected proportions.
+
+    Parameters
+    ----------
+    target : {"labels", "counts", "proportions"}
+        What `y` holds: labels of instances, of which only the count per bag is used; counts per bag; or
+        fractions per bag, turned into the nearest counts.
+    l1, l2 : float
+        Penalties beside the mean loss per bag.
+    fit_intercept : bool
+        Whether b is learned.
+    tol, max_iter : float, int
+        Of L-BFGS.
+
+    Attributes
+    ----------
+    coef_ : (n_features,) array
+        w.
+    intercept_ : float
+        b.
+    classes_ : (2,) array
+        Labels of instances; 0 and 1 unless `y` held labels.
+    loss_ : float
+        Mean negative log-likelihood per bag with penalties.
+
+    Notes
+    -----
+    Cost: per step O(n M), M at most a few dozen frequencies. Accuracy: log-likelihoods to 1e-12 relative.
+
+    Without `groups` every row is a bag: ordinary logistic regression.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+    >>> model = LabelProportions(target="counts", l2=0.1).fit(X, [1, 1, 1], groups=[0, 0, 1, 1, 2, 2])
+    >>> LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=[0, 0, 1, 1, 2, 2]).predict(X)
+    array([0, 0, 1, 1, 0, 1])
+    """
+
+    def __init__(
+        self,
+        target: str = "labels",
+        l1: float = 0.0,
+        l2: float = 1e-3,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 500,
+    ) -> None:
+        self.target = target
+        self.l1 = l1
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> LabelProportions:
+        """Fit to counts.
+
+        Parameters
+        ----------
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        y : (n_instances,) or (n_bags,) array
+            See `target`; per bag in the order of the sorted group labels.
+        groups : (n_instances,) array, optional
+            Bag of every instance.
+        """
+        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        check_penalties(l1=self.l1, l2=self.l2)
+        bags = make_bags(groups, x.shape[0], alone=True)
+        likelihood = CountLikelihood(bags, self._counts(y, bags))
+        bias = int(self.fit_intercept)
+
+        def loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
+            theta = x @ w + (rest[0] if bias else 0.0)
+            value, by_theta = likelihood.loss(theta)
+            by_rest = np.array([by_theta.sum()]) if bias else np.zeros(0)
+            return value / bags.n_bags, (x.T @ by_theta) / bags.n_bags, by_rest / bags.n_bags
+
+        found = minimise(
+            loss,
+            np.zeros(x.shape[1]),
+            np.zeros(bias),
+            l1=self.l1,
+            l2=self.l2,
+            other_l2=np.zeros(bias),
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        if not found.converged:
+            warnings.warn(
+                f"L-BFGS stopped after {found.n_iterations} steps before it converged; raise `max_iter` or `l2`.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.coef_ = found.weights
+        self.intercept_ = float(found.others[0]) if bias else 0.0
+        self.loss_, self.n_iter_ = found.value, found.n_iterations
+        return self
+
+    def _counts(self, y: ArrayLike, bags: Bags) -> Ints:
+        values = target_vector(y)
+        if self.target == "labels":
+            if values.shape != (len(bags.codes),):
+                raise ParameterError(
+                    f"`y` must hold one label per instance, {len(bags.codes)} in all; shape "
+                    f"{values.shape} arrived. "
+                    "For counts or proportions per bag set `target`."
+                )
+            check_classification_targets(values)
+            self.classes_, positive = binary_labels(values)
+            if len(self.classes_) < 2:
+                raise ParameterError("`y` must hold two classes; only one class arrived.")
+            return np.bincount(bags.codes, positive, bags.n_bags).astype(np.int64)
+        if self.target not in ("counts", "proportions"):
+            raise ParameterError(
+                f"`target` must be 'labels', 'counts' or 'proportions'; {self.target!r} arrived."
+            )
+        self.classes_ = np.array([0, 1])
+        if values.shape != (bags.n_bags,):
+            raise ParameterError(
+                f"`y` must hold one number per bag, {bags.n_bags} in all; an array of shape "
+                f"{values.shape} arrived."
+            )
+        amount = np.asarray(values, np.float64)
+        if self.target == "proportions":
+            if (amount < 0).any() or (amount > 1).any():
+                raise ParameterError(
+                    "`y` must hold proportions between 0 and 1; set target='counts' for counts."
+                )
+            amount = np.rint(amount * bags.sizes)
+        if (amount < 0).any() or (amount > bags.sizes).any() or (amount != np.rint(amount)).any():
+            raise ParameterError("`y` must hold whole counts between 0 and the size of each bag.")
+        return amount.astype(np.int64)
+
+    def decision_function(self, X: Any) -> Float64:
+        """Log-odds of every instance."""
+        check_is_fitted(self)
+        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(x @ self.coef_ + self.intercept_)
+
+    def predict_proba(self, X: Any) -> Float64:
+        """Probabilities of both classes for every instance."""
+        odds = self.decision_function(X)
+        return np.column_stack([expit(-odds), expit(odds)])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Class of every instance."""
+        odds = self.decision_function(X)
+        return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
+
+    def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
+        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says."""
+        theta = self.decision_function(X)
+        bags = make_bags(groups, len(theta), alone=True)
+        if self.target == "labels":
+            k = np.bincount(bags.codes, np.asarray(y) == self.classes_[1], bags.n_bags).astype(np.int64)
+        else:
+            k = self._counts(y, bags)
+        return CountLikelihood(bags, k).posterior(theta)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+class CountLikelihood:
+    """log P(count = k) of bags of independent instances, with its gradient."""
+
+    def __init__(self, bags: Bags, k: Ints) -> None:
+        self._bags, self._k = bags, k
+        padded = bags.padded()
+        inner = np.flatnonzero((k > 0) & (k < bags.sizes))
+        inner = inner[np.argsort(bags.sizes[inner], kind="stable")]
+        self._batches: list[tuple[Ints, Ints]] = []
+        start = 0
+        while start < len(inner):
+            smallest = int(bags.sizes[inner[start]])
+            stop = int(np.searchsorted(bags.sizes[inner], smallest + smallest // 4, side="right"))
+            members = inner[start:stop]
+            self._batches.append((padded[members, : int(bags.sizes[members[-1]])], k[members]))
+            start = stop
+
+    def loss(self, theta: Float64) -> tuple[float, Float64]:
+        """Sum of -log P(count) over bags and its gradient in theta."""
+        posterior = np.append(np.where(self._k[self._bags.codes] > 0, 1.0, 0.0), 0.0)
+        # sum of log(1 + e^theta), less log e_k; where all are on, e_n is the product of the odds.
+        total = float(np.logaddexp(0.0, theta).sum())
+        full = (self._k == self._bags.sizes)[self._bags.codes]
+        total -= float(theta[full].sum())
+        extended = np.append(theta, -np.inf)
+        for index, k in self._batches:
+            found = exactly_k(extended[index], k)
+            total -= float(found.log_sum.sum())
+            posterior[index] = found.marginals
+        return total, expit(theta) - posterior[:-1]
+
+    def posterior(self, theta: Float64) -> Float64:
+        """P(positive | counts), (n_instances,)."""
+        return np.asarray(expit(theta) - self.loss(theta)[1])

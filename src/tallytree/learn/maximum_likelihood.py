@@ -1,0 +1,262 @@
+"""Exact maximum likelihood for count models by moment matching."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
+
+from ..errors import ParameterError
+from ..model import CountModel
+from .blas import one_blas_thread
+from .free import FreeParameters, free_parameters
+from .objective import Objective
+from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
+
+Float64 = NDArray[np.float64]
+Progress = Callable[[int, float, float], None]
+
+METHODS = {"l-bfgs": "L-BFGS-B", "cg": "CG", "newton-cg": "trust-ncg"}
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Result of a fit.
+
+    Attributes
+    ----------
+    model : CountModel
+        The fitted model.
+    log_likelihood : float
+        Mean log-probability of a row, penalties not counted.
+    gradient_norm : float
+        Largest absolute difference between model and data in a free statistic, penalties included.
+    n_iterations, n_evaluations : int
+        Steps of the optimiser and inferences.
+    converged : bool
+        Whether the optimiser met its tolerance.
+    history : tuple of float
+        Penalised objective per row after every step, falling.
+    message : str
+        What the optimiser said.
+    """
+
+    model: CountModel
+    log_likelihood: float
+    gradient_norm: float
+    n_iterations: int
+    n_evaluations: int
+    converged: bool
+    history: tuple[float, ...]
+    message: str
+
+
+def fit(
+    model: CountModel,
+    data: Any,
+    *,
+    weights: ArrayLike | None = None,
+    start: CountModel | None = None,
+    logits: Any = "free",
+    tables: Any = "free",
+    l2: float = 0.0,
+    l2_tables: float | None = None,
+    smoothness: float = 0.0,
+    method: str = "l-bfgs",
+    tol: float = 1e-6,
+    max_iter: int = 500,
+    gauge: str | None = "endpoints",
+    progress: Progress | bool = False,
+) -> Fit:
+    """Fit the parameters of a model to binary rows by exact maximum likelihood.
+
+    Minimises ``log Z - mean log-weight`` plus penalties; at the optimum the model's means of y and
+    frequencies of counts equal those of the data.
+
+    Parameters
+    ----------
+    model : CountModel
+        Structure, values of what is fixed and centre of the penalties; not a batch.
+    data : (N, D) array of 0 and 1, iterable of such arrays or of pairs (rows, weights), or Statistics
+        The rows. Only their means matter, so batches are read once and never kept.
+    weights : (N,) array, optional
+        Weights of the rows of one array.
+    start : CountModel, optional
+        Where to begin (warm start), on the same structure; default `model`.
+    logits : "free", "tied", "fixed" or (D,) int array
+        What may move; equal labels move together, -1 stays.
+    tables : "free", "fixed", "by-size" or list with one entry per group
+        "by-size" ties groups of equal size. Entries of -inf stay.
+    l2, l2_tables : float
+        Penalties ``l2 / 2 * sum of squares`` per row on the change of free logits and table entries from
+        `model`; `l2_tables` defaults to `l2`.
+    smoothness : float
+        Penalty per row on squared second differences of the log-tables.
+    method : {"l-bfgs", "cg", "newton-cg"}
+        "cg" is nonlinear conjugate gradients, "newton-cg" a trust-region Newton method on exact Hessian
+        products.
+    tol : float
+        Stop when no free statistic differs by more than this.
+    max_iter : int
+        Limit on steps.
+    gauge : {"endpoints", None}
+        Tables are determined up to a factor and a tilt ``exp(lambda c)`` against the logits. "endpoints"
+        reports them with ``log f(0) = log f(n) = 0`` wherever the logits may move freely; the distribution
+        is the same.
+    progress : bool or callable
+        Called with (step, mean log-likelihood with penalties, gradient norm); True prints.
+
+    Returns
+    -------
+    Fit
+
+    Notes
+    -----
+    Cost: one inference per evaluation, whatever the number of rows, after one pass over the data.
+
+    Accuracy: gradients are exact to the engine's accuracy (tests: finite differences to 1e-6, recovery of
+    parameters within sampling error).
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]])
+    >>> start = tt.CountModel(np.zeros(3), np.zeros(4))
+    >>> found = fit(start, rows, tables="fixed")
+    >>> found.model.marginals.round(4)
+    array([0.5   , 0.3333, 0.5   ])
+    """
+    features = CountFeatures(_single(model).tree)
+    statistics = _statistics(features, data, weights)
+    free = free_parameters(model, features, logits, tables)
+    objective = Objective(
+        model,
+        features,
+        free,
+        statistics,
+        l2_logits=_penalty("l2", l2),
+        l2_tables=_penalty("l2_tables", l2 if l2_tables is None else l2_tables),
+        smoothness=_penalty("smoothness", smoothness),
+    )
+    if gauge not in ("endpoints", None):
+        raise ParameterError(f"`gauge` must be 'endpoints' or None; {gauge!r} arrived.")
+    beginning = np.zeros(free.n_free) if start is None else free.values(_single(start))
+    values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
+    final, gradient = objective.value_and_gradient(values)
+    fitted = objective.model_at(values)
+    natural = np.concatenate(free.natural(values))
+    used = statistics.packed != 0
+    mean = float(natural[used] @ statistics.packed[used]) - float(fitted.log_partition)
+    if gauge == "endpoints":
+        fitted = fix_gauge(fitted, features, free)
+    norm = float(np.abs(gradient).max(initial=0.0))
+    return Fit(
+        fitted,
+        mean,
+        norm,
+        int(outcome.nit),
+        int(outcome.nfev),
+        bool(norm <= tol or outcome.success),
+        (*history, final),
+        str(outcome.message),
+    )
+
+
+def minimise(
+    objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: Progress | bool
+) -> tuple[Float64, Any, list[float]]:
+    """Run a SciPy optimiser; returns the point, SciPy's report and the values on the way."""
+    if method not in METHODS:
+        raise ParameterError(f"`method` must be one of {', '.join(map(repr, METHODS))}; {method!r} arrived.")
+    if len(start) == 0:
+        empty = SimpleNamespace(nit=0, nfev=0, success=True, message="nothing is free")
+        return start, empty, []
+    history: list[float] = []
+    last: dict[str, Any] = {}
+
+    def evaluate(values: Float64) -> tuple[float, Float64]:
+        value, gradient = objective.value_and_gradient(values)
+        last.update(value=value, norm=float(np.abs(gradient).max()))
+        return value, gradient
+
+    def after_step(_: Any) -> None:
+        history.append(last["value"])
+        report(progress, len(history), -last["value"], last["norm"])
+
+    options: dict[str, Any] = {"maxiter": max_iter, "gtol": tol}
+    extra: dict[str, Any] = {}
+    if method == "l-bfgs":
+        options.update(ftol=0.0, maxcor=20, maxfun=4 * max_iter + 20)
+    if method == "newton-cg":
+        extra["hessp"] = objective.hessian_product
+    run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
+    with one_blas_thread():
+        outcome = run(
+            evaluate, start, jac=True, method=METHODS[method], options=options, callback=after_step, **extra
+        )
+    return np.asarray(outcome.x, np.float64), outcome, history
+
+
+def report(progress: Progress | bool, step: int, value: float, norm: float) -> None:
+    """Tell the caller about a step, or print it."""
+    if callable(progress):
+        progress(step, value, norm)
+    elif progress:
+        sys.stderr.write(f"step {step}: mean log-likelihood {value:.6f}, gradient {norm:.2e}\n")
+
+
+def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) -> CountModel:
+    """The same distribution with ``log f(0) = log f(n) = 0`` where factor and tilt are free."""
+    logits, tables = np.array(model.logits, np.float64), [np.array(t) for t in model.tables]
+    d = free.n_variables
+    uses = np.bincount(free.labels[free.labels >= 0], minlength=free.n_free)
+    for g, members in enumerate(features.tree.groups):
+        table = tables[g]
+        own = free.labels[d + features.offset[g] : d + features.offset[g + 1]]
+        possible = table > -math.inf
+        if (own[possible] < 0).any() or (uses[own[possible]] > 1).any() or not (possible[0] and possible[-1]):
+            continue
+        labels = free.labels[members]
+        slope = 0.0
+        if (labels >= 0).all() and (uses[labels] == 1).all():
+            slope = float(table[-1] - table[0]) / len(members)
+        table -= table[0] + slope * np.arange(len(table))
+        logits[members] += slope
+    return model.replace(logits=logits, tables=tables) if tables else model
+
+
+def _single(model: Any) -> CountModel:
+    if not isinstance(model, CountModel):
+        raise ParameterError(f"`model` must be a CountModel; {type(model).__name__} arrived.")
+    return model
+
+
+def _penalty(name: str, value: Any) -> float:
+    if not (isinstance(value, (int, float, np.number)) and value >= 0):
+        raise ParameterError(f"`{name}` must be a number of at least 0; {value!r} arrived.")
+    return float(value)
+
+
+def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -> Statistics:
+    if isinstance(data, Statistics):
+        return data
+    if hasattr(data, "__array__") or isinstance(data, (list, tuple)):
+        rows = binary_rows(data, features.tree.n_variables)
+        if len(rows) == 0:
+            raise ParameterError("`data` must hold at least one row; none arrived.")
+        return features.mean(rows, row_weights(weights, len(rows)))
+    if weights is not None:
+        raise ParameterError(
+            "`weights` go with one array of rows; let batches be pairs (rows, weights) instead."
+        )
+    if not isinstance(data, Iterable):
+        raise ParameterError(
+            f"`data` must be rows or an iterable of batches of rows; {type(data).__name__} arrived."
+        )
+    return mean_of_batches(features, data)

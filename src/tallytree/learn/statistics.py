@@ -1,0 +1,168 @@
+"""Sufficient statistics of binary rows under a count tree: which rows are on, and which counts occur."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ParameterError
+from ..structure.count_tree import CountTree
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ROWS = 4096  # rows handled at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Weighted means of the natural statistics.
+
+    Attributes
+    ----------
+    logits : (D,)
+        Mean of y.
+    tables : (T,)
+        Frequencies of the counts of every group, packed group after group.
+    weight : float
+        Total weight of the rows.
+    """
+
+    logits: Float64
+    tables: Float64
+    weight: float
+
+    @property
+    def packed(self) -> Float64:
+        """Both, one after the other."""
+        return np.concatenate([self.logits, self.tables])
+
+
+class CountFeatures:
+    """Natural statistics of rows for the groups of a tree.
+
+    Parameters
+    ----------
+    tree : CountTree
+        The structure.
+    """
+
+    def __init__(self, tree: CountTree) -> None:
+        self.tree = tree
+        family = tree.family
+        sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
+        self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)
+        position = np.empty(family.n_variables, np.int64)
+        position[family.order] = np.arange(family.n_variables)
+        alone = family.set_of_group < 0
+        sets = np.where(alone, 0, family.set_of_group)
+        single = position[np.where(alone, family.variable_of_group, 0)] if family.n_variables else sets
+        # Every group is a contiguous range of the family's order: counts are differences of running sums.
+        self._start = np.where(alone, single, family.start[sets] if family.n_sets else 0)
+        self._stop = np.where(alone, single + 1, family.stop[sets] if family.n_sets else 0)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of table entries T of all groups."""
+        return int(self.offset[-1])
+
+    @cached_property
+    def group_of_cell(self) -> Ints:
+        """Group of every packed table entry, (T,)."""
+        return np.repeat(np.arange(len(self.offset) - 1), np.diff(self.offset))
+
+    def cells(self, rows: NDArray[Any]) -> Ints:
+        """Packed table entry that each row uses in each group, (N, n_groups)."""
+        family = self.tree.family
+        running = np.zeros((len(rows), family.n_variables + 1), np.int32)
+        np.cumsum(rows[:, family.order], axis=1, dtype=np.int32, out=running[:, 1:])
+        counts = running[:, self._stop] - running[:, self._start]
+        return np.asarray(counts + self.offset[:-1], np.int64)
+
+    def mean(self, rows: NDArray[Any], weights: Float64 | None = None) -> Statistics:
+        """Weighted means over rows (N, D) of zeros and ones."""
+        weight = np.ones(len(rows)) if weights is None else weights
+        total = float(weight.sum())
+        tables = np.zeros(self.n_cells)
+        for start in range(0, len(rows), _ROWS):
+            part = slice(start, start + _ROWS)
+            cells = self.cells(rows[part])
+            repeated = np.repeat(weight[part], cells.shape[1])
+            tables += np.bincount(cells.reshape(-1), repeated, self.n_cells)
+        return Statistics(weight @ rows / total, tables / total, total)
+
+    def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
+        """Log of the unnormalised probability of rows, (N,)."""
+        out = np.empty(len(rows))
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            out[start : start + _ROWS] = part @ logits + packed[self.cells(part)].sum(1)
+        return out
+
+
+class TrainingRows:
+    """Rows whose statistics are asked for again and again with other weights; their cells are kept.
+
+    Memory: 4 bytes per row and group.
+    """
+
+    def __init__(self, features: CountFeatures, rows: NDArray[Any]) -> None:
+        self._features, self._rows = features, rows.astype(np.float64)
+        self._cells = features.cells(rows).astype(np.int32)
+
+    def mean(self, weights: Float64) -> Statistics:
+        """Weighted means."""
+        total = float(weights.sum())
+        repeated = np.repeat(weights, self._cells.shape[1])
+        tables = np.bincount(self._cells.reshape(-1), repeated, self._features.n_cells)
+        return Statistics(weights @ self._rows / total, tables / total, total)
+
+    def log_weight(self, logits: Float64, packed: Float64) -> Float64:
+        """Log of the unnormalised probability of every row, (N,)."""
+        return np.asarray(self._rows @ logits + packed[self._cells].sum(1))
+
+
+def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statistics:
+    """Statistics of rows that arrive in batches: arrays (N, D), or pairs (rows, weights)."""
+    logits, tables, total = np.zeros(features.tree.n_variables), np.zeros(features.n_cells), 0.0
+    for batch in batches:
+        rows, weights = batch if isinstance(batch, tuple) else (batch, None)
+        found = features.mean(binary_rows(rows, features.tree.n_variables), weights)
+        logits += found.weight * found.logits
+        tables += found.weight * found.tables
+        total += found.weight
+    if not total > 0:
+        raise ParameterError("`data` must hold at least one row of positive weight; none arrived.")
+    return Statistics(logits / total, tables / total, total)
+
+
+def binary_rows(data: ArrayLike, n_variables: int) -> NDArray[Any]:
+    """Rows (N, D) of zeros and ones, checked."""
+    rows = np.asarray(data)
+    if rows.ndim != 2 or rows.shape[1] != n_variables or rows.dtype.kind not in "biuf":
+        raise ParameterError(
+            f"`data` must be an array of rows of {n_variables} zeros and ones; an array of shape "
+            f"{rows.shape} and "
+            f"dtype {rows.dtype} arrived."
+        )
+    if not np.isin(rows, (0, 1)).all():
+        raise ParameterError("`data` must contain only 0 and 1; other values arrived.")
+    return rows
+
+
+def row_weights(weights: ArrayLike | None, n: int) -> Float64 | None:
+    """Non-negative weights (N,), not all zero."""
+    if weights is None:
+        return None
+    array = np.asarray(weights, np.float64)
+    if array.shape != (n,) or not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
+        raise ParameterError(
+            f"`weights` must be {n} finite non-negative numbers, one per row, not all zero; shape "
+            f"{array.shape} arrived."
+        )
+    return array

@@ -1,0 +1,78 @@
+"""Anderson acceleration of a fixed-point iteration ``x <- g(x)`` (Anderson 1965; Walker and Ni 2011).
+
+From the last few steps ``f = g(x) - x``, the combination with the smallest norm is extrapolated. The fixed
+points are those of ``g``; modes that plain iteration damps slowly, such as a common shift of all rows against
+all columns, go first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+_WORSE = 2.0  # a step this much larger than the best so far discards the history
+
+
+class Anderson:
+    """History of the last ``memory`` steps."""
+
+    def __init__(self, memory: int) -> None:
+        self._steps: deque[tuple[Float64, Float64]] = deque(maxlen=memory)  # differences of f and of g(x)
+        self._gram = np.empty((0, 0))
+        self._last: tuple[Float64, Float64] | None = None
+        self._best = math.inf
+
+    def advance(self, x: Float64, image: Float64) -> None:
+        """Replace ``image = g(x)`` by the extrapolated point, in place."""
+        f = _difference(image, x)
+        norm = float(np.abs(f).max(initial=0.0))
+        if not math.isfinite(norm):  # hard constraints are still deciding variables
+            self._forget()
+            return
+        if norm > _WORSE * self._best:
+            self._forget()
+            self._best = norm
+            self._last = (f, image.copy())
+            return
+        self._best = min(self._best, norm)
+        if self._last is not None:
+            self._remember(f - self._last[0], _difference(image, self._last[1]))
+        self._last = (f, image.copy())
+        if self._steps:
+            gram = self._gram
+            target = np.array([_dot(a, f) for a, _ in self._steps])
+            scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+            weights = np.linalg.lstsq(gram / np.outer(scale, scale), target / scale, rcond=1e-10)[0] / scale
+            if np.isfinite(weights).all():
+                for w, (_, difference) in zip(weights, self._steps):
+                    image -= w * difference
+
+    def _remember(self, df: Float64, dg: Float64) -> None:
+        keep = len(self._steps) == self._steps.maxlen
+        old = self._gram[1:, 1:] if keep else self._gram
+        self._steps.append((df, dg))
+        new = np.array([_dot(df, a) for a, _ in self._steps])
+        self._gram = np.block([[old, new[:-1, None]], [new[None, :-1], new[None, -1:]]])
+
+    def _forget(self) -> None:
+        self._steps.clear()
+        self._gram = np.empty((0, 0))
+        self._last = None
+        self._best = math.inf
+
+
+def _difference(a: Float64, b: Float64) -> Float64:
+    """``a - b``, zero where both are the same infinity."""
+    with np.errstate(invalid="ignore"):
+        out = a - b
+    return np.where(a == b, 0.0, out)
+
+
+def _dot(a: Float64, b: Float64) -> float:
+    # einsum runs in this thread; starting BLAS threads costs more than the product
+    return float(np.einsum("i,i->", a, b))

@@ -1,0 +1,99 @@
+// The kernels of the flat solver: one potential over all variables.
+//
+// Notation. t_i = nu_i + s is the tilted logit, p_i = sigmoid(t_i), q_i = 1 - p_i. Every variable has a likely
+// state, given by the sign of t_i, and leaves it with probability delta_i / 2, delta_i = 2 e^-|t| / (1 + e^-|t|).
+// All sums are sums of deviations from the likely state: they are small where the model is nearly
+// deterministic, so that no large numbers cancel and errors scale with the variance, not with n.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace tallytree {
+
+constexpr int kMaxChebyshev = 48;        // deviation sums A_1 .. A_48 at most
+constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
+constexpr double kLargeDeviation = 0.1;  // deviations above it are treated one by one when the variance is small
+constexpr int kMaxNodes = 96;            // interpolation nodes of a leave-one-out ratio
+
+// What one pass over the logits returns, before the deviation sums.
+struct FlatTotals {
+  double log_norm;   // sum log(1 + e^-|t|)
+  double positive;   // tilt 0: sum max(nu, 0); otherwise sum max(t, 0) - max(nu, 0), less the tilt for every t >= 0
+  double negative;   // sum max(-nu, 0); only when the tilt is 0
+  double likely_on;  // how many t are >= 0
+  double infinite;   // how many nu are infinite; this and the extremes of the finite nu only when the tilt is 0
+  double smallest, largest;
+};
+
+// A part of the posterior solved under one tilt. The leave-one-out ratio r(p) = d_p(1) / d_p(0) is a smooth
+// function of x = tanh(t / 2); its logarithm is a Chebyshev series in x, or, when the variance is small, one series
+// in delta on [0, 2 kLargeDeviation] for each likely state, and the sum over frequencies for the few others.
+struct FlatPieceView {
+  double tilt;
+  double log_weight;  // log share of this piece
+  int split;
+  int terms;              // length of each series
+  const double* series;   // log r; when split, two series: likely off, likely on
+  int frequencies;        // multiple of the lanes; zero terms as padding
+  const double *wave_re, *wave_im, *cos_w, *sin_w;  // G_m and e^{i w_m}
+};
+
+constexpr int kMaxPieces = 64;
+
+struct FlatMixtureView {
+  int pieces;  // at most kMaxPieces
+  const FlatPieceView* piece;
+  double log_all_off, log_all_on;  // log shares of "every variable off" and "every variable on"; may be -inf
+};
+
+struct FlatKernels {
+  // totals, then out[j-1] = A_j = sum_i sign_i^j (1 - T_j(|x_i|)), j = 1 .. count
+  void (*chebyshev_sums)(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out);
+
+  // Power sums of the deviations below kLargeDeviation, off[j-1] and on[j-1], j = 1 .. kPowers, by likely state.
+  // p of the other variables goes to `large`; returns how many. likely_on counts the small deviations only.
+  ptrdiff_t (*small_deviation_sums)(const double* nu, ptrdiff_t n, double tilt, double* off, double* on,
+                                    double* likely_on, double* large);
+
+  // (re, im)_m *= prod_i (q_i + p_i e^{i w_m}); `count_w` is a multiple of the lanes.
+  void (*multiply_factors)(const double* p, ptrdiff_t count, const double* cos_w, const double* sin_w, int count_w,
+                           double* re, double* im);
+
+  // (re, im)_m = sum_{k < length} f[k] e^{-i w_m (first + k)}; f readable, and zero, up to a multiple of 8.
+  void (*transform)(const double* f, ptrdiff_t length, double first, const double* w, int count_w, double* re,
+                    double* im);
+
+  // out[k] = sum_m Re (re, im)_m e^{-i w_m (first + k)}
+  void (*inverse)(const double* re, const double* im, const double* w, int count_w, double first, ptrdiff_t length,
+                  double* out);
+
+  // For every node j < count (a multiple of the lanes): off_j = sum_m Re G_m / (q + p e^{iw}),
+  // on_j = sum_m Re G_m e^{iw} / (q + p e^{iw}), error_j = sum_m E_m / |q + p e^{iw}|.
+  void (*leave_one_out)(const double* p, const double* q, int count, const double* re, const double* im,
+                        const double* error, const double* cos_w, const double* sin_w, int count_w, double* off,
+                        double* on, double* out_error);
+
+  // P(y_i = 1), or the messages log(d_i(1) / d_i(0)).
+  void (*marginals)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
+  void (*messages)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
+
+  // Marginals of one piece that is not split, given the series of r itself.
+  void (*marginals_plain)(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out);
+
+  // K(s), an upper bound of K(s), K'(s), K''(s) for weighted logits with second moments inside their bins.
+  void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
+                         double growth, double tilt, double* out);
+
+  // exp(log_f[k] - slope (first + k) - scale) for k < length
+  void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
+  double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
+
+  // Direct tree, one model per lane: see flat_direct.cpp.
+  ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
+  void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
+                 double* scratch, double* log_mean, double* smallest, double* const* ratio);
+  void (*marginals_from_ratio)(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out);
+  void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
+};
+
+}  // namespace tallytree

@@ -1,0 +1,278 @@
+// Batches of flat models.
+//
+// A variable with an infinite logit is excluded or forced: the others are solved with the table shifted by the number
+// of forced ones. Its own message compares the two tables that result from switching it: one more solve.
+#include "flat_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "threads.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInfinity = __builtin_inf();
+constexpr ptrdiff_t kDirectAlone = 160;    // below this size a single model is solved directly
+constexpr ptrdiff_t kDirectBatched = 320;  // the same for a model that shares its register with others
+constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
+constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
+constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
+
+struct FreeDeleter {
+  void operator()(double* p) const { ::operator delete[](p, std::align_val_t(64)); }
+};
+using Scratch = std::unique_ptr<double[], FreeDeleter>;
+Scratch new_scratch(ptrdiff_t doubles) {
+  return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
+}
+
+struct Infinities {
+  ptrdiff_t excluded = 0, forced = 0;
+  ptrdiff_t finite(ptrdiff_t n) const { return n - excluded - forced; }
+  bool any() const { return excluded || forced; }
+};
+
+Infinities count_infinities(const double* nu, ptrdiff_t n) {
+  Infinities c;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    c.excluded += nu[i] == -kInfinity;
+    c.forced += nu[i] == kInfinity;
+  }
+  return c;
+}
+
+std::vector<double> finite_logits(const double* nu, ptrdiff_t n) {
+  std::vector<double> kept;
+  std::copy_if(nu, nu + n, std::back_inserter(kept), [](double x) { return std::isfinite(x); });
+  return kept;
+}
+
+// Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
+// exp, which is the log of a number between `smallest` and 1 after the tilt.
+double direct_bound(ptrdiff_t n, double tilt, double log_mean, double smallest) {
+  const double steep = tilt == 0 ? 0 : std::fabs(log_mean) + 2 * std::fabs(tilt) * (double)n;
+  return kRoundOff * (4 * (double)n + 64 - 2 * std::log(smallest) + 2 * steep);
+}
+
+bool only_ends(const double* log_f, ptrdiff_t n) {
+  for (ptrdiff_t k = 1; k < n; k++)
+    if (log_f[k] > -kInfinity) return false;
+  return true;
+}
+
+// Up to one register of models, solved directly at the given tilts; true where underflow did no harm.
+struct DirectJob {
+  const double* nu;
+  const double* log_f;
+  double tilt;
+  FlatSolution* solution;
+  bool done;
+};
+
+void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
+  const double *nu[8], *log_f[8];
+  double tilt[8], log_mean[8], smallest[8];
+  double* ratio[8];
+  for (int l = 0; l < count; l++) {
+    nu[l] = job[l].nu;
+    log_f[l] = job[l].log_f;
+    tilt[l] = job[l].tilt;
+    job[l].solution->ratio.resize((size_t)n);
+    ratio[l] = job[l].solution->ratio.data();
+  }
+  kernels.flat->direct(nu, log_f, tilt, count, n, scratch, log_mean, smallest, ratio);
+  for (int l = 0; l < count; l++) {
+    FlatSolution& s = *job[l].solution;
+    job[l].done = smallest[l] > kSafe;
+    if (!job[l].done) continue;
+    s.kind = FlatKind::direct;
+    s.tilt = tilt[l];
+    s.log_mean = log_mean[l];
+    s.bound = direct_bound(n, tilt[l], log_mean[l], smallest[l]);
+  }
+}
+
+// A direct tree under the tilt whose mean is the posterior mean.
+void direct_at_posterior(const Kernels& kernels, const Logits& logits, const Sums& untilted, DirectJob* job,
+                         double* scratch) {
+  if (!posterior_tilt(logits, untilted.totals, job->log_f, &job->tilt)) return;
+  run_direct(kernels, logits.n, job, 1, scratch);
+  if (!job->done || job->tilt == 0) return;
+  const Sums tilted = sum_deviations(logits, job->tilt, 8);
+  job->solution->log_mean += tilt_norm(untilted.totals, tilted.totals, job->tilt).minus(0);
+}
+
+// A small model that the first direct tree could not do: a better tilt, then the series with its certificate.
+void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
+  const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
+  const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+  direct_at_posterior(kernels, logits, untilted, job, scratch);
+  if (!job->done) *job->solution = solve_series(logits, job->log_f, untilted);
+}
+
+void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count) {
+  const Scratch scratch = new_scratch(kernels.flat->direct_scratch(n));
+  DirectJob together[8];
+  int where[8], open = 0;
+  for (int l = 0; l < count; l++) {
+    job[l].solution->softplus = kernels.softplus_sum(job[l].nu, n);
+    if (only_ends(job[l].log_f, n)) {
+      const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
+      *job[l].solution = solve_series(logits, job[l].log_f, sum_deviations(logits, 0, first_sums(n)));
+    } else {
+      where[open] = l;
+      together[open++] = job[l];
+    }
+  }
+  if (open) run_direct(kernels, n, together, open, scratch.get());
+  for (int l = 0; l < open; l++)
+    if (!together[l].done) retry(kernels, n, &job[where[l]], scratch.get());
+}
+
+// The series; if it cannot certify its answer, and n permits, a direct tree.
+void solve_large(const Kernels& kernels, const Logits& logits, const double* log_f, const Sums& untilted,
+                 FlatSolution* s) {
+  *s = solve_series(logits, log_f, untilted);
+  if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
+  const Scratch scratch = new_scratch(kernels.flat->direct_scratch(logits.n));
+  FlatSolution other;
+  other.softplus = s->softplus;
+  DirectJob job = {logits.nu, log_f, 0.0, &other, false};
+  run_direct(kernels, logits.n, &job, 1, scratch.get());
+  if (!job.done) direct_at_posterior(kernels, logits, untilted, &job, scratch.get());
+  if (job.done && other.bound < s->bound) *s = std::move(other);
+}
+
+// Finite logits, any size.
+void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                  FlatSolution* s) {
+  if (n == 0) {
+    s->kind = log_f[0] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
+    s->log_mean = log_f[0];
+  } else if (n <= kDirectAlone) {
+    DirectJob job = {nu, log_f, 0.0, s, false};
+    solve_small(kernels, n, &job, 1);
+  } else {
+    const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
+    solve_large(kernels, logits, log_f, sum_deviations(logits, 0, first_sums(n)), s);
+  }
+}
+
+void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                           FlatSolution* s) {
+  const Infinities infinite = count_infinities(nu, n);
+  const std::vector<double> finite = finite_logits(nu, n);
+  const ptrdiff_t m = (ptrdiff_t)finite.size();
+  const double* table = log_f + infinite.forced;
+  solve_finite(kernels, threads, finite.data(), m, table, s);
+  s->any_infinite = true;
+  if (infinite.excluded) {
+    FlatSolution switched;
+    solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
+    s->message_excluded = switched.log_mean - s->log_mean;
+    s->bound = std::fmax(s->bound, s->bound + switched.bound);
+  }
+  if (infinite.forced) {
+    FlatSolution switched;
+    solve_finite(kernels, threads, finite.data(), m, table - 1, &switched);
+    s->message_forced = s->log_mean - switched.log_mean;
+    s->bound = std::fmax(s->bound, s->bound + switched.bound);
+  }
+}
+
+template <class Pass>
+void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, double* out, const Pass& pass,
+               bool messages) {
+  const FlatSolution& s = rows.row[(size_t)b];
+  if (!s.any_infinite) {
+    pass(Logits{rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n}, s, out);
+    return;
+  }
+  const std::vector<double> finite = finite_logits(nu, rows.n);
+  std::vector<double> result(finite.size());
+  pass(Logits{rows.kernels->flat, rows.kernels->lanes, threads, finite.data(), (ptrdiff_t)finite.size()}, s,
+       result.data());
+  const bool impossible = s.kind == FlatKind::impossible;
+  size_t next = 0;
+  for (ptrdiff_t i = 0; i < rows.n; i++) {
+    const bool forced = nu[i] > 0;
+    if (std::isfinite(nu[i]))
+      out[i] = result[next++];
+    else if (impossible)
+      out[i] = __builtin_nan("");
+    else if (messages)
+      out[i] = forced ? s.message_forced : s.message_excluded;
+    else
+      out[i] = forced ? 1.0 : 0.0;
+  }
+}
+
+// Many rows: one thread per row. One row, or long rows: threads inside the row.
+template <class Task>
+void over_rows(ptrdiff_t tasks, ptrdiff_t variables, int threads, const Task& task) {
+  if (tasks >= 2 * threads && variables >= kRowsWorthThreads)
+    parallel_for(tasks, threads, [&](ptrdiff_t t) { task(t, 1); });
+  else
+    for (ptrdiff_t t = 0; t < tasks; t++) task(t, threads);
+}
+
+}  // namespace
+
+void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+  const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
+  const Kernels& kernels = *rows->kernels;
+  rows->row.resize((size_t)batch);
+  const bool together = batch > 1 && n > 0 && n <= kDirectBatched;
+  const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
+  over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
+    DirectJob job[8];
+    int count = 0;
+    for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
+      const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
+      FlatSolution* s = &rows->row[(size_t)b];
+      if (n > kDirectBatched) {
+        // The first pass of the series also says whether all logits are finite.
+        const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
+        const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+        if (untilted.totals.infinite > 0)
+          solve_with_infinities(kernels, threads, row_nu, n, table, s);
+        else
+          solve_large(kernels, logits, table, untilted, s);
+      } else if (count_infinities(row_nu, n).any()) {
+        solve_with_infinities(kernels, threads, row_nu, n, table, s);
+      } else if (together) {
+        job[count++] = {row_nu, table, 0.0, s, false};
+      } else {
+        solve_finite(kernels, threads, row_nu, n, table, s);
+      }
+    }
+    if (count) solve_small(kernels, n, job, count);
+  });
+}
+
+void row_marginals(const FlatRows& rows, const double* nu, double* out) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_marginals, false);
+  });
+}
+
+void row_messages(const FlatRows& rows, const double* nu, double* out) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_messages, true);
+  });
+}
+
+void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out) {
+  over_rows(batch, batch * n, threads, [&](ptrdiff_t b, int inner) {
+    const std::vector<double> finite = finite_logits(nu + b * n, n);
+    const Infinities infinite = count_infinities(nu + b * n, n);
+    double* row = out + b * (n + 1);
+    std::fill(row, row + n + 1, -kInfinity);
+    flat_log_pmf({kernels.flat, kernels.lanes, inner, finite.data(), (ptrdiff_t)finite.size()}, row + infinite.forced);
+  });
+}
+
+}  // namespace tallytree

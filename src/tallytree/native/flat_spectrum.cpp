@@ -1,0 +1,207 @@
+// The characteristic function of a sum of Bernoulli variables from a few sums over the variables.
+//
+// With x = tanh(t / 2) and tau = tan(w / 4),
+//   log(q + p e^{iw}) = i w / 2 + 2 log cos(w / 4) - 2 sum_j (-i tau)^j T_j(x) / j.
+// At x = +-1 the left side is i w or 0, so with A_j = sum_i sign^j (1 - T_j(|x|)):
+//   log Phat(w) = i w n_on + 2 sum_j (-i tau)^j A_j / j.
+// |Phat(w)| <= exp(-var (1 - cos w)) leaves a few dozen frequencies, and tau is small, when var is large. When var is
+// small, w reaches pi; then all but 10 var variables have a deviation below 0.1 and power sums of it converge.
+#include <cmath>
+#include <complex>
+#include <memory>
+
+#include "flat.hpp"
+#include "threads.hpp"
+
+namespace tallytree {
+
+namespace {
+
+using complex = std::complex<double>;
+constexpr double kPi = 3.14159265358979323846;
+constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
+constexpr ptrdiff_t kWorthThreads = 1 << 17;
+constexpr double kSmallVariance = 100;
+constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
+
+// Sum with the rounding errors carried along.
+struct CarefulSum {
+  double sum = 0, carry = 0;
+  void add(double x) {
+    const double next = sum + x;
+    carry += std::fabs(sum) >= std::fabs(x) ? (sum - next) + x : (x - next) + sum;
+    sum = next;
+  }
+  double value() const { return sum + carry; }
+};
+
+int sums_needed(double tau, double variance, ptrdiff_t n) {
+  double term = 8 * std::fmin(variance + 1, (double)n);
+  int j = 1;
+  for (double power = tau; j < kMaxChebyshev && term * j * power > 2e-17; j++) power *= tau;
+  return j < 4 ? 4 : j;
+}
+
+double widest_frequency(double variance) {
+  const double c = 1 - kBudget / std::fmax(variance, 1e-300);
+  return c > -1 ? std::acos(c) : kPi;
+}
+
+void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s) {
+  const int count = (int)a.size();
+  for (int m = 0; m < s->frequencies; m++) {
+    const double w = s->w[m], tau = std::tan(w / 4);
+    // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j
+    double re = 0, im = 0;
+    for (int j = count; j >= 2; j--) {
+      // (re, im) <- -i tau ((re, im) + A_j / j)
+      const double r = re + a[j - 1] / j;
+      re = tau * im;
+      im = -tau * r;
+    }
+    const double r2 = tau * im, i2 = -tau * re;
+    // The j = 1 term joins the phase: i w n_on - 2 i tau A_1 = i w mean - i (2 tau - w / 2) A_1.
+    const double phase = w * (mean - s->centre) - (2 * tau - w / 2) * a[0] + 2 * i2;
+    const double size = std::exp(2 * r2);
+    s->re[m] = size * std::cos(phase);
+    s->im[m] = size * std::sin(phase);
+  }
+}
+
+// Every chunk puts its large deviations at its own place; pages that stay empty are never touched.
+void sum_small_deviations(const Logits& logits, Spectrum* s, double* off, double* on) {
+  struct Part {
+    double off[kPowers], on[kPowers], likely_on;
+    ptrdiff_t found;
+  };
+  const ptrdiff_t length = 4 * kChunk, chunks = (logits.n + length - 1) / length;
+  std::vector<Part> parts((size_t)chunks);
+  const std::unique_ptr<double[]> large(new double[(size_t)logits.n]);
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * length, count = logits.n - from < length ? logits.n - from : length;
+    Part& part = parts[(size_t)c];
+    part.found = logits.kernels->small_deviation_sums(logits.nu + from, count, s->tilt, part.off, part.on,
+                                                      &part.likely_on, large.get() + from);
+  });
+  s->likely_on = 0;
+  for (ptrdiff_t c = 0; c < chunks; c++) {
+    s->likely_on += parts[(size_t)c].likely_on;
+    s->large.insert(s->large.end(), large.get() + c * length, large.get() + c * length + parts[(size_t)c].found);
+  }
+  for (int j = 0; j < kPowers; j++) {
+    CarefulSum sum_off, sum_on;
+    for (const Part& part : parts) {
+      sum_off.add(part.off[j]);
+      sum_on.add(part.on[j]);
+    }
+    off[j] = sum_off.value();
+    on[j] = sum_on.value();
+  }
+}
+
+void fill_from_powers(const Logits& logits, Spectrum* s) {
+  double off[kPowers], on[kPowers];
+  sum_small_deviations(logits, s, off, on);
+  for (int m = 0; m < s->frequencies; m++) {
+    const double half = std::sin(s->w[m] / 2);
+    const complex up(-2 * half * half, s->sin_w[m]);  // e^{iw} - 1
+    complex sum_off = 0, sum_on = 0;
+    for (int j = kPowers; j >= 1; j--) {
+      const double sign = j % 2 ? 1.0 : -1.0;
+      sum_off = up * (sum_off + sign * off[j - 1] / j);
+      sum_on = std::conj(up) * (sum_on + sign * on[j - 1] / j);
+    }
+    const complex value = std::exp(sum_off + sum_on + complex(0, s->w[m] * (s->likely_on - s->centre)));
+    s->re[m] = value.real();
+    s->im[m] = value.imag();
+  }
+  logits.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
+                                   s->re.data(), s->im.data());
+}
+
+}  // namespace
+
+Sums sum_deviations(const Logits& logits, double tilt, int count) {
+  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
+  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 32 ? 32 : 48;
+  std::vector<FlatTotals> totals((size_t)chunks);
+  std::vector<double> parts((size_t)(chunks * rounded));
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * kChunk, length = logits.n - from < kChunk ? logits.n - from : kChunk;
+    logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
+  });
+  Sums result;
+  CarefulSum norm, positive, negative, on;
+  double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
+  for (const FlatTotals& t : totals) {
+    norm.add(t.log_norm);
+    positive.add(t.positive);
+    negative.add(t.negative);
+    on.add(t.likely_on);
+    infinite += t.infinite;
+    smallest = std::fmin(smallest, t.smallest);
+    largest = std::fmax(largest, t.largest);
+  }
+  result.totals = {norm.value(), positive.value(), negative.value(), on.value(), infinite, smallest, largest};
+  result.deviation.resize((size_t)rounded);
+  for (int j = 0; j < rounded; j++) {
+    CarefulSum sum;
+    for (ptrdiff_t c = 0; c < chunks; c++) sum.add(parts[c * rounded + j]);
+    result.deviation[j] = sum.value();
+  }
+  return result;
+}
+
+// `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known) {
+  Sums sums;
+  if (known) {
+    sums = *known;
+  } else {
+    const double guess = std::tan(widest_frequency(0.1 * (double)logits.n) / 4);
+    sums = sum_deviations(logits, tilt, sums_needed(guess, 0.25 * (double)logits.n, logits.n));
+  }
+  Spectrum s;
+  s.tilt = tilt;
+  s.mean = sums.mean();
+  s.variance = sums.variance();
+  s.tilt_norm = tilt_norm(untilted, sums.totals, tilt);
+  s.split = s.variance < kSmallVariance;
+  s.likely_on = sums.totals.likely_on;
+  // Bernstein: P(|z - mean| > t) <= 2 exp(-t^2 / (2 (var + t / 3)))
+  const double reach = kBudget / 3 + std::sqrt(kBudget * kBudget / 9 + 2 * kBudget * s.variance) + 1;
+  s.low = (ptrdiff_t)std::fmax(0.0, std::floor(s.mean - reach));
+  s.high = (ptrdiff_t)std::fmin((double)logits.n, std::ceil(s.mean + reach));
+  s.period = s.split ? s.high - s.low + 1 + kPaddingCounts : 2 * (ptrdiff_t)std::ceil(reach) + 3;
+  s.period |= 1;  // odd: w = pi, where a factor with p = 1/2 vanishes, is not on the grid
+  s.centre = std::round(s.mean);
+
+  const double widest = widest_frequency(s.variance);
+  const ptrdiff_t wanted = (ptrdiff_t)std::ceil((double)s.period * widest / (2 * kPi));
+  s.frequencies = (int)(1 + (wanted < (s.period - 1) / 2 ? wanted : (s.period - 1) / 2));
+  s.padded = (s.frequencies + 7) / 8 * 8;
+  for (auto* v : {&s.w, &s.cos_w, &s.sin_w, &s.re, &s.im}) v->assign((size_t)s.padded, 0.0);
+  for (int m = 0; m < s.frequencies; m++) {
+    s.w[m] = 2 * kPi * m / (double)s.period;
+    s.cos_w[m] = std::cos(s.w[m]);
+    s.sin_w[m] = std::sin(s.w[m]);
+  }
+  s.largest_tan = std::tan(s.w[s.frequencies - 1] / 4);
+  if (s.split) {
+    fill_from_powers(logits, &s);
+  } else {
+    const int needed = sums_needed(s.largest_tan, s.variance, logits.n);
+    if (needed > (int)sums.deviation.size()) sums.deviation = sum_deviations(logits, tilt, needed).deviation;
+    sums.deviation.resize((size_t)needed);
+    fill_from_chebyshev(sums.deviation, s.mean, &s);
+  }
+  return s;
+}
+
+// The sums are right to a few units of relative round-off, and |A_j| <= 4 j^2 var; the phase w mean dominates. Each
+// factor that was multiplied on its own adds about four roundings.
+SpectrumError spectrum_error(const Spectrum& s) {
+  return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
+}
+
+}  // namespace tallytree

@@ -1,0 +1,118 @@
+#include "forest_blocks.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace tallytree {
+
+// The merges below `root` in ascending order of nodes; slots 0.. are its leaves in the order of list_leaves.
+void BlockForest::add_shape(const Forest& whole, int32_t root) {
+  const ForestView f = whole.view();
+  Shape& shape = shapes_.emplace_back();
+  const int32_t leaves = f.size[root];
+  std::vector<int32_t> stack = {root}, inner;
+  int32_t next_leaf = 0;
+  std::unordered_map<int32_t, int32_t> slot;
+  while (!stack.empty()) {  // depth first, left before right: the same walk as list_leaves
+    const int32_t v = stack.back();
+    stack.pop_back();
+    if (v < f.leaves) {
+      slot[v] = next_leaf++;
+      continue;
+    }
+    inner.push_back(v);
+    stack.push_back(f.right[v - f.leaves]);
+    stack.push_back(f.left[v - f.leaves]);
+  }
+  shape.size.assign((size_t)leaves, 1);
+  // The walk meets a parent before its children: reversed, children come first.
+  for (size_t j = inner.size(); j-- > 0;) {
+    const int32_t i = inner[j] - f.leaves;
+    slot[inner[j]] = (int32_t)shape.size.size();
+    shape.left.push_back(slot[f.left[i]]);
+    shape.right.push_back(slot[f.right[i]]);
+    shape.size.push_back(f.size[inner[j]]);
+  }
+  int32_t at = 0;
+  for (const int32_t n : shape.size) {
+    shape.start.push_back(at);
+    at += n + 1;
+  }
+  shape.view = {leaves, (int32_t)shape.left.size(), shape.left.data(), shape.right.data(),
+                shape.size.data(), shape.start.data(), at};
+}
+
+void BlockForest::list_leaves(const Forest& whole, int32_t root) {
+  const ForestView f = whole.view();
+  std::vector<int32_t> stack = {root};
+  while (!stack.empty()) {
+    const int32_t v = stack.back();
+    stack.pop_back();
+    if (v < f.leaves) {
+      block_leaves_.push_back(v);
+    } else {
+      stack.push_back(f.right[v - f.leaves]);
+      stack.push_back(f.left[v - f.leaves]);
+    }
+  }
+}
+
+BlockForest::BlockForest(const Forest& whole) {
+  const ForestView f = whole.view();
+  // Subtrees without tables get a shape number: equal numbers, equal trees. 0 is a leaf, -1 none.
+  std::vector<int32_t> shape((size_t)f.leaves + f.inner, 0);
+  std::unordered_map<int64_t, int32_t> known;
+  for (int32_t i = 0; i < f.inner; i++) {
+    const int32_t a = shape[f.left[i]], b = shape[f.right[i]], node = f.leaves + i;
+    shape[node] = -1;
+    if (f.table_offset[i] >= 0 || a < 0 || b < 0 || f.size[node] > kBlockMost) continue;
+    shape[node] = known.try_emplace((int64_t)a << 32 | b, (int32_t)known.size() + 1).first->second;
+  }
+  std::vector<std::pair<int32_t, int32_t>> blocks;  // (shape, root)
+  for (int32_t v = f.leaves; v < f.leaves + f.inner; v++)
+    if (shape[v] > 0 && f.size[v] >= kBlockLeast && shape[f.parent[v]] < 0) blocks.push_back({shape[v], v});
+  if (blocks.empty()) return;
+  std::sort(blocks.begin(), blocks.end());
+
+  // Number the remaining nodes: blocks and what is above or beside them.
+  std::vector<int32_t> number((size_t)f.leaves + f.inner, -1), left, right, size;
+  std::vector<int64_t> table_offset;
+  std::vector<char> inside((size_t)f.leaves + f.inner, 0), is_block(inside);
+  for (const auto& [s, v] : blocks) is_block[v] = 1;
+  for (int32_t i = f.inner; i-- > 0;) {
+    const int32_t v = f.leaves + i;
+    if (inside[v] || is_block[v]) inside[f.left[i]] = inside[f.right[i]] = 1;
+  }
+  for (int32_t d = 0; d < f.leaves; d++) number[d] = d;
+  for (int32_t i = 0; i < f.inner; i++) {
+    const int32_t v = f.leaves + i;
+    if (inside[v]) continue;
+    number[v] = f.leaves + (int32_t)left.size();
+    left.push_back(is_block[v] ? -1 : number[f.left[i]]);
+    right.push_back(is_block[v] ? -1 : number[f.right[i]]);
+    size.push_back(f.size[v]);
+    table_offset.push_back(f.table_offset[i]);
+  }
+  std::vector<int32_t> loose;
+  for (int32_t d = 0; d < f.leaves; d++)
+    if (!inside[d]) loose.push_back(d);
+  forest_ = std::make_unique<Forest>(f.leaves, std::move(left), std::move(right), std::move(size),
+                                     std::move(table_offset), std::move(loose));
+
+  for (const auto& [s, v] : blocks) {
+    block_roots_.push_back(number[v] - f.leaves);
+    list_leaves(whole, v);
+  }
+  size_t leaf = 0;
+  for (size_t b = 0; b < blocks.size();) {
+    if (b == 0 || blocks[b].first != blocks[b - 1].first) add_shape(whole, blocks[b].second);
+    size_t end = b + 1;
+    while (end < blocks.size() && end - b < (size_t)kBlockGroup && blocks[end].first == blocks[b].first) end++;
+    const BlockShape* view = &shapes_.back().view;
+    groups_.push_back({view, (int32_t)(end - b), &block_roots_[b], &block_leaves_[leaf]});
+    leaf += (end - b) * (size_t)view->leaves;
+    b = end;
+  }
+}
+
+}  // namespace tallytree

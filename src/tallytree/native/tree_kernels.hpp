@@ -1,0 +1,29 @@
+// The tree kernels of one level, as a table of plain functions.
+#pragma once
+#include "tree_types.hpp"
+
+namespace tallytree {
+
+enum class KernelName { direct, fft, tiled, wide };
+
+// Passes over a list of inner nodes: `up` in ascending order, `down` in descending order of ids.
+struct TreeMethod {
+  void (*up)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*start_down)(TreeItem& item, Worker& worker, int32_t root);
+  void (*down)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+};
+
+struct TreeKernels {
+  void (*leaves)(const TreeItem& item, const int32_t* variables, ptrdiff_t count);
+  void (*block_up)(TreeItem& item, Worker& worker, const BlockGroup& group);  // for the linear method
+  void (*block_down)(TreeItem& item, Worker& worker, const BlockGroup& group);
+  TreeMethod linear, tiled, wide;
+
+  // Kernels on their own, for the tests.
+  void (*convolve)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
+                   PlanCache* plans);
+  void (*correlate)(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
+                    PlanCache* plans);
+};
+
+}  // namespace tallytree

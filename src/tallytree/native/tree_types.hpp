@@ -1,0 +1,107 @@
+// Plain data shared by the tree driver (compiled once) and the tree kernels (compiled per level).
+//
+// No inline functions live here: a copy compiled for AVX-512 must never be the one the linker keeps.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace tallytree {
+
+// The counts lo..hi; empty when lo > hi.
+struct Interval {
+  int32_t lo, hi;
+};
+
+// Topology of a binary forest. Nodes 0..leaves-1 are the variables, leaves+i is inner node i; children have
+// smaller ids than their parent.
+struct ForestView {
+  int32_t leaves, inner;
+  const int32_t *left, *right;  // (inner,); -1: a block (see BlockGroup)
+  const int32_t* parent;        // (leaves + inner,), -1 at a root
+  const int32_t* size;          // (leaves + inner,), variables below
+  const int64_t* table_offset;  // (inner,), -1: no table
+};
+
+// A vector over the counts lo .. lo+length-1. Entry j stands for value[j] * 2^(scale + e), where e is 0
+// (linear passes), exponent[j / tile] (tiled) or exponent[j] (wide). All exponents are integers held as doubles.
+struct Message {
+  double* value;
+  double* exponent;
+  int32_t lo, length;
+  double scale;
+};
+
+// What a node remembers for the way down and for the certificate. "Relative to Z" means: as a share of the total
+// weight, which at every node is <up, down>.
+struct NodeNotes {
+  double table_exponent;  // the table is used as f * 2^-table_exponent, so that it is at most about 1
+  double shift;           // up = f c 2^-shift: the power of two taken out after the merge
+  double sum, norm2;      // of the up values
+  double smallest;        // smallest positive up value
+  double rounding;        // variance of this merge's relative rounding error, in squared unit round-offs
+  double lost_up;         // log2 of the absolute error that underflow may have caused in the up values
+  double lost_down;       // the same for the down values
+  // The rest serves the "fft" method only.
+  double trimmed;         // mass of up values cut off at the ends
+  double outside_table;   // largest table value (scaled) at counts that were cut off
+  double overlap;         // <up, down>
+  double down_limit;      // upper bound of the down values, also at counts that were cut off
+  double amplified;       // errors of this node's merge and of its cut ends, relative to Z
+  double path_error;      // errors of the downward transforms above this node, relative to Z
+  double* probe;          // how an error relative to Z at the top of an exact subtree shows in the down values
+  double *left_spectrum, *right_spectrum;
+  int32_t transform;      // their length; 0: merged directly
+  double block_bound, block_amplification, block_message;  // largest of a block's leaves
+  bool exact;             // nothing below was transformed or cut, and the subtree is small
+};
+
+// The shape of a small subtree without tables. Slots 0..leaves-1 are its leaves, slot leaves+m is merge m, children
+// before parents. A slot's vector starts at `start` and has size+1 entries.
+struct BlockShape {
+  int32_t leaves, merges;
+  const int32_t *left, *right;  // (merges,)
+  const int32_t *size, *start;  // (leaves + merges,)
+  int32_t total;                // entries of all vectors
+};
+// Up to eight subtrees of one shape: their inner nodes, and the variables below each, (count, shape->leaves).
+struct BlockGroup {
+  const BlockShape* shape;
+  int32_t count;
+  const int32_t *roots, *leaves;
+};
+
+// Memory that grows in blocks and is released all at once.
+struct Arena;
+double* arena_take(Arena* arena, size_t doubles);  // 64-byte aligned
+
+// Twiddle factors for one transform length and lane count.
+struct FftPlan;
+struct PlanCache;
+
+// What one thread owns.
+struct Worker {
+  Arena* arena;     // messages and spectra, alive until the item is finished
+  double* scratch;  // `scratch_parts` pieces of `scratch_stride` doubles, 64-byte aligned
+  size_t scratch_stride;
+};
+constexpr int kScratchParts = 8;
+
+// One model of the batch while it is being solved.
+struct TreeItem {
+  const ForestView* forest;
+  const double *nu, *tables;
+  double tilt;
+  const Interval *support;  // counts at which up messages can be positive
+  const Interval *reach;    // counts needed downwards: support, were one infinite logit finite
+  double *leaf_value[2], *leaf_exponent[2];  // Bernoulli weights of y=0 and y=1 (the latter times e^tilt)
+  Message *up, *down;
+  NodeNotes* notes;
+  double* messages;     // (leaves,) or null
+  double* log_beliefs;  // packed like tables, or null
+  // The error of message d is at most leaf_bound[d] + leaf_amplification[d] * (sum of all `amplified`).
+  double *leaf_bound, *leaf_amplification;
+  PlanCache* plans;
+  bool use_fft;
+};
+
+}  // namespace tallytree

@@ -1,0 +1,192 @@
+"""Bags: exact likelihoods against enumeration, gradients, learning, input forms."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+pytest.importorskip("sklearn")
+
+from sklearn.linear_model import LogisticRegression
+
+from tallytree.errors import ParameterError
+from tallytree.estimators import BagClassifier, LabelProportions
+from tallytree.estimators._bag_potentials import BagPotential, start_values
+from tallytree.estimators._bags import make_bags
+from tallytree.estimators.bag_classifier import BagLikelihood
+from tallytree.estimators.label_proportions import CountLikelihood
+
+SIZES = [1, 3, 2, 5, 3]
+GROUPS = np.repeat(np.arange(5), SIZES)
+POSITIVE = np.array([True, False, True, True, False])
+
+
+def potential(kind):
+    return BagPotential(kind, 0.7, 0.05, 0.6, 0.3, 4)
+
+
+def enumerated_log_z(kind, theta, knots):
+    """log Z of one bag for both labels, by brute force from the definitions."""
+    n = len(theta)
+    y = np.array(list(itertools.product([0, 1], repeat=n)))
+    c = y.sum(1)
+    if kind == "normal":
+        f = [np.exp(-((c / n) ** 2) / 0.18), np.exp(-((0.6 - c / n) ** 2) / 0.18)]
+    elif kind == "noisy-or":
+        f = [0.95 * 0.3**c, 1 - 0.95 * 0.3**c]
+    elif kind == "at-least-one":
+        f = [c == 0, c > 0]
+    else:
+        f = [np.exp(np.interp(c / n, np.linspace(0, 1, 4), v)) for v in knots.reshape(2, 4)]
+    weight = np.exp(y @ theta)
+    return [np.log((weight * t).sum()) for t in f], [(weight * t) @ y / (weight * t).sum() for t in f]
+
+
+@pytest.mark.parametrize("kind", ["at-least-one", "noisy-or", "normal", "free"])
+def test_bag_probabilities_match_enumeration(kind):
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=len(GROUPS))
+    knots = rng.normal(size=8) if kind == "free" else np.zeros(0)
+    likelihood = BagLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), potential(kind))
+    odds = likelihood.log_odds(theta, knots)
+    share = np.array([0.3, 1.0, 0.0, 0.5, 0.9])
+    active = likelihood.active(theta, knots, share)
+    for b in range(5):
+        log_z, means = enumerated_log_z(kind, theta[b == GROUPS], knots)
+        assert odds[b] == pytest.approx(log_z[1] - log_z[0], abs=1e-10)
+        np.testing.assert_allclose(
+            active[b == GROUPS], share[b] * means[1] + (1 - share[b]) * means[0], atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("kind", ["at-least-one", "noisy-or", "normal", "free"])
+def test_bag_gradients_match_finite_differences(kind):
+    rng = np.random.default_rng(1)
+    theta = rng.normal(size=len(GROUPS))
+    knots = start_values(potential(kind)) + 0.1
+    likelihood = BagLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), potential(kind))
+    _, by_theta, by_knots = likelihood.loss(theta, knots, POSITIVE)
+    h = 1e-6
+    for j in range(len(theta)):
+        e = h * np.eye(len(theta))[j]
+        up, down = (likelihood.loss(theta + s * e, knots, POSITIVE)[0] for s in (1, -1))
+        assert (up - down) / (2 * h) == pytest.approx(by_theta[j], abs=1e-7)
+    for j in range(len(knots)):
+        e = h * np.eye(len(knots))[j]
+        up, down = (likelihood.loss(theta, knots + s * e, POSITIVE)[0] for s in (1, -1))
+        assert (up - down) / (2 * h) == pytest.approx(by_knots[j], abs=1e-7)
+
+
+def bags_with_a_signal(seed, n_bags=120):
+    """Positive bags hold one or two instances far along the first axis."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 8, n_bags)
+    groups = np.repeat(np.arange(n_bags), sizes)
+    x = rng.normal(size=(len(groups), 5))
+    y = rng.integers(0, 2, n_bags)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    active = np.zeros(len(groups), bool)
+    active[starts[y == 1]] = True
+    active[starts[y == 1] + 1] = rng.random((y == 1).sum()) < 0.5
+    x[active, 0] += 4.0
+    return x, y, groups, active
+
+
+@pytest.mark.parametrize("kind", ["at-least-one", "noisy-or", "normal", "free"])
+def test_bags_and_their_instances_are_learned(kind):
+    x, y, groups, _ = bags_with_a_signal(0)
+    test_x, test_y, test_groups, test_active = bags_with_a_signal(1)
+    model = BagClassifier(potential=kind, mu=0.4, l2=0.01).fit(x, y, groups)
+    assert model.score(test_x, test_y, test_groups) > 0.85
+    found = model.instance_probabilities(test_x, test_groups, test_y)
+    assert found[test_active].mean() > 0.7
+    assert found[~test_active].mean() < 0.25
+    assert model.predict_proba(test_x, test_groups).shape == (120, 2)
+
+
+def test_l1_gives_exact_zeros_and_forms_of_input_agree():
+    x, y, groups, _ = bags_with_a_signal(2)
+    sparse_fit = BagClassifier(l1=0.05, l2=0.0).fit(sparse.csr_array(x), y[groups], groups)
+    dense = BagClassifier(l1=0.05, l2=0.0).fit(x, y, groups)
+    np.testing.assert_allclose(sparse_fit.coef_, dense.coef_, atol=1e-6)
+    assert (dense.coef_[1:] == 0).sum() >= 2
+    assert dense.coef_[0] > 0.5
+    names = np.array([f"bag {g:03d}" for g in groups])
+    shuffled = np.random.default_rng(0).permutation(len(groups))
+    again = BagClassifier(l1=0.05, l2=0.0).fit(x[shuffled], y[groups][shuffled], names[shuffled])
+    np.testing.assert_allclose(again.coef_, dense.coef_, atol=1e-5)
+    copy = pickle.loads(pickle.dumps(dense))
+    np.testing.assert_array_equal(copy.predict(x, groups), dense.predict(x, groups))
+
+
+def test_bags_of_one_are_logistic_regression():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(200, 3))
+    y = (rng.random(200) < 1 / (1 + np.exp(-x @ [1.0, -2.0, 0.5] - 0.3))).astype(int)
+    want = LogisticRegression(C=1 / (200 * 0.01), tol=1e-10, max_iter=1000).fit(x, y)
+    for model in (BagClassifier(l2=0.01, tol=1e-8).fit(x, y), LabelProportions(l2=0.01, tol=1e-8).fit(x, y)):
+        np.testing.assert_allclose(model.coef_, want.coef_[0], atol=1e-4)
+        assert model.intercept_ == pytest.approx(want.intercept_[0], abs=1e-4)
+
+
+def test_random_starts_are_reproducible():
+    x, y, groups, _ = bags_with_a_signal(4, 40)
+    fits = [BagClassifier("normal", n_init=3, random_state=0).fit(x, y, groups) for _ in range(2)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert fits[0].loss_ <= BagClassifier("normal").fit(x, y, groups).loss_ + 1e-12
+
+
+def test_count_likelihood_matches_enumeration():
+    rng = np.random.default_rng(5)
+    theta = rng.normal(size=len(GROUPS))
+    k = np.array([1, 0, 1, 3, 3])
+    likelihood = CountLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), k)
+    total, gradient = likelihood.loss(theta)
+    want = 0.0
+    for b in range(5):
+        t = theta[b == GROUPS]
+        y = np.array(list(itertools.product([0, 1], repeat=len(t))))
+        p = np.exp(y @ t) / np.prod(1 + np.exp(t))
+        want -= np.log(p[y.sum(1) == k[b]].sum())
+    assert total == pytest.approx(want, rel=1e-12)
+    h = 1e-6
+    for j in range(len(theta)):
+        e = h * np.eye(len(theta))[j]
+        assert (likelihood.loss(theta + e)[0] - likelihood.loss(theta - e)[0]) / (2 * h) == pytest.approx(
+            gradient[j], abs=1e-7
+        )
+
+
+@pytest.mark.parametrize("target", ["labels", "counts", "proportions"])
+def test_instances_are_learned_from_proportions(target):
+    rng = np.random.default_rng(6)
+    groups = np.repeat(np.arange(300), 20)
+    x = rng.normal(size=(6000, 3)) + rng.normal(size=(300, 3))[groups]
+    coef = np.array([1.0, -1.0, 0.0])
+    y = (rng.random(6000) < 1 / (1 + np.exp(-(x @ coef)))).astype(int)
+    counts = np.bincount(groups, y)
+    given = {"labels": y, "counts": counts, "proportions": counts / 20}[target]
+    model = LabelProportions(target=target, l2=1e-4).fit(x, given, groups)
+    np.testing.assert_allclose(model.coef_, coef, atol=0.2)
+    posterior = model.instance_probabilities(x, given, groups)
+    np.testing.assert_allclose(np.bincount(groups, posterior), counts, atol=1e-9)
+
+
+def test_errors_say_what_to_do():
+    x = np.zeros((4, 2))
+    with pytest.raises(ParameterError, match="constant within each bag"):
+        BagClassifier().fit(x, [0, 1, 0, 0], groups=[0, 0, 1, 1])
+    with pytest.raises(ParameterError, match="one entry per bag"):
+        BagClassifier().fit(x, [0, 1, 0], groups=[0, 0, 1, 1])
+    with pytest.raises(ParameterError, match="`potential`"):
+        BagClassifier(potential="poisson").fit(x, [0, 1], groups=[0, 0, 1, 1])
+    with pytest.raises(ParameterError, match="`sigma`"):
+        BagClassifier(potential="normal", sigma=0).fit(x, [0, 1], groups=[0, 0, 1, 1])
+    with pytest.raises(ParameterError, match="whole counts"):
+        LabelProportions(target="counts").fit(x, [3, 1], groups=[0, 0, 1, 1])
+    with pytest.raises(ParameterError, match="target='counts'"):
+        LabelProportions(target="proportions").fit(x, [2, 1], groups=[0, 0, 1, 1])

@@ -1,0 +1,178 @@
+"""Densities of binary vectors: Chow-Liu against published values, exact sums over missing values, draws, mixtures."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("sklearn")
+
+import tallytree as tt
+from tallytree import data
+from tallytree.errors import ParameterError
+from tallytree.estimators import CountDensity
+from tallytree.learn.draws import draw
+
+ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
+KINDS = ["counts", "tree", "tree+counts"]
+
+
+def data_folder():
+    named = os.environ.get("TALLYTREE_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("real data absent: set TALLYTREE_DATA to its folder")
+    return folder
+
+
+def small_data(seed=0, n=300):
+    rng = np.random.default_rng(seed)
+    rows = (rng.random((n, 6)) < 0.4).astype(np.uint8)
+    rows[:, 1] = rows[:, 0] ^ (rng.random(n) < 0.1)
+    rows[:, 3] = rows[:, 2] | (rng.random(n) < 0.2)
+    return rows
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("nltcs", -6.7590),
+        ("plants", -16.5240),
+        ("baudio", -44.3749),
+        ("jester", -58.2265),
+        ("bnetflix", -60.2503),
+        ("accidents", -33.1881),
+        ("dna", -87.7348),
+        ("mushrooms", -21.0224),
+    ],
+)
+def test_chow_liu_reproduces_published_values(name, want):
+    found = data.load_binary(name, data_folder())
+    assert CountDensity("tree").fit(found.train).score(found.test) == pytest.approx(want, abs=1e-3)
+
+
+@pytest.mark.data
+def test_count_models_beat_the_tree_on_nltcs():
+    found = data.load_binary("nltcs", data_folder())
+    counts = CountDensity(l2=1.0).fit(found.train)
+    assert counts.score(found.test) > -6.28
+    assert CountDensity("tree+counts").fit(found.train).score(found.test) > -6.50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_probabilities_sum_to_one_and_missing_values_are_summed_over(kind, n_components):
+    density = CountDensity(kind, n_components=n_components, random_state=0, max_iter=100, tol=1e-3).fit(
+        small_data()
+    )
+    p = np.exp(density.score_samples(ALL))
+    assert p.sum() == pytest.approx(1.0, abs=1e-9)
+    np.testing.assert_allclose(density.marginals(), p @ ALL, atol=1e-9)
+    rows = ALL[5:60:11].astype(float)
+    rows[:, 2] = np.nan
+    rows[::2, 4] = np.nan
+    total, means = density.score_samples(rows), density.marginals(rows)
+    for i, row in enumerate(rows):
+        fits = np.all((row == ALL) | np.isnan(row), axis=1)
+        assert total[i] == pytest.approx(np.log(p[fits].sum()), abs=1e-9)
+        np.testing.assert_allclose(means[i], p[fits] @ ALL[fits] / p[fits].sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_draws_follow_the_density(kind, n_components):
+    density = CountDensity(kind, n_components=n_components, random_state=1, max_iter=100, tol=1e-3).fit(
+        small_data()
+    )
+    n = 20_000
+    drawn = density.sample(n)
+    seen = np.bincount(drawn @ (1 << np.arange(5, -1, -1)), minlength=64)
+    expected = n * np.exp(density.score_samples(ALL))
+    big = expected >= 10
+    seen = np.append(seen[big], seen[~big].sum())
+    expected = np.append(expected[big], expected[~big].sum())
+    keep = expected > 0
+    assert stats.chisquare(seen[keep], expected[keep] * seen[keep].sum() / expected[keep].sum()).pvalue > 1e-3
+
+
+def test_nested_draws_with_wild_tables_follow_the_model():
+    rng = np.random.default_rng(3)
+    groups = [[0, 1], [0, 1, 2], [3, 4], [0, 1, 2, 3, 4, 5], [5]]
+    tree = tt.CountTree.from_groups(groups, 6)
+    tables = [3 * rng.normal(size=len(g) + 1) for g in groups]
+    tables[3][2] = -np.inf
+    model = tt.CountModel.from_tree(tree, rng.normal(size=6), tables)
+    drawn = draw(model, 20_000, rng)
+    p = np.exp(model.log_prob(ALL))
+    seen = np.bincount(drawn @ (1 << np.arange(5, -1, -1)), minlength=64)
+    assert seen[p == 0].sum() == 0
+    big = 20_000 * p >= 10
+    assert (
+        stats.chisquare(seen[big], 20_000 * p[big] * seen[big].sum() / (20_000 * p[big]).sum()).pvalue > 1e-3
+    )
+
+
+@pytest.mark.parametrize("structure", ["adaptive", "anti", "random", "flat"])
+def test_structures(structure):
+    density = CountDensity(structure=structure, random_state=0).fit(small_data())
+    tree = density.components_[0].model.tree
+    assert tree.n_variables == 6
+    assert len(tree.groups) == (1 if structure == "flat" else 5)
+    again = CountDensity(structure=tree, random_state=0).fit(small_data())
+    assert again.score(ALL) == pytest.approx(density.score(ALL), abs=1e-9)
+
+
+def test_parameters_are_recovered_from_draws():
+    rng = np.random.default_rng(5)
+    tree = tt.CountTree.balanced(8)
+    truth = tt.CountModel.from_tree(
+        tree, rng.normal(size=8) * 0.5, [rng.normal(size=len(g) + 1) for g in tree.groups]
+    )
+    rows = draw(truth, 30_000, rng)
+    density = CountDensity(structure=tree, l2=1e-3, tol=1e-5).fit(rows)
+    n_free = 8 + sum(len(g) - 1 for g in tree.groups)
+    assert 0 <= float(truth.kl_divergence(density.components_[0].model)) < n_free / 30_000
+
+
+def test_mixtures_climb_and_find_two_clusters():
+    rng = np.random.default_rng(6)
+    rows = np.concatenate([rng.random((200, 10)) < 0.1, rng.random((200, 10)) < 0.9]).astype(int)
+    single = CountDensity("tree").fit(rows)
+    mixture = CountDensity("tree", n_components=2, random_state=0).fit(rows)
+    assert mixture.score(rows) > single.score(rows) + 0.3
+    np.testing.assert_allclose(np.sort(mixture.weights_), [0.5, 0.5], atol=0.05)
+    assert all(b >= a - 1e-3 for a, b in itertools.pairwise(mixture.history_))
+    counts = CountDensity("counts", n_components=2, random_state=0).fit(rows)
+    assert all(b >= a - 1e-3 for a, b in itertools.pairwise(counts.history_))
+
+
+def test_weights_stand_for_repeated_rows_and_pickles_work():
+    rows = small_data(7, 100)
+    values, counts = np.unique(rows, axis=0, return_counts=True)
+    for kind in KINDS:
+        whole = CountDensity(kind).fit(rows)
+        weighted = pickle.loads(pickle.dumps(CountDensity(kind).fit(values, sample_weight=counts)))
+        np.testing.assert_allclose(whole.score_samples(ALL), weighted.score_samples(ALL), atol=1e-3)
+        np.testing.assert_array_equal(
+            CountDensity(kind, random_state=3).fit(rows).sample(20),
+            CountDensity(kind, random_state=3).fit(rows).sample(20),
+        )
+
+
+def test_errors_say_what_to_do():
+    rows = small_data()
+    with pytest.raises(ParameterError, match="'tree\\+counts'"):
+        CountDensity("forest").fit(rows)
+    with pytest.raises(ParameterError, match="NaN"):
+        CountDensity().fit(np.where(rows == 1, np.nan, 0.0))
+    with pytest.raises(ParameterError, match="binarize"):
+        CountDensity(binarize=None).fit(rows * 2)
+    with pytest.raises(ParameterError, match="6 variables"):
+        CountDensity(structure=tt.CountTree.flat(3)).fit(rows)

@@ -1,0 +1,336 @@
+"""The native tree passes against enumeration and scaled long doubles, every method and level."""
+
+import numpy as np
+import pytest
+
+import tree_oracle as oracle
+
+native = pytest.importorskip("tallytree._native")
+
+LEVELS = native.levels()
+METHODS = ["direct", "fft", "tiled", "wide"]
+EXACT = ["direct", "tiled", "wide"]  # methods whose beliefs are relatively accurate, entry by entry
+
+
+def solve(m, method, **options):
+    tilt = options.pop("tilt", None)
+    tilt = None if tilt is None else np.array([tilt], float)
+    options.setdefault("beliefs", True)
+    z, r, b, bound = native.tree_pass(
+        m.left, m.right, m.offset, m.nu[None], m.tables[None], tilt, method, messages=True, **options
+    )
+    return z[0], r[0], None if b is None else b[0], bound[0]
+
+
+def distance(got, want):
+    """Largest difference; equal infinities count as 0."""
+    got, want = np.atleast_1d(got), np.atleast_1d(want)
+    assert not np.isnan(got).any()
+    with np.errstate(invalid="ignore"):
+        return np.where(got == want, 0.0, np.abs(got - want)).max(initial=0.0)
+
+
+def error(answer, exact, nu, method):
+    """Largest error that the bound must cover.
+
+    The fft method does not certify the messages of excluded and forced variables.
+    """
+    covered = np.isfinite(nu) if method == "fft" else np.full(len(nu), True)
+    return max(distance(answer[0], exact[0]), distance(answer[1][covered], exact[1][covered]))
+
+
+def small_model(rng, sd=2.0):
+    D = int(rng.integers(1, 11))
+    shape = rng.choice(["random", "balanced", "caterpillar"])
+    left, right = oracle.random_tree(rng, D, shape, roots=int(rng.integers(1, min(D, 3) + 1)))
+    nu = rng.normal(0, 3, D)
+    infinite = rng.random(D) < rng.choice([0, 0.2])
+    nu[infinite] = rng.choice([-np.inf, np.inf], infinite.sum())
+    return oracle.with_tables(rng, D, left, right, nu, sd, rng.random(), rng.choice([0, 0.3]))
+
+
+def ward_model(D, sd, seed=0, nu_sd=1.0):
+    from scipy.cluster.hierarchy import linkage
+
+    rng = np.random.default_rng(seed)
+    merges = linkage(rng.standard_normal((D, 2)), "ward")
+    left, right = merges[:, 0].astype(np.int32), merges[:, 1].astype(np.int32)
+    return oracle.with_tables(rng, D, left, right, rng.normal(0, nu_sd, D), sd)
+
+
+def flat_model(D, log_f, nu):
+    left, right = oracle.random_tree(None, D, "balanced")
+    offset = np.full(len(left), -1)
+    offset[-1] = 0
+    return oracle.Model(left, right, offset, nu, log_f)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_small_forests_agree_with_enumeration(method, level):
+    rng = np.random.default_rng(1)
+    certified = impossible = 0
+    for _ in range(150):
+        m = small_model(rng)
+        exact = oracle.enumerate_model(m)
+        answer = solve(m, method, level=level, tilt=rng.choice([None, 0.7, -3.0]))
+        if exact[0] == -np.inf:
+            impossible += 1
+            assert answer[0] == -np.inf
+            assert answer[3] == 0
+            assert (answer[1] == 0).all()
+            assert not np.isnan(answer[2]).any()
+            continue
+        assert distance(answer[0], exact[0]) < 1e-11
+        assert distance(answer[1], exact[1]) < 1e-10
+        assert distance(np.exp(answer[2]), np.exp(exact[2])) < 1e-11
+        if method in EXACT:
+            assert distance(answer[2], exact[2]) < 1e-10
+        if answer[3] < np.inf:
+            certified += 1
+            assert error(answer, exact, m.nu, method) <= answer[3]
+    assert certified > 80
+    assert impossible >= 5
+
+
+LARGE = dict.fromkeys([(600, 1), (600, 3), (600, 6), (600, 50), (600, 1000), (2000, 1), (2000, 50)])
+
+
+def large_case(D, sd):
+    if LARGE[D, sd] is None:
+        m = ward_model(D, sd)
+        LARGE[D, sd] = m, oracle.long_double_tree(m)
+    return LARGE[D, sd]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("D", "sd"), list(LARGE))
+def test_the_bound_covers_the_error_on_clustering_trees(D, sd, method, level):
+    m, exact = large_case(D, sd)
+    answer = solve(m, method, level=level)
+    bound = answer[3]
+    if bound < np.inf:
+        assert error(answer, exact, m.nu, method) <= bound
+    if method == "wide" or (method == "tiled" and sd <= 50) or (method == "direct" and sd <= 6):
+        assert bound < 1e-9 * max(1, sd / 50)
+        likely = exact[2] > -450
+        assert distance(answer[2][likely], exact[2][likely]) < 1e-10 * max(1, sd / 10)
+    if method == "fft":
+        assert bound < 1e-8 if sd == 1 else bound > 1e-9
+        if sd == 1:
+            assert distance(np.exp(answer[2]), np.exp(exact[2])) < 1e-11
+
+
+@pytest.fixture(scope="module")
+def random_cases():
+    rng = np.random.default_rng(7)
+    cases = []
+    for _ in range(100):
+        D = int(rng.integers(20, 230))
+        shape = rng.choice(["random", "balanced", "caterpillar"])
+        left, right = oracle.random_tree(rng, D, shape, roots=int(rng.integers(1, 3)))
+        nu = rng.normal(rng.normal(0, 2), rng.choice([0.5, 3, 10]), D)
+        infinite = rng.random(D) < rng.choice([0, 0.1])
+        nu[infinite] = rng.choice([-np.inf, np.inf], infinite.sum())
+        sd = rng.choice([0.3, 1, 3, 10, 40, 300])
+        m = oracle.with_tables(rng, D, left, right, nu, sd, rng.choice([0.02, 0.3, 1]), rng.choice([0, 0.1]))
+        cases.append((m, rng.choice([None, 0.5, -1.5]), oracle.long_double_tree(m)))
+    return cases
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_hundred_random_models_stay_within_their_bounds(method, random_cases):
+    certified = 0
+    for m, tilt, exact in random_cases:
+        answer = solve(m, method, tilt=tilt, beliefs=False)
+        if answer[3] < np.inf:
+            certified += 1
+            assert error(answer, exact, m.nu, method) <= answer[3]
+    assert certified == 100 if method == "wide" else certified > 50
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", EXACT)
+def test_leaves_far_out_of_range_of_a_double_are_right_and_certified(method, level):
+    rng = np.random.default_rng(3)
+    nu = rng.normal(0, 1, 80)
+    nu[[3, 40, 41, 77]] = [-800, 900, -1200, -760]
+    left, right = oracle.random_tree(rng, 80, "balanced")
+    m = oracle.with_tables(rng, 80, left, right, nu, 1.0)
+    exact = oracle.long_double_tree(m)
+    answer = solve(m, method, level=level)
+    assert error(answer, exact, nu, method) <= answer[3] < 1e-10
+
+
+@pytest.mark.parametrize("method", ["direct", "fft", "tiled"])
+def test_a_loss_that_matters_is_never_certified(method):
+    # Both on or both off; on has weight e^-800 each: given one, the other must follow.
+    m = oracle.Model([0], [1], [0], [-800.0, -800.0], [0.0, -np.inf, 0.0])
+    _, r, _, bound = solve(m, method)
+    assert bound == np.inf or distance(r, [-800.0, -800.0]) < 1e-9
+    assert distance(solve(m, "wide")[1], [-800.0, -800.0]) < 1e-12
+
+
+def test_fft_is_not_certified_where_it_is_wrong():
+    D = 1000
+    count = np.arange(D + 1)
+    m = flat_model(D, -((count - 600) ** 2) / (2 * 0.25 * D), np.full(D, -2.0))
+    exact = oracle.long_double_tree(m)
+    wrong = solve(m, "fft")
+    assert error(wrong, exact, m.nu, "fft") > 1e-6
+    assert wrong[3] > 1e-6
+    mean = np.exp(exact[2]) @ count  # tilted so that the leaves expect the posterior mean, all is well
+    tilted = solve(m, "fft", tilt=np.log(mean / (D - mean)) + 2.0)
+    assert error(tilted, exact, m.nu, "fft") <= tilted[3] < 1e-9
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_wide_takes_the_largest_tables_and_logits(level):
+    rng = np.random.default_rng(5)
+    nu = rng.normal(0, 3e5, 60)
+    nu[:2] = [1e6, -1e6]
+    left, right = oracle.random_tree(rng, 60, "random")
+    m = oracle.with_tables(rng, 60, left, right, nu, 1.0)
+    m.tables[:] = rng.uniform(-1e5, 1e5, len(m.tables))
+    exact = oracle.long_double_tree(m)
+    answer = solve(m, "wide", level=level)
+    assert error(answer, exact, nu, "wide") <= answer[3] < 1e-7
+    assert distance(answer[1] / exact[1], 1.0) < 1e-13
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_results_do_not_depend_on_the_number_of_threads(method):
+    m = ward_model(1500, 1.0)
+    one = solve(m, method, threads=1)
+    for threads in (2, 3, 8):
+        for a, b in zip(one, solve(m, method, threads=threads)):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_equals_its_models_one_by_one(method):
+    rng = np.random.default_rng(11)
+    m = ward_model(90, 1.0)
+    nu = rng.normal(0, 1, (7, 90))
+    tables = rng.normal(0, 1, (7, len(m.tables)))
+    tables[3, : len(m.tables)] = -np.inf  # impossible
+    tilt = rng.normal(0, 0.3, 7)
+    for t in (tables, tables[:1]):
+        whole = native.tree_pass(m.left, m.right, m.offset, nu, t, tilt, method, beliefs=True, messages=True)
+        for b in range(7):
+            row = t[b : b + 1] if len(t) > 1 else t
+            one = native.tree_pass(
+                m.left,
+                m.right,
+                m.offset,
+                nu[b : b + 1],
+                row,
+                tilt[b : b + 1],
+                method,
+                beliefs=True,
+                messages=True,
+            )
+            for x, y in zip(whole, one):
+                np.testing.assert_array_equal(x[b], y[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_tilt_leaves_the_answer_unchanged(method):
+    m = ward_model(200, 0.5)
+    plain = solve(m, method)
+    for tilt in (-2.0, 0.3, 5.0):
+        tilted = solve(m, method, tilt=tilt)
+        assert distance(tilted[0], plain[0]) <= tilted[3] + plain[3]
+        assert distance(tilted[1], plain[1]) <= tilted[3] + plain[3]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_empty_batches_and_tiny_models_have_the_right_shapes(method):
+    none = np.zeros(0, np.int32)
+    offset = np.zeros(0, np.int64)
+    for B, D in [(0, 3), (2, 1), (1, 0), (0, 0)]:
+        nu = np.zeros((B, D))
+        z, r, b, bound = native.tree_pass(
+            none, none, offset, nu, np.zeros((1, 0)), None, method, beliefs=True, messages=True
+        )
+        assert (z.shape, r.shape, b.shape, bound.shape) == ((B,), (B, D), (B, 0), (B,))
+        assert (z == 0).all()
+        assert (r == 0).all()
+    z, r, b, _ = native.tree_pass(
+        none, none, offset, np.zeros((2, 1)), np.zeros((1, 0)), None, method, beliefs=False, messages=False
+    )
+    assert r is None
+    assert b is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_deep_caterpillars_are_solved_without_recursion(method):
+    D = 3000
+    rng = np.random.default_rng(2)
+    left, right = oracle.random_tree(rng, D, "caterpillar")
+    offset = np.full(D - 1, -1)
+    offset[-1] = 0
+    m = oracle.Model(left, right, offset, rng.normal(0, 1, D), np.where(np.arange(D + 1) == 1500, 0, -np.inf))
+    balanced = flat_model(D, m.tables, m.nu)
+    want = solve(balanced, "wide")
+    answer = solve(m, method, tilt=0.0)
+    assert distance(answer[0], want[0]) < 1e-9
+    assert distance(answer[1], want[1]) < 1e-9
+
+
+def test_counts_capped_at_a_few_stay_cheap_and_right():
+    D, k = 4000, 5
+    rng = np.random.default_rng(4)
+    log_f = np.where(np.arange(D + 1) <= k, 0.0, -np.inf)
+    m = flat_model(D, log_f, rng.normal(-6, 1, D))
+    w = np.exp(m.nu)
+    e = np.zeros(k + 1)
+    e[0] = 1
+    for x in w:
+        e[1:] += x * e[:-1]
+    log_mean = np.log(e.sum()) - np.log1p(w).sum()
+    for method in METHODS:
+        z, _, _, bound = solve(m, method, beliefs=False)
+        assert abs(z - log_mean) < 1e-11
+        assert bound < 1e-9
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_convolution_and_correlation_kernels_are_right_at_every_length(method, level):
+    rng = np.random.default_rng(9)
+    lengths = [1, 1, 2, 7, 16, 17, 33, 65, 128, 257, 1], [1, 2, 3, 9, 16, 33, 200, 65, 129, 300, 900]
+    for na, nb in zip(*lengths):
+        a, b = rng.random(na), rng.random(nb)
+        want = np.convolve(a, b)
+        np.testing.assert_allclose(
+            native.convolve(a, b, method, level), want, rtol=0, atol=1e-14 * want.max()
+        )
+        g = rng.random(na + nb - 1)
+        want = np.correlate(g, b, "valid")
+        np.testing.assert_allclose(
+            native.correlate(g, b, method, level), want, rtol=0, atol=1e-14 * want.max()
+        )
+        if method != "fft":
+            a, b = a * 10.0 ** rng.uniform(-90, 0, na), b * 10.0 ** rng.uniform(-90, 0, nb)
+            np.testing.assert_allclose(native.convolve(a, b, method, level), np.convolve(a, b), rtol=1e-13)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_transform_survives_a_round_trip_at_every_planned_length(level):
+    rng = np.random.default_rng(10)
+    for n in (128, 256, 384, 512, 768, 1024, 1536, 3072, 4096, 8192):
+        a = rng.random(n)
+        np.testing.assert_allclose(native.convolve(a, np.ones(1), "fft", level), a, rtol=0, atol=1e-14)
+
+
+def test_a_malformed_forest_is_refused():
+    f = np.array([0], np.int64)
+    nu, tables = np.zeros((1, 2)), np.zeros((1, 3))
+    i32 = lambda *x: np.array(x, np.int32)  # noqa: E731
+    for left, right, offset in [(0, 0, f), (0, 2, f), (0, 1, f - 1), (0, 1, f + 1)]:
+        with pytest.raises(ValueError):
+            native.tree_pass(i32(left), i32(right), offset, nu, tables, None, "direct")
+    with pytest.raises(ValueError):
+        native.tree_pass(i32(0), i32(1), f, nu, tables, None, "magic")
