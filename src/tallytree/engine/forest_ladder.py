@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .forest_arithmetic import Direct, Fourier, LogSpace, MaxPlus
 from .forest_draw import Walk
+from .forest_native import both_passes
 from .forest_pass import ForestAnswer, ForestPass, ForestProblem
 from .forest_tilt import Tilter
 from .ladder import TOLERANCE
@@ -90,10 +91,7 @@ def _climb(
 
 
 def _run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> ForestAnswer:
-    with np.errstate(all="ignore"):
-        passes = ForestPass(tilted(problem, tilts), kind())
-        passes.upward()
-        found = passes.downward()
+    found = both_passes(tilted(problem, tilts), kind)
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score
     return replace(found, messages=found.messages + shift)
 

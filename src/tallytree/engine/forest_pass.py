@@ -475,21 +475,28 @@ class ForestPass:
         self.log_edges[chunk.batch[real], edge[real]] = np.moveaxis(log_pair, 2, 0)[real]
 
     def _bound(self, log_z: Float64) -> Float64:
-        ar, problem = self.arithmetic, self.problem
-        depth = self.program.depth
-        largest = np.abs(log_z)
-        rounding = UNIT_ROUNDOFF * (32.0 * depth + 4.0 * largest)
-        if ar.keep == 0.0:
-            return np.where(np.isneginf(log_z), 0.0, rounding * (1.0 + largest / (1.0 + depth)))
-        # Errors of different clusters are independent: four standard deviations of their sum. They are relative
-        # to the mass of each state, so an improbable state is as accurate as a probable one.
+        # Errors of different clusters are independent: four standard deviations of their sum.
         error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
-        bound = 2.0 * error + rounding
-        # A zero may be an impossible state or an underflow; only logarithms can tell.
-        possible = problem.log_leaf > -math.inf
-        sound = np.isfinite(bound) & np.isfinite(log_z)
-        sound &= np.isfinite(np.where(possible, self.messages, 0.0)).all(axis=(1, 2))
-        return np.where(sound, bound, math.inf)
+        return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error)
+
+
+def certificate(
+    problem: ForestProblem, keep: float, log_z: Float64, messages: Float64, error: Float64
+) -> Float64:
+    """Bound on the error of any log-odds, from the error of the mass of any state relative to it.
+
+    Errors are relative to the mass of each state, so an improbable state is as accurate as a probable one.
+    """
+    depth, largest = problem.program.depth, np.abs(log_z)
+    rounding = UNIT_ROUNDOFF * (32.0 * depth + 4.0 * largest)
+    if keep == 0.0:
+        return np.where(np.isneginf(log_z), 0.0, rounding * (1.0 + largest / (1.0 + depth)))
+    bound = 2.0 * error + rounding
+    # A zero may be an impossible state or an underflow; only logarithms can tell.
+    possible = problem.log_leaf > -math.inf
+    sound = np.isfinite(bound) & np.isfinite(log_z)
+    sound &= np.isfinite(np.where(possible, messages, 0.0)).all(axis=(1, 2))
+    return np.where(sound, bound, math.inf)
 
 
 def _linear(tables: Float64, ar: Direct, *, move: bool = True) -> Float64:

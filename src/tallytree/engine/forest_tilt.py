@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..structure.contraction import without_sets
 from .forest_arithmetic import Direct
-from .forest_pass import ForestAnswer, ForestPass, ForestProblem
+from .forest_native import both_passes
+from .forest_pass import ForestAnswer, ForestProblem
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,9 +49,7 @@ class Tilter:
         shift = np.where(top >= 0, tilts[:, top], 0.0)
         leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
         with np.errstate(all="ignore"):
-            passes = ForestPass(replace(problem, log_leaf=leaf, log_edge=log_edge), Direct())
-            passes.upward()
-            found = passes.downward()
+            found = both_passes(replace(problem, log_leaf=leaf, log_edge=log_edge), Direct)
             belief = leaf + found.messages
             belief -= belief.max(axis=2, keepdims=True)
             weight = np.exp(belief)

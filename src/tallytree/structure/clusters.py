@@ -123,6 +123,17 @@ class ClusterProgram:
         return int(self.level.max()) + 1 if self.n_nodes else 0
 
     @cached_property
+    def compiled(self) -> CompiledProgram:
+        """Arrays for the compiled engine."""
+        order = np.argsort(self.level, kind="stable")
+        start = np.searchsorted(self.level[order], np.arange(self.depth + 1))
+        columns = (self.op, self.kind, self.a, self.b, self.edge, self.ref, self.flip)
+        return CompiledProgram(
+            np.stack([c.astype(np.int32) for c in columns]), start.astype(np.int64), order.astype(np.int32),
+            self.roots.astype(np.int32), self.counted.astype(np.int8), self.set_top.astype(np.int8),
+        )  # fmt: skip
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Clusters that can be computed together, in order."""
         second = np.where(self.b >= 0, self.kind[self.b], 0).astype(np.int64)
@@ -135,6 +146,18 @@ class ClusterProgram:
         return tuple(
             Step(int(self.op[p[0]]), int(self.kind[p[0]]), int(second[p[0]]), p) for p in parts
         )
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledProgram:
+    """The same program as the compiled engine wants it."""
+
+    nodes: NDArray[np.int32]  # rows op, kind, a, b, edge, ref, flip
+    level_start: Ints
+    order: NDArray[np.int32]  # clusters level by level
+    roots: NDArray[np.int32]
+    counted: NDArray[np.int8]
+    top: NDArray[np.int8]
 
 
 class ClusterList:
