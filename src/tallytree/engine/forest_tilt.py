@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
+from .. import config
+from ..structure import top_tree
 from ..structure.contraction import without_sets
 from .forest_arithmetic import Direct
 from .forest_native import both_passes
@@ -43,17 +47,12 @@ class Tilter:
 
     def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
         """Mean and a variance of every top-level count (row, top) under the tilted forest."""
-        problem = self._forest
+        problem = self.problem
         log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
         top = self._place
         shift = np.where(top >= 0, tilts[:, top], 0.0)
         leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
-        with np.errstate(all="ignore"):
-            found = both_passes(replace(problem, log_leaf=leaf, log_edge=log_edge), Direct)
-            belief = leaf + found.messages
-            belief -= belief.max(axis=2, keepdims=True)
-            weight = np.exp(belief)
-            weight /= weight.sum(axis=2, keepdims=True)
+        weight = self._marginals(leaf, log_edge)
         mean = (weight * problem.score).sum(2)
         variance = (weight * problem.score**2).sum(2) - mean**2
         out = np.zeros((2, len(rows), len(self.tops)))
@@ -61,6 +60,24 @@ class Tilter:
             out[0, :, t] = mean[:, top == t].sum(1)
             out[1, :, t] = variance[:, top == t].sum(1)
         return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
+
+    def _marginals(self, leaf: Float64, log_edge: Float64) -> Float64:
+        """Marginals (row, D, K) of the forest alone."""
+        engine = config.native()
+        with np.errstate(all="ignore"):
+            if engine is not None and hasattr(engine, "forest_means"):
+                rooting = self._rooting
+                return np.asarray(engine.forest_means(*rooting, _scaled(leaf, (2,)), _scaled(log_edge, (2, 3))))
+            forest = self._forest
+            found = both_passes(replace(forest, log_leaf=leaf, log_edge=log_edge), Direct)
+            return np.asarray(softmax(leaf + found.messages, axis=2))
+
+    @cached_property
+    def _rooting(self) -> tuple[NDArray[Any], ...]:
+        program = self.problem.program
+        component = top_tree.components(program.n_variables, program.pairs)
+        found = top_tree.root_at(program.n_variables, program.pairs, top_tree.first_vertices(component))
+        return (*(x.astype(np.int32) for x in (found.order, found.parent, found.edge)), found.flip.astype(np.int8))
 
     @cached_property
     def _place(self) -> Ints:
@@ -123,3 +140,9 @@ class Tilter:
             score = table - tilts[:, t : t + 1] * z - 0.5 * (z - mean[:, t : t + 1]) ** 2 / variance[:, t : t + 1]
             out[:, t] = score.argmax(1)
         return out
+
+
+def _scaled(log_values: Float64, axes: tuple[int, ...]) -> Float64:
+    """Plain numbers, the largest of every table 1."""
+    top = log_values.max(axis=axes, keepdims=True)
+    return np.ascontiguousarray(np.exp(log_values - np.where(np.isfinite(top), top, 0.0)))

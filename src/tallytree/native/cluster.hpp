@@ -9,6 +9,8 @@
 
 namespace tallytree::TT_LEVEL {
 
+constexpr double kTiny = 1e-290;  // anything smaller may have been lost to underflow
+
 struct Term {
   int x, y, out;
 };

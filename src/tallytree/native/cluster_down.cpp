@@ -9,8 +9,9 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
   Cluster& c = item.clusters[node];
   const int n = states * c.width;
   const double total = dot(c.value, rows, n), factor = total > 0 ? 1 / total : 1.0;
-  c.adjoint = arena_take(w.arena, (size_t)n + kPad);
+  c.adjoint = arena_take(w.arena, (size_t)n);
   for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
+  c.underflow[1] = kTiny * max(1.0, factor);
   c.path_error = path_error;
   if (c.touched && reach) {
     c.reach = arena_take(w.arena, (size_t)states);
@@ -20,11 +21,11 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
 
 // What errors and cuts in a value do to the mass of each state, relative to it.
 static void charge(Cluster& c, int states) {
-  if (!c.lost) return;
   for (int s = 0; s < states; s++) {
-    const double* g = c.adjoint + (ptrdiff_t)s * c.width;
-    const double mass = dot(c.value + (ptrdiff_t)s * c.width, g, c.width);
-    const double harm = c.lost[s] * sum(g, c.width) + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
+    const double *x = c.value + (ptrdiff_t)s * c.width, *g = c.adjoint + (ptrdiff_t)s * c.width;
+    const double mass = dot(x, g, c.width), sum_g = sum(g, c.width);
+    double harm = c.underflow[0] * sum_g + c.underflow[1] * sum(x, c.width);
+    if (c.lost) harm += c.lost[s] * sum_g + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
     if (mass > 0) c.harm = max(c.harm, harm / mass);
   }
 }

@@ -54,8 +54,12 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->up);
-    double log_z = 0, squares = 0, path = 0;
-    for (const Cluster& c : clusters) log_z += c.log_scale;
+    double log_z = 0, lost = 0, squares = 0, path = 0;
+    for (const Cluster& c : clusters) {  // compensated
+      const double x = c.log_scale - lost, total = log_z + x;
+      lost = std::isfinite(total) ? (total - log_z) - x : 0.0;
+      log_z = total;
+    }
     std::vector<double> ones(in.n_roots + 1, 1.0);
     for (size_t i = 0; i < in.n_roots; i++) {
       Cluster& c = clusters[(size_t)in.roots[i]];

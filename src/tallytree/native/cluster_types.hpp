@@ -23,6 +23,7 @@ struct Cluster {
   double *lost, *cut, *reach;  // by state, or null; see cluster.hpp
   int32_t lo, width;
   double log_scale;
+  double underflow[2];  // what may have been lost to underflow in any entry of the value and of the adjoint
   double harm;        // errors of this value, relative to the mass of a state
   double path_error;  // errors of the adjoints above
   bool touched;       // something here or below was transformed or cut

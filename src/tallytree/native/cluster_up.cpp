@@ -11,6 +11,7 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
   Cluster& c = item.clusters[node];
   const double total = sum(rows, states * n), factor = total > 0 ? 1 / total : 1.0;
   c.log_scale = std::log(total) + top;
+  c.underflow[0] = kTiny * max(1.0, factor);
   for (int i = 0; i < states * n; i++) rows[i] *= factor;
   if (lost)
     for (int s = 0; s < states; s++) lost[s] *= factor;
@@ -36,7 +37,7 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
   }
   c.width = last - first;
   c.lo = lo + first;
-  c.value = arena_take(w.arena, (size_t)states * c.width + kPad);
+  c.value = arena_take(w.arena, (size_t)states * c.width);
   for (int s = 0; s < states; s++)
     std::memcpy(c.value + (ptrdiff_t)s * c.width, rows + (ptrdiff_t)s * n + first, sizeof(double) * (size_t)c.width);
   if (lost || c.width < n) {

@@ -58,6 +58,8 @@ class ClusterProgram:
 
     Attributes
     ----------
+    pairs : (m, 2)
+        The edges of the forest.
     op, kind
         What a cluster is made by, and what its value is.
     a, b
@@ -77,6 +79,7 @@ class ClusterProgram:
     """
 
     n_variables: int
+    pairs: Ints
     op: NDArray[np.int8]
     kind: NDArray[np.int8]
     a: Ints

@@ -66,8 +66,7 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
         Largest count of every vertex, for balance.
     """
     start = top_tree.components(n, pairs)
-    first = np.full(int(start.max(initial=-1)) + 1, n)
-    np.minimum.at(first, start, np.arange(n))
+    first = top_tree.first_vertices(start)
     state = _State(
         pairs, np.ones(len(pairs), bool), np.ones(n, bool), {}, first[start].tolist(), {},
         np.full(family.n_sets, -1, np.int64), [()] * family.n_sets,
@@ -78,7 +77,7 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
     roots = _finish(state, weight)
     op, kind, a, b, edge, flip, ref = state.out.columns()
     return ClusterProgram(
-        n, op.astype(np.int8), kind.astype(np.int8), a, b, edge, flip.astype(bool), ref, family.variable_parent >= 0,
+        n, pairs, op.astype(np.int8), kind.astype(np.int8), a, b, edge, flip.astype(bool), ref, family.variable_parent >= 0,
         roots, state.set_node, tuple(state.boundary), family.set_parent < 0,
     )  # fmt: skip
 
@@ -94,7 +93,7 @@ def without_sets(program: ClusterProgram) -> ClusterProgram:
     number = np.cumsum(keep) - 1
     follow = lambda x: np.where(x >= 0, number[below[np.maximum(x, 0)]], -1)  # noqa: E731
     return ClusterProgram(
-        program.n_variables, program.op[keep], program.kind[keep], follow(program.a)[keep], follow(program.b)[keep],
+        program.n_variables, program.pairs, program.op[keep], program.kind[keep], follow(program.a)[keep], follow(program.b)[keep],
         program.edge[keep], program.flip[keep], program.ref[keep], np.zeros(program.n_variables, bool),
         follow(program.roots), nothing, (), np.empty(0, bool),
     )  # fmt: skip
@@ -126,7 +125,7 @@ class _Part:
     """What belongs to one set: the vertices, edges and contracted sets it sums up, and its boundary."""
 
     held: list[_Contracted]
-    edges: list[int]
+    edges: Ints
     boundary: tuple[int, ...]
 
 
@@ -137,14 +136,12 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         label[family.order[family.start[s] : family.stop[s]]] = s
     alive = np.flatnonzero(state.edge_alive)
     ends = label[state.pairs[alive]]
-    touched = alive[(ends >= 0).any(1)]
-    inner: dict[int, list[int]] = {s: [] for s in sets}
+    both = (ends[:, 0] == ends[:, 1]) & (ends[:, 0] >= 0)
+    inner = _by_set(alive[both], ends[both, 0])
+    crossing = alive[(ends[:, 0] != ends[:, 1])]
     cut: dict[int, list[tuple[int, int, int]]] = {s: [] for s in sets}  # (inside, outside, edge)
-    for e, (u, v) in zip(touched.tolist(), state.pairs[touched].tolist()):
+    for e, (u, v) in zip(crossing.tolist(), state.pairs[crossing].tolist()):
         a, b = int(label[u]), int(label[v])
-        if a == b:
-            inner[a].append(e)
-            continue
         if a >= 0:
             cut[a].append((u, v, e))
         if b >= 0:
@@ -156,9 +153,9 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         if label[v] >= 0 and any(o != label[v] for o in owners):
             kept[int(label[v])].add(v)
 
-    builder = _PieceBuilder(state, weight)
+    builder = _PieceBuilder(state, weight, label)
     parts: dict[int, _Part] = {}
-    taken: set[int] = set()
+    taken: set[int] = set()  # edges between sets that are summed up in one of them
     for s in sets:
         held = state.waiting.pop(s, [])
         for t in (t for c in held for t in c.boundary):
@@ -174,13 +171,15 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         for t in outside:
             if label[t] >= 0:
                 kept[int(label[t])].add(t)
-        mine = inner[s] + [e for _, o, e in cut[s] if o in outside and e not in taken]
-        taken.update(mine)
-        parts[s] = _Part(held, mine, boundary)
+        extra = [e for _, o, e in cut[s] if o in outside and e not in taken]
+        taken.update(extra)
+        mine = inner.get(s, np.empty(0, np.int64))
+        parts[s] = _Part(held, np.concatenate([mine, np.array(extra, np.int64)]), boundary)
         members = family.order[family.start[s] : family.stop[s]]
         builder.add(s, members[state.leaf_alive[members]], parts[s])
         state.leaf_alive[members] = False
-    state.edge_alive[np.array(sorted(taken), np.int64)] = False
+    for part in parts.values():
+        state.edge_alive[part.edges] = False
     builder.build()
     for s in sets:
         cluster = builder.cluster(s, parts[s], family)
@@ -192,6 +191,12 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         for t in cluster.boundary:
             state.attached.setdefault(t, []).append(int(family.set_parent[s]))
         state.waiting.setdefault(int(family.set_parent[s]), []).append(cluster)
+
+
+def _by_set(edges: Ints, owner: Ints) -> dict[int, Ints]:
+    order = np.argsort(owner, kind="stable")
+    owners, start = np.unique(owner[order], return_index=True)
+    return dict(zip(owners.tolist(), np.split(edges[order], start[1:])))
 
 
 def _cover(edges: list[tuple[int, int]], limit: int) -> tuple[int, ...] | None:
@@ -233,50 +238,60 @@ def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> N
 class _PieceBuilder:
     """The union of the parts of several disjoint sets, as one forest for the top tree."""
 
-    def __init__(self, state: _State, weight: Ints) -> None:
-        self.state, self.weight = state, weight
-        self.vertex: list[int] = []
-        self.own_weight: list[int] = []
-        self.place: dict[tuple[int, int], int] = {}
+    def __init__(self, state: _State, weight: Ints, label: Ints) -> None:
+        self.state, self.weight, self.label = state, weight, label
+        self.n = 0
+        self.inside = np.full(len(weight), -1, np.int64)  # place of a vertex in the part of its own set
+        self.outside: dict[tuple[int, int], int] = {}  # place of a vertex in the part of another set
+        self.vertex: list[Ints] = []
+        self.own_weight: list[Ints] = []
         self.pendants: list[tuple[int, int, int]] = []
-        self.ends: list[tuple[int, int]] = []
-        self.edge: list[int] = []
-        self.edge_weight: list[int] = []
-        self.roots: dict[int, list[int]] = {}  # roots by set
-        self.result: dict[int, int] = {}  # cluster by root
+        self.ends: list[Ints] = [np.empty((0, 2), np.int64)]
+        self.edge: list[Ints] = [np.empty(0, np.int64)]
+        self.edge_weight: list[Ints] = [np.empty(0, np.int64)]
+        self.parts: dict[int, tuple[int, int, tuple[int, ...]]] = {}
 
-    def at(self, s: int, v: int) -> int:
-        """The place of vertex v in the part of set s."""
-        found = self.place.get((s, v))
-        if found is None:
-            found = self.place[s, v] = len(self.vertex)
-            self.vertex.append(-1)
-            self.own_weight.append(1)
+    def _new(self, vertices: Ints, weights: Ints) -> Ints:
+        self.vertex.append(vertices)
+        self.own_weight.append(weights)
+        self.n += len(vertices)
+        return np.arange(self.n - len(vertices), self.n)
+
+    def place(self, s: int, vertices: Ints) -> Ints:
+        """Places of vertices in the part of set s; those whose weights are elsewhere get one when first named."""
+        own = self.label[vertices] == s
+        missing = np.unique(vertices[own & (self.inside[vertices] < 0)])
+        self.inside[missing] = self._new(np.full(len(missing), -1), np.ones(len(missing), np.int64))
+        found = self.inside[vertices]
+        for i in np.flatnonzero(~own).tolist():
+            key = (s, int(vertices[i]))
+            if key not in self.outside:
+                self.outside[key] = int(self._new(np.array([-1]), np.array([1]))[0])
+            found[i] = self.outside[key]
         return found
 
     def add(self, s: int, members: Ints, part: _Part) -> None:
-        first = len(self.vertex)
-        chosen = members.tolist()
-        self.place.update({(s, v): first + i for i, v in enumerate(chosen)})
-        self.vertex += chosen
-        self.own_weight += self.weight[members].tolist()
+        first = self.n
+        self.inside[members] = self._new(members, self.weight[members])
         for c in part.held:
-            spots = [self.at(s, t) for t in c.boundary]
+            spots = self.place(s, np.array(c.boundary, np.int64))
             if len(spots) == 1:
-                self.pendants.append((spots[0], c.node, c.weight))
+                self.pendants.append((int(spots[0]), c.node, c.weight))
             elif len(spots) == 2:
-                self.ends.append((spots[0], spots[1]))
-                self.edge.append(~c.node)
-                self.edge_weight.append(c.weight)
-        for t in part.boundary:
-            self.at(s, t)
-        if part.edges:
-            for e, (u, v) in zip(part.edges, self.state.pairs[part.edges].tolist()):
-                self.ends.append((self.at(s, u), self.at(s, v)))
-                self.edge.append(e)
-                self.edge_weight.append(0)
-        self.parts = getattr(self, "parts", {})
-        self.parts[s] = (first, len(self.vertex), part.boundary)
+                self.ends.append(spots[None])
+                self.edge.append(np.array([~c.node]))
+                self.edge_weight.append(np.array([c.weight]))
+        self.place(s, np.array(part.boundary, np.int64))
+        if len(part.edges):
+            ends = self.place(s, self.state.pairs[part.edges].reshape(-1))
+            self.ends.append(ends.reshape(-1, 2))
+            self.edge.append(part.edges)
+            self.edge_weight.append(np.zeros(len(part.edges), np.int64))
+        self.parts[s] = (first, self.n, part.boundary)
+
+    def spots(self, s: int) -> list[int]:
+        """Places of the boundary of a set."""
+        return [int(i) for i in self.place(s, np.array(self.parts[s][2], np.int64))]
 
     def build(self) -> None:
         """Root every component, at the boundary where there is one, and append the clusters."""
@@ -284,15 +299,12 @@ class _PieceBuilder:
         component = pieces.components()
         roots: dict[int, int] = {}
         exits: dict[int, int] = {}
-        for s, (_, _, boundary) in self.parts.items():
-            for t in boundary:
-                spot = self.place[s, t]
+        for s in self.parts:
+            for spot in self.spots(s):
                 root = roots.setdefault(int(component[spot]), spot)
                 if root != spot:
                     exits[root] = spot
-        n_components = int(component.max(initial=-1)) + 1
-        first = np.full(n_components, pieces.n)
-        np.minimum.at(first, component, np.arange(pieces.n))
+        first = top_tree.first_vertices(component)
         for label, spot in roots.items():
             first[label] = spot
         self.component, self.root, self.exits = component, first, exits
@@ -300,11 +312,11 @@ class _PieceBuilder:
 
     def pieces(self) -> top_tree.Pieces:
         pendants = np.array(self.pendants, np.int64).reshape(-1, 3)
+        empty = np.empty(0, np.int64)
         return top_tree.Pieces(
-            np.array(self.vertex, np.int64), np.array(self.own_weight, np.int64),
+            np.concatenate([empty, *self.vertex]), np.concatenate([empty, *self.own_weight]),
             pendants[:, 0], pendants[:, 1], pendants[:, 2],
-            np.array(self.ends, np.int64).reshape(-1, 2), np.array(self.edge, np.int64),
-            np.array(self.edge_weight, np.int64),
+            np.concatenate(self.ends), np.concatenate(self.edge), np.concatenate(self.edge_weight),
         )  # fmt: skip
 
     def cluster(self, s: int, part: _Part, family: NestedFamily) -> _Contracted:
@@ -312,7 +324,7 @@ class _PieceBuilder:
         state, out = self.state, self.state.out
         first, last, boundary = self.parts[s]
         mine = np.unique(self.component[first:last])
-        spots = [self.place[s, t] for t in boundary]
+        spots = self.spots(s)
         open_ = [int(self.component[i]) for i in spots]
         closed = mine[~np.isin(mine, open_)]
         sums = out.reserve(len(closed))
@@ -359,9 +371,9 @@ def _join(scalars: Ints, out: ClusterList) -> int:
 
 def _finish(state: _State, weight: Ints) -> Ints:
     """Sum up what no set counts; components stay apart, their product is Z."""
-    builder = _PieceBuilder(state, weight)
+    builder = _PieceBuilder(state, weight, np.full(len(weight), -1))
     held = state.waiting.pop(-1, [])
-    part = _Part(held, np.flatnonzero(state.edge_alive).tolist(), ())
+    part = _Part(held, np.flatnonzero(state.edge_alive), ())
     builder.add(-1, np.flatnonzero(state.leaf_alive), part)
     builder.build()
     sums = state.out.reserve(len(builder.value))

@@ -137,26 +137,50 @@ def components(n: int, ends: Ints) -> Ints:
     return np.asarray(connected_components(graph, directed=False)[1], np.int64)
 
 
-def _rooted(pieces: Pieces, roots: Ints, exits: Mapping[int, int]) -> _Rooted:
-    n, m = pieces.n, len(pieces.ends)
-    rows = np.concatenate([pieces.ends[:, 0], np.full(len(roots), n)])
-    columns = np.concatenate([pieces.ends[:, 1], roots])
+@dataclass(frozen=True, eq=False)
+class Rooting:
+    """Parents of the vertices of a forest."""
+
+    order: Ints  # parents first
+    parent: Ints  # -1 at the roots
+    edge: Ints  # to the parent, -1 at the roots
+    flip: NDArray[np.bool_]  # whether that edge is listed as (child, parent)
+
+
+def root_at(n: int, ends: Ints, roots: Ints) -> Rooting:
+    """Root every component of a forest at one of `roots`."""
+    rows = np.concatenate([ends[:, 0], np.full(len(roots), n)])
+    columns = np.concatenate([ends[:, 1], roots])
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(n + 1, n + 1)).tocsr()
     order, before = breadth_first_order(graph, n, directed=False, return_predecessors=True)
     parent = np.where(before[:n] == n, -1, before[:n]).astype(np.int64)
-    up_edge, up_flip = np.full(n, -1, np.int64), np.zeros(n, bool)
-    down = parent[pieces.ends[:, 1]] == pieces.ends[:, 0]
-    numbers = np.arange(m)
-    up_edge[pieces.ends[down, 1]] = numbers[down]
-    up_edge[pieces.ends[~down, 0]] = numbers[~down]
-    up_flip[pieces.ends[~down, 0]] = True
+    edge, flip = np.full(n, -1, np.int64), np.zeros(n, bool)
+    down = parent[ends[:, 1]] == ends[:, 0]
+    numbers = np.arange(len(ends))
+    edge[ends[down, 1]] = numbers[down]
+    edge[ends[~down, 0]] = numbers[~down]
+    flip[ends[~down, 0]] = True
+    return Rooting(order[1:].astype(np.int64), parent, edge, flip)
 
+
+def first_vertices(component: Ints) -> Ints:
+    """The smallest vertex of every component."""
+    n = len(component)
+    first = np.full(int(component.max(initial=-1)) + 1, n)
+    np.minimum.at(first, component, np.arange(n))
+    return first
+
+
+def _rooted(pieces: Pieces, roots: Ints, exits: Mapping[int, int]) -> _Rooted:
+    n = pieces.n
+    rooting = root_at(n, pieces.ends, roots)
+    parent, up_edge, up_flip = rooting.parent, rooting.edge, rooting.flip
     own = pieces.weight.copy()
     np.add.at(own, pieces.pendant_at, pieces.pendant_weight)
     has = up_edge >= 0
     own[has] += pieces.edge_weight[up_edge[has]]
     total, parents = own.tolist(), parent.tolist()
-    sequence = order[1:].tolist()
+    sequence = rooting.order.tolist()
     heavy, best = [-1] * n, [0] * n
     for v in reversed(sequence):
         p = parents[v]
