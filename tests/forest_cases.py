@@ -93,7 +93,9 @@ def _intervals(span: list[int], rng: np.random.Generator) -> list[list[int]]:
     own = [span] if rng.random() < 0.7 else []
     if len(span) < 2:
         return own
-    cuts = sorted(rng.choice(np.arange(1, len(span)), min(len(span) - 1, int(rng.integers(1, 3))), replace=False))
+    cuts = sorted(
+        rng.choice(np.arange(1, len(span)), min(len(span) - 1, int(rng.integers(1, 3))), replace=False)
+    )
     parts = [span[a:b] for a, b in zip([0, *cuts], [*cuts, len(span)])]
     return own + [s for part in parts for s in _intervals(part, rng)]
 

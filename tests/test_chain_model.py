@@ -61,7 +61,11 @@ class Truth:
 def random_chain(rng, k, zeros=0.0):
     n = int(rng.integers(1, {2: 9, 3: 7, 4: 6}[k]))
     unary, transitions = rng.normal(size=(n, k)), rng.normal(size=(n - 1, k, k))
-    scores = rng.integers(0, 4, size=(n, k)) if rng.random() < 0.5 else np.tile(np.arange(k) == 1, (n, 1)).astype(int)
+    scores = (
+        rng.integers(0, 4, size=(n, k))
+        if rng.random() < 0.5
+        else np.tile(np.arange(k) == 1, (n, 1)).astype(int)
+    )
     hidden = rng.integers(0, k, n)
     blocked = rng.random((n, k)) < zeros
     blocked[np.arange(n), hidden] = False
@@ -89,7 +93,9 @@ def intervals(span, rng):
 
 
 def model_of(unary, transitions, groups, scores, **options):
-    return tt.ChainModel(unary, transitions, [tt.Group(m, t) for m, t in groups] or None, scores=scores, **options)
+    return tt.ChainModel(
+        unary, transitions, [tt.Group(m, t) for m, t in groups] or None, scores=scores, **options
+    )
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
@@ -104,10 +110,14 @@ def test_chains_with_labels_and_scores_agree_with_enumeration(k, zeros):
         np.testing.assert_allclose(model.edge_marginals, truth.pairs, atol=1e-11)
         assert model.entropy == pytest.approx(truth.entropy, abs=1e-9)
         for g, (members, table) in enumerate(case[2]):
-            np.testing.assert_allclose(np.exp(model.count_log_probs(g)), truth.counts(members, len(table)), atol=1e-11)
+            np.testing.assert_allclose(
+                np.exp(model.count_log_probs(g)), truth.counts(members, len(table)), atol=1e-11
+            )
         everything = list(range(len(case[0])))
         size = int(case[3].max(axis=1).sum()) + 1
-        np.testing.assert_allclose(np.exp(model.count_log_probs()), truth.counts(everything, size), atol=1e-11)
+        np.testing.assert_allclose(
+            np.exp(model.count_log_probs()), truth.counts(everything, size), atol=1e-11
+        )
         np.testing.assert_allclose(np.exp(model.log_prob(truth.labels)), truth.prob, atol=1e-11)
         found = model.log_prob(model.mode())
         assert found == pytest.approx(truth.weight.max() - truth.log_z, abs=1e-9)
@@ -170,7 +180,9 @@ def test_with_two_labels_it_is_a_count_model_with_edges():
 def test_a_long_chain_of_ten_labels_keeps_its_sums():
     rng = np.random.default_rng(4)
     n, k = 700, 10
-    model = tt.ChainModel(rng.normal(size=(n, k)), rng.normal(size=(n - 1, k, k)), tt.exactly(150), counted=[2, 7])
+    model = tt.ChainModel(
+        rng.normal(size=(n, k)), rng.normal(size=(n - 1, k, k)), tt.exactly(150), counted=[2, 7]
+    )
     np.testing.assert_allclose(model.marginals.sum(-1), 1.0, atol=1e-12)
     assert model.marginals[:, [2, 7]].sum() == pytest.approx(150, abs=1e-9)
     np.testing.assert_allclose(model.edge_marginals.sum(-1), model.marginals[:-1], atol=1e-11)

@@ -8,13 +8,13 @@ import pickle
 
 import numpy as np
 import pytest
-from forest_cases import FAMILIES, SHAPES, forest_case
 from scipy import stats
 from scipy.special import logsumexp
 
 import oracle
 import tallytree as tt
 from contract import assert_contract, assert_count_log_probs, assert_log_partition
+from forest_cases import FAMILIES, SHAPES, forest_case
 
 INF = math.inf
 
@@ -127,18 +127,21 @@ def test_pairs_and_covariances_are_those_of_enumeration():
         np.testing.assert_allclose(model.count_covariance(), total, atol=1e-10)
 
 
+def differences(model, values, change):
+    return oracle.finite_difference(lambda x: model.replace(**change(x)).log_partition, values)
+
+
 def test_expected_statistics_are_the_gradient_of_log_partition():
     for case in cases(12, 8, sizes=(2, 7)):
         model = model_of(case)
         found = model.expected_statistics
-        move = lambda **new: float(model.replace(**new).log_partition)  # noqa: B023, E731
-        want = oracle.finite_difference(lambda x: move(logits=x), case.theta)
+        want = differences(model, case.theta, lambda x: {"logits": x})
         np.testing.assert_allclose(found.logits, want, atol=1e-6)
         if case.edges:
-            want = oracle.finite_difference(lambda x: move(edges=x), case.tables)
+            want = differences(model, case.tables, lambda x: {"edges": x})
             np.testing.assert_allclose(found.edges, want, atol=1e-6)
         for g, (_, table) in enumerate(case.sets):
-            want = oracle.finite_difference(lambda x, g=g: move(tables={g: x}), table)
+            want = differences(model, table, lambda x, g=g: {"tables": {g: x}})
             np.testing.assert_allclose(found.tables[g], want, atol=1e-6)
 
 
@@ -155,7 +158,9 @@ def test_samples_follow_the_joint_distribution():
         pooled = [np.append(x[big], x[~big].sum()) for x in (seen, expected)]
         keep = pooled[1] > 1e-9
         if keep.sum() > 1:
-            values.append(stats.chisquare(pooled[0][keep], pooled[1][keep] * 2000 / pooled[1][keep].sum()).pvalue)
+            values.append(
+                stats.chisquare(pooled[0][keep], pooled[1][keep] * 2000 / pooled[1][keep].sum()).pvalue
+            )
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 
 
@@ -201,13 +206,14 @@ def belief_propagation(theta, pairs, tables):
         if p < 0:
             log_z += logsumexp(up[v])
         else:
-            sent[v] = logsumexp(t + up[v], axis=1)
+            sent[v] = np.logaddexp(t[:, 0] + up[v, 0], t[:, 1] + up[v, 1])
             up[p] += sent[v]
     belief = up.copy()
     for v in order:
         p, t = parent[v]
         if p >= 0:
-            belief[v] = up[v] + logsumexp(t.T + belief[p] - sent[v], axis=1)
+            rest = belief[p] - sent[v]
+            belief[v] = up[v] + np.logaddexp(t[0] + rest[0], t[1] + rest[1])
     return log_z, belief[:, 1] - belief[:, 0]
 
 
@@ -374,4 +380,46 @@ def test_the_certificate_covers_the_error_of_the_fft():
             exact = forest_ladder._run(model._problem, 0 * tilts, LogSpace)
             odds = [a.messages[..., 1] - a.messages[..., 0] for a in (fast, exact)]
             error = np.abs(odds[0] - odds[1]).max()
-            assert not error > fast.bound[0] + 1e-12 * np.abs(odds[1]).max(), (shape, scale, error, fast.bound)
+            assert not error > fast.bound[0] + 1e-12 * np.abs(odds[1]).max(), (
+                shape,
+                scale,
+                error,
+                fast.bound,
+            )
+
+
+def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
+    from tallytree import config
+    from tallytree.engine import forest_native
+    from tallytree.engine.forest_arithmetic import Direct, Fourier
+    from tallytree.engine.forest_pass import ForestPass
+
+    engine = config.native()
+    if engine is None:
+        pytest.skip("the compiled engine is not installed")
+    for case in cases(12, 20, families=["all", "subtrees", "unions"], sizes=(2, 400)):
+        problem = model_of(case)._problem
+        for kind in (Direct, Fourier):
+            fast = forest_native.run(engine, problem, kind)
+            passes = ForestPass(problem, kind())
+            with np.errstate(all="ignore"):
+                passes.upward()
+                slow = passes.downward()
+            np.testing.assert_allclose(fast.log_z, slow.log_z, rtol=1e-13)
+            np.testing.assert_allclose(fast.messages, slow.messages, atol=1e-9)
+            np.testing.assert_allclose(np.exp(fast.log_edges), np.exp(slow.log_edges), atol=1e-10)
+            np.testing.assert_allclose(np.exp(fast.log_counts), np.exp(slow.log_counts), atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", ["path", "random", "star"])
+def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape, monkeypatch):
+    from tallytree.engine import forest_native, forest_tilt
+
+    case = forest_case(shape, "all", 600, np.random.default_rng(21))
+    compiled = model_of(case).replace(tables=[tt.exactly(200)])
+    monkeypatch.setattr(forest_native.config, "native", lambda: None)
+    monkeypatch.setattr(forest_tilt.config, "native", lambda: None)
+    plain = model_of(case).replace(tables=[tt.exactly(200)])
+    odds = plain.posterior_logits
+    monkeypatch.undo()
+    assert_contract(odds, compiled.posterior_logits)

@@ -138,7 +138,9 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     given = np.asarray(log_tables if coupling is None else coupling)
     values, _ = _validate.real_array(name, given[None] if given.ndim == 0 else given, axis="edges")
     if np.isnan(values).any() or np.isposinf(values).any():
-        raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs.")
+        raise ParameterError(
+            f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs."
+        )
     if coupling is None and values.ndim >= 2 and values.shape[-2:] == (2, 2):
         if values.ndim == 2:
             values = np.broadcast_to(values, (n_edges, 2, 2))
@@ -146,11 +148,14 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
             values = np.broadcast_to(values, (*values.shape[:-3], n_edges, 2, 2))
         if values.shape[-3] != n_edges:
             raise ParameterError(
-                f"`log_tables` must have shape (..., {n_edges}, 2, 2), one table per edge; shape {values.shape} arrived."
+                f"`log_tables` must have shape (..., {n_edges}, 2, 2), one table per edge; "
+                f"shape {values.shape} arrived."
             )
         return np.array(values)
     if np.isneginf(values).any():
-        raise ParameterError("Couplings must be finite. Use 2 x 2 `log_tables` with -inf for impossible pairs.")
+        raise ParameterError(
+            "Couplings must be finite. Use 2 x 2 `log_tables` with -inf for impossible pairs."
+        )
     if values.shape[-1] not in (1, n_edges):
         raise ParameterError(
             f"`{name}` must hold one coupling per edge, {n_edges} in all, a single one, or tables of shape "

@@ -51,7 +51,7 @@ class Direct:
 
     def scale(self, values: Float64, log_scale: Float64) -> Float64:
         """`values` less a log-scale per row."""
-        return values * np.exp(-log_scale)
+        return np.asarray(values * np.exp(-log_scale))
 
     def transform(self, table: Float64, values: Float64) -> Float64:
         """``out[p] = sum_q table[p, q] values[q]``: tables (K, K, row), values (K, ..., count, row)."""
@@ -59,7 +59,7 @@ class Direct:
         out = spread[:, 0] * values[0]
         for q in range(1, table.shape[1]):
             out = out + spread[:, q] * values[q]
-        return out
+        return np.asarray(out)
 
     def pair(self, g: Float64, values: Float64) -> Float64:
         """Adjoint of the table: ``out[p, q] = sum g[p] values[q]`` over all but the row."""
@@ -159,13 +159,17 @@ class Fourier(Direct):
         return np.asarray(floor + size * norms)
 
 
+def _pick(x: Any, q: int) -> Any:
+    """Slice q of the axis q, which may have length one."""
+    return x[:, q : q + 1] if x.shape[1] > 1 else x
+
+
 def _inner(a: Any, b: Any) -> Any:
     """``sum_q a[p, q, r] b[p, q, r]`` without the big product in between."""
     n = max(a.shape[1], b.shape[1])
-    pick = lambda x, q: x[:, q : q + 1] if x.shape[1] > 1 else x  # noqa: E731
-    total = pick(a, 0) * pick(b, 0)
+    total = _pick(a, 0) * _pick(b, 0)
     for q in range(1, n):
-        total = total + pick(a, q) * pick(b, q)
+        total = total + _pick(a, q) * _pick(b, q)
     return total
 
 
@@ -177,14 +181,17 @@ def _fold_product(g: Any, other: Any, like: Any) -> Any:
     axis = axes[0]
     total = None
     for i in range(max(g.shape[axis], other.shape[axis])):
-        cut = lambda x: x if x.shape[axis] == 1 else x.take([i], axis=axis)  # noqa: B023, E731
-        term = _fold(cut(g) * cut(other), like, np.sum)
+        term = _fold(_slice(g, axis, i) * _slice(other, axis, i), like, np.sum)
         total = term if total is None else total + term
     return total
 
 
+def _slice(x: Any, axis: int, i: int) -> Any:
+    return x if x.shape[axis] == 1 else x.take([i], axis=axis)
+
+
 def _norm(values: Float64) -> Float64:
-    return np.sqrt(np.einsum("pqrcn,pqrcn->pqrn", values, values))
+    return np.asarray(np.sqrt(np.einsum("pqrcn,pqrcn->pqrn", values, values)))
 
 
 def _flat(values: Float64) -> Float64:
@@ -241,11 +248,11 @@ class LogSpace(Direct):
     def _shifted(self, short: Float64, long: Float64, width: int) -> Float64:
         m, n = short.shape[3], max(short.shape[1], long.shape[1])
         long = _padded(long, m - 1, max(0, width - long.shape[3]))
-        pick = lambda x, q: x[:, q : q + 1] if x.shape[1] > 1 else x  # noqa: E731
 
         def term(k: int) -> Float64:
             q, i = divmod(k, m)
-            return pick(short, q)[..., i : i + 1, :] + pick(long, q)[..., m - 1 - i : m - 1 - i + width, :]
+            moved = _pick(long, q)[..., m - 1 - i : m - 1 - i + width, :]
+            return np.asarray(_pick(short, q)[..., i : i + 1, :] + moved)
 
         return self._sum(term, n * m)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..structure import clusters
 from ..structure.clusters import MATRIX
 from .forest_arithmetic import MaxPlus
-from .forest_pass import ForestPass, _Chunk
+from .forest_values import Chunk, ForestValues
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ _TERMS = 1 << 20  # terms weighed at a time
 class Walk:
     """States and counts of all clusters for several configurations of every model of a batch."""
 
-    def __init__(self, values: ForestPass, size: int, rng: np.random.Generator | None) -> None:
+    def __init__(self, values: ForestValues, size: int, rng: np.random.Generator | None) -> None:
         self.values, self.size, self.rng = values, size, rng
         rows = values.batch * values.program.n_nodes
         self.state = np.zeros((size, rows), np.int32)
@@ -48,16 +48,16 @@ class Walk:
     def _pick(self, weights: Float64) -> Ints:
         """One term of every row (item, term)."""
         if isinstance(self.values.arithmetic, MaxPlus):
-            return weights.argmax(axis=1)
+            return np.asarray(weights.argmax(axis=1))
         assert self.rng is not None
         if self.values.arithmetic.zero != 0.0:
             weights = np.exp(weights - weights.max(axis=1, keepdims=True))
         total = np.cumsum(weights, axis=1)
         # A threshold in [0, total) and a strict comparison never pick a term of weight zero.
         threshold = self.rng.random(len(total)) * total[:, -1]
-        return np.minimum((total <= threshold[:, None]).sum(axis=1), weights.shape[1] - 1)
+        return np.asarray(np.minimum((total <= threshold[:, None]).sum(axis=1), weights.shape[1] - 1))
 
-    def _parts(self, chunk: _Chunk, terms: int) -> Any:
+    def _parts(self, chunk: Chunk, terms: int) -> Any:
         """Items (sample, position in the chunk), a bounded number at a time."""
         rows = len(chunk.rows)
         samples = np.repeat(np.arange(self.size), rows)
@@ -66,7 +66,7 @@ class Walk:
         for i in range(0, len(samples), room):
             yield samples[i : i + room], place[i : i + room]
 
-    def _single(self, chunk: _Chunk) -> None:
+    def _single(self, chunk: Chunk) -> None:
         values, step = self.values, chunk.step
         ar, program = values.arithmetic, values.program
         rows, a = values._operand(chunk, program.a, values._first_kind(step))
@@ -95,7 +95,7 @@ class Walk:
             self.state[sample, rows[place]] = self._pick(terms)
             self.count[sample, rows[place]] = z
 
-    def _product(self, chunk: _Chunk) -> None:
+    def _product(self, chunk: Chunk) -> None:
         values, step, program = self.values, chunk.step, self.values.program
         a_rows, a = values._operand(chunk, program.a, values._first_kind(step))
         b_rows, b = values._operand(chunk, program.b, step.second)
@@ -127,7 +127,7 @@ class Walk:
             self.state[sample, a_rows[place]] = first
             self.state[sample, b_rows[place]] = self._behind_edge(chunk, b, second, z - z_a, place)
 
-    def _operand_states(self, chunk: _Chunk, p: Ints, q: Ints, r: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
+    def _operand_states(self, chunk: Chunk, p: Ints, q: Ints, r: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
         """State of the first operand, and (row, column) of the second with the edge's table in it."""
         k, op = self.values.k, chunk.step.op
         nothing = np.zeros_like(p)
@@ -143,9 +143,7 @@ class Walk:
             return p, (r, nothing)
         return (p * k + r if chunk.step.kind == MATRIX else p), (nothing, nothing)
 
-    def _behind_edge(
-        self, chunk: _Chunk, b: Float64, second: tuple[Ints, Ints], z: Ints, place: Ints
-    ) -> Ints:
+    def _behind_edge(self, chunk: Chunk, b: Float64, second: tuple[Ints, Ints], z: Ints, place: Ints) -> Ints:
         """State of the second operand: across the edge the upper vertex's row becomes the lower one's."""
         values, step = self.values, chunk.step
         p, r = second

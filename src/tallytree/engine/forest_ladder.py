@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from .forest_arithmetic import Direct, Fourier, LogSpace, MaxPlus
 from .forest_draw import Walk
 from .forest_native import both_passes
-from .forest_pass import ForestAnswer, ForestPass, ForestProblem
+from .forest_pass import ForestPass
+from .forest_problem import ForestAnswer, ForestProblem
 from .forest_tilt import Tilter
 from .ladder import TOLERANCE
 

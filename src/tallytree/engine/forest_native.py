@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import config
 from .forest_arithmetic import Direct, Fourier
-from .forest_pass import ForestAnswer, ForestPass, ForestProblem, certificate
+from .forest_pass import ForestPass
+from .forest_problem import ForestAnswer, ForestProblem, certificate
 
 
 def both_passes(problem: ForestProblem, kind: type[Direct]) -> ForestAnswer:

@@ -20,7 +20,7 @@ from ..structure import top_tree
 from ..structure.contraction import without_sets
 from .forest_arithmetic import Direct
 from .forest_native import both_passes
-from .forest_pass import ForestAnswer, ForestProblem
+from .forest_problem import ForestAnswer, ForestProblem
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,7 +67,9 @@ class Tilter:
         with np.errstate(all="ignore"):
             if engine is not None and hasattr(engine, "forest_means"):
                 rooting = self._rooting
-                return np.asarray(engine.forest_means(*rooting, _scaled(leaf, (2,)), _scaled(log_edge, (2, 3))))
+                return np.asarray(
+                    engine.forest_means(*rooting, _scaled(leaf, (2,)), _scaled(log_edge, (2, 3)))
+                )
             forest = self._forest
             found = both_passes(replace(forest, log_leaf=leaf, log_edge=log_edge), Direct)
             return np.asarray(softmax(leaf + found.messages, axis=2))
@@ -77,7 +79,10 @@ class Tilter:
         program = self.problem.program
         component = top_tree.components(program.n_variables, program.pairs)
         found = top_tree.root_at(program.n_variables, program.pairs, top_tree.first_vertices(component))
-        return (*(x.astype(np.int32) for x in (found.order, found.parent, found.edge)), found.flip.astype(np.int8))
+        return (
+            *(x.astype(np.int32) for x in (found.order, found.parent, found.edge)),
+            found.flip.astype(np.int8),
+        )
 
     @cached_property
     def _place(self) -> Ints:
@@ -137,7 +142,9 @@ class Tilter:
             table = problem.tables[:, problem.offset[s] : problem.offset[s + 1]]
             table = table if len(table) == 1 else table[rows]
             z = np.arange(table.shape[1])
-            score = table - tilts[:, t : t + 1] * z - 0.5 * (z - mean[:, t : t + 1]) ** 2 / variance[:, t : t + 1]
+            score = (
+                table - tilts[:, t : t + 1] * z - 0.5 * (z - mean[:, t : t + 1]) ** 2 / variance[:, t : t + 1]
+            )
             out[:, t] = score.argmax(1)
         return out
 

@@ -63,4 +63,5 @@ def split_sequences(starts: Ints, ends: Ints, weights: Ints) -> Splits:
         low, high, sequence = halves_low[long], halves_high[long], both[long]
     empty = np.empty(0, np.int64)
     columns = [np.concatenate(c) for c in zip(*found)] if found else [empty] * 6
-    return Splits(*columns, root)
+    lows, middles, highs, sequences, lefts, rights = columns
+    return Splits(lows, middles, highs, sequences, lefts, rights, root)

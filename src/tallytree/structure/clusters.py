@@ -146,9 +146,7 @@ class ClusterProgram:
         order = np.argsort(key, kind="stable")
         cuts = np.flatnonzero(np.diff(key[order])) + 1
         parts = np.split(order, cuts) if len(order) else []
-        return tuple(
-            Step(int(self.op[p[0]]), int(self.kind[p[0]]), int(second[p[0]]), p) for p in parts
-        )
+        return tuple(Step(int(self.op[p[0]]), int(self.kind[p[0]]), int(second[p[0]]), p) for p in parts)
 
 
 @dataclass(frozen=True, eq=False)

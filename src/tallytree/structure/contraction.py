@@ -1,8 +1,8 @@
 """Which groups fit a forest, and the order in which they are contracted.
 
 A set of vertices is summed up in a table over the states of its *boundary*, a smallest set of vertices that covers all
-edges leaving it, inside or outside. Sets with a boundary of at most two vertices can be handled: every one
-is contracted to a scalar, a vector that hangs at its boundary vertex, or an edge between two boundary vertices, and what
+edges leaving it, inside or outside. Sets with a boundary of at most two vertices can be handled: every one is
+contracted to a scalar, a vector that hangs at its boundary vertex, or an edge between two boundary vertices, and what
 remains is a forest again. Descendant sets and unions of child subtrees have width 1, intervals of a chain width 2.
 """
 
@@ -77,8 +77,8 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
     roots = _finish(state, weight)
     op, kind, a, b, edge, flip, ref = state.out.columns()
     return ClusterProgram(
-        n, pairs, op.astype(np.int8), kind.astype(np.int8), a, b, edge, flip.astype(bool), ref, family.variable_parent >= 0,
-        roots, state.set_node, tuple(state.boundary), family.set_parent < 0,
+        n, pairs, op.astype(np.int8), kind.astype(np.int8), a, b, edge, flip.astype(bool), ref,
+        family.variable_parent >= 0, roots, state.set_node, tuple(state.boundary), family.set_parent < 0,
     )  # fmt: skip
 
 
@@ -91,9 +91,13 @@ def without_sets(program: ClusterProgram) -> ClusterProgram:
     while not keep[below].all():
         below = np.where(keep[below], below, program.a[below])
     number = np.cumsum(keep) - 1
-    follow = lambda x: np.where(x >= 0, number[below[np.maximum(x, 0)]], -1)  # noqa: E731
+
+    def follow(x: Ints) -> Ints:
+        return np.where(x >= 0, number[below[np.maximum(x, 0)]], -1)
+
     return ClusterProgram(
-        program.n_variables, program.pairs, program.op[keep], program.kind[keep], follow(program.a)[keep], follow(program.b)[keep],
+        program.n_variables, program.pairs, program.op[keep], program.kind[keep],
+        follow(program.a)[keep], follow(program.b)[keep],
         program.edge[keep], program.flip[keep], program.ref[keep], np.zeros(program.n_variables, bool),
         follow(program.roots), nothing, (), np.empty(0, bool),
     )  # fmt: skip
@@ -227,8 +231,8 @@ def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> N
     shown = ", ".join(f"({int(u)}, {int(v)})" for u, v in pairs[sorted(crossing)[:_SHOWN]])
     more = f" and {len(crossing) - _SHOWN} more" if len(crossing) > _SHOWN else ""
     raise StructureError(
-        f"`groups` must fit the edges: the edges that leave a group must be covered by at most {MAX_WIDTH} vertices, and "
-        "groups may not close a cycle. "
+        f"`groups` must fit the edges: the edges that leave a group must be covered by at most {MAX_WIDTH} vertices, "
+        "and groups may not close a cycle. "
         f"Group {group} ({int(family.stop[s] - family.start[s])} variables) is crossed by edges {shown}{more}. "
         "Groups that fit: all variables, a subtree, a union of subtrees with one parent, an interval of a chain. "
         "Change the group, or build edges for given groups with `Forest.compatible_with`."
@@ -341,7 +345,9 @@ class _PieceBuilder:
             if open_[0] != open_[1]:
                 a, b = state.find(boundary[0]), state.find(boundary[1])
                 if a == b:
-                    crossing = [e for e, (u, v) in enumerate(state.pairs.tolist()) if self._crosses(s, family, u, v)]
+                    crossing = [
+                        e for e, (u, v) in enumerate(state.pairs.tolist()) if self._crosses(s, family, u, v)
+                    ]
                     _refuse(family, s, crossing, state.pairs)
                 state.joined[a] = b
                 node = out.one(clusters.OUTER, MATRIX, node, int(self.value[open_[1]]))
@@ -363,7 +369,11 @@ def _join(scalars: Ints, out: ClusterList) -> int:
     new = out.reserve(len(splits.low))
 
     def cluster(operand: Ints) -> Ints:
-        return np.where(operand >= 0, new[np.maximum(operand, 0)] if len(new) else -1, scalars[np.where(operand >= 0, 0, ~operand)])
+        return np.where(
+            operand >= 0,
+            new[np.maximum(operand, 0)] if len(new) else -1,
+            scalars[np.where(operand >= 0, 0, ~operand)],
+        )
 
     out.put(new, clusters.JOIN, SCALAR, cluster(splits.left), cluster(splits.right))
     return int(cluster(splits.root)[0])

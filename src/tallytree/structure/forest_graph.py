@@ -27,7 +27,9 @@ def check_forest(pairs: Any) -> Ints:
     edges = array.astype(np.int64)
     if edges.min() < 0:
         bad = int(np.flatnonzero((edges < 0).any(1))[0])
-        raise StructureError(f"Edge {bad} of `pairs` names variable {int(edges[bad].min())}; numbers start at 0.")
+        raise StructureError(
+            f"Edge {bad} of `pairs` names variable {int(edges[bad].min())}; numbers start at 0."
+        )
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
         raise StructureError(

@@ -277,9 +277,7 @@ def _path_items(pieces: Pieces, tree: _Rooted, out: ClusterList) -> _Paths:
     return _Paths(item, weight, np.concatenate([[0], stop[:-1]]), stop, head, joint, flip)
 
 
-def _cross(
-    pieces: Pieces, tree: _Rooted, light: Ints, crossing: Ints, below: Ints, out: ClusterList
-) -> None:
+def _cross(pieces: Pieces, tree: _Rooted, light: Ints, crossing: Ints, below: Ints, out: ClusterList) -> None:
     """Carry the value of every light subtree across the edge to its parent."""
     edge = pieces.edge[tree.up_edge[light]] if len(light) else light
     flip = tree.up_flip[light]
