@@ -413,12 +413,12 @@ def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
 
 @pytest.mark.parametrize("shape", ["path", "random", "star"])
 def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape, monkeypatch):
-    from tallytree.engine import forest_native, forest_tilt
+    from tallytree.engine import forest_native, forest_plain
 
     case = forest_case(shape, "all", 600, np.random.default_rng(21))
     compiled = model_of(case).replace(tables=[tt.exactly(200)])
     monkeypatch.setattr(forest_native.config, "native", lambda: None)
-    monkeypatch.setattr(forest_tilt.config, "native", lambda: None)
+    monkeypatch.setattr(forest_plain.config, "native", lambda: None)
     plain = model_of(case).replace(tables=[tt.exactly(200)])
     odds = plain.posterior_logits
     monkeypatch.undo()

@@ -48,7 +48,7 @@ class Forest:
     >>> model.marginals
     array([0.5, 0.5, 0.5, 0.5])
     >>> round(float(model.edge_marginals[0, 1, 1]), 6)
-    0.403312
+    0.433407
     """
 
     def __init__(self, pairs: ArrayLike, log_tables: Any = None, *, coupling: Any = None) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from . import parameters
-from .engine import forest_ladder
+from .engine import forest_ladder, forest_plain
 from .engine.forest_problem import ForestAnswer, ForestProblem
 from .engine.solution import Solution
 from .errors import InfeasibleError, ParameterError
@@ -20,42 +20,66 @@ from .maximization import Modes
 from .model import CountModel, Float64, FloatArray
 from .second_order import ExpectedStatistics
 from .structure.clusters import ClusterProgram
-from .structure.contraction import top_sets
+from .structure.contraction import contract, top_sets
+from .structure.count_tree import CountTree
 
 Ints = NDArray[np.int64]
+
+
+def analyse(tree: CountTree, forest: Forest) -> ClusterProgram:
+    """How to sum up the groups of a tree over a forest; refuses groups that do not fit."""
+    n = tree.n_variables
+    return contract(n, forest.pairs, np.ones(n, np.int64), tree.family)
 
 
 class ForestCore(CountModel):
     """Inference in a count model with edges; the base of :class:`ForestCountModel`, not used on its own."""
 
     _forest: Forest
-    _program: ClusterProgram
+    _contracted: ClusterProgram | None
+
+    @property
+    def _program(self) -> ClusterProgram:
+        """The analysed structure; without sets it is made only if it is needed."""
+        if self._contracted is None:
+            self._contracted = analyse(self._tree, self._forest)
+        return self._contracted
 
     @property
     def _problem(self) -> ForestProblem:
         return self._cached("problem", self._build)
 
     def _build(self) -> ForestProblem:
-        params, tables = self._params, self._forest.log_tables
-        nu = params.nu
-        log_leaf = np.stack(
-            [np.where(nu == math.inf, -math.inf, 0.0), np.where(nu == math.inf, 0.0, nu)], axis=-1
-        )
-        edge_shape = (*self.batch_shape, *tables.shape[-3:])
-        log_edge = (
-            tables[None]
-            if tables.ndim == 3
-            else np.broadcast_to(tables, edge_shape).reshape(-1, *tables.shape[-3:])
-        )
-        n = self.n_variables
+        log_leaf, log_edge = self._weights()
+        score = np.broadcast_to([0, 1], (self.n_variables, 2))
+        offset = self._tree.program.set_offset
         return ForestProblem(
-            self._program, np.broadcast_to([0, 1], (n, 2)), log_leaf, log_edge, params.packed,
-            self._tree.program.set_offset, top_sets(self._tree.family),
-        )  # fmt: skip
+            self._program, score, log_leaf, log_edge, self._params.packed, offset, top_sets(self._tree.family)
+        )
+
+    def _weights(self) -> tuple[Float64, Float64]:
+        """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
+        nu, tables = self._params.nu, self._forest.log_tables
+        forced = nu == math.inf
+        log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1)
+        if tables.ndim == 3:
+            return log_leaf, tables[None]
+        shape = tables.shape[-3:]
+        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(-1, *shape)
 
     @property
     def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
-        return self._cached("inferred", lambda: forest_ladder.infer(self._problem))
+        return self._cached("inferred", self._infer)
+
+    def _infer(self) -> tuple[ForestAnswer, list[str], Float64]:
+        if self._tree.family.n_sets == 0:
+            rooted = self._cached(
+                "rooting", lambda: forest_plain.rooting(self.n_variables, self._forest.pairs)
+            )
+            found = forest_plain.propagate(rooted, *self._weights())
+            if found is not None:
+                return found, ["direct"] * len(found.log_z), np.zeros((len(found.log_z), 0))
+        return forest_ladder.infer(self._problem)
 
     @property
     def _answer(self) -> ForestAnswer:

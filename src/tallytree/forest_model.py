@@ -14,12 +14,11 @@ from . import _validate, parameters
 from .engine import forest_ladder, moments
 from .errors import ParameterError
 from .forest import Forest, check_members
-from .forest_core import ForestCore
+from .forest_core import ForestCore, analyse
 from .model import CountModel, Float64, FloatArray, _structure
 from .parameters import Parameters
 from .second_order import ExpectedStatistics
 from .structure.clusters import ClusterProgram
-from .structure.contraction import contract
 from .structure.count_tree import CountTree
 
 
@@ -72,30 +71,28 @@ class ForestCountModel(ForestCore):
         if method != "auto":
             raise ParameterError(f'`method` must be "auto" for a model with edges; {method!r} arrived.')
         tree, potentials = _structure(groups, n)
-        program = contract(n, forest.pairs, np.ones(n, np.int64), tree.family)
+        program = analyse(tree, forest) if tree.family.n_sets else None
         params = parameters.collect(tree, _stretched(values, forest), dtype, potentials)
         self._equip(tree, params, forest, program)
 
-    def _equip(self, tree: CountTree, params: Parameters, forest: Forest, program: ClusterProgram) -> None:
+    def _equip(
+        self, tree: CountTree, params: Parameters, forest: Forest, program: ClusterProgram | None
+    ) -> None:
         self._setup(tree, params, "auto")
-        self._forest, self._program = forest, program
+        self._forest, self._contracted = forest, program
 
     def _derive(self, tree: CountTree, params: Parameters, forest: Forest | None = None) -> ForestCountModel:
         """A model on the same edges; the analysis is kept if the sets are the same."""
         model = object.__new__(ForestCountModel)
-        family = tree.family
-        old = self._tree.family
+        family, old = tree.family, self._tree.family
         same = all(
             np.array_equal(getattr(family, name), getattr(old, name)) for name in ("order", "start", "stop")
         )
-        program = (
-            self._program
-            if same
-            else contract(
-                family.n_variables, self._forest.pairs, np.ones(family.n_variables, np.int64), family
-            )
-        )
+        needed = analyse(tree, self._forest) if family.n_sets and not same else None
+        program = self._contracted if same else needed
         model._equip(tree, params, forest or self._forest, program)
+        if same and "rooting" in self._cache:
+            model._cache["rooting"] = self._cache["rooting"]
         return model
 
     def _make(self, tree: CountTree, params: Parameters, method: str) -> CountModel:  # type: ignore[override]
@@ -268,8 +265,7 @@ class ForestCountModel(ForestCore):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tree, forest = state["tree"], state["forest"]
-        n = tree.n_variables
-        program = contract(n, forest.pairs, np.ones(n, np.int64), tree.family)
+        program = analyse(tree, forest) if tree.family.n_sets else None
         self._equip(tree, state["params"], forest, program)
 
     def __reduce__(self) -> Any:

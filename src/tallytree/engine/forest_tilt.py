@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .. import config
-from ..structure import top_tree
 from ..structure.contraction import without_sets
+from . import forest_plain
 from .forest_arithmetic import Direct
 from .forest_native import both_passes
 from .forest_problem import ForestAnswer, ForestProblem
@@ -63,26 +61,17 @@ class Tilter:
 
     def _marginals(self, leaf: Float64, log_edge: Float64) -> Float64:
         """Marginals (row, D, K) of the forest alone."""
-        engine = config.native()
+        quick = forest_plain.means(self._rooting, leaf, log_edge)
+        if quick is not None:
+            return quick
         with np.errstate(all="ignore"):
-            if engine is not None and hasattr(engine, "forest_means"):
-                rooting = self._rooting
-                return np.asarray(
-                    engine.forest_means(*rooting, _scaled(leaf, (2,)), _scaled(log_edge, (2, 3)))
-                )
             forest = self._forest
             found = both_passes(replace(forest, log_leaf=leaf, log_edge=log_edge), Direct)
             return np.asarray(softmax(leaf + found.messages, axis=2))
 
     @cached_property
-    def _rooting(self) -> tuple[NDArray[Any], ...]:
-        program = self.problem.program
-        component = top_tree.components(program.n_variables, program.pairs)
-        found = top_tree.root_at(program.n_variables, program.pairs, top_tree.first_vertices(component))
-        return (
-            *(x.astype(np.int32) for x in (found.order, found.parent, found.edge)),
-            found.flip.astype(np.int8),
-        )
+    def _rooting(self) -> forest_plain.Rooting:
+        return forest_plain.rooting(self.problem.program.n_variables, self.problem.program.pairs)
 
     @cached_property
     def _place(self) -> Ints:
@@ -147,9 +136,3 @@ class Tilter:
             )
             out[:, t] = score.argmax(1)
         return out
-
-
-def _scaled(log_values: Float64, axes: tuple[int, ...]) -> Float64:
-    """Plain numbers, the largest of every table 1."""
-    top = log_values.max(axis=axes, keepdims=True)
-    return np.ascontiguousarray(np.exp(log_values - np.where(np.isfinite(top), top, 0.0)))

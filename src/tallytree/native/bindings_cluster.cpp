@@ -62,25 +62,36 @@ Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start
   return {log_z, messages, log_edges, log_counts, error};
 }
 
-array_out forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
-                       array_in<int8_t, 1> flip, array_in<double, 3> leaf, array_in<double, 4> edges) {
+using Beliefs = std::tuple<array_out, array_out, array_out, array_out, nb::ndarray<nb::numpy, bool>>;
+
+Beliefs forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
+                     array_in<int8_t, 1> flip, array_in<double, 3> leaf, array_in<double, 4> edges, bool everything) {
   const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
   if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
     throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
-  array_out out = new_array({batch, D, K});
+  const size_t kept = everything ? batch : 0;
+  array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
+  array_out log_edges = new_array({kept, E, K, K});
+  bool* sound = new bool[batch > 0 ? batch : 1];
+  nb::capsule owner(sound, [](void* p) noexcept { delete[] static_cast<bool*>(p); });
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
-  nb::gil_scoped_release release;
-  for (size_t b = 0; b < batch; b++)
-    tallytree::forest_means(forest, leaf.data() + b * D * K,
-                            edges.data() + (edges.shape(0) == 1 ? 0 : b) * E * K * K, out.data() + b * D * K);
-  return out;
+  {
+    nb::gil_scoped_release release;
+    for (size_t b = 0; b < batch; b++)
+      sound[b] = tallytree::forest_means(
+          forest, leaf.data() + b * D * K, edges.data() + (edges.shape(0) == 1 ? 0 : b) * E * K * K,
+          {beliefs.data() + b * D * K, log_z.data() + b, everything ? messages.data() + b * D * K : nullptr,
+           everything ? log_edges.data() + b * E * K * K : nullptr});
+  }
+  return {beliefs, log_z, messages, log_edges, nb::ndarray<nb::numpy, bool>(sound, {batch}, owner)};
 }
 
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
   m.def("forest_means", &forest_means, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
-        nb::arg("leaf"), nb::arg("edges"), "Marginals of pairwise forests by ordinary belief propagation, (B, D, K).");
+        nb::arg("leaf"), nb::arg("edges"), nb::arg("everything") = false,
+        "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");
   m.def("cluster_pass", &cluster_pass, nb::arg("nodes"), nb::arg("level_start"), nb::arg("order"), nb::arg("roots"),
         nb::arg("counted"), nb::arg("top"), nb::arg("score"), nb::arg("log_leaf"), nb::arg("edges"), nb::arg("edge_top"),
         nb::arg("tables"), nb::arg("table_top"), nb::arg("offset"), nb::arg("keep"), nb::arg("use_fft"),

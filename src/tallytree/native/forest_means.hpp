@@ -1,4 +1,4 @@
-// Marginals of a pairwise forest without counts; what a tilt is chosen by.
+// Marginals of a pairwise forest without counts.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,13 @@ struct RootedForest {
   const int8_t* flip;                    // whether the edge's table has the child's state first
 };
 
-// leaf (D, K) and edges (E, K, K) in plain numbers; beliefs (D, K) sum to 1, or to 0 where everything underflowed.
-void forest_means(const RootedForest& forest, const double* leaf, const double* edges, double* beliefs);
+struct BeliefsOut {
+  double* beliefs;  // (D, K), each sums to 1, or to 0 where everything underflowed
+  // These may be null: log Z, log-messages to the vertices (D, K), log edge marginals (E, K, K).
+  double *log_z, *messages, *log_edges;
+};
+
+// leaf (D, K) and edges (E, K, K) are plain numbers. False if a zero or an underflow may have spoilt the answer.
+bool forest_means(const RootedForest& forest, const double* leaf, const double* edges, const BeliefsOut& out);
 
 }  // namespace tallytree
