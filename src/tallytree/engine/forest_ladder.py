@@ -17,6 +17,7 @@ from .forest_arithmetic import Direct, Fourier, LogSpace, MaxPlus
 from .forest_draw import Walk
 from .forest_native import both_passes
 from .forest_pass import ForestPass
+from .forest_plain import balanced
 from .forest_problem import ForestAnswer, ForestProblem
 from .forest_tilt import Tilter
 from .ladder import TOLERANCE
@@ -92,8 +93,9 @@ def _climb(
 
 
 def _run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> ForestAnswer:
-    found = both_passes(tilted(problem, tilts), kind)
-    shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score
+    even, moved = balanced(tilted(problem, tilts)) if kind is not LogSpace else (tilted(problem, tilts), 0.0)
+    found = both_passes(even, kind)
+    shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
     return replace(found, messages=found.messages + shift)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from .. import config
 from ..structure import top_tree
 from .forest_arithmetic import UNIT_ROUNDOFF
-from .forest_problem import ForestAnswer
+from .forest_problem import ForestAnswer, ForestProblem
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,12 +21,7 @@ Rooting = tuple[NDArray[Any], ...]
 
 def rooting(n: int, pairs: Ints) -> Rooting:
     """Order, parent, edge and flip of a rooted forest, as the compiled engine wants them."""
-    component = top_tree.components(n, pairs)
-    found = top_tree.root_at(n, pairs, top_tree.first_vertices(component))
-    return (
-        *(x.astype(np.int32) for x in (found.order, found.parent, found.edge)),
-        found.flip.astype(np.int8),
-    )
+    return top_tree.compiled_rooting(n, pairs)
 
 
 def means(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> Float64 | None:
@@ -37,6 +33,23 @@ def means(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> Float64 | No
         leaf, _ = _scaled(log_leaf, (2,))
         edges, _ = _scaled(log_edge, (2, 3))
     return np.asarray(engine.forest_means(*rooted, leaf, edges)[0])
+
+
+def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
+    """The same models with what children say moved into the weights, and what that adds to the weights.
+
+    A vertex with many neighbours may have a state of probability e^-1000; in plain numbers its products would
+    underflow.
+    """
+    engine = config.native()
+    if engine is None or not hasattr(engine, "forest_gauge") or problem.log_edge.shape[1] == 0:
+        return problem, 0.0
+    rooted = problem.program.rooting
+    log_leaf = np.ascontiguousarray(problem.log_leaf)
+    leaf, edges = engine.forest_gauge(*rooted, log_leaf, np.ascontiguousarray(problem.log_edge))
+    with np.errstate(invalid="ignore"):
+        shift = np.where(log_leaf == leaf, 0.0, leaf - log_leaf)
+    return replace(problem, log_leaf=leaf, log_edge=edges), shift
 
 
 def propagate(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> ForestAnswer | None:

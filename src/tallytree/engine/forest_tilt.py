@@ -71,7 +71,7 @@ class Tilter:
 
     @cached_property
     def _rooting(self) -> forest_plain.Rooting:
-        return forest_plain.rooting(self.problem.program.n_variables, self.problem.program.pairs)
+        return self.problem.program.rooting
 
     @cached_property
     def _place(self) -> Ints:

@@ -102,4 +102,24 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
   return sound && std::isfinite(log_z.total);
 }
 
+void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges) {
+  const size_t K = (size_t)f.states, D = (size_t)f.variables;
+  std::vector<double> sent(K);
+  for (size_t i = D; i-- > 0;) {
+    const size_t v = (size_t)f.order[i];
+    if (f.parent[v] < 0) continue;
+    double *t = log_edges + (size_t)f.edge[v] * K * K, *above = log_leaf + (size_t)f.parent[v] * K;
+    const double* own = log_leaf + v * K;
+    for (size_t p = 0; p < K; p++) {
+      double top = -HUGE_VAL, total = 0;
+      for (size_t q = 0; q < K; q++) top = std::max(top, (f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q]);
+      if (top == -HUGE_VAL) continue;  // an impossible state stays as it is
+      for (size_t q = 0; q < K; q++) total += std::exp((f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q] - top);
+      const double g = top + std::log(total);
+      above[p] += g;
+      for (size_t q = 0; q < K; q++) (f.flip[v] ? t[q * K + p] : t[p * K + q]) -= g;
+    }
+  }
+}
+
 }  // namespace tallytree

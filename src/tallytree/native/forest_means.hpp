@@ -20,4 +20,8 @@ struct BeliefsOut {
 // leaf (D, K) and edges (E, K, K) are plain numbers. False if a zero or an underflow may have spoilt the answer.
 bool forest_means(const RootedForest& forest, const double* leaf, const double* edges, const BeliefsOut& out);
 
+// The same model with other numbers: what a child sends moves from the rows of its edge's table to its parent's weights,
+// so that no state of a vertex is improbable for anything but its weights. All logarithms, in place.
+void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edges);
+
 }  // namespace tallytree

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +164,15 @@ def root_at(n: int, ends: Ints, roots: Ints) -> Rooting:
     return Rooting(order[1:].astype(np.int64), parent, edge, flip)
 
 
+def compiled_rooting(n: int, pairs: Ints) -> tuple[NDArray[Any], ...]:
+    """Order, parent, edge and flip of a forest rooted anywhere, as the compiled engine wants them."""
+    found = root_at(n, pairs, first_vertices(components(n, pairs)))
+    return (
+        *(x.astype(np.int32) for x in (found.order, found.parent, found.edge)),
+        found.flip.astype(np.int8),
+    )
+
+
 def first_vertices(component: Ints) -> Ints:
     """The smallest vertex of every component."""
     n = len(component)
@@ -179,26 +189,37 @@ def _rooted(pieces: Pieces, roots: Ints, exits: Mapping[int, int]) -> _Rooted:
     np.add.at(own, pieces.pendant_at, pieces.pendant_weight)
     has = up_edge >= 0
     own[has] += pieces.edge_weight[up_edge[has]]
-    total, parents = own.tolist(), parent.tolist()
-    sequence = rooting.order.tolist()
+    # Vertices are numbered by their place in the order, which keeps parents of neighbours near each other.
+    order = rooting.order
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    above = np.where(parent[order] >= 0, place[parent[order]], -1).tolist()
+    total = own[order].tolist()
     heavy, best = [-1] * n, [0] * n
-    for v in reversed(sequence):
-        p = parents[v]
+    for v in range(n - 1, -1, -1):
+        p = above[v]
         if p >= 0:
             total[p] += total[v]
             if total[v] > best[p]:
                 best[p], heavy[p] = total[v], v
-    for root, end in exits.items():
-        heavy[end] = -1  # the path from the root must end here
-        while end != root:
-            heavy[parents[end]] = end
-            end = parents[end]
+    for root, exit_ in exits.items():
+        first, last = int(place[root]), int(place[exit_])
+        heavy[last] = -1  # the path from the root must end here
+        while last != first:
+            heavy[above[last]] = last
+            last = above[last]
     head, position = list(range(n)), [0] * n
-    for v in sequence:
-        p = parents[v]
+    for v, p in enumerate(above):
         if p >= 0 and heavy[p] == v:
             head[v], position[v] = head[p], position[p] + 1
-    return _Rooted(parent, up_edge, up_flip, np.array(head), np.array(position), np.array(total))
+    return _Rooted(
+        parent,
+        up_edge,
+        up_flip,
+        order[np.array(head)][place],
+        np.array(position)[place],
+        np.array(total)[place],
+    )
 
 
 @dataclass(frozen=True, eq=False)
