@@ -6,10 +6,12 @@ marginals and count distributions, exactly and in near-linear time.
 
 from ._version import __version__
 from .assignment import assignment
+from .chain_model import ChainModel
 from .config import show_config
 from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
+from .forest import Forest
 from .loopy import loopy_bp
 from .maximization import Modes
 from .model import CountModel, Group
@@ -41,10 +43,12 @@ from .second_order import ExpectedStatistics
 from .structure.count_tree import CountTree
 
 __all__ = [
+    "ChainModel",
     "CountModel",
     "CountTree",
     "ExpectedStatistics",
     "FactorGraph",
+    "Forest",
     "Group",
     "InfeasibleError",
     "Modes",

@@ -57,6 +57,8 @@ class CountModel(Maximization, SecondOrder, Sampling):
     groups : potential or sequence of Group, optional
         One potential over all variables (a :class:`~tallytree.potentials.Potential`, an array of D + 1 log-values, a
         callable), or a list of :class:`Group`, any two disjoint or nested. Without it the variables are independent.
+    edges : Forest, optional
+        Pairwise tables on the edges of a forest; see :class:`~tallytree.forest_model.ForestCountModel`.
     method : str
         ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"``,
         ``"characteristic"``, ``"mixture"``, ``"potetz-lee"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
@@ -90,7 +92,16 @@ class CountModel(Maximization, SecondOrder, Sampling):
     array([0.   , 0.   , 0.583, 0.   , 0.417, 0.   ])
     """
 
-    def __init__(self, logits: ArrayLike, groups: Any = None, *, method: str = "auto") -> None:
+    def __new__(cls, *args: Any, edges: Any = None, **options: Any) -> CountModel:
+        if edges is None:
+            return super().__new__(cls)
+        from .forest_model import ForestCountModel  # builds on this module
+
+        return super().__new__(ForestCountModel)
+
+    def __init__(
+        self, logits: ArrayLike, groups: Any = None, *, edges: Any = None, method: str = "auto"
+    ) -> None:
         values, dtype = _validate.logits(logits)
         tree, potentials = _structure(groups, values.shape[-1])
         self._setup(tree, parameters.collect(tree, values, dtype, potentials), method)

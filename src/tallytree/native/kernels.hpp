@@ -10,6 +10,7 @@ namespace tallytree {
 
 struct FlatKernels;
 struct TreeKernels;
+struct ClusterKernels;
 
 struct Kernels {
   const char* level;
@@ -21,6 +22,7 @@ struct Kernels {
   // One potential over all variables: flat_kernels.hpp.
   const FlatKernels* flat;
   const TreeKernels* tree;  // tree_kernels.hpp
+  const ClusterKernels* cluster;  // cluster_types.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

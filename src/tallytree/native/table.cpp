@@ -8,6 +8,7 @@ namespace tallytree::TT_LEVEL {
 
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
+extern const ClusterKernels cluster_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -17,6 +18,7 @@ const Kernels kernels = {
     softplus_sum,
     &flat_kernels,
     &tree_kernels,
+    &cluster_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL

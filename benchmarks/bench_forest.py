@@ -1,0 +1,126 @@
+"""Forests with counts: log Z and all marginals on every shape, the figures that they are held to.
+
+Run it as ``python benchmarks/bench_forest.py``. Times are the best of a few runs; "analysis" is done once per
+structure, "inference" is one model on it: log Z, all marginals and all edge marginals. "cpu" is the processor time of
+both, over all threads, for machines that are busy with other work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tallytree as tt
+
+SHAPES = ("path", "star", "caterpillar", "random")
+REPEATS = 5
+
+
+def pairs_of(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    v = np.arange(1, n)
+    half = n // 2
+    match shape:
+        case "path":
+            parent = v - 1
+        case "star":
+            parent = np.zeros_like(v)
+        case "caterpillar":
+            parent = np.where(v < half, v - 1, v - half)
+        case _:
+            parent = (rng.random(n - 1) * v).astype(np.int64)
+    return np.stack([parent, v], axis=1)
+
+
+def best_of(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, float, Any]:
+    """Shortest wall time, shortest processor time, and what `work` returned."""
+    wall, cpu, found = [], [], None
+    for _ in range(repeats):
+        start, used = time.perf_counter(), time.process_time()
+        found = work()
+        wall.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - used)
+    return min(wall), min(cpu), found
+
+
+def marginals(model: tt.CountModel) -> Any:
+    return model.log_partition, model.marginals
+
+
+def shapes(rng: np.random.Generator) -> None:
+    print("one count over all variables, a soft Gaussian potential away from the mean")
+    print(f"{'shape':<12} {'D':>7} {'analysis':>10} {'inference':>10} {'both':>10} {'cpu':>10}")
+    for shape in SHAPES:
+        last = (0.0, 0.0)
+        for n in (10**4, 10**5):
+            pairs, tables = pairs_of(shape, n, rng), rng.normal(size=(n - 1, 2, 2))
+            logits, potential = rng.normal(size=n) - 1.0, tt.gaussian(0.4 * n, 2.0 * np.sqrt(n))
+
+            def build(
+                logits: Any = logits, potential: Any = potential, pairs: Any = pairs, tables: Any = tables
+            ) -> Any:
+                return tt.CountModel(logits, potential, edges=tt.Forest(pairs, tables))
+
+            analysis, cpu, model = best_of(build)
+            inference, more, _ = best_of(
+                lambda model=model, logits=logits: marginals(model.replace(logits=logits))
+            )
+            both, cpu = analysis + inference, cpu + more
+            line = f"{shape:<12} {n:7d} {analysis:9.3f}s {inference:9.3f}s {both:9.3f}s {cpu:9.3f}s"
+            if last[0]:
+                line += f"   growth {both / last[0]:.1f} x, cpu {cpu / last[1]:.1f} x (target: 13 x, 1 s)"
+            print(line, flush=True)
+            last = (both, cpu)
+
+
+def report(name: str, work: Callable[[], Any]) -> Any:
+    wall, cpu, found = best_of(work, repeats=3)
+    print(f"{name:<78} {wall:7.3f}s, cpu {cpu:7.3f}s", flush=True)
+    return found
+
+
+def without_groups(rng: np.random.Generator) -> None:
+    n = 10**5
+    forest = tt.Forest(pairs_of("random", n, rng), rng.normal(size=(n - 1, 2, 2)))
+    model = tt.CountModel(rng.normal(size=n), edges=forest)
+    report(
+        "no group: ordinary belief propagation, random tree, D = 10^5",
+        lambda: marginals(model.replace(logits=model.logits)),
+    )
+
+
+def intervals(rng: np.random.Generator) -> None:
+    n, size = 10**5, 50
+    logits, forest = rng.normal(size=n), tt.Forest(pairs_of("path", n, rng), rng.normal(size=(n - 1, 2, 2)))
+    groups = [tt.Group(range(i, i + size), tt.at_least(1)) for i in range(0, n, size)]
+    groups.append(tt.Group(None, tt.gaussian(0.5 * n, 100.0)))
+    name = f"chain of 10^5, {n // size} intervals under one count"
+    model = report(f"{name}: analysis", lambda: tt.CountModel(logits, groups, edges=forest))
+    report(f"{name}: inference", lambda: marginals(model.replace(logits=logits)))
+
+
+def labels(rng: np.random.Generator) -> None:
+    for k, n in ((3, 10**4), (10, 2000)):
+        unary, transitions = rng.normal(size=(n, k)), rng.normal(size=(n - 1, k, k))
+        model = tt.ChainModel(unary, transitions, tt.exactly(n // 5))
+        name = f"chain of {n} positions, {k} labels, exactly {n // 5} of one"
+        report(name, lambda model=model, unary=unary: model.replace(log_unary=unary).marginals)
+    unary, lengths = rng.normal(size=(200, 100, 5)), rng.integers(20, 101, 200)
+    model = tt.ChainModel(unary, rng.normal(size=(5, 5)), tt.at_least(3), lengths=lengths)
+    name = "200 sequences of 20 to 100 positions, 5 labels, at least 3 of one"
+    report(name, lambda: model.replace(log_unary=unary).marginals)
+
+
+def main() -> None:
+    tt.show_config()
+    rng = np.random.default_rng(0)
+    shapes(rng)
+    without_groups(rng)
+    intervals(rng)
+    labels(rng)
+
+
+if __name__ == "__main__":
+    main()

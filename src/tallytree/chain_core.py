@@ -1,0 +1,234 @@
+"""A chain of labels as a forest with counts: weights, tables and one lazy inference."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _validate
+from .engine import forest_ladder
+from .engine.forest_problem import ForestAnswer, ForestProblem
+from .errors import InfeasibleError, ParameterError
+from .structure.clusters import ClusterProgram
+from .structure.contraction import contract, top_sets
+from .structure.count_tree import CountTree
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class ChainCore:
+    """Parameters and inference of a chain; the base of :class:`~tallytree.ChainModel`, not used on its own."""
+
+    _scores: Ints
+
+    def _setup(
+        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
+        program: ClusterProgram | None,
+    ) -> None:  # fmt: skip
+        self._tree, self._potentials = tree, tuple(potentials)
+        self._unary, self._transitions, self._lengths = unary, transitions, lengths
+        n = unary.shape[-2]
+        degree = self._scores.max(axis=1)
+        pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
+        self._program = contract(n, pairs, degree, tree.family) if program is None else program
+        shapes = [unary.shape[:-2], transitions.shape[:-3]]
+        shapes += [] if lengths is None else [lengths.shape]
+        shapes += [np.shape(p)[:-1] for p in potentials if isinstance(p, np.ndarray)]
+        try:
+            self._batch_shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise ParameterError(
+                f"Batch axes must broadcast against each other; shapes {shapes} arrived."
+            ) from None
+        for array in (self._unary, self._transitions, self._scores):
+            array.flags.writeable = False
+        self._lock = threading.RLock()
+
+    # -- parameters --------------------------------------------------------------------------------------------
+
+    @property
+    def n_positions(self) -> int:
+        """Number of positions T."""
+        return int(self._unary.shape[-2])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels K."""
+        return int(self._unary.shape[-1])
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups with a potential."""
+        return self._tree.family.n_groups
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        return self._batch_shape
+
+    @property
+    def scores(self) -> Ints:
+        """What each label adds to the counts, (T, K), read-only."""
+        return self._scores
+
+    @property
+    def lengths(self) -> Ints:
+        """Length of every sequence, (...)."""
+        full = np.array(self.n_positions) if self._lengths is None else self._lengths
+        return np.broadcast_to(full, self._batch_shape)
+
+    @cached_property
+    def log_marginals(self) -> Float64:
+        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end."""
+        belief = self._problem.log_leaf + self._answer.messages
+        belief = belief - forest_ladder.log_sum(belief)[..., None]
+        belief[~self._inside] = -math.inf
+        return self._frozen(belief)
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _resting(self) -> Ints:
+        """The label that positions behind the end take: one with the smallest score."""
+        return np.asarray(self._scores.argmin(axis=1))
+
+    @cached_property
+    def _inside(self) -> NDArray[np.bool_]:
+        """(B, T): whether a position is in its sequence."""
+        return np.arange(self.n_positions) < self.lengths.reshape(-1, 1)
+
+    @cached_property
+    def _offset(self) -> Ints:
+        family, degree = self._tree.family, self._scores.max(axis=1)
+        before = np.concatenate([[0], np.cumsum(degree[family.order])])
+        sizes = before[family.stop] - before[family.start] + 1
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @cached_property
+    def _problem(self) -> ForestProblem:
+        batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
+        leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
+        edge = self._transitions
+        edge = (
+            edge[None]
+            if edge.ndim == 3
+            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(-1, n - 1, k, k)
+        )
+        if not self._inside.all():
+            leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()
+            rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
+            leaf = np.where(self._inside[..., None], leaf, rest)
+            edge[~self._inside[:, 1:]] = 0.0
+        leaf = self._with_single_positions(leaf)
+        return ForestProblem(
+            self._program, self._scores, leaf, edge, self._packed(), self._offset, top_sets(self._tree.family)
+        )
+
+    def _with_single_positions(self, leaf: Float64) -> Float64:
+        """Potentials of groups of one position belong to the weights there."""
+        family = self._tree.family
+        alone = np.flatnonzero(family.variable_of_group >= 0).tolist()
+        if alone:
+            leaf = leaf.copy()
+        for g in alone:
+            t = int(family.variable_of_group[g])
+            leaf[:, t] += self._table(g)[:, self._scores[t]]
+        return leaf
+
+    def _packed(self) -> Float64:
+        family = self._tree.family
+        inside = np.flatnonzero(family.set_of_group >= 0).tolist()
+        rows = [(int(family.set_of_group[g]), self._table(g)) for g in inside]
+        batch = max((len(t) for _, t in rows), default=1)
+        packed = np.zeros((batch, int(self._offset[-1])))
+        for s, table in rows:
+            packed[:, self._offset[s] : self._offset[s + 1]] += table
+        return packed
+
+    def _skipped(self, group: int) -> Ints:
+        """What the positions behind the end add to a group's count, (B,)."""
+        members = self._tree.groups[group]
+        least = self._scores.min(axis=1)[members]
+        return np.asarray((~self._inside[:, members] * least).sum(1))
+
+    def _table(self, group: int) -> Float64:
+        """Log-table (1 or B, n + 1) of a group over the counts of T positions."""
+        members, given = self._tree.groups[group], self._potentials[group]
+        degree = self._scores.max(axis=1)[members]
+        largest = int(degree.sum())
+        reach = (self._inside[:, members] * degree).sum(1)
+        skipped = self._skipped(group)
+        name = f"The table of group {group}"
+        if isinstance(given, np.ndarray):
+            whole = _validate.log_table(given, largest, name=name)
+            flat = np.broadcast_to(whole, (*self._batch_shape, largest + 1)).reshape(-1, largest + 1)
+            if whole.ndim == 1 and bool((reach == largest).all()):
+                return whole[None]
+        elif bool((reach == largest).all()):
+            return _validate.log_table(given.log_table(largest), largest, name=name)[None]
+        out = np.full((len(reach), largest + 1), -math.inf)
+        for b, (n, shift) in enumerate(zip(reach.tolist(), skipped.tolist())):
+            entries = flat[b, : n + 1] if isinstance(given, np.ndarray) else given.log_table(n)
+            out[b, shift : shift + n + 1] = entries
+        return out
+
+    @cached_property
+    def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
+        with self._lock:
+            return forest_ladder.infer(self._problem)
+
+    @property
+    def _answer(self) -> ForestAnswer:
+        found = self._inferred[0]
+        self._check_possible(found.log_z)
+        return found
+
+    @cached_property
+    def _counts(self) -> Float64:
+        return forest_ladder.relative_counts(self._problem, self._inferred[2])
+
+    def _single_count(self, position: int) -> Float64:
+        log_p, score = self._flat(self.log_marginals, 2)[:, position], self._scores[position]
+        columns = [log_p[:, score == c] for c in range(int(score.max()) + 1)]
+        found = [forest_ladder.log_sum(c) if c.shape[1] else np.full(len(log_p), -math.inf) for c in columns]
+        return self._frozen(np.stack(found, axis=-1))
+
+    def _whole(self) -> int | None:
+        for g, members in enumerate(self._tree.groups):
+            if len(members) == self.n_positions:
+                return g
+        return None
+
+    def _group(self, group: Any) -> int:
+        return _validate.count("group", group, self.n_groups - 1, "the last group")
+
+    def _check_possible(self, values: Float64) -> None:
+        dead = np.isneginf(values)
+        if dead.any():
+            where = ""
+            if self._batch_shape:
+                index = np.unravel_index(int(np.argmax(dead)), self._batch_shape)
+                where = f" at batch index {tuple(int(i) for i in index)}"
+            raise InfeasibleError(
+                f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
+                "with the weights of -inf. Relax a potential or a weight."
+            )
+
+    def _flat(self, values: Float64, axes: int) -> Float64:
+        return values.reshape(math.prod(self._batch_shape), *values.shape[values.ndim - axes :])
+
+    def _shaped(self, values: Float64) -> Any:
+        return values.reshape(self._batch_shape)[()]
+
+    def _frozen(self, values: Float64) -> Float64:
+        """(B, ...) with the batch axes of the model, read-only."""
+        out = values.reshape(*self._batch_shape, *values.shape[1:])
+        out.flags.writeable = False
+        return out

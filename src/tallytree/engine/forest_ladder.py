@@ -1,0 +1,181 @@
+"""Forests with counts: the quickest pass that can be certified.
+
+Rungs: FFT with a tilt that puts the mean of every top-level count where its posterior lies; direct sums of positive
+terms, relatively accurate until they underflow; logarithms, which always work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .forest_arithmetic import Direct, Fourier, LogSpace, MaxPlus
+from .forest_draw import Walk
+from .forest_native import both_passes
+from .forest_pass import ForestPass
+from .forest_plain import balanced
+from .forest_problem import ForestAnswer, ForestProblem
+from .forest_tilt import Tilter
+from .ladder import TOLERANCE
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SMALL = 256  # counts up to this size are convolved directly
+_ROUNDS = 3
+_CELLS = 1 << 24  # cells of states kept at a time by the sampler
+
+
+def infer(problem: ForestProblem) -> tuple[ForestAnswer, list[str], Float64]:
+    """Answers for a batch, with the rung and the tilts (B, n_sets) that gave them."""
+    batch = len(problem.log_leaf)
+    tilts = np.zeros((batch, problem.program.set_node.size))
+    rungs = ["direct"] * batch
+    if int(np.diff(problem.offset).max(initial=0)) <= _SMALL:
+        found = _run(problem, tilts, Direct)
+    else:
+        tilter = Tilter(problem)
+        tilts = tilter.first()
+        found = _run(problem, tilts, Fourier)
+        rungs = ["fft"] * batch
+        for _ in range(_ROUNDS):
+            failed = _failed(found)
+            if not len(failed):
+                break
+            better = tilter.again(found, tilts, failed)
+            again = _run(take(problem, failed), better, Fourier)
+            improved = again.bound < found.bound[failed]
+            tilts[failed[improved]] = better[improved]
+            found = _patched(found, take_answer(again, improved), failed[improved])
+            if not improved.any():
+                break
+        found, failed = _climb(problem, found, tilts, Direct)
+        for b in failed.tolist():
+            rungs[b] = "direct"
+    found, failed = _climb(problem, found, tilts, LogSpace)
+    for b in failed.tolist():
+        rungs[b] = "log"
+    return found, rungs, tilts
+
+
+def take(problem: ForestProblem, rows: Ints) -> ForestProblem:
+    """Some models of a batch."""
+    pick: Callable[[Float64], Float64] = lambda x: x if len(x) == 1 else x[rows]  # noqa: E731
+    return replace(
+        problem, log_leaf=problem.log_leaf[rows], log_edge=pick(problem.log_edge), tables=pick(problem.tables)
+    )
+
+
+def take_answer(answer: ForestAnswer, rows: NDArray[np.generic]) -> ForestAnswer:
+    return ForestAnswer(
+        answer.log_z[rows], answer.messages[rows], answer.log_edges[rows], answer.log_counts[rows], answer.bound[rows]
+    )  # fmt: skip
+
+
+def _failed(found: ForestAnswer) -> Ints:
+    return np.flatnonzero(~(found.bound <= TOLERANCE))
+
+
+def _climb(
+    problem: ForestProblem, found: ForestAnswer, tilts: Float64, kind: type[Direct]
+) -> tuple[ForestAnswer, Ints]:
+    failed = _failed(found)
+    if not len(failed):
+        return found, failed
+    if kind is LogSpace:
+        tilts = np.zeros_like(tilts)
+    again = _run(take(problem, failed), tilts[failed], kind)
+    return _patched(found, again, failed), failed
+
+
+def _run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> ForestAnswer:
+    even, moved = balanced(tilted(problem, tilts)) if kind is not LogSpace else (tilted(problem, tilts), 0.0)
+    found = both_passes(even, kind)
+    shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
+    return replace(found, messages=found.messages + shift)
+
+
+def _vertex_tilt(problem: ForestProblem, tilts: Float64) -> Float64:
+    """The tilt of every vertex, (B, D): that of its top-level set."""
+    out = np.zeros((len(tilts), problem.program.n_variables))
+    inside = problem.top_set >= 0
+    out[:, inside] = tilts[:, problem.top_set[inside]]
+    return out
+
+
+def tilted(problem: ForestProblem, tilts: Float64) -> ForestProblem:
+    """The same models with other rounding errors: weights e^(s score), tables e^(-s z) at the top-level sets."""
+    if not tilts.any():
+        return problem
+    leaf = problem.log_leaf + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
+    tables = np.broadcast_to(problem.tables, (len(tilts), problem.tables.shape[1])).copy()
+    for s in np.flatnonzero(problem.program.set_top).tolist():
+        cells = slice(problem.offset[s], problem.offset[s + 1])
+        z = np.arange(problem.offset[s + 1] - problem.offset[s])
+        tables[:, cells] -= tilts[:, s : s + 1] * z
+    return replace(problem, log_leaf=leaf, tables=tables)
+
+
+def _patched(first: ForestAnswer, second: ForestAnswer, rows: Ints) -> ForestAnswer:
+    columns = []
+    for name in ("log_z", "messages", "log_edges", "log_counts", "bound"):
+        values = getattr(first, name).copy()
+        values[rows] = getattr(second, name)
+        columns.append(values)
+    return ForestAnswer(*columns)
+
+
+def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
+    """Log-probabilities of the counts of all sets with relative accuracy, (B, T)."""
+    found = _run(problem, tilts, Direct)
+    found, _ = _climb(problem, found, tilts, LogSpace)
+    return found.log_counts
+
+
+def draw(
+    problem: ForestProblem, rungs: list[str], tilts: Float64, size: int, rng: np.random.Generator
+) -> Ints:
+    """Exact joint samples, (size, B, D)."""
+    out = np.zeros((size, len(problem.log_leaf), problem.program.n_variables), np.int64)
+    small = int(np.diff(problem.offset).max(initial=0)) <= 16 * _SMALL
+    for rung in ("fft", "direct", "log"):
+        rows = np.array([b for b, r in enumerate(rungs) if r == rung], np.int64)
+        if not len(rows):
+            continue
+        kind = {"fft": Direct if small else Fourier, "direct": Direct, "log": LogSpace}[rung]
+        with np.errstate(all="ignore"):
+            part = take(problem, rows)
+            passes = ForestPass(part if rung == "log" else tilted(part, tilts[rows]), kind())
+            passes.upward()
+            room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
+            for i in range(0, size, room):
+                count = min(room, size - i)
+                out[i : i + count, rows] = Walk(passes, count, rng).run()
+    return out
+
+
+def best(problem: ForestProblem) -> tuple[Ints, Float64]:
+    """A best configuration of every model (B, D), and its log-weight (B,)."""
+    with np.errstate(all="ignore"):
+        passes = ForestPass(problem, MaxPlus())
+        log_weight = passes.upward()
+        return Walk(passes, 1, None).run()[0], log_weight
+
+
+def max_answer(problem: ForestProblem) -> ForestAnswer:
+    """Max-marginals in the place of marginals."""
+    with np.errstate(all="ignore"):
+        passes = ForestPass(problem, MaxPlus())
+        passes.upward()
+        return passes.downward()
+
+
+def log_sum(values: Float64, axis: int = -1) -> Float64:
+    top = values.max(axis=axis, keepdims=True)
+    anchor = np.where(top == -math.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.squeeze(anchor, axis) + np.log(np.exp(values - anchor).sum(axis=axis)))

@@ -1,0 +1,180 @@
+"""Forests: which groups fit, what is refused and how, and how deep the programs are."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import oracle
+import tallytree as tt
+from contract import assert_contract, assert_log_partition
+from forest_cases import descendants, parents_of
+from strategies import SHAPES as FAMILY_SHAPES
+from strategies import random_family
+from tallytree.structure.contraction import contract
+
+LARGE = ("path", "star", "caterpillar", "broom", "random")
+
+
+def pairs_of(parents):
+    return [(p, v) for v, p in enumerate(parents) if p >= 0]
+
+
+def program_of(n, pairs, groups):
+    tree = tt.CountTree.from_groups(groups, n)
+    return contract(n, np.array(pairs, np.int64).reshape(-1, 2), np.ones(n, np.int64), tree.family)
+
+
+def model_on(n, pairs, groups):
+    return tt.CountModel(np.zeros(n), [tt.Group(g) for g in groups], edges=tt.Forest(pairs, 0.5))
+
+
+@pytest.mark.parametrize("shape", LARGE)
+@pytest.mark.parametrize("groups", [[], [None]])
+def test_the_depth_is_logarithmic_for_every_shape(shape, groups):
+    for n in (100, 1000, 20000):
+        program = program_of(n, pairs_of(parents_of(shape, n, np.random.default_rng(0))), groups)
+        assert program.depth <= 3.0 * math.log2(n) + 6, (shape, n, program.depth)
+
+
+@pytest.mark.parametrize("shape", LARGE)
+def test_every_cluster_is_used_once_and_every_vertex_and_edge_appears_once(shape):
+    n = 300
+    parents = parents_of(shape, n, np.random.default_rng(1))
+    below = descendants(parents)
+    program = program_of(n, pairs_of(parents), [below[v] for v in range(0, n, 7)] + [None])
+    used = np.concatenate([program.a[program.a >= 0], program.b[program.b >= 0], program.roots])
+    assert np.array_equal(np.sort(used), np.arange(program.n_nodes))
+    assert np.array_equal(np.sort(program.ref[program.op == 0]), np.arange(n))
+    edges = program.edge[program.edge >= 0]
+    assert np.array_equal(np.sort(edges), np.arange(n - 1))
+
+
+def test_the_width_of_the_known_families_is_reported():
+    path = [(i, i + 1) for i in range(9)]
+    assert model_on(10, path, []).width == 0
+    assert model_on(10, path, [None]).width == 0
+    assert model_on(10, path, [range(4, 10)]).width == 1
+    assert model_on(10, path, [range(2, 6), range(1, 8)]).width == 2
+    assert model_on(10, path, [range(2, 6)]).boundary(0) == (2, 5)
+    star = [(0, i) for i in range(1, 8)]
+    assert model_on(8, star, [[1, 2, 3], [5, 6]]).width == 1
+    assert model_on(8, star, [[1, 2, 3], [5, 6]]).boundary(0) == (0,)
+    assert model_on(8, star, [[0, 1, 2]]).boundary(0) == (0,)
+    assert model_on(8, star, [[4]]).boundary(0) == (4,)
+
+
+def test_a_group_crossed_by_too_many_edges_is_refused_with_its_name_and_its_edges():
+    path = [(i, i + 1) for i in range(9)]
+    with pytest.raises(tt.StructureError) as error:
+        model_on(10, path, [range(10), [1, 4, 8]])
+    text = str(error.value)
+    assert "Group 1 (3 variables)" in text
+    assert "(0, 1), (1, 2), (3, 4), (4, 5), (7, 8), (8, 9)" in text
+    assert "compatible_with" in text
+
+
+def test_a_group_whose_pieces_are_joined_elsewhere_is_refused():
+    path = [(i, i + 1) for i in range(5)]
+    with pytest.raises(tt.StructureError, match=r"Group 0 .* crossed by edges \(0, 1\), \(4, 5\)"):
+        model_on(6, path, [[0, 5]])
+    assert model_on(6, [(0, 1), (1, 2), (3, 4), (4, 5)], [[0, 5]]).width == 2  # two trees: no cycle
+
+
+def test_edges_that_are_no_forest_are_refused():
+    with pytest.raises(tt.StructureError, match=r"edge 3, \(2, 0\), closes a cycle"):
+        tt.Forest([(0, 1), (3, 4), (1, 2), (2, 0)], 1.0)
+    with pytest.raises(tt.StructureError, match=r"closes a cycle"):
+        tt.Forest([(0, 1), (1, 0)], 1.0)
+    with pytest.raises(tt.StructureError, match="joins variable 2 to itself"):
+        tt.Forest([(0, 1), (2, 2)], 1.0)
+    with pytest.raises(tt.StructureError, match="shape"):
+        tt.Forest([0, 1], 1.0)
+    with pytest.raises(tt.StructureError, match="numbers start at 0"):
+        tt.Forest([(0, -1)], 1.0)
+    with pytest.raises(tt.StructureError, match="names variable 4, but variables are numbered 0 to 3"):
+        tt.CountModel(np.zeros(4), edges=tt.Forest([(0, 4)], 1.0))
+
+
+def test_tables_of_the_wrong_shape_or_value_are_refused():
+    with pytest.raises(tt.ParameterError, match=r"\(\.\.\., 2, 2, 2\)"):
+        tt.Forest([(0, 1), (1, 2)], np.zeros((3, 2, 2)))
+    with pytest.raises(tt.ParameterError, match="one coupling per edge, 2 in all"):
+        tt.Forest([(0, 1), (1, 2)], np.zeros(3))
+    with pytest.raises(tt.ParameterError, match="below \\+inf"):
+        tt.Forest([(0, 1)], np.full((1, 2, 2), np.inf))
+    with pytest.raises(tt.ParameterError, match="either"):
+        tt.Forest([(0, 1)])
+    with pytest.raises(tt.ParameterError, match="`edges` must be a Forest"):
+        tt.CountModel(np.zeros(3), edges=[(0, 1)])
+    with pytest.raises(tt.ParameterError, match="batch shape"):
+        tt.CountModel(np.zeros((3, 3)), edges=tt.Forest([(0, 1)], np.zeros((2, 1, 2, 2))))
+    with pytest.raises(tt.ParameterError, match="finite"):
+        tt.Forest([(0, 1)], -np.inf)
+
+
+def test_couplings_are_tables_that_reward_agreement():
+    forest = tt.Forest([(0, 1), (1, 2)], [0.5, -1.0])
+    assert forest.log_tables.tolist() == [[[0.5, -0.5], [-0.5, 0.5]], [[-1.0, 1.0], [1.0, -1.0]]]
+    assert tt.Forest([(0, 1), (1, 2)], coupling=np.zeros((2, 2))).batch_shape == (2,)
+    assert tt.Forest([(0, 1), (1, 2)], np.zeros((2, 2))).batch_shape == ()
+    assert tt.Forest([(0, 1), (1, 2)], 0.3) == tt.Forest([(0, 1), (1, 2)], [0.3, 0.3])
+
+
+def test_forests_are_frozen_and_pickle():
+    forest = tt.Forest([(0, 1), (1, 2)], 0.3)
+    assert pickle.loads(pickle.dumps(forest)) == forest
+    assert hash(pickle.loads(pickle.dumps(forest))) == hash(forest)
+    with pytest.raises(ValueError):
+        forest.log_tables[0] = 0.0
+    assert forest != forest.replace(0.4)
+    assert repr(tt.Forest([(0, 1)], np.zeros((4, 1)))) == "Forest(n_edges=1, batch_shape=(4,))"
+
+
+def test_a_forest_built_for_groups_fits_them_with_one_boundary_vertex():
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        n = int(rng.integers(2, 10))
+        family = [list(s) for s in random_family(rng, n, str(rng.choice(list(FAMILY_SHAPES))))]
+        tree = tt.CountTree.from_groups(family, n)
+        forest = tt.Forest.compatible_with(tree, coupling=0.7)
+        theta = rng.normal(size=n)
+        tables = [rng.normal(size=len(s) + 1) for s in family]
+        groups = [tt.Group(s, t) for s, t in zip(family, tables)]
+        model = tt.CountModel(theta, groups, edges=forest)
+        assert model.width <= 1
+        edges = [(int(i), int(j), t) for (i, j), t in zip(forest.pairs, forest.log_tables)]
+        truth = oracle.enumerate_model(theta, list(zip(family, tables)), edges)
+        assert_log_partition(model.log_partition, truth.log_partition)
+        assert_contract(model.posterior_logits, truth.posterior_logits)
+    assert tt.Forest.compatible_with(tt.CountTree.balanced(64), coupling=1.0).n_edges == 63
+
+
+def test_any_family_is_either_refused_or_answered_right():
+    rng = np.random.default_rng(3)
+    accepted = 0
+    for _ in range(400):
+        n = int(rng.integers(2, 9))
+        shape = rng.choice(["path", "star", "caterpillar", "random", "forest"])
+        order = rng.permutation(n)
+        pairs = [(int(order[p]), int(order[v])) for p, v in pairs_of(parents_of(str(shape), n, rng))]
+        family = [list(s) for s in random_family(rng, n, str(rng.choice(list(FAMILY_SHAPES))))]
+        theta = rng.normal(size=n)
+        tables = [rng.normal(size=len(s) + 1) for s in family]
+        log_tables = rng.normal(size=(len(pairs), 2, 2))
+        try:
+            model = tt.CountModel(
+                theta, [tt.Group(s, t) for s, t in zip(family, tables)], edges=tt.Forest(pairs, log_tables)
+            )
+        except tt.StructureError:
+            continue
+        accepted += 1
+        truth = oracle.enumerate_model(
+            theta, list(zip(family, tables)), [(i, j, t) for (i, j), t in zip(pairs, log_tables)]
+        )
+        assert_log_partition(model.log_partition, truth.log_partition)
+        assert_contract(model.posterior_logits, truth.posterior_logits)
+    assert accepted > 100
