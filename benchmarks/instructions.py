@@ -1,25 +1,31 @@
 """Instruction counts of small calls, for regressions that a noisy machine would hide.
 
-``python benchmarks/run.py --instructions`` runs every call twice and eleven times under cachegrind; the difference
-divided by nine is the cost of one call, without the interpreter's start, the imports or the warm-up. Counts repeat
-to about 0.1 % (Python's hashing is seeded). Valgrind knows no AVX-512, so the engine runs at the best level
-below that, with one thread.
+``python benchmarks/run.py --instructions`` makes every call ten times under valgrind's callgrind. The calls are made
+from inside ``lfind``, a function of the C library that nothing else uses and that calls back into Python: callgrind
+counts only there, and writes what it has counted whenever the function returns. So the interpreter's start, the
+imports and the warm-up are left out, and one process serves all cases. Valgrind knows no AVX-512: the engine runs
+at the best level below that, with one thread.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 LEVELS = ("v3", "v2", "generic")  # what valgrind can run, best first
-FEW, MANY = 2, 11
+CALLS = 10
 CASES = (
+    "nothing",
     "flat 100",
     "flat 1000",
     "flat 10000",
@@ -30,21 +36,25 @@ CASES = (
 )
 
 
-def call(case: str) -> Any:
-    """The call that is counted."""
+# ------------------------------------------------------------------------------------------- what is counted
+
+
+def call(case: str) -> Callable[[], Any]:
+    """A new model, its marginals and log Z; the structure is analysed before."""
     import numpy as np
 
     import tallytree as tt
 
     rng = np.random.default_rng(0)
     numbers = [int(n) for n in re.findall(r"\d+", case)]
+    if case == "nothing":
+        return lambda: None
     if case.startswith("nested"):
         tree = tt.CountTree.balanced(numbers[0])
         sd = numbers[1] if len(numbers) > 1 else 1
         theta = rng.standard_normal(numbers[0])
         packed = sd * rng.standard_normal(sum(len(g) + 1 for g in tree.groups))
-        model = tt.CountModel.from_tree(tree, theta, packed)
-        return lambda: _answers(model.replace(logits=theta))
+        return lambda: _answers(tt.CountModel.from_tree(tree, theta, packed))
     shape = tuple(numbers) if case.startswith("batch") else (numbers[-1],)
     theta = rng.standard_normal(shape)
     if case.startswith("exactly"):
@@ -58,35 +68,60 @@ def _answers(model: Any) -> None:
     model.marginals  # noqa: B018
 
 
-def count(case: str, repeats: int, level: str) -> int:
-    """Instructions of a process that makes the call so many times."""
+def inside() -> None:
+    """What runs under valgrind: all cases, each inside one call of ``lfind``."""
+    compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    find = ctypes.CDLL(None).lfind
+    find.restype = ctypes.c_void_p
+    one, byte = ctypes.c_size_t(1), ctypes.create_string_buffer(1)
+    for case in CASES:
+        work = call(case)
+        work()
+        work()
+
+        def repeat(*_: Any, work: Callable[[], Any] = work) -> int:
+            for _turn in range(CALLS):
+                work()
+            return 0
+
+        callback = compare(repeat)
+        gc.collect()
+        gc.disable()
+        find(byte, byte, ctypes.byref(one), ctypes.c_size_t(1), callback)
+        gc.enable()
+
+
+# ------------------------------------------------------------------------------------------------ who counts
+
+
+def count(level: str) -> dict[str, int]:
+    """Instructions per call of every case."""
     environment = {
         **os.environ,
         "TALLYTREE_LEVEL": level,
         "TALLYTREE_NUM_THREADS": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONMALLOC": "malloc",
         # NumPy must not pick kernels that valgrind cannot run.
         "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
     }
-    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    plain = [sys.executable, __file__, case]
-    subprocess.run([*plain, "1"], env=environment, check=False)  # byte code of edited files is compiled here
-    done = subprocess.run(
-        [*command, *plain, str(repeats)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
-    if done.returncode or not found:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no output")
-    return int(found.group(1).replace(",", ""))
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [
+                "valgrind", "--tool=callgrind", "--toggle-collect=lfind", "--dump-after=lfind",
+                f"--callgrind-out-file={folder}/out", sys.executable, __file__,
+            ],
+            capture_output=True, text=True, env=environment, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            lines = done.stderr.strip().splitlines()
+            raise RuntimeError(lines[-1] if lines else f"valgrind ended with status {done.returncode}")
+        parts = [(Path(folder) / f"out.{i}").read_text() for i in range(1, len(CASES) + 1)]
+    totals = [int(re.search(r"^totals: (\d+)", part, re.MULTILINE).group(1)) for part in parts]  # type: ignore[union-attr]
+    return {case: (total - totals[0]) // CALLS for case, total in zip(CASES[1:], totals[1:])}
 
 
 def main(target: Path | None = None) -> int:
-    """Print a table; 0 also where valgrind is absent, which is said."""
+    """Print a table; where valgrind or the engine is absent, say so."""
     from tallytree import config
 
     if shutil.which("valgrind") is None:
@@ -96,21 +131,18 @@ def main(target: Path | None = None) -> int:
         print("Instruction counts need the compiled engine, which is not installed.")
         return 0
     level = next(name for name in LEVELS if name in config.native().levels())
+    try:
+        results = count(level)
+    except (RuntimeError, OSError) as error:
+        print(f"Instruction counts failed: {error}")
+        return 1
     print(f"instructions per call, level {level}, one thread")
-    results: dict[str, float | None] = {}
-    for case in CASES:
-        try:
-            results[case] = (count(case, MANY, level) - count(case, FEW, level)) / (MANY - FEW)
-            print(f"  {case:<24}{results[case]:>16,.0f}", flush=True)
-        except RuntimeError as error:
-            results[case] = None
-            print(f"  {case:<24}{'—':>16}  {error}", flush=True)
+    for case, instructions in results.items():
+        print(f"  {case:<24}{instructions:>16,}")
     if target is not None:
         target.write_text(json.dumps({"level": level, "instructions": results}, indent=1) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    work = call(sys.argv[1])
-    for _ in range(int(sys.argv[2])):
-        work()
+    inside()

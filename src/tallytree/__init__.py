@@ -12,6 +12,7 @@ from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
 from .forest import Forest
+from .forest_model import ForestCountModel
 from .loopy import loopy_bp
 from .maximization import Modes
 from .model import CountModel, Group
@@ -49,6 +50,7 @@ __all__ = [
     "ExpectedStatistics",
     "FactorGraph",
     "Forest",
+    "ForestCountModel",
     "Group",
     "InfeasibleError",
     "Modes",

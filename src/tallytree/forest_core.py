@@ -194,7 +194,7 @@ class ForestCore(CountModel):
         return out
 
     def hessian_vector_product(
-        self, logits: ArrayLike | None = None, tables: Any = None
+        self, logits: ArrayLike | None = None, tables: Any = None, *, counts: bool = True
     ) -> ExpectedStatistics:
         """Not available for models with edges."""
         raise ParameterError(

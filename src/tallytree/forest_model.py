@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _validate, parameters
+from .draws import Size, SparseSamples, States, shape_of_size
 from .engine import forest_ladder, moments
 from .errors import ParameterError
 from .forest import Forest, check_members
@@ -186,7 +187,11 @@ class ForestCountModel(ForestCore):
         off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])
         return np.asarray(np.where(first, on, off).sum(-1))
 
-    def sample(self, size: int | tuple[int, ...] | None = None, rng: Any = None) -> NDArray[np.uint8]:
+    @overload
+    def sample(self, size: Size = None, rng: Any = None, *, sparse: Literal[False] = False) -> States: ...
+    @overload
+    def sample(self, size: Size = None, rng: Any = None, *, sparse: Literal[True]) -> SparseSamples: ...
+    def sample(self, size: Size = None, rng: Any = None, *, sparse: bool = False) -> States | SparseSamples:
         """Exact joint samples, (*size, ..., D) of 0 and 1.
 
         Parameters
@@ -195,6 +200,8 @@ class ForestCountModel(ForestCore):
             Number of samples per model; default one, without an axis of its own.
         rng : Generator, int or None
             A generator or a seed.
+        sparse : bool
+            Return the variables that are on instead of an array of 0 and 1.
 
         Notes
         -----
@@ -207,16 +214,13 @@ class ForestCountModel(ForestCore):
         >>> drawn.shape, np.unique(drawn.sum(-1)).tolist()
         ((500, 3), [1])
         """
-        shape = () if size is None else (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-        if any(not isinstance(s, (int, np.integer)) or s < 0 for s in shape):
-            raise ParameterError(
-                f"`size` must be a non-negative integer, a tuple of them or None; {size!r} arrived."
-            )
+        shape = shape_of_size(size)
         generator = _validate.generator(rng)
         self._answer  # noqa: B018 - raises for an impossible model
         _, rungs, tilts = self._inferred
         found = forest_ladder.draw(self._problem, rungs, tilts, math.prod(shape), generator)
-        return found.astype(np.uint8).reshape(*shape, *self.batch_shape, self.n_variables)
+        drawn = found.astype(np.uint8).reshape((*shape, *self.batch_shape, self.n_variables))
+        return SparseSamples.from_dense(drawn) if sparse else drawn
 
     def _expected_score(self, other: CountModel, first: int) -> Float64:
         score = super()._expected_score(other, first)
@@ -288,3 +292,6 @@ def _stretched(values: Float64, forest: Forest) -> Float64:
             "`logits`. Batch axes lead: logits (..., D), edge tables (..., E, 2, 2)."
         ) from None
     return np.broadcast_to(values, (*shape, values.shape[-1]))
+
+
+CountModel._edge_model = ForestCountModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,12 +92,11 @@ class CountModel(Maximization, SecondOrder, Sampling):
     array([0.   , 0.   , 0.583, 0.   , 0.417, 0.   ])
     """
 
-    def __new__(cls, *args: Any, edges: Any = None, **options: Any) -> CountModel:
-        if edges is None:
-            return super().__new__(cls)
-        from .forest_model import ForestCountModel  # builds on this module
+    # The kind of model that `edges` asks for; the module that defines it builds on this one and fills it in.
+    _edge_model: ClassVar[type[CountModel] | None] = None
 
-        return super().__new__(ForestCountModel)
+    def __new__(cls, *args: Any, edges: Any = None, **options: Any) -> CountModel:
+        return super().__new__(cls if edges is None or cls._edge_model is None else cls._edge_model)
 
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Any = None, method: str = "auto"
