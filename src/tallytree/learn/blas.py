@@ -9,7 +9,7 @@ from typing import Any
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Context in which BLAS runs on one thread, where threadpoolctl (a part of scikit-learn's needs) is there."""
     try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import threadpool_limits
     except ImportError:
         return nullcontext()
     found: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
