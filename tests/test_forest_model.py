@@ -423,3 +423,17 @@ def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape,
     odds = plain.posterior_logits
     monkeypatch.undo()
     assert_contract(odds, compiled.posterior_logits)
+
+
+def test_a_hub_that_moves_the_count_is_not_trusted_to_the_fft():
+    # Given the improbable state of the hub the count lies elsewhere, where the transforms of the handle are noise.
+    rng = np.random.default_rng(99)
+    from tallytree.engine import forest_ladder
+    from tallytree.engine.forest_arithmetic import LogSpace
+
+    for n in (314, 400):
+        case = forest_case("broom", "all", n, rng, scale=3.0)
+        model = model_of(case).replace(tables=[tt.gaussian(rng.uniform(0.2 * n, 0.8 * n), 10.0)])
+        problem = model._problem
+        exact = forest_ladder._run(problem, np.zeros((1, 1)), LogSpace).messages[0]
+        assert_contract(model.posterior_logits, case.theta + exact[:, 1] - exact[:, 0])

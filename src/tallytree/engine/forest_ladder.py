@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 
 _SMALL = 256  # counts up to this size are convolved directly
 _ROUNDS = 3
+_LEVERAGE = 0.5  # standard deviations of a count that one vertex may move it by
 _CELLS = 1 << 24  # cells of states kept at a time by the sampler
 
 
@@ -40,7 +41,7 @@ def infer(problem: ForestProblem) -> tuple[ForestAnswer, list[str], Float64]:
     else:
         tilter = Tilter(problem)
         tilts = tilter.first()
-        found = _run(problem, tilts, Fourier)
+        found = _cautious(problem, tilter, tilts, _run(problem, tilts, Fourier), np.arange(batch))
         rungs = ["fft"] * batch
         for _ in range(_ROUNDS):
             failed = _failed(found)
@@ -48,6 +49,7 @@ def infer(problem: ForestProblem) -> tuple[ForestAnswer, list[str], Float64]:
                 break
             better = tilter.again(found, tilts, failed)
             again = _run(take(problem, failed), better, Fourier)
+            again = _cautious(take(problem, failed), tilter, better, again, failed)
             improved = again.bound < found.bound[failed]
             tilts[failed[improved]] = better[improved]
             found = _patched(found, take_answer(again, improved), failed[improved])
@@ -78,6 +80,28 @@ def take_answer(answer: ForestAnswer, rows: NDArray[np.generic]) -> ForestAnswer
 
 def _failed(found: ForestAnswer) -> Ints:
     return np.flatnonzero(~(found.bound <= TOLERANCE))
+
+
+def _cautious(
+    problem: ForestProblem, tilter: Tilter, tilts: Float64, found: ForestAnswer, rows: Ints
+) -> ForestAnswer:
+    """The certificate of an FFT where a vertex may move the counts.
+
+    It weighs errors against the mass of each cluster's states. Given an improbable state of a far vertex that moves the
+    count by much, other errors matter: they are bounded only by the error of Z over the probability of that state.
+    """
+    calm = np.zeros(len(rows), bool)
+    good = np.flatnonzero(found.bound <= TOLERANCE)
+    if not len(good):
+        return found
+    if problem.program.set_top.all():
+        calm[good] = tilter.leverage(rows[good], tilts[good]) <= _LEVERAGE
+    belief = problem.log_leaf + found.messages
+    with np.errstate(invalid="ignore"):
+        log_prob = belief - log_sum(belief)[..., None]
+    floor = np.where(problem.log_leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
+    rarest = np.exp(np.minimum(-np.nan_to_num(floor, nan=-math.inf), 700.0))
+    return replace(found, bound=np.where(calm, found.bound, found.bound * rarest))
 
 
 def _climb(

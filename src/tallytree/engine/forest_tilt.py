@@ -59,6 +59,35 @@ class Tilter:
             out[1, :, t] = variance[:, top == t].sum(1)
         return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
 
+    def leverage(self, rows: Ints, tilts: Float64) -> Float64:
+        """How far one vertex can move a count of the forest alone, in standard deviations of the count, (row,).
+
+        The derivative of a vertex's log-odds with respect to the tilt is the difference of the conditional means.
+        """
+        step = 1e-4
+        own = tilts[:, self.tops]
+        low, high = (self._log_beliefs(rows, own + move) for move in (-step, step))
+        with np.errstate(all="ignore"):
+            change = np.where(self.problem.log_leaf[rows] == -np.inf, np.nan, (high - low) / (2.0 * step))
+            moved = np.nanmax(change, axis=2) - np.nanmin(change, axis=2)
+            spread = np.nansum(np.exp(0.5 * (low + high)) * change * self.problem.score, axis=2)
+        out = np.zeros(len(rows))
+        for t in range(len(self.tops)):
+            inside = self._place == t
+            deviation = np.sqrt(np.maximum(spread[:, inside].sum(1), 1e-12))
+            out = np.maximum(out, moved[:, inside].max(axis=1, initial=0.0) / deviation)
+        impossible = ~np.isfinite(np.where(np.isnan(change), 0.0, change)).all(axis=(1, 2))
+        return np.where(impossible | np.isnan(out), np.inf, out)
+
+    def _log_beliefs(self, rows: Ints, tilts: Float64) -> Float64:
+        problem, top = self.problem, self._place
+        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
+        shift = np.where(top >= 0, tilts[:, top], 0.0)
+        with np.errstate(divide="ignore"):
+            return np.log(
+                self._marginals(problem.log_leaf[rows] + shift[:, :, None] * problem.score, log_edge)
+            )
+
     def _marginals(self, leaf: Float64, log_edge: Float64) -> Float64:
         """Marginals (row, D, K) of the forest alone."""
         quick = forest_plain.means(self._rooting, leaf, log_edge)
