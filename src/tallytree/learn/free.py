@@ -1,7 +1,11 @@
 """Which natural parameters of a model are free, tied or fixed.
 
-The natural parameters are the logits followed by all log-tables, packed. A label per entry says which free
-parameter moves it: entries with one label move together, -1 stays. ``natural = base + free[label]``.
+The natural parameters are the logits, all log-tables of groups, packed, and all log-tables of edges, packed.
+A label per entry says which free parameter moves it: entries with one label move together, -1 stays.
+``natural = base + free[label]``.
+
+Of an edge only the entry (1, 1) may move. It carries the interaction ``log t(1,1) - log t(1,0) - log t(0,1) +
+log t(0,0)``; what else a table of four can say is two logits and a constant.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ParameterError
+from ..forest_model import ForestCountModel
 from ..model import CountModel
 from .statistics import CountFeatures
 
@@ -23,29 +28,58 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class FreeParameters:
-    """Labels of the natural parameters, (D + T,), and their values where nothing has moved yet."""
+    """Labels of the natural parameters, (D + T + 4 E,), and their values where nothing has moved yet."""
 
     labels: Ints
     base: Float64
     n_variables: int
     n_free: int
+    pairs: Ints
 
-    def natural(self, values: Float64) -> tuple[Float64, Float64]:
-        """Logits (D,) and packed tables (T,) for values of the free parameters."""
+    @property
+    def parts(self) -> tuple[slice, slice, slice]:
+        """Where logits, tables and edges lie among the natural parameters."""
+        d, end = self.n_variables, len(self.labels)
+        edges = end - 4 * len(self.pairs)
+        return slice(0, d), slice(d, edges), slice(edges, end)
+
+    def natural(self, values: Float64) -> tuple[Float64, Float64, Float64]:
+        """Logits (D,), packed tables (T,) and packed edges (4 E,) for values of the free parameters."""
         moved = self.base + np.append(values, 0.0)[self.labels]
-        return moved[: self.n_variables], moved[self.n_variables :]
+        logits, tables, edges = self.parts
+        return moved[logits], moved[tables], moved[edges]
 
     def values(self, model: CountModel) -> Float64:
         """Values of the free parameters that come nearest to a model on the same structure."""
-        natural = np.concatenate([np.asarray(model.logits, np.float64), *model.tables])
+        natural = natural_parameters(model)
         free = self.labels >= 0
-        if len(natural) != len(self.labels) or not np.isfinite(natural[free]).all():
+        if (
+            len(natural) != len(self.labels)
+            or not np.array_equal(pairs_of(model), self.pairs)
+            or not np.isfinite(natural[free]).all()
+        ):
             raise ParameterError(
                 "`start` must have the structure of `model` and finite values where they are free."
             )
         labels = self.labels[free]
         uses = np.bincount(labels, minlength=self.n_free)
-        return np.asarray(np.bincount(labels, (natural - self.base)[free], self.n_free) / np.maximum(uses, 1))
+        change = self._change(natural)
+        return np.asarray(np.bincount(labels, change[free], self.n_free) / np.maximum(uses, 1))
+
+    def _change(self, natural: Float64) -> Float64:
+        """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
+        both = np.isfinite(natural) & np.isfinite(self.base)
+        change = np.zeros(len(natural))
+        change[both] = natural[both] - self.base[both]
+        edges = self.parts[2]
+        table, fixed = change[edges].reshape(-1, 4), ~both[edges].reshape(-1, 4)[:, 3]
+        one, other = table[:, 2] - table[:, 0], table[:, 1] - table[:, 0]
+        np.add.at(change, self.pairs[:, 0], one)
+        np.add.at(change, self.pairs[:, 1], other)
+        moved = np.zeros_like(table)
+        moved[:, 3] = np.where(fixed, 0.0, table[:, 3] - table[:, 0] - one - other)
+        change[edges] = moved.reshape(-1)
+        return change
 
     def pull(self, gradient: Float64) -> Float64:
         """Gradient with respect to the free parameters."""
@@ -53,8 +87,21 @@ class FreeParameters:
         return np.bincount(self.labels[free], gradient[free], self.n_free).astype(np.float64)
 
 
-def free_parameters(model: CountModel, features: CountFeatures, logits: Any, tables: Any) -> FreeParameters:
-    """Labels from what the user says about logits and tables.
+def pairs_of(model: CountModel) -> Ints:
+    """The pairs of a model's edges, (E, 2)."""
+    return model.edges.pairs if isinstance(model, ForestCountModel) else np.zeros((0, 2), np.int64)
+
+
+def natural_parameters(model: CountModel) -> Float64:
+    """Logits, log-tables of groups and log-tables of edges of a model, packed, (D + T + 4 E,)."""
+    edges = model.edges.log_tables.reshape(-1) if isinstance(model, ForestCountModel) else np.zeros(0)
+    return np.concatenate([np.asarray(model.logits, np.float64), *map(np.asarray, model.tables), edges])
+
+
+def free_parameters(
+    model: CountModel, features: CountFeatures, logits: Any, tables: Any, edges: Any = "free"
+) -> FreeParameters:
+    """Labels from what the user says about logits, tables and edges.
 
     Parameters
     ----------
@@ -62,15 +109,17 @@ def free_parameters(model: CountModel, features: CountFeatures, logits: Any, tab
         "tied" moves all logits together; in an array equal numbers move together and -1 stays.
     tables : "free", "fixed", "by-size" or a list with "free", "fixed" or a label (int) per group
         "by-size" ties the tables of groups of equal size, as do equal labels.
+    edges : "free", "tied", "fixed" or (E,) int array
+        As for logits, for the interactions of the edges.
     """
     if model.batch_shape:
         raise ParameterError(
             f"`model` must be a single model, not a batch; batch shape {model.batch_shape} arrived."
         )
     d = model.n_variables
-    base = np.concatenate([np.asarray(model.logits, np.float64), *(np.asarray(t) for t in model.tables)])
+    base, pairs = natural_parameters(model), pairs_of(model)
     labels = np.full(len(base), -1, np.int64)
-    labels[:d] = _logit_labels(logits, d)
+    labels[:d] = _labels("logits", logits, d)
     n = int(labels.max(initial=-1)) + 1
     sizes = np.diff(features.offset)
     start_of: dict[Any, int] = {}
@@ -82,25 +131,27 @@ def free_parameters(model: CountModel, features: CountFeatures, logits: Any, tab
             start_of[key] = n
             n += int(sizes[g])
         labels[d + features.offset[g] : d + features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
+    own = _labels("edges", edges, len(pairs))
+    labels[len(base) - 4 * len(pairs) :][3::4] = np.where(own >= 0, n + own, -1)  # entries (1, 1)
     labels[~np.isfinite(base)] = -1  # structural zeros and forced variables stay
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact
-    return FreeParameters(labels, base, d, len(used))
+    return FreeParameters(labels, base, d, len(used), pairs)
 
 
-def _logit_labels(logits: Any, d: int) -> Ints:
-    if isinstance(logits, str):
-        if logits == "free":
-            return np.arange(d)
-        if logits == "tied":
-            return np.zeros(d, np.int64)
-        if logits == "fixed":
-            return np.full(d, -1, np.int64)
-        raise ParameterError(f"`logits` must be 'free', 'tied', 'fixed' or {d} labels; {logits!r} arrived.")
-    labels = np.asarray(logits)
-    if labels.shape != (d,) or labels.dtype.kind not in "iu" or (labels < -1).any():
+def _labels(name: str, given: Any, n: int) -> Ints:
+    if isinstance(given, str):
+        if given == "free":
+            return np.arange(n)
+        if given == "tied":
+            return np.zeros(n, np.int64)
+        if given == "fixed":
+            return np.full(n, -1, np.int64)
+        raise ParameterError(f"`{name}` must be 'free', 'tied', 'fixed' or {n} labels; {given!r} arrived.")
+    labels = np.asarray(given)
+    if labels.shape != (n,) or labels.dtype.kind not in "iu" or (labels < -1).any():
         raise ParameterError(
-            f"`logits` must be 'free', 'tied', 'fixed' or {d} integer labels of at least -1; shape "
+            f"`{name}` must be 'free', 'tied', 'fixed' or {n} integer labels of at least -1; shape "
             f"{labels.shape} and "
             f"dtype {labels.dtype} arrived."
         )

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
 from ..errors import ParameterError
+from ..forest_model import ForestCountModel
 from ..model import CountModel
 from .blas import one_blas_thread
-from .free import FreeParameters, free_parameters
+from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
 
@@ -66,8 +67,10 @@ def fit(
     start: CountModel | None = None,
     logits: Any = "free",
     tables: Any = "free",
+    edges: Any = "free",
     l2: float = 0.0,
     l2_tables: float | None = None,
+    l2_edges: float | None = None,
     smoothness: float = 0.0,
     method: str = "l-bfgs",
     tol: float = 1e-6,
@@ -77,8 +80,8 @@ def fit(
 ) -> Fit:
     """Fit the parameters of a model to binary rows by exact maximum likelihood.
 
-    Minimises ``log Z - mean log-weight`` plus penalties; at the optimum the model's means of y and
-    frequencies of counts equal those of the data.
+    Minimises ``log Z - mean log-weight`` plus penalties; at the optimum the model's means of y,
+    frequencies of counts and, for a model with edges, means of ``y_i y_j`` equal those of the data.
 
     Parameters
     ----------
@@ -94,14 +97,20 @@ def fit(
         What may move; equal labels move together, -1 stays.
     tables : "free", "fixed", "by-size" or list with one entry per group
         "by-size" ties groups of equal size. Entries of -inf stay.
-    l2, l2_tables : float
-        Penalties ``l2 / 2 * sum of squares`` per row on the change of free logits and table entries from
-        `model`; `l2_tables` defaults to `l2`.
+    edges : "free", "tied", "fixed" or (E,) int array
+        What may move of the edges of a model that has them, labelled as logits are. Of every edge only the
+        interaction ``log t(1,1) - log t(1,0) - log t(0,1) + log t(0,0)`` moves, by the entry (1, 1), which
+        stays where it is -inf. The other three entries keep their values in `model`: they amount to a
+        constant and to logits, so with free logits nothing is lost. A free table of a group of just the two
+        ends of an edge says the same as its interaction: the fit is as good, their shares are arbitrary.
+    l2, l2_tables, l2_edges : float
+        Penalties ``l2 / 2 * sum of squares`` per row on the change of free logits, table entries and
+        interactions from `model`; `l2_tables` and `l2_edges` default to `l2`.
     smoothness : float
         Penalty per row on squared second differences of the log-tables.
     method : {"l-bfgs", "cg", "newton-cg"}
         "cg" is nonlinear conjugate gradients, "newton-cg" a trust-region Newton method on exact Hessian
-        products.
+        products, which models with edges do not have.
     tol : float
         Stop when no free statistic differs by more than this.
     max_iter : int
@@ -131,10 +140,21 @@ def fit(
     >>> found = fit(start, rows, tables="fixed")
     >>> found.model.marginals.round(4)
     array([0.5   , 0.3333, 0.5   ])
+
+    With edges the pairs are matched too:
+
+    >>> chain = tt.CountModel(np.zeros(3), edges=tt.Forest([(0, 1), (1, 2)], 0.0))
+    >>> fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
+    array([0.1667, 0.1667])
     """
-    features = CountFeatures(_single(model).tree)
+    features = CountFeatures(_single(model).tree, pairs_of(model))
+    if method == "newton-cg" and isinstance(model, ForestCountModel):
+        raise ParameterError(
+            "`method` must be 'l-bfgs' or 'cg' for a model with edges; 'newton-cg' arrived, which needs "
+            "Hessian products, and these are not available with edges."
+        )
     statistics = _statistics(features, data, weights)
-    free = free_parameters(model, features, logits, tables)
+    free = free_parameters(model, features, logits, tables, edges)
     objective = Objective(
         model,
         features,
@@ -142,6 +162,7 @@ def fit(
         statistics,
         l2_logits=_penalty("l2", l2),
         l2_tables=_penalty("l2_tables", l2 if l2_tables is None else l2_tables),
+        l2_edges=_penalty("l2_edges", l2 if l2_edges is None else l2_edges),
         smoothness=_penalty("smoothness", smoothness),
     )
     if gauge not in ("endpoints", None):
@@ -245,6 +266,11 @@ def _penalty(name: str, value: Any) -> float:
 
 def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -> Statistics:
     if isinstance(data, Statistics):
+        if len(data.edges) != 4 * len(features.pairs):
+            raise ParameterError(
+                f"`data` must be statistics for the {len(features.pairs)} edges of the model, from "
+                f"CountFeatures(tree, pairs); {len(data.edges) // 4} arrived."
+            )
         return data
     if hasattr(data, "__array__") or isinstance(data, (list, tuple)):
         rows = binary_rows(data, features.tree.n_variables)

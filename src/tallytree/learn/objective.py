@@ -2,8 +2,8 @@
 
 ``J = log Z(eta) - eta . s + l2 / 2 |free|^2 + smoothness / 2 sum (second differences of log-tables)^2``
 
-with s the empirical means of the natural statistics. The gradient is model minus empirical means; the
-Hessian is the covariance of the statistics.
+with s the empirical means of the natural statistics: y, counts, and pairs of states at the edges. The
+gradient is model minus empirical means; the Hessian is the covariance of the statistics.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ParameterError
+from ..forest_model import ForestCountModel, ForestStatistics
 from ..model import CountModel
 from .free import FreeParameters
 from .statistics import CountFeatures, Statistics
@@ -30,8 +31,9 @@ class Objective:
         Structure and base values.
     features, free, statistics
         Packing of the tables, labels of the free parameters, empirical means.
-    l2_logits, l2_tables : float
-        Penalties ``l2 / 2 * sum of squares`` on free logits and free table entries, relative to one row.
+    l2_logits, l2_tables, l2_edges : float
+        Penalties ``l2 / 2 * sum of squares`` on free logits, table entries and interactions, relative to
+        one row.
     smoothness : float
         Penalty on second differences of free log-tables.
     """
@@ -45,6 +47,7 @@ class Objective:
         *,
         l2_logits: float = 0.0,
         l2_tables: float = 0.0,
+        l2_edges: float = 0.0,
         smoothness: float = 0.0,
     ) -> None:
         self._model, self._features, self._free = model, features, free
@@ -52,19 +55,17 @@ class Objective:
         dead = (free.base == -math.inf) & (self._means > 0)
         if dead.any():
             raise ParameterError(
-                "`data` holds rows that the model gives probability zero (a count or variable "
+                "`data` holds rows that the model gives probability zero (a count, variable or pair "
                 "excluded by -inf). "
                 "Drop those rows, or make the entries finite."
             )
-        d = free.n_variables
         weight = np.zeros(free.n_free)
-        first = np.full(free.n_free, len(free.labels))
-        position = np.flatnonzero(free.labels >= 0)
-        np.minimum.at(first, free.labels[position], position)
-        weight[first < d], weight[first >= d] = l2_logits, l2_tables
+        for part, l2 in zip(free.parts, (l2_logits, l2_tables, l2_edges)):
+            own = free.labels[part]
+            weight[own[own >= 0]] = l2  # no label is in two parts
         self._l2 = weight
         self._smoothness = smoothness
-        inside = free.labels[d:] >= 0
+        inside = free.labels[free.parts[1]] >= 0
         same = (
             features.group_of_cell[2:] == features.group_of_cell[:-2]
             if features.n_cells > 2
@@ -77,19 +78,24 @@ class Objective:
         """The model with these values of the free parameters."""
         key = values.tobytes()
         if self._seen is None or self._seen[0] != key:
-            logits, packed = self._free.natural(values)
-            self._seen = (key, self._model.replace(logits=logits, tables=packed))
+            logits, packed, edges = self._free.natural(values)
+            if isinstance(self._model, ForestCountModel) and len(edges):
+                tables = edges.reshape(-1, 2, 2)
+                self._seen = (key, self._model.replace(logits=logits, tables=packed, edges=tables))
+            else:
+                self._seen = (key, self._model.replace(logits=logits, tables=packed))
         return self._seen[1]
 
     def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
         """J and its gradient with respect to the free parameters."""
         model = self.model_at(values)
-        logits, packed = self._free.natural(values)
-        natural = np.concatenate([logits, packed])
+        parts = self._free.natural(values)
+        natural, packed = np.concatenate(parts), parts[1]
         used = self._means != 0
         value = float(model.log_partition) - float(natural[used] @ self._means[used])
         expected = model.expected_statistics
-        means = np.concatenate([expected.logits, *expected.tables])
+        pairs = expected.edges.reshape(-1) if isinstance(expected, ForestStatistics) else np.zeros(0)
+        means = np.concatenate([expected.logits, *expected.tables, pairs])
         gradient = self._free.pull(means - self._means) + self._l2 * values
         value += 0.5 * float(self._l2 @ values**2)
         if self._smoothness and len(self._bend):
@@ -99,7 +105,7 @@ class Objective:
         return value, gradient
 
     def hessian_product(self, values: Float64, direction: Float64) -> Float64:
-        """H v: covariance of the statistics times the direction, plus the penalties."""
+        """H v: covariance of the statistics times the direction, plus the penalties; not with edges."""
         free = self._free
         natural = np.append(direction, 0.0)[free.labels]
         d = free.n_variables
@@ -114,8 +120,9 @@ class Objective:
         return np.asarray(packed[i] - 2.0 * packed[i + 1] + packed[i + 2])
 
     def _unbend(self, bend: Float64) -> Float64:
-        i, t = self._bend, np.zeros(self._features.n_cells)
+        i, natural = self._bend, np.zeros(len(self._free.labels))
+        t = natural[self._free.parts[1]]  # a view
         np.add.at(t, i, bend)
         np.add.at(t, i + 1, -2.0 * bend)
         np.add.at(t, i + 2, bend)
-        return self._free.pull(np.concatenate([np.zeros(self._free.n_variables), t]))
+        return self._free.pull(natural)

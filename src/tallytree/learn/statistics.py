@@ -1,9 +1,9 @@
-"""Sufficient statistics of binary rows under a count tree: which rows are on, and which counts occur."""
+"""Sufficient statistics of binary rows: which variables are on, which counts and which pairs occur."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,29 +31,35 @@ class Statistics:
         Frequencies of the counts of every group, packed group after group.
     weight : float
         Total weight of the rows.
+    edges : (4 E,)
+        Frequencies of the states 00, 01, 10, 11 of every pair, packed edge after edge.
     """
 
     logits: Float64
     tables: Float64
     weight: float
+    edges: Float64 = field(default_factory=lambda: np.zeros(0))
 
     @property
     def packed(self) -> Float64:
-        """Both, one after the other."""
-        return np.concatenate([self.logits, self.tables])
+        """Logits, tables and edges, one after the other."""
+        return np.concatenate([self.logits, self.tables, self.edges])
 
 
 class CountFeatures:
-    """Natural statistics of rows for the groups of a tree.
+    """Natural statistics of rows for the groups of a tree and the edges of a forest.
 
     Parameters
     ----------
     tree : CountTree
         The structure.
+    pairs : (E, 2) array of int, optional
+        The pairs of a forest; default none.
     """
 
-    def __init__(self, tree: CountTree) -> None:
+    def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:
         self.tree = tree
+        self.pairs: Ints = np.asarray(np.zeros((0, 2)) if pairs is None else pairs, np.int64).reshape(-1, 2)
         family = tree.family
         sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)
@@ -84,20 +90,28 @@ class CountFeatures:
         counts = running[:, self._stop] - running[:, self._start]
         return np.asarray(counts + self.offset[:-1], np.int64)
 
+    def pair_cells(self, rows: NDArray[Any]) -> Ints:
+        """Packed edge entry that each row uses at each edge, (N, E)."""
+        first, second = (rows[:, self.pairs[:, k]].astype(np.int64) for k in (0, 1))
+        return np.asarray(4 * np.arange(len(self.pairs)) + 2 * first + second, np.int64)
+
     def mean(self, rows: NDArray[Any], weights: Float64 | None = None) -> Statistics:
         """Weighted means over rows (N, D) of zeros and ones."""
         weight = np.ones(len(rows)) if weights is None else weights
         total = float(weight.sum())
-        tables = np.zeros(self.n_cells)
+        tables, edges = np.zeros(self.n_cells), np.zeros(4 * len(self.pairs))
         for start in range(0, len(rows), _ROWS):
             part = slice(start, start + _ROWS)
             cells = self.cells(rows[part])
             repeated = np.repeat(weight[part], cells.shape[1])
             tables += np.bincount(cells.reshape(-1), repeated, self.n_cells)
-        return Statistics(weight @ rows / total, tables / total, total)
+            if len(edges):
+                repeated = np.repeat(weight[part], len(self.pairs))
+                edges += np.bincount(self.pair_cells(rows[part]).reshape(-1), repeated, len(edges))
+        return Statistics(weight @ rows / total, tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
-        """Log of the unnormalised probability of rows, (N,)."""
+        """Log of the unnormalised probability of rows by logits and tables, (N,); edges are not counted."""
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
@@ -130,15 +144,17 @@ class TrainingRows:
 def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statistics:
     """Statistics of rows that arrive in batches: arrays (N, D), or pairs (rows, weights)."""
     logits, tables, total = np.zeros(features.tree.n_variables), np.zeros(features.n_cells), 0.0
+    edges = np.zeros(4 * len(features.pairs))
     for batch in batches:
         rows, weights = batch if isinstance(batch, tuple) else (batch, None)
         found = features.mean(binary_rows(rows, features.tree.n_variables), weights)
         logits += found.weight * found.logits
         tables += found.weight * found.tables
+        edges += found.weight * found.edges
         total += found.weight
     if not total > 0:
         raise ParameterError("`data` must hold at least one row of positive weight; none arrived.")
-    return Statistics(logits / total, tables / total, total)
+    return Statistics(logits / total, tables / total, total, edges / total)
 
 
 def binary_rows(data: ArrayLike, n_variables: int) -> NDArray[Any]:
