@@ -102,7 +102,7 @@ class Store:
         """Named arrays."""
         path = self._path(name, inputs, "npz")
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
                 known = {key: stored[key] for key in stored.files}
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
             known = {}
