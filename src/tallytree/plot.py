@@ -215,6 +215,8 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     image = ax.imshow(matrix, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if bar:
         ax.figure.colorbar(image, ax=ax, label="P(cell is on)")
+    for side in (ax.xaxis, ax.yaxis):
+        side.get_major_locator().set_params(integer=True)
     ax.set_xlabel("column")
     ax.set_ylabel("row")
     if title is not None:

@@ -64,8 +64,9 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
             ]
             if not taken:
                 continue
-            power, _ = runtime.growth(rows, method, value, 2**12 if method != "potetz-lee" else 32)
-            name = runtime.NAMES[method] + ("" if np.isnan(power) else f"  ~ D^{power:.2f}")
+            fitted = "processor" if value == "seconds" else value
+            power, _ = runtime.growth(rows, method, fitted, runtime.FITTED_FROM[method])
+            name = runtime.NAMES[method] + ("" if np.isnan(power) else f"  $\\sim D^{{{power:.2f}}}$")
             d, y = np.array(taken).T
             axis.loglog(d, y, marker=_MARKERS[method], ms=4.5, lw=1.4, color=_COLOURS[method], label=name)
         axis.set_xscale("log", base=2)
@@ -74,7 +75,13 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8.5, loc="upper left")
         axis.margins(y=0.12)
-    left.set_ylabel("seconds for all marginals")
+    for method in (*runtime.METHODS, "potetz-lee"):
+        taken = [
+            (r["D"], r["processor"]) for r in rows if r["method"] == method and (r["processor"] or 0) > 0
+        ]
+        if taken:
+            left.plot(*np.array(taken).T, color=_COLOURS[method], lw=0.9, ls="--", alpha=0.7)
+    left.set_ylabel("seconds for all marginals\n(dashed: processor time of all threads)")
     right.set_ylabel("peak memory beyond the inputs, MB")
     right.axhline(2000, color="0.5", lw=0.8, ls=":")
     right.annotate(
@@ -169,7 +176,7 @@ def bags_figure(rows: list[dict[str, Any]]) -> Any:
 def correlation_figure(one: Mapping[str, Any]) -> Any:
     """Figure 6: a part of the correlation matrices side by side, and correlation against distance."""
     figure, panels = load().subplots(
-        1, 4, figsize=(12.5, 3.3), layout="constrained", width_ratios=[1, 1, 1, 1.25]
+        1, 4, figsize=(11.6, 3.1), layout="constrained", width_ratios=[1, 1, 1, 1.25]
     )
     side = int(one["side"])
     zoom = min(6 * side, side * side)

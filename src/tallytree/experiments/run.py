@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ParameterError, TallyTreeError
 from . import bags, claims, figures, images, matching, runtime
+from .image_claims import image_claims
 from .progress import Progress
 from .report import Picture, Section, csv_text, machine, page
 from .sizes import PARTS, QUICK, Sizes
@@ -132,8 +133,8 @@ def _runtime(run: _Run) -> Section:
         section,
         "figure3-runtime",
         figures.runtime_figure(rows),
-        "Figure 3: time (left) and peak memory (right) against the number of variables; exponents are fitted from "
-        "2^12 on (Potetz-Lee: from 32 on).",
+        "Figure 3: time (left) and peak memory (right) against the number of variables; exponents of processor "
+        "time and memory are fitted from 2^12 on (Chain: 2^8, Potetz-Lee: 32).",
         '"For very small D, the Chain algorithm is slightly faster, but it runs out of memory after around D = 15000 '
         '... The FFT Tree algorithm runtime grows near linearly up through all experiments."',
     )
@@ -225,7 +226,7 @@ def _no_bags(why: str) -> Section:
 
 
 def _images(run: _Run) -> Section:
-    total = 3 + (1 if images.has_silhouettes(run.folder, run.sizes) else 0)
+    total = 4 + (1 if images.has_silhouettes(run.folder, run.sizes) else 0)
     bar = Progress("images", total, run.shown)
     found = images.measure(run.sizes, run.seed, run.store(bar), run.folder)
     bar.close()
@@ -236,7 +237,7 @@ def _images(run: _Run) -> Section:
         f"{s.n_images} Ising images of {s.side}x{s.side} pixels with free borders, {s.sweeps} Swendsen-Wang sweeps "
         "each. The pairwise tree is the Chow-Liu tree (closed form); RC is fitted by nonlinear conjugate gradients "
         "with a weak penalty. As many images are drawn exactly from each model as there are in the data.",
-        claims=claims.image_claims(found),
+        claims=image_claims(found),
         notes=[found["note"]] if found["note"] else [],
     )
     run.table("images-scan", [{"coupling": c, "tree_nll": v} for c, v in found["scan"]])
@@ -247,6 +248,10 @@ def _images(run: _Run) -> Section:
         "Which temperature? Negative log-likelihood of the pairwise tree against the coupling.",
         f'Images "near the critical temperature"; {images.PAPER_TREE} for the tree, {images.PAPER_RC} for RC.',
     )
+    section.tables["RC by linkage of the clustering, at the matched coupling"] = [
+        {"linkage": name, "train_nll": value} for name, value in found["linkages"].items()
+    ]
+    run.table("images-linkages", section.tables["RC by linkage of the clustering, at the matched coupling"])
     summary = []
     for name, one in found["sets"].items():
         summary += images.summary(name, one)
@@ -278,7 +283,8 @@ def _images(run: _Run) -> Section:
             f"Figure 7, {title}: error of count distributions against subset size (dots: subsets; lines: means), and "
             "the count of one group.",
             '"The RC model does a better job than the pairwise tree model at capturing higher-order count statistics, '
-            "even if it does not encode them directly ... the spanning tree is unable to model this 'all-or-none' effect.\"",
+            "even if it does not encode them directly ... the spanning tree is unable to model this 'all-or-none' "
+            'effect."',
         )
     run.table("images", summary)
     section.tables["Fits"] = summary

@@ -41,6 +41,8 @@ class Sizes:
         Ising images, their side, cluster sweeps per image.
     steps : int
         Limit on steps of conjugate gradients.
+    linkage_steps : int
+        The same where linkages are compared.
     scan : tuple of float
         Couplings at which the pairwise tree is fitted, to find the one that the paper may have used.
     silhouette_side : int
@@ -72,6 +74,7 @@ class Sizes:
     side: int
     sweeps: int
     steps: int
+    linkage_steps: int
     scan: tuple[float, ...]
     silhouette_side: int
     silhouette_steps: int
@@ -86,7 +89,7 @@ QUICK = Sizes(
     own_process=True,
     memory_cap=3e9,
     cubic_sizes=(8, 16, 32, 64, 128),
-    runs=(10, 4),
+    runs=(10, 3),
     truth_sweeps=300,
     truth_chains=64,
     gibbs_sweeps=(5, 20, 80, 320),
@@ -101,6 +104,7 @@ QUICK = Sizes(
     side=16,
     sweeps=60,
     steps=300,
+    linkage_steps=80,
     scan=(0.32, 0.36, 0.40, 0.4407),
     silhouette_side=14,
     silhouette_steps=60,
@@ -129,6 +133,7 @@ FULL = Sizes(
     side=16,
     sweeps=300,
     steps=2000,
+    linkage_steps=2000,
     scan=(0.32, 0.34, 0.36, 0.38, 0.40, 0.42, 0.4407),
     silhouette_side=28,
     silhouette_steps=300,
@@ -157,6 +162,7 @@ TINY = Sizes(
     side=6,
     sweeps=5,
     steps=5,
+    linkage_steps=3,
     scan=(0.3, 0.4407),
     silhouette_side=0,
     silhouette_steps=3,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import TallyTreeError
 
-_VERSION = 1  # raise it when a step comes to mean something else
+_VERSION = 2  # raise it when a step comes to mean something else
 
 
 class OutputProblem(TallyTreeError):
