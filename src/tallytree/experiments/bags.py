@@ -67,11 +67,13 @@ def grid(sizes: Sizes) -> list[dict[str, Any]]:
     return normal + noisy
 
 
-def cross_validate(setting: dict[str, Any], seed: int, folds: int, folder: str | None) -> dict[str, Any]:
+def cross_validate(
+    setting: dict[str, Any], seed: int, folds: int, folder: str | None, name: str = "musk1"
+) -> dict[str, Any]:
     """Validation and test errors of every fold; expected active instances per positive bag, and their share."""
     from ..estimators import BagClassifier
 
-    bags = data.load_bags("musk1", folder)
+    bags = data.load_bags(name, folder)
     spread = bags.X.std(0)
     x = (bags.X[:, spread > 0] - bags.X[:, spread > 0].mean(0)) / spread[spread > 0]
     fold = folds_of(bags, seed)
