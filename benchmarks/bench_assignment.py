@@ -1,7 +1,8 @@
-"""Assignment problems: the figures of the paper's section 6.2, real conferences, and growth to 1000 x 1000.
+"""Assignment problems: real conferences, and growth to 1000 x 1000.
 
-Run ``python benchmarks/bench_assignment.py [figure4] [growth] [reviewers] [bounds] [engine]``; without names, all of
-them. Real data is looked for in TALLYTREE_DATA or in ``../shared/data`` beside the checkout.
+Run ``python benchmarks/bench_assignment.py [growth] [reviewers] [bounds] [engine]``; without names, all of them. The
+figure of the paper's section 6.2 is made by ``tallytree reproduce matching``. Real
+data is looked for in TALLYTREE_DATA or in ``../shared/data`` beside the checkout.
 """
 
 from __future__ import annotations
@@ -18,57 +19,11 @@ from scipy.special import expit
 import tallytree as tt
 from tallytree.loopy import messages
 
-ROWS, COLUMNS = tt.between(2, 3), tt.between(1, 2)
-
 
 def timed(call):
     start = time.perf_counter()
     answer = call()
     return answer, time.perf_counter() - start
-
-
-def enumerated(theta):
-    n_rows, n_columns = theta.shape
-    bits = (np.arange(2**theta.size)[:, None] >> np.arange(theta.size)) & 1
-    y = bits.astype(np.int8).reshape(-1, n_rows, n_columns)
-    w = np.exp(bits @ theta.ravel())
-    w *= np.isin(y.sum(2), (2, 3)).all(1) & np.isin(y.sum(1), (1, 2)).all(1)
-    return np.tensordot(w / w.sum(), y.astype(float), (0, 0))
-
-
-def figure4(runs=10, sweeps=1500, chains=200):
-    """Mean absolute error and seconds per method: 3 x 6 against enumeration, 20 x 40 against long Gibbs."""
-    for shape in ((3, 6), (20, 40)):
-        print(f"figure 4, {shape[0]} x {shape[1]}, rows 2-3, columns 1-2, logits N(0, 1), {runs} runs")
-        rng = np.random.default_rng(2012)
-        table = {name: [] for name in ("loopy BP", "node marginals", "LP", "2x2 Gibbs", "Hoelder")}
-        floor = []
-        for run in range(runs):
-            theta = rng.normal(size=shape)
-            if theta.size <= 20:
-                truth = enumerated(theta)
-            else:
-                whole = tt.assignment(theta, rows=ROWS, columns=COLUMNS)
-                found = whole.row_gibbs(sweeps, rng=run, burn_in=100, chains=chains, moves="mixed")
-                truth = found.marginals
-                floor.append(found.standard_error.mean())
-            for name, answer in (
-                ("loopy BP", lambda p: p.loopy_bp().marginals),
-                ("node marginals", lambda p: p.node_marginals()),
-                ("LP", lambda p: p.lp_marginals()),
-                ("2x2 Gibbs", lambda p: p.block_gibbs(200, rng=1, burn_in=20, chains=1).marginals),
-                ("Hoelder", lambda p: p.bounds().marginals),
-            ):
-                problem = tt.assignment(theta, rows=ROWS, columns=COLUMNS)
-                marginals, seconds = timed(lambda a=answer, p=problem: a(p))
-                table[name].append((np.abs(marginals - truth).mean(), seconds))
-        for name, values in table.items():
-            error, seconds = np.array(values).T
-            print(
-                f"  {name:15s} error {error.mean():.4f} (worst {error.max():.4f})   {np.median(seconds) * 1e3:9.2f} ms"
-            )
-        if floor:
-            print(f"  standard error of the reference, states alone: {np.mean(floor):.5f}")
 
 
 def growth(sizes=(100, 300, 1000)):
@@ -165,8 +120,6 @@ def engine():
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["engine", "growth", "reviewers", "bounds", "figure4"]
+    wanted = sys.argv[1:] or ["engine", "growth", "reviewers", "bounds"]
     for part in wanted:
-        {"figure4": figure4, "growth": growth, "reviewers": reviewers, "engine": engine, "bounds": bounds}[
-            part
-        ]()
+        {"growth": growth, "reviewers": reviewers, "engine": engine, "bounds": bounds}[part]()

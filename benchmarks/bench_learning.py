@@ -23,7 +23,9 @@ import numpy as np
 
 import tallytree as tt
 from tallytree import data, learn
-from tallytree.estimators import BagClassifier, ConditionalLogit, CountDensity, MaxEntropySampler
+from tallytree.estimators import ConditionalLogit, CountDensity, MaxEntropySampler
+from tallytree.experiments import ising
+from tallytree.experiments.bags import cross_validate
 
 
 def say(*cells: object) -> None:
@@ -104,41 +106,16 @@ def clogit(quick: bool, jobs: int) -> None:
 # --------------------------------------------------------------------------------------
 
 
-def standardised(bags):
-    spread = bags.X.std(0)
-    return (bags.X[:, spread > 0] - bags.X[:, spread > 0].mean(0)) / spread[spread > 0]
-
-
-def folds_of(bags, seed: int = 0):
-    if bags.folds is not None:
-        return bags.folds[0]
-    rng = np.random.default_rng(seed)
-    fold = np.empty(len(bags.y), int)
-    for label in (0, 1):
-        members = rng.permutation(np.flatnonzero(bags.y == label))
-        fold[members] = np.arange(len(members)) % 10
-    return fold
-
-
-def one_setting(bags, x, fold, setting):
-    """Mean validation and test error over ten splits: test one fold, validate on the next two, train on seven."""
-    warnings.simplefilter("ignore")
-    valid, test, on = [], [], []
-    for k in range(10):
-        is_test = fold == k
-        is_valid = (fold == (k + 1) % 10) | (fold == (k + 2) % 10)
-        is_train = ~is_test & ~is_valid
-        rows = is_train[bags.groups]
-        model = BagClassifier(l2=0.0, max_iter=200, **setting).fit(
-            x[rows], bags.y[is_train], bags.groups[rows]
-        )
-        for where, errors in ((is_valid, valid), (is_test, test)):
-            rows = where[bags.groups]
-            errors.append(1.0 - model.score(x[rows], bags.y[where], bags.groups[rows]))
-        rows = (is_test & (bags.y == 1))[bags.groups]
-        if rows.any():
-            on.append(float(np.mean(model.instance_probabilities(x[rows], bags.groups[rows]))))
-    return float(np.mean(valid)), float(np.mean(test)), float(np.std(test) / np.sqrt(10)), float(np.mean(on))
+def one_setting(name: str, setting):
+    """Mean validation and test error over ten splits, the standard error, and the share of active instances."""
+    found = cross_validate(setting, 0, 10, None, name)
+    test = np.array(found["test"])
+    return (
+        float(np.mean(found["valid"])),
+        float(test.mean()),
+        float(test.std() / np.sqrt(len(test))),
+        float(np.mean(found["share"])),
+    )
 
 
 def grids(quick: bool):
@@ -161,9 +138,7 @@ def grids(quick: bool):
 def run_settings(name: str, settings, jobs: int):
     from joblib import Parallel, delayed
 
-    bags = data.load_bags(name)
-    x, fold = standardised(bags), folds_of(bags)
-    found = Parallel(n_jobs=jobs)(delayed(one_setting)(bags, x, fold, s) for s in settings)
+    found = Parallel(n_jobs=jobs)(delayed(one_setting)(name, s) for s in settings)
     return list(zip(settings, found))
 
 
@@ -264,23 +239,6 @@ def density(quick: bool, jobs: int) -> None:
             say(name, model, f"{chosen.score(found.test):.4f}", CHOW_LIU[name], f"{took:.1f}", f"{cpu:.1f}")
 
 
-def ising_images(n: int, size: int = 16, coupling: float = 0.44, sweeps: int = 300, seed: int = 0):
-    """Images from an Ising grid near the critical temperature, by checkerboard Gibbs sampling."""
-    rng = np.random.default_rng(seed)
-    spin = rng.integers(0, 2, (n, size, size)) * 2 - 1
-    colour = np.indices((size, size)).sum(0) % 2
-    for _ in range(sweeps):
-        for c in (0, 1):
-            field = np.zeros(spin.shape)
-            field[:, 1:] += spin[:, :-1]
-            field[:, :-1] += spin[:, 1:]
-            field[:, :, 1:] += spin[:, :, :-1]
-            field[:, :, :-1] += spin[:, :, 1:]
-            up = rng.random(spin.shape) < 1.0 / (1.0 + np.exp(-2.0 * coupling * field))
-            spin = np.where(colour == c, np.where(up, 1, -1), spin)
-    return (spin.reshape(n, -1) > 0).astype(np.uint8)
-
-
 def count_error(rows, drawn, tree) -> float:
     """Root mean squared error of the count distributions of a tree's groups."""
     features = learn.CountFeatures(tree)
@@ -288,11 +246,10 @@ def count_error(rows, drawn, tree) -> float:
     return float(np.sqrt(np.mean(gap**2)))
 
 
-def ising(quick: bool, jobs: int) -> None:
+def ising_fits(quick: bool, jobs: int) -> None:
     warnings.simplefilter("ignore")
     rows, fresh = (
-        ising_images(1000, sweeps=100 if quick else 400),
-        ising_images(1000, sweeps=100 if quick else 400, seed=1),
+        ising.images(1000, 16, 0.44, 60 if quick else 300, np.random.default_rng(seed)) for seed in (0, 1)
     )
     say(
         "16x16 Ising, 1000 images",
@@ -352,7 +309,14 @@ def survey(quick: bool, jobs: int) -> None:
         )
 
 
-PARTS = {"clogit": clogit, "musk": musk, "mil": mil, "density": density, "ising": ising, "survey": survey}
+PARTS = {
+    "clogit": clogit,
+    "musk": musk,
+    "mil": mil,
+    "density": density,
+    "ising": ising_fits,
+    "survey": survey,
+}
 
 
 def main() -> None:

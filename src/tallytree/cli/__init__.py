@@ -1,4 +1,4 @@
-"""The command line: ``tallytree demo``, ``tallytree infer FILE``, ``tallytree config``."""
+"""The command line: ``tallytree demo``, ``infer FILE``, ``reproduce``, ``config``."""
 
 from .command import main
 

@@ -1,0 +1,167 @@
+"""Section 6.1: time and memory of the chain, the trees and this library's own choice against the number of variables.
+
+Every point runs in a process of its own, so that its peak memory is its own and a limit can end it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..model import CountModel
+from .sizes import Sizes
+from .store import Store
+
+METHODS = ("chain", "tree", "fft-tree", "auto")
+NAMES = {
+    "chain": "Chain",
+    "tree": "Tree",
+    "fft-tree": "FFT Tree",
+    "auto": "ours (auto)",
+    "potetz-lee": "Potetz-Lee",
+}
+FITTED_FROM = {
+    "chain": 2**8, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
+}  # fmt: skip  # smaller sizes measure the cost of a call
+_CHAIN_BYTES = 8.0  # per pair of variable and count: the chain keeps all partial sums
+_REPEATS = 4  # of a point, unless it takes long
+_LONGEST = 20.0  # a point is ended after this many times the cap
+
+
+def measure(sizes: Sizes, seed: int, store: Store) -> list[dict[str, Any]]:
+    """Rows of method, D, seconds and bytes, in order; points beyond a cap say why they are absent."""
+    rows = []
+    for method in (*METHODS, "potetz-lee"):
+        rows += _one_method(method, sizes, seed, store)
+    return rows
+
+
+def points(sizes: Sizes, method: str) -> list[int]:
+    """Numbers of variables at which a method is tried."""
+    if method == "potetz-lee":
+        return list(sizes.cubic_sizes)
+    extra = sizes.own_exponents if method == "auto" else ()
+    return [2**e for e in (*sizes.exponents, *extra)]
+
+
+def _one_method(method: str, sizes: Sizes, seed: int, store: Store) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    stopped = ""
+    for d in points(sizes, method):
+        inputs = {"method": method, "D": d, "seed": seed, "size": sizes.name}
+        stopped = stopped or _beyond(method, d, rows, sizes)
+        row = store.numbers(
+            f"runtime-{method}-{d}",
+            inputs | {"tried": not stopped},
+            partial(_point, method, d, seed, sizes, stopped),
+        )
+        stopped = stopped or row.get("note", "")
+        rows.append(
+            {"method": method, "D": d, "seconds": None, "processor": None, "bytes": None, "note": "", **row}
+        )
+    return rows
+
+
+def _point(method: str, d: int, seed: int, sizes: Sizes, why: str) -> dict[str, Any]:
+    if why:
+        return {"note": why}
+    if not sizes.own_process:
+        return single(method, d, seed, sizes.repeat_time)
+    return _in_own_process(method, d, seed, sizes.repeat_time, max(_LONGEST * sizes.time_cap, 30.0))
+
+
+def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -> str:
+    """Why a size is not tried, judged by the smaller ones; empty if it is."""
+    if method == "chain" and _CHAIN_BYTES * d * d > sizes.memory_cap:
+        return (
+            f"not tried: {_CHAIN_BYTES * d * d / 1e9:.1f} GB of partial sums, "
+            f"limit {sizes.memory_cap / 1e9:.1f} GB"
+        )
+    timed = [(r["D"], r["seconds"]) for r in rows if r["seconds"] is not None]
+    if not timed:
+        return ""
+    before, seconds = timed[-1]
+    power = {"chain": 2.0, "tree": 2.0, "potetz-lee": 3.0}.get(method, 1.1)
+    expected = seconds * (d / before) ** power
+    if expected > sizes.time_cap:
+        return f"not tried: about {expected:.0f} s expected, limit {sizes.time_cap:g} s"
+    return ""
+
+
+def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float) -> dict[str, Any]:
+    words = [sys.executable, "-m", "tallytree.experiments.runtime", method, str(d), str(seed), str(repeat)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"note": f"ended after {limit:.0f} s"}
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        why = "out of memory" if "MemoryError" in last or done.returncode < 0 else last[:200]
+        return {"note": f"failed: {why}"}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
+    """Seconds of all marginals under one random potential, the best of several; peak bytes beyond the inputs.
+
+    ``seconds`` are those of the clock, ``processor`` those of all threads together: other work on the machine makes the
+    clock run on, and the processor less so.
+    """
+    rng = np.random.default_rng([seed, d])
+    logits, table = rng.normal(size=d), rng.normal(size=d + 1)
+    CountModel(logits[:4], table[:5], method=method).marginals.sum()  # load what is loaded once
+    before = _peak(reset=True)
+    clock: list[float] = []
+    processor: list[float] = []
+    while not clock or sum(clock) < repeat or (len(clock) < _REPEATS and sum(clock) < _REPEATS * repeat):
+        start, used = time.perf_counter(), time.process_time()
+        marginals = CountModel(logits, table, method=method).marginals
+        processor.append(time.process_time() - used)
+        clock.append(time.perf_counter() - start)
+        if len(clock) == 1:
+            after, check = _peak(), float(np.mean(marginals))
+    return {
+        "seconds": min(clock),
+        "processor": min(processor),
+        "bytes": None if before is None or after is None else max(after - before, 0),
+        "mean_marginal": check,
+    }
+
+
+def _peak(*, reset: bool = False) -> int | None:
+    """Largest resident memory so far in bytes, where the system tells; ``reset`` starts from the present."""
+    status = Path("/proc/self/status")
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        lines = status.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM")]
+    return int(found[0]) * 1024 if found else None
+
+
+def growth(rows: Sequence[dict[str, Any]], method: str, value: str, from_d: int) -> tuple[float, float]:
+    """Exponent p and factor a of ``a D^p``, by least squares of logarithms over sizes from ``from_d`` on."""
+    taken = [
+        (r["D"], r[value]) for r in rows if r["method"] == method and r["D"] >= from_d and (r[value] or 0) > 0
+    ]
+    if len(taken) < 2:
+        return math.nan, math.nan
+    d, y = np.log(np.array(taken, np.float64)).T
+    power, start = np.polyfit(d, y, 1)
+    return float(power), float(math.exp(start))
+
+
+if __name__ == "__main__":
+    print(json.dumps(single(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))

@@ -1,0 +1,170 @@
+"""How large the experiments are: tiny (tests), quick (minutes) and full (the sizes of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PARTS = ("runtime", "matching", "bags", "images")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of all experiments.
+
+    Attributes
+    ----------
+    name : str
+        Shown in the report.
+    exponents, own_exponents : tuples of int
+        log2 of D: for all methods, and further ones for ours.
+    time_cap, repeat_time : float
+        A method is not tried at sizes where more seconds are expected; seconds of repetitions per point.
+    own_process : bool
+        Whether every point has a process of its own.
+    memory_cap : float
+        Bytes beyond which the chain is not tried.
+    cubic_sizes : tuple of int
+        D of the cubic algorithm of Potetz and Lee.
+    runs : tuple of int
+        Random 3 x 6 and 20 x 40 problems.
+    truth_sweeps, truth_chains : int
+        Of the Gibbs sampler that stands for the truth on 20 x 40.
+    gibbs_sweeps : tuple of int
+        Lengths of the short Gibbs runs whose error is shown against time.
+    large_grids : tuple of int
+        Sides of larger problems.
+    l1, mus, sigmas, rates, leaks : tuples of float
+        Grid of the bags.
+    folds : int
+        Folds of the cross-validation that are run, of 10.
+    n_images, side, sweeps : int
+        Ising images, their side, cluster sweeps per image.
+    steps : int
+        Limit on steps of conjugate gradients.
+    linkage_steps : int
+        The same where linkages are compared.
+    scan : tuple of float
+        Couplings at which the pairwise tree is fitted, to find the one that the paper may have used.
+    silhouette_side : int
+        Side of the silhouettes: 28, or 14 for the halved ones; 0 leaves them out.
+    silhouette_steps : int
+        Limit on steps of conjugate gradients there.
+    """
+
+    name: str
+    exponents: tuple[int, ...]
+    own_exponents: tuple[int, ...]
+    time_cap: float
+    repeat_time: float
+    own_process: bool
+    memory_cap: float
+    cubic_sizes: tuple[int, ...]
+    runs: tuple[int, int]
+    truth_sweeps: int
+    truth_chains: int
+    gibbs_sweeps: tuple[int, ...]
+    large_grids: tuple[int, ...]
+    l1: tuple[float, ...]
+    mus: tuple[float, ...]
+    sigmas: tuple[float, ...]
+    rates: tuple[float, ...]
+    leaks: tuple[float, ...]
+    folds: int
+    n_images: int
+    side: int
+    sweeps: int
+    steps: int
+    linkage_steps: int
+    scan: tuple[float, ...]
+    silhouette_side: int
+    silhouette_steps: int
+
+
+QUICK = Sizes(
+    name="quick",
+    exponents=(4, 6, 8, 10, 12, 14, 16, 17, 18, 19),
+    own_exponents=(20, 22),
+    time_cap=4.0,
+    repeat_time=0.1,
+    own_process=True,
+    memory_cap=3e9,
+    cubic_sizes=(8, 16, 32, 64, 128),
+    runs=(10, 3),
+    truth_sweeps=300,
+    truth_chains=64,
+    gibbs_sweeps=(5, 20, 80, 320),
+    large_grids=(100, 200),
+    l1=(0.01, 0.03),
+    mus=(0.1, 0.5, 0.9),
+    sigmas=(0.1, 0.3),
+    rates=(0.1, 0.5, 0.9),
+    leaks=(1e-3, 1e-1),
+    folds=10,
+    n_images=1000,
+    side=16,
+    sweeps=60,
+    steps=300,
+    linkage_steps=80,
+    scan=(0.32, 0.36, 0.40, 0.4407),
+    silhouette_side=14,
+    silhouette_steps=60,
+)
+FULL = Sizes(
+    name="full",
+    exponents=tuple(range(3, 20)),
+    own_exponents=(20, 21, 22, 23, 24, 25, 26),
+    time_cap=120.0,
+    repeat_time=1.0,
+    own_process=True,
+    memory_cap=3e9,
+    cubic_sizes=(8, 16, 32, 64, 128, 256, 512),
+    runs=(20, 10),
+    truth_sweeps=3000,
+    truth_chains=200,
+    gibbs_sweeps=(5, 20, 80, 320, 1280, 5120),
+    large_grids=(100, 200, 500, 1000),
+    l1=(0.003, 0.01, 0.03),
+    mus=(0.1, 0.3, 0.5, 0.7, 0.9),
+    sigmas=(0.1, 0.2, 0.4),
+    rates=(0.1, 0.3, 0.5, 0.7, 0.9),
+    leaks=(1e-3, 1e-2, 1e-1),
+    folds=10,
+    n_images=1000,
+    side=16,
+    sweeps=300,
+    steps=2000,
+    linkage_steps=2000,
+    scan=(0.32, 0.34, 0.36, 0.38, 0.40, 0.42, 0.4407),
+    silhouette_side=28,
+    silhouette_steps=300,
+)
+TINY = Sizes(
+    name="tiny",
+    exponents=(4, 6, 8),
+    own_exponents=(10,),
+    time_cap=0.5,
+    repeat_time=0.0,
+    own_process=False,
+    memory_cap=1e6,
+    cubic_sizes=(4, 8),
+    runs=(2, 1),
+    truth_sweeps=10,
+    truth_chains=4,
+    gibbs_sweeps=(2, 4),
+    large_grids=(12,),
+    l1=(0.03,),
+    mus=(0.1, 0.9),
+    sigmas=(0.3,),
+    rates=(0.1, 0.9),
+    leaks=(0.1,),
+    folds=2,
+    n_images=60,
+    side=6,
+    sweeps=5,
+    steps=5,
+    linkage_steps=3,
+    scan=(0.3, 0.4407),
+    silhouette_side=0,
+    silhouette_steps=3,
+)
+SIZES = {"tiny": TINY, "quick": QUICK, "full": FULL}

@@ -1,0 +1,281 @@
+"""The experiments of the paper: complete reports, resumed runs, equal numbers for equal seeds, clear messages."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tallytree import data
+from tallytree.cli import main
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+from tallytree.experiments import TINY, bags, claims, images, ising, matching, runtime
+from tallytree.experiments.report import csv_text
+from tallytree.experiments.store import Store, write_whole
+from tallytree.experiments.workers import each
+
+SMALL = replace(TINY, runs=(1, 1), large_grids=(8,))
+
+
+@pytest.fixture(autouse=True)
+def _no_download(monkeypatch):
+    def refuse(name):
+        raise data.DataError(f"The data file {name!r} is not on this machine. It is public at somewhere.")
+
+    monkeypatch.setattr(data, "_download", refuse)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with everything, at the smallest size; with bags where the data is."""
+    out = tmp_path_factory.mktemp("made") / "out"
+    named = os.environ.get("TALLYTREE_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    there = (folder / "mil" / "musk1.npz").exists()
+    parts = ["all"] if there else ["images"]
+    assert main(["reproduce", *parts, "--tiny", "--out", str(out), "--quiet"]
+                + (["--data", str(folder)] if there else [])) == 0  # fmt: skip
+    return out
+
+
+def message(capsys, *words):
+    assert main(["reproduce", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tallytree: ")
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+# -- the report
+
+
+def test_the_report_holds_every_figure_and_the_folder_every_number(made):
+    text = (made / "report.html").read_text("utf-8")
+    pictures = sorted((made / "figures").glob("*.png"))
+    assert len(pictures) >= 7
+    for picture in pictures:
+        assert base64.b64encode(picture.read_bytes()).decode() in text
+        assert picture.with_suffix(".svg").read_bytes().startswith(b"<?xml")
+        assert f'id="{picture.stem}"' in text
+    assert not re.search(r'src="(?!data:)', text)  # nothing outside is needed
+    for table in (made / "tables").glob("*.csv"):
+        rows = list(csv.reader(table.read_text("utf-8").splitlines()))
+        assert len(rows) > 1
+        assert len({len(r) for r in rows}) == 1
+    assert not list(made.rglob("*.tmp"))
+
+
+def test_every_claim_has_a_verdict_in_the_report(made):
+    text = (made / "report.html").read_text("utf-8")
+    rows = list(csv.DictReader((made / "tables" / "claims.csv").read_text("utf-8").splitlines()))
+    words = {claims.REPRODUCED, claims.DIFFERS, claims.NOT_REPRODUCED, claims.UNDECIDED}
+    assert rows
+    for row in rows:
+        assert row["verdict"] in words
+        assert row["paper"]
+        assert row["found"]
+    assert text.count('class="verdict"') == 2 * len(rows)  # at a glance and in its section
+
+
+# -- resuming, and equal seeds
+
+
+def test_an_interrupted_run_continues(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    words = ["reproduce", "matching", "--tiny", "--out", str(out), "--quiet"]
+    with monkeypatch.context() as patch:
+        patch.setattr(matching, "_large", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(words) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert not (out / "report.html").exists()
+    kept = {p: p.stat().st_mtime_ns for p in (out / "steps").iterdir()}
+    assert len(kept) == 2 * sum(TINY.runs)
+    assert not list(out.rglob("*.tmp"))
+    with monkeypatch.context() as patch:
+        patch.setattr(matching, "true_marginals", lambda *_: pytest.fail("computed again"))
+        assert main(words) == 0
+    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+    assert (out / "report.html").exists()
+
+
+def test_a_damaged_step_is_computed_again(tmp_path):
+    store = Store(tmp_path)
+    assert store.numbers("a", {"n": 1}, lambda: {"x": 1.5}) == {"x": 1.5}
+    assert store.numbers("a", {"n": 1}, lambda: pytest.fail("computed again")) == {"x": 1.5}
+    assert store.numbers("a", {"n": 2}, lambda: 7) == 7  # other inputs, another file
+    store.arrays("b", {}, lambda: {"v": np.arange(3)})
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:5])
+    assert store.numbers("a", {"n": 1}, lambda: 3) == 3
+    assert store.arrays("b", {}, lambda: {"v": np.arange(4)})["v"].tolist() == [0, 1, 2, 3]
+    assert store.arrays("b", {}, lambda: pytest.fail("computed again"))["v"].tolist() == [0, 1, 2, 3]
+
+
+def test_equal_seeds_give_equal_numbers(tmp_path):
+    def numbers(folder, seed):
+        found = matching.measure(SMALL, seed, Store(tmp_path / folder), 1)
+        errors = [row["error"] for row in found["rows"]] + [g["sweeps"] for g in found["large"]]
+        sets = images.measure(SMALL, seed, Store(tmp_path / folder), tmp_path)["sets"]
+        arrays = {k: v for s in sets.values() for k, v in s.items() if not k.endswith("seconds")}
+        return errors, arrays
+
+    first, second, other = numbers("a", 3), numbers("b", 3), numbers("c", 4)
+    assert first[0] == second[0] != other[0]
+    assert first[1].keys() == second[1].keys()
+    for key, value in first[1].items():
+        np.testing.assert_array_equal(value, second[1][key])
+    assert not np.array_equal(first[1]["rc_nll"], other[1]["rc_nll"])
+
+
+def test_processes_side_by_side_give_the_same(tmp_path):
+    tasks = [(f"truth-{run}", {"run": run}, ((3, 6), run, 0, 1, 1)) for run in range(2)]
+    alone = each(Store(tmp_path / "a"), matching.true_marginals, tasks, 1)
+    seen = []
+    store = Store(tmp_path / "b", lambda name, reused: seen.append((name, reused)))
+    assert each(store, matching.true_marginals, tasks, 2) == alone
+    assert sorted(seen) == [("truth-0", False), ("truth-1", False)]
+
+
+# -- what goes wrong
+
+
+def test_folders_that_cannot_be_written_are_named(tmp_path, capsys, monkeypatch):
+    text = message(capsys, "images", "--tiny", "--out", str(tmp_path / "no" / "such"))
+    assert "does not exist" in text
+    (tmp_path / "file").write_text("x")
+    assert "not a folder" in message(capsys, "images", "--tiny", "--out", str(tmp_path / "file"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        text = message(capsys, "images", "--tiny", "--out", str(tmp_path / "closed"))
+    assert "permission denied" in text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+    assert "--out" in message(capsys, "images")
+
+
+def test_wrong_names_and_numbers_are_refused(tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert "invalid choice: 'imges'" in message(capsys, "imges", "--out", out)
+    assert "--seed" in message(capsys, "images", "--seed", "x", "--out", out)
+    assert "--jobs" in message(capsys, "images", "--jobs", "0", "--out", out)
+    assert "not allowed with" in message(capsys, "images", "--quick", "--full", "--out", out)
+    assert "must be a folder" in message(capsys, "bags", "--out", out, "--data", str(tmp_path / "none"))
+    assert not os.path.exists(out)
+
+
+def test_a_broken_data_file_stops_before_anything_is_written(tmp_path, capsys):
+    (tmp_path / "mil").mkdir()
+    (tmp_path / "mil" / "musk1.npz").write_bytes(b"not this")
+    text = message(capsys, "all", "--tiny", "--out", str(tmp_path / "out"), "--data", str(tmp_path))
+    assert "SHA-256" in text
+    assert "musk1.npz" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_data_the_bags_say_how_to_get_it_and_the_rest_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("TALLYTREE_DATA", raising=False)
+    out = tmp_path / "out"
+    text = message(capsys, "bags", "--tiny", "--out", str(out))
+    assert "--data" in text
+    assert "mil/clean1.data" in text
+    assert not out.exists()
+    monkeypatch.setattr("tallytree.experiments.PARTS", ("matching", "bags"))
+    assert main(["reproduce", "all", "--tiny", "--out", str(out)]) == 0
+    assert "left out: no data" in capsys.readouterr().out
+    assert "mil/clean1.data" in (out / "report.html").read_text("utf-8")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "kept"
+    write_whole(path, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(Exception, match="no space left"):
+            write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+# -- the experiments themselves
+
+
+def test_cluster_sweeps_have_the_right_distribution():
+    coupling, side = 0.4, 3
+    one, other = ising.grid_pairs(side)
+    assert len(one) == 2 * side * (side - 1)
+    bits = (np.arange(2 ** (side * side))[:, None] >> np.arange(side * side)) & 1
+    spin = 2 * bits - 1
+    energy = (spin[:, one] * spin[:, other]).sum(1)
+    weight = np.exp(coupling * energy)
+    drawn = 2.0 * ising.images(20000, side, coupling, 12, np.random.default_rng(0)) - 1
+    p = np.bincount(energy + 12, weight / weight.sum(), 25)
+    found = np.bincount(((drawn[:, one] * drawn[:, other]).sum(1) + 12).astype(int), minlength=25) / 20000
+    assert np.abs(found - p).max() < 4 * np.sqrt(0.25 / 20000)
+    total = np.bincount(bits.sum(1), weight / weight.sum(), 10)
+    counts = np.bincount(((drawn + 1) / 2).sum(1).astype(int), minlength=10) / 20000
+    assert np.abs(counts - total).max() < 4 * np.sqrt(0.25 / 20000)
+
+
+def test_enumerated_marginals_meet_the_counts():
+    truth = matching.enumerated(matching.affinity((3, 6), 0, 0))
+    assert ((truth.sum(1) >= 2) & (truth.sum(1) <= 3)).all()
+    assert ((truth.sum(0) >= 1) & (truth.sum(0) <= 2)).all()
+
+
+def test_growth_is_fitted_and_judged_from_the_numbers():
+    def rows(power):
+        return [
+            {"method": m, "D": 2**e, "seconds": t, "processor": t, "bytes": 8.0 * 4.0**e, "note": ""}
+            for m, p in (("chain", 2.0), ("tree", 1.9), ("fft-tree", power), ("auto", 1.0))
+            for e in range(10, 18)
+            for t in [1e-7 * 2.0 ** (e * p)]
+        ]
+
+    assert runtime.growth(rows(1.1), "fft-tree", "seconds", 2**12)[0] == pytest.approx(1.1)
+    verdicts = [[c.verdict for c in claims.runtime_claims(rows(p))] for p in (1.1, 2.2)]
+    assert verdicts[0][0] == verdicts[0][1] == claims.REPRODUCED
+    assert verdicts[1][0] == verdicts[1][1] == claims.NOT_REPRODUCED
+
+
+def test_methods_agree_and_caps_are_kept(tmp_path):
+    rows = runtime.measure(SMALL, 0, Store(tmp_path))
+    means = {r["mean_marginal"] for r in rows if r["D"] == 16 and r["seconds"]}
+    assert max(means) - min(means) < 1e-9
+    slow = runtime.measure(replace(SMALL, memory_cap=1e4), 0, Store(tmp_path / "b"))
+    notes = {(r["method"], r["D"]): r["note"] for r in slow}
+    assert "limit" in notes["chain", 64]
+    assert notes["auto", 64] == ""
+
+
+def test_a_point_runs_in_its_own_process():
+    found = runtime._in_own_process("auto", 64, 0, 0.0, 120.0)
+    assert found["seconds"] > 0
+    assert "failed" in runtime._in_own_process("no-such-method", 64, 0, 0.0, 120.0)["note"]
+
+
+def test_the_matching_coupling_is_where_the_curve_meets_the_printed_value():
+    scan = [[c, 300.0 - 400.0 * c] for c in (0.32, 0.36, 0.4, 0.44)]
+    assert images.matching_coupling(scan) == pytest.approx((300.0 - images.PAPER_TREE) / 400.0)
+
+
+def test_bag_curves_take_the_least_validation_error():
+    base = {"potential": "normal", "mu": 0.5, "l1": 0.1, "active": [1.0, 2.0], "share": [0.1, 0.2]}
+    rows = [
+        base | {"sigma": 0.1, "valid": [0.3, 0.3], "test": [0.0, 0.0]},
+        base | {"sigma": 0.2, "valid": [0.1, 0.1], "test": [0.4, 0.2]},
+    ]
+    (chosen,) = bags.curves(rows)["normal"]
+    assert (chosen["second"], chosen["test_error"]) == (0.2, pytest.approx(0.3))
+
+
+def test_tables_hold_all_columns():
+    assert csv_text([{"a": 1}, {"a": 2, "b": 0.1}]) == "a,b\n1,\n2,0.1\n"
