@@ -1,15 +1,13 @@
 """Instruction counts of small calls, for regressions that a noisy machine would hide.
 
 ``python benchmarks/run.py --instructions`` makes every call ten times under valgrind's callgrind. The calls are made
-from inside ``lfind``, a function of the C library that nothing else uses and that calls back into Python: callgrind
-counts only there, and writes what it has counted whenever the function returns. So the interpreter's start, the
-imports and the warm-up are left out, and one process serves all cases. Valgrind knows no AVX-512: the engine runs
-at the best level below that, with one thread.
+from inside the operator ``@=``, whose C function nothing else uses: callgrind counts only there, and writes what it has
+counted whenever the function returns. So the interpreter's start, the imports and the warm-up are left out, and one
+process serves all cases. Valgrind knows no AVX-512: the engine runs at the best level below that, with one thread.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 LEVELS = ("v3", "v2", "generic")  # what valgrind can run, best first
+WITHIN = "PyNumber_InPlaceMatrixMultiply"
 CALLS = 10
 CASES = (
     "nothing",
@@ -68,27 +67,25 @@ def _answers(model: Any) -> None:
     model.marginals  # noqa: B018
 
 
+class Repeated:
+    """``Repeated() @= work`` makes the call `CALLS` times."""
+
+    def __imatmul__(self, work: Callable[[], Any]) -> Repeated:
+        for _ in range(CALLS):
+            work()
+        return self
+
+
 def inside() -> None:
-    """What runs under valgrind: all cases, each inside one call of ``lfind``."""
-    compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    find = ctypes.CDLL(None).lfind
-    find.restype = ctypes.c_void_p
-    one, byte = ctypes.c_size_t(1), ctypes.create_string_buffer(1)
+    """What runs under valgrind: all cases, one ``@=`` each."""
+    gc.disable()
+    counted = Repeated()
     for case in CASES:
         work = call(case)
         work()
         work()
-
-        def repeat(*_: Any, work: Callable[[], Any] = work) -> int:
-            for _turn in range(CALLS):
-                work()
-            return 0
-
-        callback = compare(repeat)
         gc.collect()
-        gc.disable()
-        find(byte, byte, ctypes.byref(one), ctypes.c_size_t(1), callback)
-        gc.enable()
+        counted @= work
 
 
 # ------------------------------------------------------------------------------------------------ who counts
@@ -107,7 +104,7 @@ def count(level: str) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [
-                "valgrind", "--tool=callgrind", "--toggle-collect=lfind", "--dump-after=lfind",
+                "valgrind", "--tool=callgrind", f"--toggle-collect={WITHIN}", f"--dump-after={WITHIN}",
                 f"--callgrind-out-file={folder}/out", sys.executable, __file__,
             ],
             capture_output=True, text=True, env=environment, check=False,
