@@ -81,16 +81,17 @@ class Parameters:
     @lazy
     def packed(self) -> Float64:
         """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
-        family, program = self.tree.family, self.tree.program
+        family = self.tree.family
         if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
             return np.asarray(self.tables[0].reshape(1, -1))
         inside = np.flatnonzero(family.set_of_group >= 0)
         shared = all(self.tables[g].ndim == 1 for g in inside)
         batch = 1 if shared else math.prod(self.batch_shape)
-        packed = np.zeros((batch, program.table_total))
+        offset = family.set_offset
+        packed = np.zeros((batch, int(offset[-1])))
         for g in inside.tolist():
             s = int(family.set_of_group[g])
-            packed[:, program.set_offset[s] : program.set_offset[s + 1]] += self.rows(g)
+            packed[:, offset[s] : offset[s + 1]] += self.rows(g)
         return packed
 
     def rows(self, group: int) -> Float64:
@@ -122,8 +123,8 @@ class Parameters:
                 raise ParameterError(
                     f"`logits` must broadcast to shape {(*self.batch_shape, n)}; shape {array.shape} arrived."
                 ) from None
-        family, offset = self.tree.family, self.tree.program.set_offset
-        packed = np.zeros((batch, self.tree.program.table_total))
+        family, offset = self.tree.family, self.tree.family.set_offset
+        packed = np.zeros((batch, int(offset[-1])))
         entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
         for g, entry in enumerate(entries):
             if entry is None:
@@ -140,7 +141,7 @@ class Parameters:
 
     def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
         """D P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
-        family, offset = self.tree.family, self.tree.program.set_offset
+        family, offset = self.tree.family, self.tree.family.set_offset
         found = []
         for g in range(family.n_groups):
             s = int(family.set_of_group[g])

@@ -165,7 +165,7 @@ class SecondOrder(ModelCore):
         direction = np.zeros_like(self._params.nu)
         direction[:, inside[0]] = 1.0
         odds = self._odds
-        nothing = np.zeros((len(direction), self._tree.program.table_total))
+        nothing = np.zeros((len(direction), int(self._tree.family.set_offset[-1])))
         change, _ = tangent(self._tree, self._params, direction, nothing, counts=False)
         moved = expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0)
         return self._scalar(moved[:, inside[1]].sum(-1))

@@ -123,7 +123,7 @@ def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
         if n > _DIRECT_LIMIT:
             yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
-    yield from _tree_rungs(CountTree.flat(n).program)
+    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program), x, t)
 
 
 def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
@@ -273,7 +273,7 @@ def _tails_lost(log_beliefs: Float64) -> bool:
 
 def flat_bucket_of(tree: CountTree, set_id: int) -> tuple[FlatBucket, int] | None:
     """The bucket and row of a set that is a component by itself."""
-    offset = int(tree.program.set_offset[set_id])
+    offset = int(tree.family.set_offset[set_id])
     for bucket in tree.components.flat:
         row = np.flatnonzero(bucket.cells[:, 0] == offset)
         if len(row):

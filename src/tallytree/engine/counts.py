@@ -32,7 +32,7 @@ def group_log_probs(tree: CountTree, params: Any, group: int, cached: Callable[[
         prior = log_pmf(np.ascontiguousarray(nu[:, bucket.variables[row]]))
         return _normalised(prior + params.packed[:, bucket.cells[row]])
     packed = cached("beliefs", lambda: auto.set_log_beliefs(problem))
-    offset = tree.program.set_offset
+    offset = family.set_offset
     return _normalised(packed[:, offset[s] : offset[s + 1]])
 
 

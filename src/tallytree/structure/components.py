@@ -6,6 +6,7 @@ side as a batch. Only the others need a tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ class Components:
     nested: NestedPart | None
 
 
-def split(family: NestedFamily, program: TreeProgram) -> Components:
-    """Flat components, bucketed by size, and the rest."""
+def split(family: NestedFamily, program: Callable[[], TreeProgram]) -> Components:
+    """Flat components, bucketed by size, and the rest; only the rest needs the binary forest."""
     size, top = family.set_size, family.set_parent < 0
     has_child = np.zeros(family.n_sets, bool)
     has_child[family.set_parent[~top]] = True
@@ -53,15 +54,14 @@ def split(family: NestedFamily, program: TreeProgram) -> Components:
         sets = flat[size[flat] == n]
         span = np.arange(n)
         variables = np.sort(family.order[family.start[sets][:, None] + span], axis=1)
-        cells = program.set_offset[sets][:, None] + np.arange(n + 1)
+        cells = family.set_offset[sets][:, None] + np.arange(n + 1)
         whole = len(sets) == 1 and n == family.n_variables
         buckets.append(FlatBucket(n, variables, cells, whole))
-    return Components(tuple(buckets), _nested_part(family, program, top & has_child))
+    nested = top & has_child
+    return Components(tuple(buckets), _nested_part(family, program(), nested) if nested.any() else None)
 
 
-def _nested_part(family: NestedFamily, program: TreeProgram, roots: NDArray[np.bool_]) -> NestedPart | None:
-    if not roots.any():
-        return None
+def _nested_part(family: NestedFamily, program: TreeProgram, roots: NDArray[np.bool_]) -> NestedPart:
     # Which component a set belongs to, following parents from the largest set down.
     kept = roots.copy()
     for s in range(family.n_sets - 1, -1, -1):

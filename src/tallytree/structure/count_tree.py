@@ -217,7 +217,7 @@ class CountTree:
     @cached_property
     def components(self) -> Components:
         """Independent parts of the structure."""
-        return split(self._family, self.program)
+        return split(self._family, lambda: self.program)
 
     def group_size(self, group: int) -> int:
         """Number of variables in a group."""
@@ -233,7 +233,9 @@ class CountTree:
                 variable_of_group=np.concatenate([old.variable_of_group, variables]),
             )
         )
-        tree.__dict__["program"], tree.__dict__["components"] = self.program, self.components
+        for name in ("program", "components"):
+            if name in self.__dict__:
+                tree.__dict__[name] = self.__dict__[name]
         return tree
 
     def with_groups(self, extra: Iterable[Any]) -> CountTree:
@@ -309,9 +311,20 @@ def _at_least(name: str, value: Any, least: int) -> int:
 
 @lru_cache(maxsize=256)
 def _flat(n: int) -> CountTree:
-    everything = [range(n)] if n else []
-    members, offsets = _validate.all_members(everything, n)
-    return CountTree(family_from_members(n, members, offsets))
+    sets = 1 if n > 1 else 0
+    none, everything = np.full(sets, -1, np.int64), np.arange(n)
+    return CountTree(
+        NestedFamily(
+            n,
+            set_of_group=np.full(min(n, 1), sets - 1, np.int64),
+            variable_of_group=np.full(min(n, 1), -1 if sets else 0, np.int64),
+            set_parent=none,
+            variable_parent=np.full(n, sets - 1, np.int64),
+            order=everything,
+            start=np.zeros(sets, np.int64),
+            stop=np.full(sets, n, np.int64),
+        )
+    )
 
 
 def _subtree_sizes(parent: Ints, n_variables: int) -> Ints:

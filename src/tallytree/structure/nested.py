@@ -8,6 +8,7 @@ the nesting. Building one costs O(total size of the groups), all of it in array 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ class NestedFamily:
     @property
     def set_size(self) -> Ints:
         return self.stop - self.start
+
+    @cached_property
+    def set_offset(self) -> Ints:
+        """Where each set's table of ``size + 1`` entries starts in the packed tables, and their total length."""
+        return np.concatenate([[0], np.cumsum(self.set_size + 1)]).astype(np.int64)
 
     def members(self, group: int) -> Ints:
         """Variables of a group, in increasing order."""

@@ -98,7 +98,7 @@ def binarise(family: NestedFamily) -> TreeProgram:
         set_node[s] = heap[0][1]
 
     table_offset = np.full(len(left_list), -1, np.int64)
-    set_offset = np.concatenate([[0], np.cumsum(family.set_size + 1)]).astype(np.int64)
+    set_offset = family.set_offset
     table_offset[set_node - n] = set_offset[:-1]
     return TreeProgram(
         n,
