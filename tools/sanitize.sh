@@ -30,7 +30,8 @@ compiler=${CXX:-g++}
 export LD_PRELOAD="$($compiler -print-file-name=libasan.so) $($compiler -print-file-name=libubsan.so)"
 export ASAN_OPTIONS=detect_leaks=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-# -S keeps an editable installation from getting in front of the copy.
+# -S keeps an editable installation from getting in front of the copy; workers of pytest-xdist would start without it.
+unset PYTEST_ADDOPTS
 packages=$(env -u LD_PRELOAD python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 export PYTHONPATH="$work/package:$packages"
 
@@ -38,4 +39,4 @@ python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__f
 if [ $# -eq 0 ]; then
   set -- tests/test_native_*.py
 fi
-python -S -m pytest -p no:cacheprovider "$@"
+python -S -m pytest -o addopts=-q -p no:cacheprovider "$@"
