@@ -33,7 +33,7 @@ _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
 _MIXTURE_TERMS = 8
 _SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
-_TILT_WORTH = 4096  # native: from here on a few tilted FFT passes cost less than one tiled pass
+_TILT_WORTH = 1 << 15  # native: from here on a few tilted FFT passes cost less than one tiled pass
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
 
 
