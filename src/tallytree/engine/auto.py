@@ -34,6 +34,10 @@ _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this 
 _MIXTURE_TERMS = 8
 _SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
 _TILT_WORTH = 1 << 15  # native: from here on a few tilted FFT passes cost less than one tiled pass
+_FFT_ROUGHNESS, _TILED_ROUGHNESS = (
+    5.0,
+    300.0,
+)  # measured: an FFT pass fails from sd 3 on, a tiled one from sd 150
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
 
 
@@ -123,7 +127,7 @@ def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
         if n > _DIRECT_LIMIT:
             yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
-    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program), x, t)
+    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, t), x, t)
 
 
 def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
@@ -176,7 +180,7 @@ def _insist(found: Solution, method: str) -> Solution:
 def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> Solution:
     engine = config.native()
     if method == "auto":
-        return climb(_tree_rungs(program), nu, tables)
+        return climb(_tree_rungs(program, tables), nu, tables)
     if method == "tree":
         return climb([_tree_rung(program, "direct"), _last_rung(program)], nu, tables)
     if method == "fft-tree":
@@ -189,12 +193,26 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> 
     return _array_pass(program, LogSpace(xp), nu, tables)  # "log-tree"
 
 
-def _tree_rungs(program: TreeProgram) -> list[Rung]:
+def _roughness(tables: Float64) -> float:
+    """Mean size of the second differences of the first model's log-tables: 0 for a straight line, 2 sd for noise."""
+    with np.errstate(invalid="ignore"):
+        bends = np.abs(np.diff(tables[0], 2)) if len(tables) else np.empty(0)
+    bends = bends[np.isfinite(bends)]
+    return float(bends.mean()) if len(bends) else 0.0
+
+
+def _tree_rungs(program: TreeProgram, tables: Float64) -> list[Rung]:
     if config.native() is not None:
         if program.n_leaves <= _SMALL_TREE:
             return [_tree_rung(program, "direct"), _last_rung(program)]
-        tilted = [_tilted_rung(program)] if program.n_leaves >= _TILT_WORTH else []
-        return [_tree_rung(program, "fft"), *tilted, _tree_rung(program, "tiled"), _last_rung(program)]
+        # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
+        roughness = _roughness(tables)
+        rungs = [_tree_rung(program, "fft")] if roughness < _FFT_ROUGHNESS else []
+        if rungs and program.n_leaves >= _TILT_WORTH:
+            rungs.append(_tilted_rung(program))
+        if roughness < _TILED_ROUGHNESS:
+            rungs.append(_tree_rung(program, "tiled"))
+        return [*rungs, _last_rung(program)]
     if program.n_leaves <= _DIRECT_LIMIT:
         return [_tree_rung(program, "direct"), _last_rung(program)]
     return [_tree_rung(program, "fft"), _tilted_rung(program), _last_rung(program)]
