@@ -35,10 +35,6 @@ FITTED_FROM = {
     "chain": 2**10, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
 }  # fmt: skip  # smaller sizes measure the cost of a call
 _CHAIN_BYTES = 8.0  # per pair of variable and count: the chain keeps all partial sums
-_REPEATS, _LONG = (
-    4,
-    2.0,
-)  # a point is repeated unless it takes long; the first time analyses the structure, too
 _LONGEST = 20.0  # a point is ended after this many times the cap
 
 
@@ -68,7 +64,7 @@ def _one_method(method: str, sizes: Sizes, seed: int, store: Store) -> list[dict
             "seed": seed,
             "size": sizes.name,
             "threads": 1,
-            "repeats": _REPEATS,
+            "repeats": [4, 2],
         }
         stopped = stopped or _beyond(method, d, rows, sizes)
         row = store.numbers(
@@ -142,7 +138,7 @@ def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
     before = _peak(reset=True)
     clock: list[float] = []
     processor: list[float] = []
-    while not clock or sum(clock) < repeat or (len(clock) < _REPEATS and clock[0] < _LONG):
+    while not clock or sum(clock) < repeat or len(clock) < _repeats(clock[0]):
         start, used = time.perf_counter(), time.process_time()
         marginals = CountModel(logits, table, method=method).marginals
         processor.append(time.process_time() - used)
@@ -156,6 +152,11 @@ def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
         "bytes": None if before is None or after is None else max(after - before, 0),
         "mean_marginal": check,
     }
+
+
+def _repeats(first: float) -> int:
+    """Least number of repetitions; the first one analyses the structure, too, which later ones reuse."""
+    return 4 if first < 1.0 else 2 if first < 10.0 else 1
 
 
 def _peak(*, reset: bool = False) -> int | None:
