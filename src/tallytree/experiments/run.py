@@ -126,7 +126,7 @@ def _runtime(run: _Run) -> Section:
         "6.1 Chain vs tree as D grows (Figure 3)",
         "All marginals under one random potential; log-odds and log-potential are standard normal. Every point has a "
         "process of its own with one thread: the best of several repetitions, and the peak of its "
-        "memory. The first repetition also analyses the structure, which later ones reuse; the table has its time, too.",
+        "memory. The first repetition also analyses the structure, which later ones reuse; the table has its time.",
         claims=claims.runtime_claims(rows),
     )
     run.table("runtime", rows)
