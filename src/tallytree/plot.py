@@ -185,6 +185,7 @@ def group_tree(tree: CountTree, ax: Any = None, *, names: Sequence[str] | None =
     ticks = 2 ** np.arange(0, int(np.ceil(np.log2(max(largest, 2)))) + 1)
     ax.set_yticks(np.log2(ticks), [str(t) for t in ticks])
     ax.set_ylabel("size of the group")
+    ax.set_ylim(-0.3, 1.25 * np.log2(max(largest, 2)) + 0.5)  # room for the legend
     return _finish(ax)
 
 

@@ -123,7 +123,7 @@ def runtime_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
 
 
 def _memory_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
-    power, factor = runtime.growth(rows, "chain", "bytes", 2**10)
+    power, factor = runtime.growth(rows, "chain", "bytes", runtime.FITTED_FROM["chain"])
     if math.isnan(power):
         return []
     limit = (2e9 / factor) ** (1.0 / power)

@@ -81,7 +81,7 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
         ]
         if taken:
             left.plot(*np.array(taken).T, color=_COLOURS[method], lw=0.9, ls="--", alpha=0.7)
-    left.set_ylabel("seconds for all marginals\n(dashed: processor time of all threads)")
+    left.set_ylabel("seconds for all marginals\n(dashed: processor time)")
     right.set_ylabel("peak memory beyond the inputs, MB")
     right.axhline(2000, color="0.5", lw=0.8, ls=":")
     right.annotate(

@@ -55,6 +55,7 @@ def measure(sizes: Sizes, seed: int, store: Store, folder: str | os.PathLike[str
             _inputs(sizes, seed) | {"coupling": round(coupling, 6), "steps": sizes.steps},
             partial(ising_set, sizes, seed, coupling),
         )
+    limits = {"critical": sizes.steps, "matched": sizes.steps, "silhouettes": sizes.silhouette_steps}
     note = ""
     if sizes.silhouette_side and f"images/{_SILHOUETTES}.npz" in data.available(folder):
         sets["silhouettes"] = store.arrays(
@@ -69,7 +70,14 @@ def measure(sizes: Sizes, seed: int, store: Store, folder: str | os.PathLike[str
         )
     else:
         note = "Caltech silhouettes left out at this size."
-    return {"scan": scan, "matched": matched, "linkages": linkages, "sets": sets, "note": note}
+    return {
+        "scan": scan,
+        "matched": matched,
+        "linkages": linkages,
+        "limits": limits,
+        "sets": sets,
+        "note": note,
+    }
 
 
 def _inputs(sizes: Sizes, seed: int) -> dict[str, Any]:

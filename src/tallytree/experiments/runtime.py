@@ -1,12 +1,14 @@
 """Section 6.1: time and memory of the chain, the trees and this library's own choice against the number of variables.
 
-Every point runs in a process of its own, so that its peak memory is its own and a limit can end it.
+Every point runs in a process of its own, so that its peak memory is its own and a limit can end it; and on one thread,
+so that the growth is the algorithm's.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -30,10 +32,9 @@ NAMES = {
     "potetz-lee": "Potetz-Lee",
 }
 FITTED_FROM = {
-    "chain": 2**8, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
+    "chain": 2**10, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
 }  # fmt: skip  # smaller sizes measure the cost of a call
 _CHAIN_BYTES = 8.0  # per pair of variable and count: the chain keeps all partial sums
-_REPEATS = 4  # of a point, unless it takes long
 _LONGEST = 20.0  # a point is ended after this many times the cap
 
 
@@ -57,7 +58,14 @@ def _one_method(method: str, sizes: Sizes, seed: int, store: Store) -> list[dict
     rows: list[dict[str, Any]] = []
     stopped = ""
     for d in points(sizes, method):
-        inputs = {"method": method, "D": d, "seed": seed, "size": sizes.name}
+        inputs = {
+            "method": method,
+            "D": d,
+            "seed": seed,
+            "size": sizes.name,
+            "threads": 1,
+            "repeats": [4, 2],
+        }
         stopped = stopped or _beyond(method, d, rows, sizes)
         row = store.numbers(
             f"runtime-{method}-{d}",
@@ -100,7 +108,14 @@ def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -
 def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float) -> dict[str, Any]:
     words = [sys.executable, "-m", "tallytree.experiments.runtime", method, str(d), str(seed), str(repeat)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+            env={**os.environ, "TALLYTREE_NUM_THREADS": "1"},
+        )
     except subprocess.TimeoutExpired:
         return {"note": f"ended after {limit:.0f} s"}
     if done.returncode != 0:
@@ -123,7 +138,7 @@ def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
     before = _peak(reset=True)
     clock: list[float] = []
     processor: list[float] = []
-    while not clock or sum(clock) < repeat or (len(clock) < _REPEATS and sum(clock) < _REPEATS * repeat):
+    while not clock or sum(clock) < repeat or len(clock) < _repeats(clock[0]):
         start, used = time.perf_counter(), time.process_time()
         marginals = CountModel(logits, table, method=method).marginals
         processor.append(time.process_time() - used)
@@ -133,9 +148,15 @@ def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
     return {
         "seconds": min(clock),
         "processor": min(processor),
+        "first_seconds": clock[0],
         "bytes": None if before is None or after is None else max(after - before, 0),
         "mean_marginal": check,
     }
+
+
+def _repeats(first: float) -> int:
+    """Least number of repetitions; the first one analyses the structure, too, which later ones reuse."""
+    return 4 if first < 1.0 else 2 if first < 10.0 else 1
 
 
 def _peak(*, reset: bool = False) -> int | None:
