@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from . import _validate, parameters
 from .engine import auto, moments
@@ -86,7 +87,7 @@ class ModelCore:
     @property
     def marginals(self) -> FloatArray:
         """P(y_d = 1), (..., D)."""
-        return self._cached("marginals", lambda: self._vector(self._solution.marginals(self._params.nu)))
+        return self._cached("marginals", lambda: self._vector(self._marginals()))
 
     @property
     def posterior_logits(self) -> FloatArray:
@@ -163,6 +164,12 @@ class ModelCore:
             f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials "
             "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
         )
+
+    def _marginals(self) -> Float64:
+        # Beyond e^300 the solvers' plain probabilities may underflow where the log-odds do not.
+        if auto.extreme(self._params.nu):
+            return np.asarray(expit(self._odds))
+        return self._solution.marginals(self._params.nu)
 
     def _log_partition(self) -> Any:
         found = self._solution

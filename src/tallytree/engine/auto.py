@@ -38,6 +38,8 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
     5.0,
     300.0,
 )  # measured: an FFT pass fails from sd 3 on, a tiled one from sd 150
+_EXTREME = 300.0
+_EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
 
 
@@ -127,7 +129,7 @@ def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
         if n > _DIRECT_LIMIT:
             yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
-    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, t), x, t)
+    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, x, t), x, t)
 
 
 def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
@@ -180,7 +182,7 @@ def _insist(found: Solution, method: str) -> Solution:
 def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> Solution:
     engine = config.native()
     if method == "auto":
-        return climb(_tree_rungs(program, tables), nu, tables)
+        return climb(_tree_rungs(program, nu, tables), nu, tables)
     if method == "tree":
         return climb([_tree_rung(program, "direct"), _last_rung(program)], nu, tables)
     if method == "fft-tree":
@@ -201,8 +203,19 @@ def _roughness(tables: Float64) -> float:
     return float(bends.mean()) if len(bends) else 0.0
 
 
-def _tree_rungs(program: TreeProgram, tables: Float64) -> list[Rung]:
+def extreme(nu: Float64) -> bool:
+    """Whether some finite log-odds leave plain numbers little room: e^300 is half of their range."""
+    if nu.size == 0:
+        return False
+    if nu.min() > -_EXTREME and nu.max() < _EXTREME:
+        return False
+    return bool(np.any((np.abs(nu) > _EXTREME) & np.isfinite(nu)))
+
+
+def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64) -> list[Rung]:
     if config.native() is not None:
+        if extreme(nu):
+            return [_last_rung(program)]
         if program.n_leaves <= _SMALL_TREE:
             return [_tree_rung(program, "direct"), _last_rung(program)]
         # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
@@ -275,7 +288,8 @@ def set_log_beliefs(problem: Problem) -> Float64:
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    for kind in ("direct", "wide") if program.n_leaves <= 512 else ("tiled", "wide"):
+    exact = program.n_leaves <= _EXACT_TAILS or extreme(problem.nu)
+    for kind in ("wide",) if exact else ("tiled", "wide"):
         answer = native.tree_pass(
             engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False
         )
