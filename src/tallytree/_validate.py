@@ -15,6 +15,8 @@ from .errors import ParameterError, StructureError
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_DOUBLE = np.dtype(np.float64)
+
 
 def describe(value: Any) -> str:
     """A short description of an argument for an error message."""
@@ -26,6 +28,8 @@ def describe(value: Any) -> str:
 
 def real_array(name: str, value: Any, *, axis: str) -> tuple[Float64, np.dtype[Any]]:
     """`value` as a float64 array with at least one axis, and the dtype in which answers are returned."""
+    if type(value) is np.ndarray and value.dtype is _DOUBLE and value.ndim and value.flags.c_contiguous:
+        return value, _DOUBLE  # the usual case, kept short
     try:
         array = np.asarray(value)
     except ValueError:
@@ -49,12 +53,17 @@ def real_array(name: str, value: Any, *, axis: str) -> tuple[Float64, np.dtype[A
             f"`{name}` must have the {axis} on its last axis, but a single number arrived. "
             "For one entry pass a list of length one."
         )
-    result_dtype = np.dtype(np.float32) if array.dtype == np.float32 else np.dtype(np.float64)
+    result_dtype = np.dtype(np.float32) if array.dtype == np.float32 else _DOUBLE
     return np.ascontiguousarray(array, np.float64), result_dtype
 
 
+_FEW = 4096  # up to here a BLAS keeps to one thread; its others would go on spinning beside ours
+
+
 def has_nan(array: Float64) -> bool:
-    # One fused pass without a temporary: squares are never NaN unless an entry is.
+    if array.size > _FEW:
+        return math.isnan(array.min())
+    # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers.
     flat = array.reshape(-1)
     return math.isnan(np.dot(flat, flat))
 
@@ -79,6 +88,10 @@ def log_table(value: Any, size: int, *, name: str) -> Float64:
             f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
             f"variables; one with {array.shape[-1]} entries arrived."
         )
+    if array.size <= _FEW:
+        flat = array.reshape(-1)
+        if math.isfinite(np.dot(flat, flat)):
+            return array  # the quickest way for a few numbers
     largest = float(array.max()) if array.size else 0.0
     if math.isnan(largest) or largest == math.inf:
         what = "NaN" if math.isnan(largest) else "+inf"

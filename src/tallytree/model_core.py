@@ -9,7 +9,6 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from . import _validate, parameters
 from .engine import auto, moments
@@ -150,7 +149,7 @@ class ModelCore:
         params = self._params
         mixtures = params.mixtures if auto.uses_mixtures(self._method) else {}
         found = auto.infer(auto.Problem(self._tree, params.nu, params.packed, mixtures), self._method)
-        if -math.inf in found.log_mean or -math.inf in np.atleast_1d(params.constant):
+        if _any_impossible(found.log_mean) or _any_impossible(params.constant):
             self._refuse_impossible(found.log_mean)
         return found
 
@@ -166,9 +165,6 @@ class ModelCore:
         )
 
     def _marginals(self) -> Float64:
-        # Beyond e^300 the solvers' plain probabilities may underflow where the log-odds do not.
-        if auto.extreme(self._params.nu):
-            return np.asarray(expit(self._odds))
         return self._solution.marginals(self._params.nu)
 
     def _log_partition(self) -> Any:
@@ -238,13 +234,24 @@ class ModelCore:
 
     def _vector(self, values: Float64) -> FloatArray:
         """(B, m) to (..., m), in the dtype of the logits, read-only."""
-        out = values.reshape(*self.batch_shape, values.shape[-1]).astype(self._params.dtype, copy=False)
-        out.flags.writeable = False
+        params = self._params
+        out = values[0] if not params.batch_shape else values.reshape(*params.batch_shape, values.shape[-1])
+        out = out.astype(params.dtype, copy=False)
+        out.setflags(write=False)
         return out
 
     def _scalar(self, values: Float64) -> Any:
+        if not self._params.batch_shape:
+            return self._params.dtype.type(values[0])
         return self._result(values.reshape(self.batch_shape))
 
     def _result(self, values: Any) -> Any:
         out = np.asarray(values).astype(self._params.dtype, copy=False)
         return out[()] if out.ndim == 0 else out
+
+
+def _any_impossible(logs: Any) -> bool:
+    """Whether a log-weight, or one of several, is -inf."""
+    if isinstance(logs, float):
+        return logs == -math.inf
+    return bool(logs[0] == -math.inf if len(logs) == 1 else np.isneginf(logs).any())

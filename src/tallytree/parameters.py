@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _validate
 from ._lazy import lazy
 from .errors import ParameterError
+from .engine.memory import frozen_copies, is_frozen
 from .potentials import Potential, as_potential
 from .structure.count_tree import CountTree
 
@@ -20,7 +20,6 @@ Float64 = NDArray[np.float64]
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
 class Parameters:
     """Parameters of a batch of models on one tree.
 
@@ -29,17 +28,27 @@ class Parameters:
     logits : (..., D), in the dtype of the answers
     potentials
         What the user gave per group: a potential or a validated log-table; kept for `replace`.
-    constant : (B,) or scalar
+    own_constant : (B,) or scalar
         Part of log Z that no variable can change: log f(0) of a potential over no variables.
     """
 
-    tree: CountTree
-    logits: NDArray[np.floating[Any]]
-    dtype: np.dtype[Any]
-    potentials: tuple[Any, ...]
-    tables: tuple[Float64, ...]
-    batch_shape: tuple[int, ...]
-    own_constant: Any
+    def __init__(
+        self,
+        tree: CountTree,
+        logits: NDArray[np.floating[Any]],
+        dtype: np.dtype[Any],
+        potentials: tuple[Any, ...],
+        tables: tuple[Float64, ...],
+        batch_shape: tuple[int, ...],
+        own_constant: Any,
+    ) -> None:
+        self.tree = tree
+        self.logits = logits
+        self.dtype = dtype
+        self.potentials = potentials
+        self.tables = tables
+        self.batch_shape = batch_shape
+        self.own_constant = own_constant
 
     @lazy
     def _leaves(self) -> tuple[Float64, Any]:
@@ -179,13 +188,14 @@ def collect(
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
     own_constant: Any = 0.0
+    borrowed: list[int] = []
     if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
         # One potential over no variables: a constant.
-        _, table = _table(potentials[0], 0, "`groups`")
+        table = _table(potentials[0], 0, "`groups`")[1]
         own_constant = table[..., 0]
         batch_shape = _broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
         own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
-        potentials, tables = (), []
+        potentials, tables = [], []
     else:
         if len(potentials) != family.n_groups:
             raise ParameterError(
@@ -198,29 +208,43 @@ def collect(
             for g, p in enumerate(potentials)
         ]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
+        borrowed = [g for g, c in enumerate(checked) if c[2]]
         batch_shape = logits.shape[:-1]
-        if any(t.ndim > 1 for t in tables):
+        if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
             shapes = [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(tables)]
             batch_shape = _broadcast(batch_shape, shapes)
-    kept = np.array(logits, dtype=dtype)
-    kept.flags.writeable = False
+    to_copy = [tables[g] for g in borrowed]
+    kept: NDArray[Any]
+    if dtype == logits.dtype:
+        *copies, kept = frozen_copies([*to_copy, logits])
+    else:
+        copies, kept = frozen_copies(to_copy), logits.astype(dtype)
+        kept.flags.writeable = False
+    for g, copy in zip(borrowed, copies):
+        potentials[g] = copy if potentials[g] is tables[g] else potentials[g]
+        tables[g] = copy
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
 
 
-def _table(value: Any, n: int, name: str) -> tuple[Any, Float64]:
-    """A group's potential as given (if it is one) and its log-table, read-only."""
-    if isinstance(value, Potential) or value is None or callable(value):
-        potential = as_potential(value)
-        table = _validate.log_table(potential.log_table(n), n, name=name)
-        table.flags.writeable = False
-        return potential, table
-    array = _validate.log_table(value, n, name=name)
-    if np.shares_memory(array, value) if isinstance(value, np.ndarray) else False:
-        array = array.copy() if array.flags.writeable else array
-    array.flags.writeable = False
-    return array, array
+def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
+    """A group's potential as given (if it is one), its log-table, and whether somebody else can change that."""
+    if not isinstance(value, np.ndarray) and (
+        value is None or isinstance(value, Potential) or callable(value)
+    ):
+        given: Any = as_potential(value)
+        table = _validate.log_table(given.log_table(n), n, name=name)
+        made_here = table.base is None
+    else:
+        given = table = _validate.log_table(value, n, name=name)
+        made_here = isinstance(value, (list, tuple)) or (
+            isinstance(value, np.ndarray) and table is not value and table.base is None
+        )
+    if not made_here and not is_frozen(table):
+        return given, table, True
+    table.flags.writeable = False
+    return given, table, False
 
 
 def _broadcast(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
 import numpy as np
@@ -43,8 +42,7 @@ _EXACT_TAILS = 4096  # up to here count distributions come from the rung whose t
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(NamedTuple):
     """A batch of models on one structure: independent log-odds and packed tables.
 
     ``mixtures`` maps a set to the exponential mixture that its table is, where that is known.

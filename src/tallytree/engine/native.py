@@ -19,12 +19,13 @@ Float64 = NDArray[np.float64]
 def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
     found = native.flat_solve(nu, tables, config.threads(), config.level())
+    log_mean, softplus, bound = found.totals()
     return Solution(
-        found.log_mean,
-        found.bound,
+        log_mean,
+        bound,
         lambda: native.flat_messages(found, nu),
         lambda: native.flat_marginals(found, nu),
-        found.softplus,
+        softplus,
     )
 
 

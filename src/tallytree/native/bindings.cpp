@@ -4,17 +4,28 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "kernels.hpp"
+#include "memory.hpp"
+#include "threads.hpp"
 
 namespace nb = nanobind;
 using tallytree::Kernels;
 
+using array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+using array_out = nb::ndarray<nb::numpy, double>;
 using vector_in = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 namespace {
+
+constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
+constexpr size_t kWorthThreads = 1 << 20;
 
 // `level` is empty (best available) or names a level; the Python side has checked the name.
 const Kernels& choose(const std::string& level) {
@@ -47,6 +58,39 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release release;
     return k.softplus_sum(x.data(), (ptrdiff_t)x.shape(0));
   }, nb::arg("x"), nb::arg("level") = "", "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+
+  m.def("copies", [](const std::vector<array_in>& arrays, int threads) {
+    // One block for all: their pages are made together.
+    std::vector<size_t> start;
+    size_t total = 0;
+    for (const array_in& a : arrays) {
+      start.push_back(total);
+      total += (a.size() + 7) / 8 * 8;
+    }
+    double* data = tallytree::new_doubles(total);
+    if (!data) throw std::bad_alloc();
+    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    struct Piece {
+      const double* from;
+      double* to;
+      size_t count;
+    };
+    std::vector<Piece> pieces;
+    std::vector<array_out> result;
+    for (size_t i = 0; i < arrays.size(); i++) {
+      const array_in& a = arrays[i];
+      std::vector<size_t> shape;
+      for (size_t d = 0; d < a.ndim(); d++) shape.push_back(a.shape(d));
+      result.push_back(array_out(data + start[i], shape.size(), shape.data(), owner));
+      for (size_t at = 0; at < a.size(); at += kCopied)
+        pieces.push_back({a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at)});
+    }
+    nb::gil_scoped_release release;
+    tallytree::parallel_for((ptrdiff_t)pieces.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
+      std::memcpy(pieces[(size_t)i].to, pieces[(size_t)i].from, pieces[(size_t)i].count * sizeof(double));
+    });
+    return result;
+  }, nb::arg("arrays"), nb::arg("threads") = 1, "Copies of arrays side by side in one block of memory.");
 
   bind_flat(m);
 }

@@ -3,10 +3,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,6 +10,7 @@
 #include <vector>
 
 #include "flat_rows.hpp"
+#include "memory.hpp"
 #include "threads.hpp"
 
 namespace nb = nanobind;
@@ -24,7 +21,6 @@ namespace {
 
 using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using matrix_out = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
-using vector_out = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 
 const Kernels& choose(const std::string& level) {
   const Kernels* k = level.empty() ? best_kernels() : find_kernels(level.c_str());
@@ -32,29 +28,11 @@ const Kernels& choose(const std::string& level) {
   return *k;
 }
 
-// Large results ask for huge pages, as NumPy does: first touches of small ones cost more than the arithmetic.
-double* new_doubles(size_t count) {
-  const size_t huge = size_t(2) << 20, bytes = count * sizeof(double);
-  if (bytes < 2 * huge) return (double*)std::malloc(bytes ? bytes : 1);
-  double* data = (double*)std::aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
-#ifdef __linux__
-  if (data) madvise(data, bytes, MADV_HUGEPAGE);
-#endif
-  return data;
-}
-
 matrix_out new_matrix(size_t rows, size_t columns) {
   double* data = new_doubles(rows * columns);
   if (!data) throw std::bad_alloc();
   nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
   return matrix_out(data, {rows, columns}, owner);
-}
-
-vector_out copy_vector(const std::vector<double>& values) {
-  double* data = new double[values.size() ? values.size() : 1];
-  if (!values.empty()) std::memcpy(data, values.data(), values.size() * sizeof(double));
-  nb::capsule owner(data, [](void* p) noexcept { delete[] (double*)p; });
-  return vector_out(data, {values.size()}, owner);
 }
 
 // Asking for the number of cores takes longer than a small model.
@@ -67,27 +45,23 @@ void check_logits(const FlatRows& rows, const matrix_in& nu) {
     throw nb::value_error("nu must have the shape that was solved");
 }
 
-template <class Member>
-vector_out gather(const FlatRows& rows, Member member) {
-  std::vector<double> values;
-  for (const FlatSolution& s : rows.row) values.push_back(s.*member);
-  return copy_vector(values);
-}
 
 }  // namespace
 
 void bind_flat(nb::module_& m) {
   nb::class_<FlatRows>(m, "FlatSolution", "Solved flat models: one potential over all variables, row by row.")
-      .def_prop_ro("log_mean", [](const FlatRows& r) { return gather(r, &FlatSolution::log_mean); },
-                   nb::rv_policy::move,
-                   "log E f(z), (B,); -inf for an impossible model.")
-      .def_prop_ro("softplus", [](const FlatRows& r) { return gather(r, &FlatSolution::softplus); },
-                   nb::rv_policy::move,
-                   "Sum of log(1 + exp(nu)) over the finite nu, (B,).")
-      .def_prop_ro("bound", [](const FlatRows& r) { return gather(r, &FlatSolution::bound); },
-                   nb::rv_policy::move,
-                   "Certified bound on the error of log_mean (beyond 4 ulp of softplus + |log_mean|) and of every "
-                   "message, (B,); inf where nothing could be certified.");
+      .def("totals", [](const FlatRows& rows) {
+        matrix_out out = new_matrix(3, rows.row.size());
+        double *log_mean = out.data(), *softplus = log_mean + rows.row.size(), *bound = softplus + rows.row.size();
+        for (const FlatSolution& s : rows.row) {
+          *log_mean++ = s.log_mean;
+          *softplus++ = s.softplus;
+          *bound++ = s.bound;
+        }
+        return out;
+      }, nb::rv_policy::move,
+         "(3, B): log E f(z), -inf for an impossible model; the sum of log(1 + exp(nu)) over the finite nu; a certified "
+         "bound on the error of the first (beyond 4 ulp of both) and of every message, inf where there is none.");
 
   m.def("flat_solve", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
     if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))

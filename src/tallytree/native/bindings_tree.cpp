@@ -35,9 +35,10 @@ const Kernels& choose(const std::string& level) {
 KernelName method_named(const std::string& name) {
   if (name == "direct") return KernelName::direct;
   if (name == "fft") return KernelName::fft;
+  if (name == "waves") return KernelName::waves;
   if (name == "tiled") return KernelName::tiled;
   if (name == "wide") return KernelName::wide;
-  throw nb::value_error(("`method` must be direct, fft, tiled or wide, not " + name).c_str());
+  throw nb::value_error(("`method` must be direct, fft, waves, tiled or wide, not " + name).c_str());
 }
 
 array_out new_array(std::initializer_list<size_t> shape) {

@@ -56,8 +56,12 @@ struct Spectrum {
   bool split;                  // small variance: deviations above kLargeDeviation were treated one by one
   std::vector<double> large;   // p of those
   double likely_on;            // small deviations whose likely state is on
+  std::vector<double> deviation;  // the sums behind it
+  // Lower bounds of P(k-1) / P(k) at low and above, and of P(k+1) / P(k) at high and below; see bound_ratios.
+  double ratio_below = 0, ratio_above = 0;
 };
 constexpr double kBudget = 44;
+constexpr double kSmallVariance = 100;  // below it the spectrum is split
 Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
@@ -81,6 +85,23 @@ struct Piece {
 // part of the bound.
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
 
+// Sets the two ratios of a spectrum. Without leaf i, P_i(k) / P(k) = 1 / (q + p P_i(k-1) / P_i(k)), and the ratio
+// P_i(k-1) / P_i(k) is at least P(k-1) / P(k) because P_i is log-concave. So an error of a table f at count k that
+// shifts sum_k f(k) P(k) by a share h of Z shifts sum_k f(k) P_i(k) by at most h Z / (q + p ratio_below).
+void bound_ratios(Spectrum* s, ptrdiff_t n);
+// Absolute error of every probability that the inverse transform of the spectrum gives.
+double pmf_error(const Spectrum& s);
+
+// A piece whose table is given as plain numbers on (part of) the window, which must not be split. `value` is their
+// expectation, `amplification` what an error of the table as a share of it becomes in a leaf's log-odds, `largest` the
+// size of the messages. `outside` bounds the table elsewhere; f has zeros up to a multiple of 8.
+struct LinearPiece {
+  Piece piece;
+  double value = 0, amplification = __builtin_inf(), largest = 0;
+};
+LinearPiece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                         double outside);
+
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series);
 
@@ -92,6 +113,7 @@ struct FlatSolution {
   std::vector<Piece> pieces;
   double log_all_off = -__builtin_inf(), log_all_on = -__builtin_inf();  // logs of f(0) P(0), f(n) P(n)
   double sum_logits = 0;
+  double largest_logit = 0;       // not below any |nu|
   double tilt = 0;                // direct: tilt and leave-one-out ratios
   std::vector<double> ratio;
   bool any_infinite = false;

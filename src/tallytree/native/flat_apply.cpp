@@ -69,8 +69,6 @@ inline bool one_piece(const FlatMixtureView& mixture) {
   return mixture.pieces == 1 && mixture.log_all_off == low && mixture.log_all_on == low;
 }
 
-inline vec max(vec a, vec b) { return a > b ? a : b; }
-
 inline vec log_sum_exp(const vec* x, int count) {
   vec top = x[0], sum = vec{};
   for (int j = 1; j < count; j++) top = max(top, x[j]);
@@ -103,28 +101,41 @@ Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
 
 }  // namespace
 
-void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
+// Calls put(i, d, value) with the series at the leaves i, i + 1, ... of one vector; several vectors are under way at once.
+template <class Put>
+inline void over_leaves(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, const Put& put) {
   constexpr int kAtOnce = 4;
   for (ptrdiff_t i = 0; i < n; i += kAtOnce * kLanes) {
     Deviation d[kAtOnce];
-    vec x[kAtOnce], r[kAtOnce];
+    vec x[kAtOnce], value[kAtOnce];
     for (int g = 0; g < kAtOnce; g++) {
       const ptrdiff_t at = i + g * kLanes, left = n - at;
       d[g] = deviation((left >= kLanes ? load(nu + at) : load_part(nu + (left > 0 ? at : 0), left, 0.0)) + tilt);
       x[g] = d[g].sign * (1.0 - d[g].delta);
     }
-    clenshaw<kAtOnce>(series, terms, x, r);
-    for (int g = 0; g < kAtOnce; g++) {
-      // odds p r / q = r e^{+-|t|}
-      const vec a = d[g].sign < 0.0 ? d[g].e * r[g] : r[g], b = d[g].sign < 0.0 ? splat(1.0) : d[g].e;
-      const vec m = a / (a + b);
-      const ptrdiff_t at = i + g * kLanes, left = n - at;
-      if (left >= kLanes)
-        store(out + at, m);
-      else
-        store_part(out + at, m, left);
-    }
+    clenshaw<kAtOnce>(series, terms, x, value);
+    for (int g = 0; g < kAtOnce; g++) put(i + g * kLanes, d[g], value[g]);
   }
+}
+
+inline void store_up_to(double* out, ptrdiff_t at, ptrdiff_t n, vec v) {
+  if (n - at >= kLanes)
+    store(out + at, v);
+  else
+    store_part(out + at, v, n - at);
+}
+
+void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
+  over_leaves(nu, n, tilt, series, terms, [&](ptrdiff_t at, const Deviation& d, vec r) {
+    // odds p r / q = r e^{+-|t|}
+    const vec a = d.sign < 0.0 ? d.e * r : r, b = d.sign < 0.0 ? splat(1.0) : d.e;
+    store_up_to(out, at, n, a / (a + b));
+  });
+}
+
+void messages_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
+  over_leaves(nu, n, tilt, series, terms,
+              [&](ptrdiff_t at, const Deviation&, vec log_r) { store_up_to(out, at, n, log_r + tilt); });
 }
 
 void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {

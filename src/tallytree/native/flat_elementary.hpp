@@ -1,27 +1,9 @@
-// Elementary functions of the flat kernels: logarithms, and a logit split into likely state and deviation.
+// Elementary functions of the flat kernels: log(1 + e), and a logit split into likely state and deviation.
 #pragma once
 #include "elementary.hpp"
+#include "exponent.hpp"
 
 namespace tallytree::TT_LEVEL {
-
-// log((1 + z) / (1 - z)) for 0 <= |z| <= 0.1716 (sqrt 2 and its inverse), to about 1 ulp.
-static inline vec log_of_ratio(vec z) {
-  vec z2 = z * z, p = splat(1.0 / 23);
-#pragma GCC unroll 12
-  for (int j = 21; j >= 3; j -= 2) p = p * z2 + 1.0 / j;
-  return 2.0 * z + 2.0 * z * (z2 * p);
-}
-
-// log(x) for positive normal x.
-static inline vec log(vec x) {
-  const double ln2_hi = 6.93147180369123816490e-01, ln2_lo = 1.90821492927058770002e-10;
-  ivec bits = (ivec)x;
-  ivec exponent = (bits - (ivec{} + 0x3fe6a09e667f3bcdLL)) >> 52;  // mantissa in [sqrt 1/2, sqrt 2)
-  vec m = (vec)(bits - (exponent << 52));
-  // int64 -> double through the magic number, exact for small integers
-  vec e = (vec)(exponent + 0x4338000000000000LL) - 6755399441055744.0;
-  return e * ln2_hi + (log_of_ratio((m - 1.0) / (m + 1.0)) + e * ln2_lo);
-}
 
 // log(1 + e) for 0 <= e <= 1, relatively accurate.
 static inline vec log1p_unit(vec e) {

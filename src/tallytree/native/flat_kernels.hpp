@@ -46,6 +46,14 @@ struct FlatMixtureView {
   double log_all_off, log_all_on;  // log shares of "every variable off" and "every variable on"; may be -inf
 };
 
+// What a direct tree returns besides the leave-one-out ratios.
+struct DirectTotals {
+  double log_mean;
+  double smallest;  // of the numbers that were divided by: far above the range that underflow can have reached?
+  double softplus;  // sum log(1 + e^t)
+  double largest;   // of all |t|
+};
+
 struct FlatKernels {
   // totals, then out[j-1] = A_j = sum_i sign_i^j (1 - T_j(|x_i|)), j = 1 .. count
   void (*chebyshev_sums)(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out);
@@ -77,8 +85,9 @@ struct FlatKernels {
   void (*marginals)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
   void (*messages)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
 
-  // Marginals of one piece that is not split, given the series of r itself.
+  // Of one piece that is not split: marginals, given the series of r itself; messages, given that of log r.
   void (*marginals_plain)(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out);
+  void (*messages_plain)(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out);
 
   // K(s), an upper bound of K(s), K'(s), K''(s) for weighted logits with second moments inside their bins.
   void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
@@ -88,10 +97,13 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane: see flat_direct.cpp.
+  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp).
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
-                 double* scratch, double* log_mean, double* smallest, double* const* ratio);
+                 double* scratch, DirectTotals* totals, double* const* ratio);
+  ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
+  void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
+                double* ratio);
   void (*marginals_from_ratio)(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 };

@@ -49,8 +49,34 @@ double largest_outside(const Logits& logits, double tilt, const double* log_f, p
   return *std::max_element(largest.begin(), largest.end());
 }
 
-bool weave(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length,
-           Waves* waves) {
+// `f` holds the table on the window, and zeros up to a multiple of 8; `table_error` is its rounding, `outside` the
+// largest value beyond the window.
+Waves weave(const Logits& logits, const Spectrum& s, const double* f, Window window, double table_error,
+            double outside) {
+  Waves waves;
+  waves.re.assign((size_t)s.padded, 0.0);
+  waves.im.assign((size_t)s.padded, 0.0);
+  waves.error.assign((size_t)s.padded, 0.0);
+  logits.kernels->transform(f, window.last - window.first + 1, (double)window.first - s.centre, s.w.data(),
+                            s.frequencies, waves.re.data(), waves.im.data());
+  const double mass = waves.re[0];
+  SpectrumError error = spectrum_error(s);
+  error.base += table_error;
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = waves.re[m], fi = waves.im[m];
+    waves.re[m] = share * (fr * s.re[m] - fi * s.im[m]);
+    waves.im[m] = share * (fr * s.im[m] + fi * s.re[m]);
+    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
+    waves.error[m] = share * table * (error.base * (size + kFloor) + error.slope * s.w[m] * size);
+    waves.value += waves.re[m];
+    waves.total += waves.error[m];
+  }
+  waves.left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * outside);
+  return waves;
+}
+
+bool weave_table(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length,
+                 Waves* waves) {
   const Window window = {first > s.low ? first : s.low, first + length - 1 < s.high ? first + length - 1 : s.high};
   const ptrdiff_t width = window.last - window.first + 1;
   if (width <= 0) return false;
@@ -62,27 +88,12 @@ bool weave(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff
   k.exp_table(inside, width, s.tilt, 0, top, f.data());
   for (ptrdiff_t j = width; j < width + 8; j++) f[j] = 0;
 
-  waves->re.assign((size_t)s.padded, 0.0);
-  waves->im.assign((size_t)s.padded, 0.0);
-  waves->error.assign((size_t)s.padded, 0.0);
-  k.transform(f.data(), width, (double)window.first - s.centre, s.w.data(), s.frequencies, waves->re.data(),
-              waves->im.data());
-  const double mass = waves->re[0];
-  SpectrumError error = spectrum_error(s);
-  error.base += kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width);
-  for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = waves->re[m], fi = waves->im[m];
-    waves->re[m] = share * (fr * s.re[m] - fi * s.im[m]);
-    waves->im[m] = share * (fr * s.im[m] + fi * s.re[m]);
-    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
-    waves->error[m] = share * table * (error.base * (size + kFloor) + error.slope * s.w[m] * size);
-    waves->value += waves->re[m];
-    waves->total += waves->error[m];
-  }
+  const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
+  *waves = weave(logits, s, f.data(), window,
+                 kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width),
+                 std::exp(std::fmin(outside - top, 700.0)));
   waves->log_scale = top + s.tilt_norm.minus((double)window.first);
   waves->scale_error = s.tilt_norm.error((double)window.first) + 2 * kRoundOff * std::fabs(top);
-  const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
-  waves->left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * std::exp(std::fmin(outside - top, 700.0)));
   return true;
 }
 
@@ -98,6 +109,13 @@ struct Nodes {
   void evaluate(const Logits& logits, const Spectrum& s, const Waves& w) {
     logits.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
                                   s.cos_w.data(), s.sin_w.data(), s.frequencies, off.data(), on.data(), error.data());
+  }
+  // What an error of the table, as a share of Z, becomes at the leaves: see Window's ratios in flat.hpp.
+  double amplification(int count, double value, double below, double above) const {
+    double largest = 0;
+    for (int j = 0; j < count; j++)
+      largest = std::fmax(largest, value / (off[j] * (q[j] + p[j] * below)) + value / (on[j] * (p[j] + q[j] * above)));
+    return largest;
   }
   // Relative error of the sides at the first `count` leaves; inf if one of them is not positive.
   double worst(int count, const Waves& w, double* least_side) const {
@@ -125,7 +143,8 @@ double fit_series(const Nodes& nodes, int count, double* series) {
 
 double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
 
-void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+// Returns the leave-one-out sums at the nodes that were used; no nodes if there is no answer.
+Nodes solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
   int count = (int)std::ceil(30 / -std::log(s.largest_tan));
   count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
   for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
@@ -137,14 +156,14 @@ void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece
     nodes.evaluate(logits, s, w);
     piece->least_side = 1;
     const double bound = nodes.worst(count, w, &piece->least_side);
-    if (!(bound < __builtin_inf())) return;
+    if (!(bound < __builtin_inf())) return Nodes(0);
     piece->log_ratio.resize((size_t)count);
     const double tail = fit_series(nodes, count, piece->log_ratio.data());
     if (tail > kSeriesTail + 0.1 * bound && count < kMaxNodes) continue;
     piece->terms = count;
     while (piece->terms > 1 && std::fabs(piece->log_ratio[piece->terms - 1]) < 1e-17) piece->terms--;
     piece->bound = bound + tail;
-    return;
+    return nodes;
   }
 }
 
@@ -201,7 +220,7 @@ Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, 
   Piece piece;
   piece.tilt = s.tilt;
   Waves w;
-  if (!weave(logits, s, log_f, first, length, &w)) return piece;
+  if (!weave_table(logits, s, log_f, first, length, &w)) return piece;
   const double error = w.total + w.left_out;
   if (!(w.value > 2 * error)) return piece;
   piece.log_weight = std::log(w.value) + w.log_scale;
@@ -214,6 +233,22 @@ Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, 
     if (piece.terms) piece.bound = piece.bound + error / (w.value - error);
   }
   return piece;
+}
+
+LinearPiece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                         double outside) {
+  LinearPiece found;
+  const Waves w = weave(logits, s, f, {first, first + length - 1}, kRoundOff * 16, outside);
+  const double error = w.total + w.left_out;
+  if (!(w.value > 2 * error)) return found;
+  const Nodes nodes = solve_smooth(logits, s, w, &found.piece);
+  if (!found.piece.terms) return found;
+  found.piece.bound += error / (w.value - error);
+  found.value = w.value;
+  found.amplification = nodes.amplification((int)found.piece.log_ratio.size(), w.value, s.ratio_below, s.ratio_above);
+  for (size_t j = 0; j < found.piece.log_ratio.size(); j++)
+    found.largest = std::fmax(found.largest, std::fabs(std::log(nodes.on[j] / nodes.off[j])));
+  return found;
 }
 
 }  // namespace tallytree

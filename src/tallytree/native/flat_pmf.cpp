@@ -29,13 +29,11 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
   const ptrdiff_t last = std::min(s.high, logits.n - 1), width = last - from + 1;
   if (from < s.low || width <= 0) return from;
   std::vector<double> re(s.re), im(s.im), pmf((size_t)width);
-  const SpectrumError error = spectrum_error(s);
-  double total = std::exp(-kBudget + 2);
+  const double total = pmf_error(s);
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(re[m], im[m]);
+    const double share = (m ? 2.0 : 1.0) / (double)s.period;
     re[m] *= share;
     im[m] *= share;
-    total += share * ((error.base + 8 * kRoundOff) * (size + 0.05) + error.slope * s.w[m] * size);
   }
   logits.kernels->inverse(re.data(), im.data(), s.w.data(), s.frequencies, (double)from - s.centre, width, pmf.data());
   ptrdiff_t k = from;

@@ -18,6 +18,7 @@ constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kDirectAlone = 160;    // below this size a single model is solved directly
 constexpr ptrdiff_t kDirectBatched = 320;  // the same for a model that shares its register with others
 constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
+constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
 constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
 
@@ -27,6 +28,10 @@ struct FreeDeleter {
 using Scratch = std::unique_ptr<double[], FreeDeleter>;
 Scratch new_scratch(ptrdiff_t doubles) {
   return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
+}
+
+Scratch direct_scratch(const Kernels& kernels, ptrdiff_t n) {
+  return new_scratch(std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
 }
 
 struct Infinities {
@@ -74,7 +79,8 @@ struct DirectJob {
 
 void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
   const double *nu[8], *log_f[8];
-  double tilt[8], log_mean[8], smallest[8];
+  double tilt[8];
+  DirectTotals totals[8];
   double* ratio[8];
   for (int l = 0; l < count; l++) {
     nu[l] = job[l].nu;
@@ -83,15 +89,21 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
     job[l].solution->ratio.resize((size_t)n);
     ratio[l] = job[l].solution->ratio.data();
   }
-  kernels.flat->direct(nu, log_f, tilt, count, n, scratch, log_mean, smallest, ratio);
+  if (count == 1 && n <= kAloneAtMost)
+    kernels.flat->alone(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0]);
+  else
+    kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio);
   for (int l = 0; l < count; l++) {
     FlatSolution& s = *job[l].solution;
-    job[l].done = smallest[l] > kSafe;
+    const DirectTotals& t = totals[l];
+    if (tilt[l] == 0) s.softplus = t.softplus;
+    job[l].done = t.smallest > kSafe;
     if (!job[l].done) continue;
     s.kind = FlatKind::direct;
     s.tilt = tilt[l];
-    s.log_mean = log_mean[l];
-    s.bound = direct_bound(n, tilt[l], log_mean[l], smallest[l]);
+    s.log_mean = t.log_mean;
+    s.largest_logit = t.largest + std::fabs(tilt[l]);
+    s.bound = direct_bound(n, tilt[l], t.log_mean, t.smallest);
   }
 }
 
@@ -114,11 +126,10 @@ void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch)
 }
 
 void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count) {
-  const Scratch scratch = new_scratch(kernels.flat->direct_scratch(n));
+  const Scratch scratch = direct_scratch(kernels, n);
   DirectJob together[8];
   int where[8], open = 0;
   for (int l = 0; l < count; l++) {
-    job[l].solution->softplus = kernels.softplus_sum(job[l].nu, n);
     if (only_ends(job[l].log_f, n)) {
       const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
       *job[l].solution = solve_series(logits, job[l].log_f, sum_deviations(logits, 0, first_sums(n)));
@@ -137,9 +148,8 @@ void solve_large(const Kernels& kernels, const Logits& logits, const double* log
                  FlatSolution* s) {
   *s = solve_series(logits, log_f, untilted);
   if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
-  const Scratch scratch = new_scratch(kernels.flat->direct_scratch(logits.n));
+  const Scratch scratch = direct_scratch(kernels, logits.n);
   FlatSolution other;
-  other.softplus = s->softplus;
   DirectJob job = {logits.nu, log_f, 0.0, &other, false};
   run_direct(kernels, logits.n, &job, 1, scratch.get());
   if (!job.done) direct_at_posterior(kernels, logits, untilted, &job, scratch.get());

@@ -13,6 +13,7 @@ constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kChunk = 1 << 15;
 constexpr ptrdiff_t kWorthThreads = 1 << 16;
 constexpr double kMeaningful = 1e-6;  // bounds are first order; larger ones certify nothing
+constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
 double log_add(double a, double b) {
@@ -114,6 +115,7 @@ FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums&
   const ptrdiff_t n = logits.n;
   FlatSolution s;
   s.softplus = softplus(untilted.totals);
+  s.largest_logit = std::fmax(untilted.totals.largest, -untilted.totals.smallest);
   take_ends(logits, untilted.totals, log_f, &s);
   if (!has_interior_support(log_f, n)) {
     solve_ends_only(untilted.totals, log_f, n, &s);
@@ -151,6 +153,10 @@ void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
     std::fill(out, out + logits.n, __builtin_nan(""));
   } else if (s.kind == FlatKind::ends) {
     std::fill(out, out + logits.n, sigmoid(s.tilt + s.sum_logits));
+  } else if (s.largest_logit > kExtremeLogit && (s.kind == FlatKind::direct || one_smooth_piece(s))) {
+    // Odds p r / q may leave the range of plain numbers where their logarithm does not.
+    flat_messages(logits, s, out);
+    for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(nu[i] + out[i]);
   } else if (s.kind == FlatKind::direct) {
     k.marginals_from_ratio(nu, s.ratio.data(), logits.n, s.tilt, out);
   } else if (one_smooth_piece(s)) {
@@ -175,6 +181,11 @@ void flat_messages(const Logits& logits, const FlatSolution& s, double* out) {
     for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = s.tilt + (s.sum_logits - nu[i]);
   } else if (s.kind == FlatKind::direct) {
     k.messages_from_ratio(s.ratio.data(), logits.n, s.tilt, out);
+  } else if (one_smooth_piece(s)) {
+    const Piece& piece = s.pieces[0];
+    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
+      k.messages_plain(nu + from, length, piece.tilt, piece.log_ratio.data(), piece.terms, out + from);
+    });
   } else {
     const std::vector<FlatPieceView> piece = views(s);
     const FlatMixtureView mixture = {(int)piece.size(), piece.data(), s.log_all_off - s.log_mean,

@@ -21,7 +21,6 @@ using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
 constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
 constexpr ptrdiff_t kWorthThreads = 1 << 17;
-constexpr double kSmallVariance = 100;
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 // Sum with the rounding errors carried along.
@@ -194,12 +193,51 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
     if (needed > (int)sums.deviation.size()) sums.deviation = sum_deviations(logits, tilt, needed).deviation;
     sums.deviation.resize((size_t)needed);
     fill_from_chebyshev(sums.deviation, s.mean, &s);
+    s.deviation = std::move(sums.deviation);
   }
   return s;
 }
 
 // The sums are right to a few units of relative round-off, and |A_j| <= 4 j^2 var; the phase w mean dominates. Each
 // factor that was multiplied on its own adds about four roundings.
+// The mean under a further tilt v, from the same series at w = -i v: with h = -tanh(v / 4),
+//   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n.
+// A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v is at most
+// low - 2 then P_v(k-1) >= P_v(k) from low on, which reads P(k-1) / P(k) >= e^v.
+static double tilted_mean(const Spectrum& s, double v, ptrdiff_t n, double* error) {
+  const double h = -std::tanh(v / 4);
+  double sum = 0;
+  for (size_t j = s.deviation.size(); j-- > 0;) sum = h * sum + s.deviation[j];
+  *error = (double)n * std::pow(std::fabs(h), (double)s.deviation.size()) / (1 - std::fabs(h)) + 1e-12 * (double)n;
+  return s.mean + 0.5 * s.deviation[0] - 0.5 * (1 - h * h) * sum;
+}
+
+static double bound_ratio(const Spectrum& s, double target, ptrdiff_t n) {
+  if (s.deviation.empty()) return 0;
+  const double first = (target - s.mean) / s.variance;
+  for (double stretch = 1; stretch < 5; stretch *= 1.3) {
+    double error;
+    const double v = stretch * first, mean = tilted_mean(s, v, n, &error);
+    if (v < 0 ? mean + error <= target : mean - error >= target) return std::exp(-std::fabs(v));
+  }
+  return 0;
+}
+
+void bound_ratios(Spectrum* s, ptrdiff_t n) {
+  s->ratio_below = s->low > 2 ? bound_ratio(*s, (double)s->low - 2, n) : 0;
+  s->ratio_above = s->high < n - 2 ? bound_ratio(*s, (double)s->high + 2, n) : 0;
+}
+
+double pmf_error(const Spectrum& s) {
+  const SpectrumError error = spectrum_error(s);
+  double total = std::exp(-kBudget + 2);
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
+    total += share * ((error.base + 8 * kRoundOff) * (size + 0.05) + error.slope * s.w[m] * size);
+  }
+  return total;
+}
+
 SpectrumError spectrum_error(const Spectrum& s) {
   return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
 }

@@ -13,20 +13,23 @@ void leave_one_out(const double*, const double*, int, const double*, const doubl
 void marginals(const double*, ptrdiff_t, const FlatMixtureView*, double*);
 void messages(const double*, ptrdiff_t, const FlatMixtureView*, double*);
 void marginals_plain(const double*, ptrdiff_t, double, const double*, int, double*);
+void messages_plain(const double*, ptrdiff_t, double, const double*, int, double*);
 void tilted_moments(const double*, const double*, const double*, ptrdiff_t, double, double, double*);
 void exp_table(const double*, ptrdiff_t, double, double, double, double*);
 double max_table(const double*, ptrdiff_t, double, double);
 ptrdiff_t direct_scratch(ptrdiff_t);
-void direct(const double* const*, const double* const*, const double*, int, ptrdiff_t, double*, double*, double*,
+void direct(const double* const*, const double* const*, const double*, int, ptrdiff_t, double*, DirectTotals*,
             double* const*);
+ptrdiff_t alone_scratch(ptrdiff_t);
+void alone(const double*, const double*, double, ptrdiff_t, double*, DirectTotals*, double*);
 void marginals_from_ratio(const double*, const double*, ptrdiff_t, double, double*);
 void messages_from_ratio(const double*, ptrdiff_t, double, double*);
 
 extern const FlatKernels flat_kernels;
 const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
-    leave_one_out,  marginals,            messages,         marginals_plain, tilted_moments,
-    exp_table,      max_table,            direct_scratch,   direct,
+    leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
+    exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
     marginals_from_ratio, messages_from_ratio,
 };
 

@@ -145,6 +145,12 @@ void find_supports(const Forest& forest, const double* nu, const double* tables,
     reach[d] = {0, 1};
   }
   for (int32_t i = 0; i < f.inner; i++) {
+    if (f.left[i] < 0) {  // a subtree solved as a whole: its logits are finite
+      const int32_t v = f.leaves + i;
+      support[v] = reach[v] = within_table(f, i, tables, {0, f.size[v]});
+      if (support[v].lo > support[v].hi) out.possible = false;
+      continue;
+    }
     const Interval a = support[f.left[i]], b = support[f.right[i]], ra = reach[f.left[i]], rb = reach[f.right[i]];
     const int32_t node = f.leaves + i;
     support[node] = within_table(f, i, tables, {a.lo + b.lo, a.hi + b.hi});
@@ -156,6 +162,7 @@ void find_supports(const Forest& forest, const double* nu, const double* tables,
   // A count below is useful only if some count above can contain it.
   for (int32_t i = f.inner; i-- > 0;) {
     const int32_t l = f.left[i], r = f.right[i];
+    if (l < 0) continue;
     const Interval down = reach[f.leaves + i], up = support[f.leaves + i];
     const Interval either = {std::min(down.lo, up.lo), std::max(down.hi, up.hi)};
     const Interval sl = support[l], sr = support[r], rl = reach[l], rr = reach[r];

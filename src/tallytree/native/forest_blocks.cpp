@@ -42,14 +42,13 @@ void BlockForest::add_shape(const Forest& whole, int32_t root) {
                 shape.size.data(), shape.start.data(), at};
 }
 
-void BlockForest::list_leaves(const Forest& whole, int32_t root) {
-  const ForestView f = whole.view();
+void BlockForest::list_leaves(const ForestView& f, int32_t root, std::vector<int32_t>* out) const {
   std::vector<int32_t> stack = {root};
   while (!stack.empty()) {
     const int32_t v = stack.back();
     stack.pop_back();
     if (v < f.leaves) {
-      block_leaves_.push_back(v);
+      out->push_back(v);
     } else {
       stack.push_back(f.right[v - f.leaves]);
       stack.push_back(f.left[v - f.leaves]);
@@ -57,8 +56,7 @@ void BlockForest::list_leaves(const Forest& whole, int32_t root) {
   }
 }
 
-BlockForest::BlockForest(const Forest& whole) {
-  const ForestView f = whole.view();
+BlockForest::Blocks BlockForest::find_blocks(const ForestView& f, const std::vector<char>& inside) const {
   // Subtrees without tables get a shape number: equal numbers, equal trees. 0 is a leaf, -1 none.
   std::vector<int32_t> shape((size_t)f.leaves + f.inner, 0);
   std::unordered_map<int64_t, int32_t> known;
@@ -68,28 +66,54 @@ BlockForest::BlockForest(const Forest& whole) {
     if (f.table_offset[i] >= 0 || a < 0 || b < 0 || f.size[node] > kBlockMost) continue;
     shape[node] = known.try_emplace((int64_t)a << 32 | b, (int32_t)known.size() + 1).first->second;
   }
-  std::vector<std::pair<int32_t, int32_t>> blocks;  // (shape, root)
+  Blocks blocks;
   for (int32_t v = f.leaves; v < f.leaves + f.inner; v++)
-    if (shape[v] > 0 && f.size[v] >= kBlockLeast && shape[f.parent[v]] < 0) blocks.push_back({shape[v], v});
-  if (blocks.empty()) return;
+    if (!inside[v] && shape[v] > 0 && f.size[v] >= kBlockLeast && shape[f.parent[v]] < 0) blocks.push_back({shape[v], v});
   std::sort(blocks.begin(), blocks.end());
+  return blocks;
+}
 
-  // Number the remaining nodes: blocks and what is above or beside them.
+// Nodes with no table below them whose parents are not like that.
+std::vector<int32_t> BlockForest::find_waves(const ForestView& f) const {
+  std::vector<char> bare((size_t)f.leaves + f.inner, 1);  // no table here or below
+  const auto may_be_wave = [&](int32_t i) { return bare[f.left[i]] && bare[f.right[i]]; };
+  std::vector<int32_t> found;
+  for (int32_t i = 0; i < f.inner; i++) bare[f.leaves + i] = f.table_offset[i] < 0 && may_be_wave(i);
+  for (int32_t i = 0; i < f.inner; i++) {
+    const int32_t v = f.leaves + i, up = f.parent[v];
+    if (f.size[v] >= kWaveLeast && may_be_wave(i) && (up < 0 || !may_be_wave(up - f.leaves))) found.push_back(v);
+  }
+  return found;
+}
+
+BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks) {
+  const ForestView f = whole.view();
+  const std::vector<int32_t> waves = with_waves ? find_waves(f) : std::vector<int32_t>();
+  if (with_waves && waves.empty()) return;
+  std::vector<char> inside((size_t)f.leaves + f.inner, 0), solved_whole(inside);
+  const auto mark_below = [&] {
+    for (int32_t i = f.inner; i-- > 0;) {
+      const int32_t v = f.leaves + i;
+      if (inside[v] || solved_whole[v]) inside[f.left[i]] = inside[f.right[i]] = 1;
+    }
+  };
+  for (const int32_t v : waves) solved_whole[v] = 1;
+  mark_below();
+  const Blocks blocks = with_blocks ? find_blocks(f, inside) : Blocks();
+  if (waves.empty() && blocks.empty()) return;
+  for (const auto& [shape, v] : blocks) solved_whole[v] = 1;
+  mark_below();
+
+  // Number the remaining nodes: blocks, waves, and what is above or beside them.
   std::vector<int32_t> number((size_t)f.leaves + f.inner, -1), left, right, size;
   std::vector<int64_t> table_offset;
-  std::vector<char> inside((size_t)f.leaves + f.inner, 0), is_block(inside);
-  for (const auto& [s, v] : blocks) is_block[v] = 1;
-  for (int32_t i = f.inner; i-- > 0;) {
-    const int32_t v = f.leaves + i;
-    if (inside[v] || is_block[v]) inside[f.left[i]] = inside[f.right[i]] = 1;
-  }
   for (int32_t d = 0; d < f.leaves; d++) number[d] = d;
   for (int32_t i = 0; i < f.inner; i++) {
     const int32_t v = f.leaves + i;
     if (inside[v]) continue;
     number[v] = f.leaves + (int32_t)left.size();
-    left.push_back(is_block[v] ? -1 : number[f.left[i]]);
-    right.push_back(is_block[v] ? -1 : number[f.right[i]]);
+    left.push_back(solved_whole[v] ? -1 : number[f.left[i]]);
+    right.push_back(solved_whole[v] ? -1 : number[f.right[i]]);
     size.push_back(f.size[v]);
     table_offset.push_back(f.table_offset[i]);
   }
@@ -98,10 +122,26 @@ BlockForest::BlockForest(const Forest& whole) {
     if (!inside[d]) loose.push_back(d);
   forest_ = std::make_unique<Forest>(f.leaves, std::move(left), std::move(right), std::move(size),
                                      std::move(table_offset), std::move(loose));
+  for (const int32_t v : waves) {
+    list_leaves(f, v, &wave_leaves_);
+    waves_.push_back({number[v] - f.leaves, f.size[v], nullptr, false});
+  }
+  size_t first = 0;
+  for (WaveBlock& wave : waves_) {  // addresses are final now
+    int32_t* leaves = &wave_leaves_[first];
+    std::sort(leaves, leaves + wave.count);  // a wave does not care about the order of its leaves
+    wave.leaves = leaves;
+    wave.side_by_side = leaves[wave.count - 1] - leaves[0] == wave.count - 1;
+    first += (size_t)wave.count;
+  }
+  group_blocks(whole, blocks, number);
+}
 
-  for (const auto& [s, v] : blocks) {
+void BlockForest::group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number) {
+  const ForestView f = whole.view();
+  for (const auto& [shape, v] : blocks) {
     block_roots_.push_back(number[v] - f.leaves);
-    list_leaves(whole, v);
+    list_leaves(f, v, &block_leaves_);
   }
   size_t leaf = 0;
   for (size_t b = 0; b < blocks.size();) {

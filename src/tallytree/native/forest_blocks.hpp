@@ -1,4 +1,5 @@
-// Small subtrees without tables, grouped by shape so that several can be solved side by side in the SIMD lanes.
+// Subtrees that are solved as a whole. Blocks: small ones without tables, grouped by shape so that several can be solved
+// side by side in the SIMD lanes. Waves: large ones with no table but that of their root.
 #pragma once
 #include <deque>
 #include <memory>
@@ -11,26 +12,41 @@ namespace tallytree {
 constexpr int32_t kBlockLeast = 12, kBlockMost = 32;  // leaves of a block
 constexpr int32_t kBlockGroup = 8;                    // blocks handed to a kernel at once
 
-// A forest in which every block is a single node, without children of its own.
+constexpr int32_t kWaveLeast = 256;  // leaves of a wave: from here on it is quicker than a tree
+
+struct WaveBlock {
+  int32_t node;  // inner node of the carved forest
+  int32_t count;
+  const int32_t* leaves;
+  bool side_by_side;  // the leaves are consecutive
+};
+
+// A forest in which every block and every wave is a single node, without children of its own.
 class BlockForest {
  public:
-  explicit BlockForest(const Forest& whole);
+  BlockForest(const Forest& whole, bool with_waves, bool with_blocks);
 
   const Forest& forest() const { return *forest_; }
   const std::vector<BlockGroup>& groups() const { return groups_; }
-  bool empty() const { return groups_.empty(); }
+  const std::vector<WaveBlock>& waves() const { return waves_; }
+  bool empty() const { return groups_.empty() && waves_.empty(); }
 
  private:
+  using Blocks = std::vector<std::pair<int32_t, int32_t>>;  // (shape, root)
+  Blocks find_blocks(const ForestView& f, const std::vector<char>& inside) const;
+  std::vector<int32_t> find_waves(const ForestView& f) const;
+  void group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number);
   void add_shape(const Forest& whole, int32_t root);
-  void list_leaves(const Forest& whole, int32_t root);
+  void list_leaves(const ForestView& f, int32_t root, std::vector<int32_t>* out) const;
 
   struct Shape {
     BlockShape view;
     std::vector<int32_t> left, right, size, start;
   };
   std::deque<Shape> shapes_;  // addresses stay valid
-  std::vector<int32_t> block_roots_, block_leaves_;
+  std::vector<int32_t> block_roots_, block_leaves_, wave_leaves_;
   std::vector<BlockGroup> groups_;
+  std::vector<WaveBlock> waves_;
   std::unique_ptr<Forest> forest_;
 };
 

@@ -237,6 +237,20 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   down_to_child(item, worker, note, r, b, a, note.left_spectrum, g);
 }
 
+void wave_gradient(TreeItem& item, Worker& worker, int32_t i, double* g) {
+  const Message d = item.down[i];
+  NodeNotes& note = item.notes[i];
+  embed(d.value, d.length, 0, d.length, g);
+  if (item.forest->table_offset[i] >= 0) {
+    double* f = scratch_part(worker, 1);
+    scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
+    multiply(g, f, d.length);
+  }
+  vec sum = {};
+  for (int j = 0; j < d.length; j += kLanes) sum += load(g + j);
+  note.transformed = note.wave_error * sum_lanes(sum) / (note.overlap * pow2(note.shift));
+}
+
 void linear_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
   for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
 }

@@ -93,6 +93,52 @@ static void merge(TreeItem& item, Worker& worker, NodeNotes& note, const UpView&
                scratch_part(worker, 1), *fft_plan(item.plans, N, kLanes));
 }
 
+// What is known before the table comes in: values at the counts start, start + 1, ..., of which `kept` are kept.
+struct Merged {
+  double* value;
+  int start;
+  Interval kept;
+  double scale;
+  double sum, smallest;  // bounds of the sum and of the smallest positive value
+  double lost;           // log2 of what underflow took
+  double cut;            // mass outside `kept`
+  bool exact_ends;       // small values are as accurate as large ones
+};
+
+static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Merged m) {
+  const ForestView& forest = *item.forest;
+  NodeNotes& note = item.notes[i];
+  const Interval s = item.support[forest.leaves + i];
+  Interval kept = m.kept;
+  double* c = m.value + (kept.lo - m.start);
+  if (forest.table_offset[i] >= 0) {
+    const Interval reach = item.reach[forest.leaves + i];
+    const int n = kept.hi - kept.lo + 1, first = min(reach.lo, s.lo), last = max(reach.hi, s.hi);
+    note.table_exponent = table_exponent(item, i, first, last - first + 1);
+    double* f = scratch_part(worker, 1);
+    const TableLoss table = scaled_table(item, i, kept.lo, n, note.table_exponent, f);
+    for (int j = 0; j < n; j += kLanes) store(c + j, load(c + j) * load(f + j));
+    m.lost += 1;
+    if (table.dropped) m.lost = log2_sum_above(m.lost, kTiny + std::log2(m.sum + 1.0));
+    if (m.smallest * table.smallest < pow2(kTiny)) m.lost = log2_sum_above(m.lost, -1070.0);
+  }
+  if (item.use_fft && m.exact_ends && kept.hi - kept.lo + 1 >= kTrimFrom) {
+    // The values are accurate up to the ends, so these can be judged by looking.
+    const int n = kept.hi - kept.lo + 1;
+    const double budget = 0.5 * kTrim * sum_of(c, n);
+    const int below = entries_to_cut(c, 1, n, budget, note.trimmed);
+    kept.hi -= entries_to_cut(c + n - 1, -1, n - below, budget, note.trimmed);
+    kept.lo += below;
+    c += below;
+  }
+  if (kept.lo > s.lo || kept.hi < s.hi) {
+    note.outside_table = table_outside(item, i, s, kept.lo, kept.hi, note.table_exponent);
+    note.trimmed += m.cut * note.outside_table;
+  }
+  note.exact = note.exact && note.trimmed == 0;
+  normalise_and_store(item, worker, i, c, kept.lo, kept.hi - kept.lo + 1, m.scale + note.table_exponent, m.lost);
+}
+
 static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   const ForestView& forest = *item.forest;
   NodeNotes& note = item.notes[i];
@@ -115,39 +161,25 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
     if (entries.lo > 0 || entries.hi < count - 1) cut_before_table = kTrim * a.sum * b.sum;
     if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
   }
-  c += kept.lo - start;
   double lost = -__builtin_inf();
   if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
   if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
 
-  if (forest.table_offset[i] >= 0) {
-    const Interval reach = item.reach[forest.leaves + i];
-    const int n = kept.hi - kept.lo + 1, first = min(reach.lo, s.lo), last = max(reach.hi, s.hi);
-    note.table_exponent = table_exponent(item, i, first, last - first + 1);
-    double* f = scratch_part(worker, 1);
-    const TableLoss table = scaled_table(item, i, kept.lo, n, note.table_exponent, f);
-    for (int j = 0; j < n; j += kLanes) store(c + j, load(c + j) * load(f + j));
-    lost += 1;
-    if (table.dropped) lost = log2_sum_above(lost, kTiny + std::log2(a.sum * b.sum + 1.0));
-    if (a.smallest * b.smallest * table.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0);
-  }
-  if (item.use_fft && note.transform == 0 && kept.hi - kept.lo + 1 >= kTrimFrom) {
-    // A direct merge is accurate up to its ends, so they can be judged by looking.
-    const int n = kept.hi - kept.lo + 1;
-    const double budget = 0.5 * kTrim * sum_of(c, n);
-    const int below = entries_to_cut(c, 1, n, budget, note.trimmed);
-    kept.hi -= entries_to_cut(c + n - 1, -1, n - below, budget, note.trimmed);
-    kept.lo += below;
-    c += below;
-  }
-  if (kept.lo > s.lo || kept.hi < s.hi) {
-    note.outside_table = table_outside(item, i, s, kept.lo, kept.hi, note.table_exponent);
-    note.trimmed += cut_before_table * note.outside_table;
-  }
-  note.exact = a.exact && b.exact && note.transform == 0 && note.trimmed == 0 &&
-               forest.size[forest.leaves + i] <= kProbeSize;
-  normalise_and_store(item, worker, i, c, kept.lo, kept.hi - kept.lo + 1,
-                      a.message.scale + b.message.scale + note.table_exponent, lost);
+  note.exact = a.exact && b.exact && note.transform == 0 && forest.size[forest.leaves + i] <= kProbeSize;
+  apply_table_and_store(item, worker, i,
+                        {c, start, kept, a.message.scale + b.message.scale, a.sum * b.sum, a.smallest * b.smallest, lost,
+                         cut_before_table, note.transform == 0});
+}
+
+void wave_up(TreeItem& item, Worker& worker, int32_t i, const WaveMessage& wave) {
+  NodeNotes& note = item.notes[i];
+  note = {};
+  note.rounding = 16;
+  note.wave_error = wave.error;
+  fill(wave.value + wave.length, kLanes, 0.0);
+  apply_table_and_store(item, worker, i,
+                        {wave.value, wave.lo, {wave.lo, wave.lo + wave.length - 1}, wave.scale, wave.sum, 1e-100,
+                         -__builtin_inf(), wave.outside, false});
 }
 
 void linear_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

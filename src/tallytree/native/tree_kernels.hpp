@@ -4,7 +4,8 @@
 
 namespace tallytree {
 
-enum class KernelName { direct, fft, tiled, wide };
+// "waves" is "fft" with the loose variables of every group solved by their characteristic function where that works.
+enum class KernelName { direct, fft, waves, tiled, wide };
 
 // Passes over a list of inner nodes: `up` in ascending order, `down` in descending order of ids.
 struct TreeMethod {
@@ -17,6 +18,9 @@ struct TreeKernels {
   void (*leaves)(const TreeItem& item, const int32_t* variables, ptrdiff_t count);
   void (*block_up)(TreeItem& item, Worker& worker, const BlockGroup& group);  // for the linear method
   void (*block_down)(TreeItem& item, Worker& worker, const BlockGroup& group);
+  void (*wave_up)(TreeItem& item, Worker& worker, int32_t node, const WaveMessage& wave);
+  // g = f . down of the node, zero up to kPad entries beyond; also notes the error of its upward message.
+  void (*wave_gradient)(TreeItem& item, Worker& worker, int32_t node, double* g);
   TreeMethod linear, tiled, wide;
 
   // Kernels on their own, for the tests.

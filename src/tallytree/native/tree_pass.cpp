@@ -1,10 +1,12 @@
 #include "tree_pass.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "parallel.hpp"
+#include "wave_blocks.hpp"
 
 namespace tallytree {
 
@@ -15,12 +17,17 @@ constexpr double kUnitRoundoff = 1.1102230246251565e-16;
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr size_t kGroupsPerTask = 16;
 
-// One model, from opening to its bound. `blocks` is null where every node is solved on its own.
+bool is_linear(KernelName name) {
+  return name == KernelName::direct || name == KernelName::fft || name == KernelName::waves;
+}
+
+// One model, from opening to its bound. `carved` is null where every node is solved on its own.
 struct Solver {
   const TreeKernels& kernels;
   const TreeMethod& method;
   const Forest& forest;
-  const BlockForest* blocks;
+  const BlockForest* carved;
+  const std::vector<WaveState>& waves;  // as many as the carved forest has
   const TreeInputs& in;
   const TreeOutputs& out;
   KernelName name;
@@ -37,19 +44,40 @@ struct Solver {
 
   template <class Task>
   void for_groups(Task task) {
-    if (!blocks) return;
-    const std::vector<BlockGroup>& groups = blocks->groups();
+    if (!carved) return;
+    const std::vector<BlockGroup>& groups = carved->groups();
     const size_t tasks = (groups.size() + kGroupsPerTask - 1) / kGroupsPerTask;
     run_tasks(tasks, (int)workers.size(), [&](size_t k, int t) {
       for (size_t g = k * kGroupsPerTask; g < std::min(groups.size(), (k + 1) * kGroupsPerTask); g++)
         task(item, workers[t], groups[g]);
     });
   }
+  template <class Task>
+  void for_waves(Task task) {
+    run_tasks(waves.size(), (int)workers.size(), [&](size_t w, int t) {
+      task(kernels, carved->waves()[w], waves[w], item, workers[t]);
+    });
+  }
 };
+
+// The characteristic functions of all waves; empty if one of them cannot serve.
+std::vector<WaveState> prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt,
+                                     int threads) {
+  const std::vector<WaveBlock>& waves = carved.waves();
+  std::vector<WaveState> states(waves.size());
+  std::atomic<bool> able{true};
+  const int inside = waves.size() < (size_t)threads ? threads : 1;
+  run_tasks(waves.size(), threads, [&](size_t w, int) {
+    if (able && !prepare_wave(kernels, inside, waves[w], nu, tilt, &states[w])) able = false;
+  });
+  if (!able) states.clear();
+  return states;
+}
 
 void Solver::up() {
   kernels.leaves(item, forest.loose().data(), (ptrdiff_t)forest.loose().size());
   for_groups(kernels.block_up);
+  for_waves(wave_up);
   const auto& subtrees = forest.subtrees();
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) {
     method.up(item, workers[t], subtrees[s].data(), (ptrdiff_t)subtrees[s].size());
@@ -66,6 +94,7 @@ void Solver::down() {
     for (size_t j = subtrees[s].size(); j-- > 0;) method.down(item, workers[t], &subtrees[s][j], 1);
   });
   for_groups(kernels.block_down);
+  for_waves(wave_down);
 }
 
 void Solver::no_answer(double bound) {
@@ -92,7 +121,7 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 // quarter unit per node on top. Those of transforms are independent as well: six standard deviations, each taken as the
 // bound on a single transform. Errors of underflow and cut tails are bounded without such a model.
 double Solver::bound(bool messages) const {
-  const bool linear = name == KernelName::direct || name == KernelName::fft;
+  const bool linear = is_linear(name);
   const ForestView& f = *item.forest;
   double variance = 4.0 * f.leaves, amplified = 0, transforms = 0, lost = 0, size = 0, of_messages = 0;
   for (int32_t i = 0; i < f.inner; i++) {
@@ -135,7 +164,8 @@ void Solver::finish(bool downwards) {
   bool zero = false, lost = false;
   const double log_mean = root_log_mean(zero, lost);
   // A zero is the truth only if nothing on the way to it was lost, cut or transformed.
-  if (zero && name == KernelName::fft)
+  if (zero && !waves.empty()) lost = true;
+  if (zero && item.use_fft)
     for (int32_t i = 0; i < forest.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
   if (zero) return no_answer(lost ? kInf : 0.0);
   out.log_mean[model] = log_mean;
@@ -146,14 +176,32 @@ void Solver::finish(bool downwards) {
   out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
 }
 
-void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
+// The forest to work on: with waves where their characteristic functions can serve, with blocks where all counts are
+// possible, or as it is.
+const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, const double* tables, double tilt,
+                         bool may_have_waves, int threads, std::vector<WaveState>* waves) {
+  const bool blocks = all_counts_possible(plan.forest(), nu, tables);
+  if (may_have_waves) {
+    const BlockForest& carved = plan.carved(true, blocks);
+    *waves = prepare_waves(kernels, carved, nu, tilt, threads);
+    if (!waves->empty()) return &carved;
+  }
+  if (!blocks || plan.carved(false, true).empty()) return nullptr;
+  return &plan.carved(false, true);
+}
+
+void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
                  KernelName name, size_t model, ItemMemory& memory, WorkerMemory* workers, int threads) {
   const double* nu = in.nu + model * (size_t)plan.forest().leaves();
   const double* tables = in.tables + (in.shared_tables ? 0 : model * in.table_entries);
-  const bool linear = name == KernelName::direct || name == KernelName::fft;
-  const bool use_blocks = linear && !plan.blocks().empty() && all_counts_possible(plan.blocks().forest(), nu, tables);
-  const Forest& forest = use_blocks ? plan.blocks().forest() : plan.forest();
-  const TreeMethod& method = linear ? kernels.linear : name == KernelName::tiled ? kernels.tiled : kernels.wide;
+  const double tilt = in.tilt ? in.tilt[model] : 0.0;
+  std::vector<WaveState> waves;
+  const BlockForest* carved = nullptr;
+  if (is_linear(name))
+    carved = carve(kernels, plan, nu, tables, tilt, name == KernelName::waves && !out.log_beliefs, threads, &waves);
+  const Forest& forest = carved ? carved->forest() : plan.forest();
+  const TreeKernels& tree = *kernels.tree;
+  const TreeMethod& method = is_linear(name) ? tree.linear : name == KernelName::tiled ? tree.tiled : tree.wide;
   const ForestView view = forest.view();
   const size_t leaves = (size_t)view.leaves;
 
@@ -162,7 +210,7 @@ void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& i
   item.nu = nu;
   item.tables = tables;
   item.table_entries = (int64_t)in.table_entries;
-  item.tilt = in.tilt ? in.tilt[model] : 0.0;
+  item.tilt = tilt;
   for (int y = 0; y < 2; y++) {
     item.leaf_value[y] = memory.leaves.get() + (size_t)(2 * y) * leaves;
     item.leaf_exponent[y] = memory.leaves.get() + (size_t)(2 * y + 1) * leaves;
@@ -175,9 +223,9 @@ void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& i
   item.leaf_bound = memory.leaf_bound.get();
   item.leaf_amplification = memory.leaf_amplification.get();
   item.plans = plan.fft_plans();
-  item.use_fft = name == KernelName::fft;
+  item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
-  Solver solver = {kernels, method, forest, use_blocks ? &plan.blocks() : nullptr, in, out, name, model, item, {}};
+  Solver solver = {tree, method, forest, carved, waves, in, out, name, model, item, {}};
   find_supports(forest, nu, tables, memory.supports);
   if (!memory.supports.possible) return solver.no_answer(0.0);
   solver.item.support = memory.supports.support;
@@ -188,7 +236,7 @@ void solve_model(const TreeKernels& kernels, TreePlan& plan, const TreeInputs& i
   }
   solver.up();
   // The certificate of the fft method is made on the way down.
-  solver.finish(out.messages || out.log_beliefs || name == KernelName::fft);
+  solver.finish(out.messages || out.log_beliefs || item.use_fft);
 }
 
 }  // namespace
@@ -204,10 +252,10 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
     return *memory->items[t];
   };
   if (in.batch == 1) {
-    solve_model(*kernels.tree, plan, in, out, name, 0, item(0), memory->workers.data(), threads);
+    solve_model(kernels, plan, in, out, name, 0, item(0), memory->workers.data(), threads);
   } else {
     run_tasks(in.batch, threads, [&](size_t b, int t) {
-      solve_model(*kernels.tree, plan, in, out, name, b, item(t), &memory->workers[t], 1);
+      solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
     });
   }
   plan.give_back(std::move(memory));

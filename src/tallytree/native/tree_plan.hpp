@@ -38,11 +38,16 @@ struct PassMemory {
 // Safe to use from several threads at once: passes that run at the same time get memory of their own.
 class TreePlan {
  public:
-  explicit TreePlan(Forest forest)
-      : forest_(std::move(forest)), blocks_(forest_), fft_plans_(new_plan_cache()) {}
+  explicit TreePlan(Forest forest) : forest_(std::move(forest)), fft_plans_(new_plan_cache()) {}
 
   const Forest& forest() const { return forest_; }
-  const BlockForest& blocks() const { return blocks_; }
+  // The forest with subtrees taken out that are solved as a whole; made when first asked for.
+  const BlockForest& carved(bool waves, bool blocks) {
+    const std::lock_guard<std::mutex> lock(guard_);
+    std::unique_ptr<BlockForest>& made = carved_[waves][blocks];
+    if (!made) made = std::make_unique<BlockForest>(forest_, waves, blocks);
+    return *made;
+  }
   PlanCache* fft_plans() { return fft_plans_.get(); }
 
   std::unique_ptr<PassMemory> take_memory() {
@@ -59,7 +64,7 @@ class TreePlan {
 
  private:
   Forest forest_;
-  BlockForest blocks_;
+  std::unique_ptr<BlockForest> carved_[2][2];
   std::shared_ptr<PlanCache> fft_plans_;
   std::mutex guard_;
   std::vector<std::unique_ptr<PassMemory>> idle_;

@@ -6,6 +6,8 @@ namespace tallytree::TT_LEVEL {
 void tree_leaves(const TreeItem&, const int32_t*, ptrdiff_t);
 void block_up(TreeItem&, Worker&, const BlockGroup&);
 void block_down(TreeItem&, Worker&, const BlockGroup&);
+void wave_up(TreeItem&, Worker&, int32_t, const WaveMessage&);
+void wave_gradient(TreeItem&, Worker&, int32_t, double*);
 void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void linear_start_down(TreeItem&, Worker&, int32_t);
 void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
@@ -24,6 +26,8 @@ const TreeKernels tree_kernels = {
     tree_leaves,
     block_up,
     block_down,
+    wave_up,
+    wave_gradient,
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},

@@ -52,6 +52,7 @@ struct NodeNotes {
   double* probe;          // how an error relative to Z at the top of an exact subtree shows in the down values
   double *left_spectrum, *right_spectrum;
   int32_t transform;      // their length; 0: merged directly
+  double wave_error;      // of every value of a wave before the table came in (see WaveMessage)
   double block_bound, block_amplification, block_message;  // largest of a block's leaves
   bool exact;             // nothing below was transformed or cut, and the subtree is small
 };
@@ -69,6 +70,15 @@ struct BlockGroup {
   const BlockShape* shape;
   int32_t count;
   const int32_t *roots, *leaves;
+};
+
+// The upward message of a block that is solved by its characteristic function: value[j] 2^scale for the counts lo + j,
+// each wrong by at most `error` (before the scale). `value` has room for kPad more entries.
+struct WaveMessage {
+  double* value;
+  int32_t lo, length;
+  double scale, sum, error;
+  double outside;  // mass at other counts
 };
 
 // Memory that grows in blocks and is released all at once.

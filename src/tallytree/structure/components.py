@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,21 @@ from .tree import TreeProgram
 class FlatBucket:
     """Components with one set each, all of the same size."""
 
+    family: NestedFamily
+    sets: Ints  # (count,)
     size: int
-    variables: Ints  # (count, size)
-    cells: Ints  # (count, size + 1) cells of their tables in the packed tables
     whole: bool  # one component that holds all variables in their order: nothing to gather
+
+    @cached_property
+    def variables(self) -> Ints:
+        """(count, size), increasing along the rows."""
+        first = self.family.start[self.sets][:, None]
+        return np.sort(self.family.order[first + np.arange(self.size)], axis=1)
+
+    @cached_property
+    def cells(self) -> Ints:
+        """(count, size + 1) cells of their tables in the packed tables."""
+        return self.family.set_offset[self.sets][:, None] + np.arange(self.size + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +64,8 @@ def split(family: NestedFamily, program: Callable[[], TreeProgram]) -> Component
     buckets = []
     for n in np.unique(size[flat]).tolist():
         sets = flat[size[flat] == n]
-        span = np.arange(n)
-        variables = np.sort(family.order[family.start[sets][:, None] + span], axis=1)
-        cells = family.set_offset[sets][:, None] + np.arange(n + 1)
         whole = len(sets) == 1 and n == family.n_variables
-        buckets.append(FlatBucket(n, variables, cells, whole))
+        buckets.append(FlatBucket(family, sets, n, whole))
     nested = top & has_child
     return Components(tuple(buckets), _nested_part(family, program(), nested) if nested.any() else None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, overload
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from .. import _validate
 from ..errors import StructureError
 from .components import Components, split
-from .nested import Ints, NestedFamily, family_from_forest, family_from_members
+from .nested import FlatFamily, Ints, NestedFamily, family_from_forest, family_from_members
 from .tree import TreeProgram, binarise
 
 
@@ -225,14 +224,7 @@ class CountTree:
 
     def with_singletons(self, variables: Ints) -> CountTree:
         """The same tree with groups of one variable at the end of the list; nothing is analysed again."""
-        old = self._family
-        tree = CountTree(
-            replace(
-                old,
-                set_of_group=np.concatenate([old.set_of_group, np.full(len(variables), -1, np.int64)]),
-                variable_of_group=np.concatenate([old.variable_of_group, variables]),
-            )
-        )
+        tree = CountTree(self._family.with_singletons(variables))
         for name in ("program", "components"):
             if name in self.__dict__:
                 tree.__dict__[name] = self.__dict__[name]
@@ -311,20 +303,7 @@ def _at_least(name: str, value: Any, least: int) -> int:
 
 @lru_cache(maxsize=256)
 def _flat(n: int) -> CountTree:
-    sets = 1 if n > 1 else 0
-    none, everything = np.full(sets, -1, np.int64), np.arange(n)
-    return CountTree(
-        NestedFamily(
-            n,
-            set_of_group=np.full(min(n, 1), sets - 1, np.int64),
-            variable_of_group=np.full(min(n, 1), -1 if sets else 0, np.int64),
-            set_parent=none,
-            variable_parent=np.full(n, sets - 1, np.int64),
-            order=everything,
-            start=np.zeros(sets, np.int64),
-            stop=np.full(sets, n, np.int64),
-        )
-    )
+    return CountTree(FlatFamily(n))
 
 
 def _subtree_sizes(parent: Ints, n_variables: int) -> Ints:

@@ -80,6 +80,44 @@ class NestedFamily:
         s = self.set_of_group[group]
         return 1 if s < 0 else int(self.stop[s] - self.start[s])
 
+    def with_singletons(self, variables: Ints) -> NestedFamily:
+        """The same sets with groups of one variable at the end of the list."""
+        return NestedFamily(
+            self.n_variables,
+            np.concatenate([self.set_of_group, np.full(len(variables), -1, np.int64)]),
+            np.concatenate([self.variable_of_group, variables]),
+            self.set_parent,
+            self.variable_parent,
+            self.order,
+            self.start,
+            self.stop,
+        )
+
+
+class FlatFamily(NestedFamily):
+    """One group of all variables. Arrays as long as the variables are made only if somebody asks for them."""
+
+    def __init__(self, n_variables: int) -> None:
+        sets = 1 if n_variables > 1 else 0
+        groups = min(n_variables, 1)
+        constants = {
+            "n_variables": n_variables,
+            "set_of_group": np.full(groups, sets - 1, np.int64),
+            "variable_of_group": np.full(groups, -1 if sets else 0, np.int64),
+            "set_parent": np.full(sets, -1, np.int64),
+            "start": np.zeros(sets, np.int64),
+            "stop": np.full(sets, n_variables, np.int64),
+        }
+        self.__dict__.update(constants)  # the class is frozen for everybody else
+
+    @cached_property
+    def variable_parent(self) -> Ints:  # type: ignore[override]
+        return np.broadcast_to(np.int64(self.n_sets - 1), self.n_variables)
+
+    @cached_property
+    def order(self) -> Ints:  # type: ignore[override]
+        return np.arange(self.n_variables)
+
 
 def family_from_members(n_variables: int, members: Ints, offsets: Ints) -> NestedFamily:
     """Family of the groups ``members[offsets[g]:offsets[g+1]]`` (checked: in range, no repeats, not empty).

@@ -1,0 +1,25 @@
+// Loose variables of a group inside a nested model, solved by their characteristic function: no tree below the group.
+#pragma once
+#include <vector>
+
+#include "flat.hpp"
+#include "forest_blocks.hpp"
+#include "tree_kernels.hpp"
+
+namespace tallytree {
+
+// One wave of a model under way: its variables and their characteristic function.
+struct WaveState {
+  std::vector<double> gathered;  // empty where the variables lie side by side
+  Logits logits;
+  Spectrum spectrum;
+};
+
+// False if the characteristic function cannot serve: an infinite logit, or too little variance.
+bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, const double* nu, double tilt,
+                  WaveState* state);
+void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item, Worker& worker);
+void wave_down(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item,
+               Worker& worker);
+
+}  // namespace tallytree
