@@ -151,13 +151,12 @@ class CountModel(Maximization, SecondOrder, Sampling):
         tables : sequence, packed array or mapping, optional
             As in :meth:`from_tree`, or ``{group: table}`` for those that change.
         """
-        old: Sequence[Any] = self._params.potentials
         if isinstance(tables, Mapping):
-            potentials = list(old)
+            potentials = list(self._params.potentials)
             for group, value in tables.items():
                 potentials[self._group(group)] = value
-        else:
-            potentials = list(old) if tables is None else parameters.unpack(self._tree, tables)
+        elif tables is not None:
+            potentials = parameters.unpack(self._tree, tables)
         values, dtype = (
             (np.asarray(self._params.logits, np.float64), self._params.dtype)
             if logits is None
@@ -168,11 +167,12 @@ class CountModel(Maximization, SecondOrder, Sampling):
                 f"`logits` must keep {self.n_variables} entries on the last axis; shape {values.shape} arrived. "
                 "For another number of variables make a new CountModel."
             )
-        params = parameters.collect(self._tree, values, dtype, potentials, self._params.own_constant)
-        model = self._make(self._tree, params, self._method)
         if tables is None:
+            model = self._make(self._tree, parameters.with_logits(self._params, values, dtype), self._method)
             self._hand_over(model)
-        return model
+            return model
+        params = parameters.collect(self._tree, values, dtype, potentials, self._params.own_constant)
+        return self._make(self._tree, params, self._method)
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
@@ -180,7 +180,9 @@ class CountModel(Maximization, SecondOrder, Sampling):
         old, new = self._params, model._params
         if solution is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
-        changed = incremental.changed_variables(old.nu, new.nu)
+        changed = incremental.changed_variables(self._tree, old.nu, new.nu)
+        if changed is None:
+            return
         if incremental.only_free(self._tree, changed):
             model._cache["solution"] = Solution(solution.log_mean, solution.bound, solution.messages)
         elif len(changed) == 1 and log_partition is not None and self._tree.singleton_groups.size == 0:

@@ -63,6 +63,12 @@ class Parameters:
             return np.ascontiguousarray(nu), self.own_constant
         return fold_singletons(self, nu.copy(), alone)
 
+    @lazy
+    def tables_batch(self) -> tuple[int, ...]:
+        """Batch shape of the tables alone."""
+        constant = np.shape(self.own_constant) and self.batch_shape
+        return np.broadcast_shapes(constant or (), *(t.shape[:-1] for t in self.tables if t.ndim > 1))
+
     @property
     def nu(self) -> Float64:
         """Log-odds of the leaves, (B, D)."""
@@ -174,7 +180,7 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = ("_leaves", "packed", "mixtures", "singleton_logits")
+        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
@@ -214,18 +220,37 @@ def collect(
             shapes = [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(tables)]
             batch_shape = _broadcast(batch_shape, shapes)
     to_copy = [tables[g] for g in borrowed]
-    kept: NDArray[Any]
     if dtype == logits.dtype:
         *copies, kept = frozen_copies([*to_copy, logits])
     else:
-        copies, kept = frozen_copies(to_copy), logits.astype(dtype)
-        kept.flags.writeable = False
+        copies, kept = frozen_copies(to_copy), _frozen(logits, dtype)
     for g, copy in zip(borrowed, copies):
         potentials[g] = copy if potentials[g] is tables[g] else potentials[g]
         tables[g] = copy
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+
+
+def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Parameters:
+    """The same tables with other log-odds."""
+    batch_shape = logits.shape[:-1]
+    if old.tables_batch:
+        batch_shape = _broadcast(batch_shape, [("The tables", old.tables_batch)])
+    kept = _frozen(logits, dtype)
+    new = Parameters(old.tree, kept, dtype, old.potentials, old.tables, batch_shape, old.own_constant)
+    packed = old.__dict__.get("packed")
+    if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
+        new.__dict__["packed"] = packed
+    return new
+
+
+def _frozen(logits: Float64, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype == logits.dtype:
+        return frozen_copies([logits])[0]
+    kept: NDArray[Any] = logits.astype(dtype)
+    kept.setflags(write=False)
+    return kept
 
 
 def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:

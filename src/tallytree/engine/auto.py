@@ -37,6 +37,7 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
     5.0,
     300.0,
 )  # measured: an FFT pass fails from sd 3 on, a tiled one from sd 150
+_ROUGHNESS_SAMPLE = 1 << 14
 _EXTREME = 300.0
 _EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
@@ -194,9 +195,18 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> 
 
 
 def _roughness(tables: Float64) -> float:
-    """Mean size of the second differences of the first model's log-tables: 0 for a straight line, 2 sd for noise."""
+    """Mean size of the second differences of the first model's log-tables: 0 for a straight line, 2 sd for noise.
+
+    Long tables are judged by samples: this only chooses where to start on the ladder.
+    """
+    if not len(tables):
+        return 0.0
+    entries = tables[0]
+    if len(entries) > 2 * _ROUGHNESS_SAMPLE:
+        stretch = len(entries) // 64
+        entries = entries[: 64 * stretch].reshape(64, stretch)[:, : _ROUGHNESS_SAMPLE // 64]
     with np.errstate(invalid="ignore"):
-        bends = np.abs(np.diff(tables[0], 2)) if len(tables) else np.empty(0)
+        bends = np.abs(np.diff(entries, 2))
     bends = bends[np.isfinite(bends)]
     return float(bends.mean()) if len(bends) else 0.0
 
@@ -211,16 +221,20 @@ def extreme(nu: Float64) -> bool:
 
 
 def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64) -> list[Rung]:
-    if config.native() is not None:
+    engine = config.native()
+    if engine is not None:
         if extreme(nu):
             return [_last_rung(program)]
         if program.n_leaves <= _SMALL_TREE:
             return [_tree_rung(program, "direct"), _last_rung(program)]
         # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
         roughness = _roughness(tables)
-        rungs = [_tree_rung(program, "fft")] if roughness < _FFT_ROUGHNESS else []
-        if rungs and program.n_leaves >= _TILT_WORTH:
-            rungs.append(_tilted_rung(program))
+        smooth = roughness < _FFT_ROUGHNESS
+        rungs = [_tree_rung(program, "fft")] if smooth else []
+        if smooth and native.has_waves(engine, program):
+            rungs.insert(0, _tree_rung(program, "waves"))
+        if smooth and program.n_leaves >= _TILT_WORTH:
+            rungs.append(_tilted_rung(program, "waves"))
         if roughness < _TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled"))
         return [*rungs, _last_rung(program)]
@@ -244,9 +258,9 @@ def _tree_rung(program: TreeProgram, kind: str) -> Rung:
     return lambda nu, tables: _array_pass(program, arithmetic, nu, tables)
 
 
-def _tilted_rung(program: TreeProgram) -> Rung:
-    """FFT passes under the tilt that puts the mean of every component's count at its posterior mean."""
-    plain = _tree_rung(program, "fft")
+def _tilted_rung(program: TreeProgram, kind: str = "fft") -> Rung:
+    """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
+    plain = _tree_rung(program, kind)
     return lambda nu, tables: retilt.climb_to_posterior_mean(program, nu, tables, plain)
 
 

@@ -17,9 +17,19 @@ from ..structure.count_tree import CountTree
 Float64 = NDArray[np.float64]
 
 
-def changed_variables(old: Float64, new: Float64) -> NDArray[np.int64]:
-    """Variables whose log-odds differ in some model of the batch; arrays of equal shape (B, D)."""
-    return np.flatnonzero((old != new).any(0))
+_STRETCH = 1024
+
+
+def changed_variables(tree: CountTree, old: Float64, new: Float64) -> NDArray[np.int64] | None:
+    """Variables whose log-odds differ in some model of the batch; arrays of equal shape (B, D).
+
+    None if several of them are in groups, which is known before all are compared when everything has changed.
+    """
+    for stop in (_STRETCH, old.shape[1]):
+        changed = np.flatnonzero((old[:, :stop] != new[:, :stop]).any(0))
+        if len(changed) > 1 and np.count_nonzero(tree.family.variable_parent[changed] >= 0) > 1:
+            return None
+    return changed
 
 
 def only_free(tree: CountTree, variables: NDArray[np.int64]) -> bool:

@@ -29,6 +29,22 @@ def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
     )
 
 
+def _plan(native: Any, program: TreeProgram) -> Any:
+    """Analysis of the forest, FFT plans and memory outlive a call: they belong to the forest they serve."""
+    plan = program.__dict__.get("_native_plan")
+    if plan is None:
+        made = native.TreePlan(
+            program.left, program.right, program.table_offset, program.n_leaves, program.table_total
+        )
+        plan = program.__dict__["_native_plan"] = made
+    return plan
+
+
+def has_waves(native: Any, program: TreeProgram) -> bool:
+    """Whether parts of the forest can be solved by characteristic functions."""
+    return bool(_plan(native, program).has_waves())
+
+
 def tree_pass(
     native: Any,
     program: TreeProgram,
@@ -40,15 +56,8 @@ def tree_pass(
     beliefs: bool = False,
     messages: bool = True,
 ) -> Answer:
-    """Both passes over a forest: ``method`` is "direct", "fft", "tiled" or "wide"."""
-    # Analysis of the forest, FFT plans and memory outlive the call: they belong to the forest they serve.
-    plan = program.__dict__.get("_native_plan")
-    if plan is None:
-        made = native.TreePlan(
-            program.left, program.right, program.table_offset, program.n_leaves, program.table_total
-        )
-        plan = program.__dict__["_native_plan"] = made
-    found = plan.tree_pass(nu, tables, tilt, method, beliefs, messages, config.threads(), config.level())
+    """Both passes over a forest: ``method`` is "direct", "fft", "waves", "tiled" or "wide"."""
+    found = _plan(native, program).tree_pass(nu, tables, tilt, method, beliefs, messages, config.threads(), config.level())
     log_mean, sent, log_beliefs, bound = found
     if method != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from .. import config
+
 Float64 = NDArray[np.float64]
 
 
@@ -40,7 +42,12 @@ class Solution:
         """P(y = 1), (B, D)."""
         if self._marginals is not None:
             return self._marginals()
-        return np.asarray(expit(posterior(nu, self._messages())))
+        engine = config.native()
+        if engine is None:
+            return np.asarray(expit(posterior(nu, self._messages())))
+        return np.asarray(
+            engine.posterior_marginals(nu, self._messages(), config.threads(), config.level())
+        )
 
 
 def posterior(nu: Float64, messages: Float64) -> Float64:

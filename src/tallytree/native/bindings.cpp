@@ -20,11 +20,14 @@ using tallytree::Kernels;
 
 using array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using array_out = nb::ndarray<nb::numpy, double>;
+using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using matrix_out = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
 using vector_in = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 namespace {
 
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
+constexpr size_t kChunk = 1 << 16;   // doubles of one task
 constexpr size_t kWorthThreads = 1 << 20;
 
 // `level` is empty (best available) or names a level; the Python side has checked the name.
@@ -58,6 +61,26 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release release;
     return k.softplus_sum(x.data(), (ptrdiff_t)x.shape(0));
   }, nb::arg("x"), nb::arg("level") = "", "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+
+  m.def("posterior_marginals", [](matrix_in nu, matrix_in messages, int threads, const std::string& level) {
+    if (nu.shape(0) != messages.shape(0) || nu.shape(1) != messages.shape(1))
+      throw nb::value_error("`nu` and `messages` must have the same shape");
+    const Kernels& k = choose(level);
+    const size_t total = nu.size();
+    double* data = tallytree::new_doubles(total);
+    if (!data) throw std::bad_alloc();
+    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    {
+      nb::gil_scoped_release release;
+      tallytree::parallel_for((ptrdiff_t)((total + kChunk - 1) / kChunk), threads, [&](ptrdiff_t c) {
+        const size_t from = (size_t)c * kChunk;
+        k.posterior_marginals(nu.data() + from, messages.data() + from, (ptrdiff_t)std::min(kChunk, total - from),
+                              data + from);
+      });
+    }
+    return matrix_out(data, {nu.shape(0), nu.shape(1)}, owner);
+  }, nb::arg("nu"), nb::arg("messages"), nb::arg("threads") = 1, nb::arg("level") = "",
+        "1 / (1 + exp(-(nu + messages))), (B, n); infinite nu decide by themselves.");
 
   m.def("copies", [](const std::vector<array_in>& arrays, int threads) {
     // One block for all: their pages are made together.

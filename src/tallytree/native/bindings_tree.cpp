@@ -6,11 +6,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
 
+#include "memory.hpp"
 #include "tree_pass.hpp"
 
 namespace nb = nanobind;
@@ -44,8 +47,9 @@ KernelName method_named(const std::string& name) {
 array_out new_array(std::initializer_list<size_t> shape) {
   size_t n = 1;
   for (const size_t s : shape) n *= s;
-  double* data = new double[n > 0 ? n : 1];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<double*>(p); });
+  double* data = tallytree::new_doubles(n);
+  if (!data) throw std::bad_alloc();
+  nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
   return array_out(data, shape, owner);
 }
 
@@ -126,6 +130,8 @@ void bind_tree(nb::module_& m) {
   nb::class_<TreePlan>(m, "TreePlan", "A binary forest, analysed once, with memory kept between passes.")
       .def(nb::new_(&make_plan), nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("leaves"),
            nb::arg("table_entries"))
+      .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); },
+           "Whether the method 'waves' can differ from 'fft' on this forest.")
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");

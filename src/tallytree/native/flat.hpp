@@ -51,7 +51,7 @@ struct Spectrum {
   ptrdiff_t period;            // N; w_m = 2 pi m / N
   double centre;
   int frequencies, padded;     // m = 0 .. frequencies - 1; arrays are zero up to `padded`
-  std::vector<double> w, cos_w, sin_w, re, im;
+  std::vector<double> w, cos_w, sin_w, cos_lanes, sin_lanes, re, im;  // lanes: e^{i w lanes}
   double largest_tan;          // tan(w_max / 4): interpolation in x converges like its powers
   bool split;                  // small variance: deviations above kLargeDeviation were treated one by one
   std::vector<double> large;   // p of those
@@ -84,6 +84,17 @@ struct Piece {
 // log_f: counts first .. first + length - 1; other counts have probability 0. Mass that the window leaves out is
 // part of the bound.
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
+
+// cos_w, sin_w, cos_lanes and sin_lanes from the period and the number of frequencies.
+void fill_frequencies(int lanes, Spectrum* s);
+
+// The rotations of a sum over the counts first, first + 1, ...
+struct TurnsFrom {
+  std::vector<double> cos_first, sin_first;
+  Turns turns;
+  TurnsFrom(const Spectrum& s, ptrdiff_t first);
+  TurnsFrom(const TurnsFrom&) = delete;
+};
 
 // Sets the two ratios of a spectrum. Without leaf i, P_i(k) / P(k) = 1 / (q + p P_i(k-1) / P_i(k)), and the ratio
 // P_i(k-1) / P_i(k) is at least P(k-1) / P(k) because P_i is log-concave. So an error of a table f at count k that

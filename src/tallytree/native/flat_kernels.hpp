@@ -46,6 +46,15 @@ struct FlatMixtureView {
   double log_all_off, log_all_on;  // log shares of "every variable off" and "every variable on"; may be -inf
 };
 
+// The rotations that a sum over counts needs at every frequency w: by one count, by as many as there are lanes, and to
+// the first count.
+struct Turns {
+  int count;
+  double first;
+  const double* w;
+  const double *cos_w, *sin_w, *cos_lanes, *sin_lanes, *cos_first, *sin_first;
+};
+
 // What a direct tree returns besides the leave-one-out ratios.
 struct DirectTotals {
   double log_mean;
@@ -68,12 +77,10 @@ struct FlatKernels {
                            double* re, double* im);
 
   // (re, im)_m = sum_{k < length} f[k] e^{-i w_m (first + k)}; f readable, and zero, up to a multiple of 8.
-  void (*transform)(const double* f, ptrdiff_t length, double first, const double* w, int count_w, double* re,
-                    double* im);
+  void (*transform)(const Turns& turns, const double* f, ptrdiff_t length, double* re, double* im);
 
   // out[k] = sum_m Re (re, im)_m e^{-i w_m (first + k)}
-  void (*inverse)(const double* re, const double* im, const double* w, int count_w, double first, ptrdiff_t length,
-                  double* out);
+  void (*inverse)(const Turns& turns, const double* re, const double* im, ptrdiff_t length, double* out);
 
   // For every node j < count (a multiple of the lanes): off_j = sum_m Re G_m / (q + p e^{iw}),
   // on_j = sum_m Re G_m e^{iw} / (q + p e^{iw}), error_j = sum_m E_m / |q + p e^{iw}|.

@@ -57,8 +57,8 @@ Waves weave(const Logits& logits, const Spectrum& s, const double* f, Window win
   waves.re.assign((size_t)s.padded, 0.0);
   waves.im.assign((size_t)s.padded, 0.0);
   waves.error.assign((size_t)s.padded, 0.0);
-  logits.kernels->transform(f, window.last - window.first + 1, (double)window.first - s.centre, s.w.data(),
-                            s.frequencies, waves.re.data(), waves.im.data());
+  logits.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
+                            waves.im.data());
   const double mass = waves.re[0];
   SpectrumError error = spectrum_error(s);
   error.base += table_error;

@@ -35,7 +35,7 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
     re[m] *= share;
     im[m] *= share;
   }
-  logits.kernels->inverse(re.data(), im.data(), s.w.data(), s.frequencies, (double)from - s.centre, width, pmf.data());
+  logits.kernels->inverse(TurnsFrom(s, from).turns, re.data(), im.data(), width, pmf.data());
   ptrdiff_t k = from;
   for (; k <= last && pmf[(size_t)(k - from)] * kRelative > total; k++)
     out[k] = std::log(pmf[(size_t)(k - from)]) + s.tilt_norm.minus((double)k);

@@ -109,7 +109,7 @@ double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / 
 
 }  // namespace
 
-int first_sums(ptrdiff_t n) { return n < 4096 ? 24 : n < 32768 ? 16 : 12; }
+int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
 
 FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted) {
   const ptrdiff_t n = logits.n;

@@ -46,10 +46,29 @@ double widest_frequency(double variance) {
   return c > -1 ? std::acos(c) : kPi;
 }
 
+constexpr long double kPiExtended = 3.14159265358979323846264338327950288L;
+
+// e^{i m step} for m < count: each is the product of two others, about log2(m) products deep, in extended precision.
+struct Powers {
+  std::vector<long double> re, im;
+  Powers(int count, long double step) : re((size_t)count + 2), im((size_t)count + 2) {
+    re[0] = 1;
+    im[0] = 0;
+    re[1] = cosl(step);
+    im[1] = sinl(step);
+    for (size_t m = 2; m < (size_t)count; m++) {
+      const size_t a = m / 2, b = m - a;
+      re[m] = re[a] * re[b] - im[a] * im[b];
+      im[m] = re[a] * im[b] + im[a] * re[b];
+    }
+  }
+};
+
 void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s) {
   const int count = (int)a.size();
+  const Powers quarter(s->frequencies, 0.5L * kPiExtended / s->period);
   for (int m = 0; m < s->frequencies; m++) {
-    const double w = s->w[m], tau = std::tan(w / 4);
+    const double w = s->w[m], tau = (double)(quarter.im[m] / quarter.re[m]);
     // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j
     double re = 0, im = 0;
     for (int j = count; j >= 2; j--) {
@@ -122,7 +141,7 @@ void fill_from_powers(const Logits& logits, Spectrum* s) {
 
 Sums sum_deviations(const Logits& logits, double tilt, int count) {
   const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
-  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 32 ? 32 : 48;
+  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 28 ? 28 : count <= 32 ? 32 : 48;
   std::vector<FlatTotals> totals((size_t)chunks);
   std::vector<double> parts((size_t)(chunks * rounded));
   parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
@@ -178,13 +197,7 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
   const double widest = widest_frequency(s.variance);
   const ptrdiff_t wanted = (ptrdiff_t)std::ceil((double)s.period * widest / (2 * kPi));
   s.frequencies = (int)(1 + (wanted < (s.period - 1) / 2 ? wanted : (s.period - 1) / 2));
-  s.padded = (s.frequencies + 7) / 8 * 8;
-  for (auto* v : {&s.w, &s.cos_w, &s.sin_w, &s.re, &s.im}) v->assign((size_t)s.padded, 0.0);
-  for (int m = 0; m < s.frequencies; m++) {
-    s.w[m] = 2 * kPi * m / (double)s.period;
-    s.cos_w[m] = std::cos(s.w[m]);
-    s.sin_w[m] = std::sin(s.w[m]);
-  }
+  fill_frequencies(logits.lanes, &s);
   s.largest_tan = std::tan(s.w[s.frequencies - 1] / 4);
   if (s.split) {
     fill_from_powers(logits, &s);
@@ -200,6 +213,38 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
 
 // The sums are right to a few units of relative round-off, and |A_j| <= 4 j^2 var; the phase w mean dominates. Each
 // factor that was multiplied on its own adds about four roundings.
+void fill_frequencies(int lanes, Spectrum* s) {
+  s->padded = (s->frequencies + 7) / 8 * 8;
+  for (auto* v : {&s->w, &s->cos_w, &s->sin_w, &s->cos_lanes, &s->sin_lanes, &s->re, &s->im})
+    v->assign((size_t)s->padded, 0.0);
+  const Powers turn(s->frequencies, 2 * kPiExtended / s->period);
+  for (int m = 0; m < s->frequencies; m++) {
+    long double re = turn.re[m], im = turn.im[m];
+    s->w[m] = 2 * kPi * m / (double)s->period;
+    s->cos_w[m] = (double)re;
+    s->sin_w[m] = (double)im;
+    for (int done = 1; done < lanes; done *= 2) {
+      const long double squared = re * re - im * im;
+      im = 2 * re * im;
+      re = squared;
+    }
+    s->cos_lanes[m] = (double)re;
+    s->sin_lanes[m] = (double)im;
+  }
+}
+
+TurnsFrom::TurnsFrom(const Spectrum& s, ptrdiff_t first)
+    : cos_first((size_t)s.frequencies), sin_first((size_t)s.frequencies) {
+  const double offset = (double)first - s.centre;
+  const Powers turn(s.frequencies, 2 * kPiExtended * offset / s.period);
+  for (int m = 0; m < s.frequencies; m++) {
+    cos_first[(size_t)m] = (double)turn.re[m];
+    sin_first[(size_t)m] = (double)turn.im[m];
+  }
+  turns = {s.frequencies, offset, s.w.data(), s.cos_w.data(), s.sin_w.data(), s.cos_lanes.data(), s.sin_lanes.data(),
+           cos_first.data(), sin_first.data()};
+}
+
 // The mean under a further tilt v, from the same series at w = -i v: with h = -tanh(v / 4),
 //   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n.
 // A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v is at most

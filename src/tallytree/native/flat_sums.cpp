@@ -21,7 +21,8 @@ static_assert(kPowers % kPowerStep == 0);
 constexpr double kAbsent = -__builtin_inf();
 
 // With a_j = 1 - T_j(|x|), the Chebyshev recurrence T_{j+1} = 2 |x| T_j - T_{j-1} reads
-// a_{j+1} = 2 |x| a_j + (2 delta - a_{j-1}), delta = 1 - |x|: all terms vanish with delta.
+// a_{j+1} = 2 |x| a_j + (2 delta - a_{j-1}), delta = 1 - |x|: all terms vanish with delta. For b_j = sign^j a_j it is
+// b_{j+1} = 2 x b_j + (sign^{j+1} 2 delta - b_{j-1}).
 template <int count>
 void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double* out) {
   vec total[count];
@@ -51,15 +52,16 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
         positive += t < 0.0 ? (raw > 0.0 ? -raw : vec{}) : (raw > 0.0 ? vec{} : raw);
       }
       on += t < 0.0 ? vec{} : splat(1.0);
-      const vec two_delta = d.delta + d.delta, two_x = 2.0 - two_delta;
-      vec before = vec{}, a = d.delta;
-      acc[0] += d.sign * a;
+      const vec two_delta = d.delta + d.delta, signed_two_delta = d.sign * two_delta;
+      const vec two_x = d.sign * (2.0 - two_delta);
+      vec before = vec{}, b = d.sign * d.delta;
+      acc[0] += b;
 #pragma GCC unroll 48
       for (int j = 1; j < count; j++) {
-        const vec next = two_x * a + (two_delta - before);
-        before = a;
-        a = next;
-        acc[j] += j % 2 ? a : d.sign * a;
+        const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
+        before = b;
+        b = next;
+        acc[j] += b;
       }
     }
     for (int j = 0; j < count; j++) total[j] += acc[j];
@@ -86,6 +88,7 @@ void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatT
   if (count <= 12) return sums<12>(nu, n, tilt, totals, out);
   if (count <= 16) return sums<16>(nu, n, tilt, totals, out);
   if (count <= 24) return sums<24>(nu, n, tilt, totals, out);
+  if (count <= 28) return sums<28>(nu, n, tilt, totals, out);
   if (count <= 32) return sums<32>(nu, n, tilt, totals, out);
   sums<48>(nu, n, tilt, totals, out);
 }

@@ -6,8 +6,8 @@ namespace tallytree::TT_LEVEL {
 void chebyshev_sums(const double*, ptrdiff_t, double, int, FlatTotals*, double*);
 ptrdiff_t small_deviation_sums(const double*, ptrdiff_t, double, double*, double*, double*, double*);
 void multiply_factors(const double*, ptrdiff_t, const double*, const double*, int, double*, double*);
-void transform(const double*, ptrdiff_t, double, const double*, int, double*, double*);
-void inverse(const double*, const double*, const double*, int, double, ptrdiff_t, double*);
+void transform(const Turns&, const double*, ptrdiff_t, double*, double*);
+void inverse(const Turns&, const double*, const double*, ptrdiff_t, double*);
 void leave_one_out(const double*, const double*, int, const double*, const double*, const double*, const double*,
                    const double*, int, double*, double*, double*);
 void marginals(const double*, ptrdiff_t, const FlatMixtureView*, double*);

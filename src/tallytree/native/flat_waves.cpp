@@ -24,54 +24,70 @@ struct Rotor {
 // Restarted this often: a rotation loses about half a unit in the last place.
 constexpr ptrdiff_t kRestart = 64;
 
+// e^{-i w lane}, and the rotation by a whole vector.
 struct Offsets {
   vec re, im;
   double step_re, step_im;
 };
 
-Offsets lane_offsets(double w) {
-  Offsets o;
-  const double c = std::cos(w), s = -std::sin(w);
-  double re = 1, im = 0;
-  for (int l = 0; l < kLanes; l++) {
-    o.re[l] = re;
-    o.im[l] = im;
-    const double turned = re * c - im * s;
-    im = re * s + im * c;
-    re = turned;
-  }
-  o.step_re = std::cos(w * kLanes);
-  o.step_im = -std::sin(w * kLanes);
-  return o;
-}
+// The rotors of a few frequencies at once: that hides the latency of a rotation. Missing ones stand still.
+constexpr int kAtOnce = 4;
 
-Rotor start(const Offsets& o, double angle) {
-  const double c = std::cos(angle), s = -std::sin(angle);
-  return {o.re * c - o.im * s, o.re * s + o.im * c, o.step_re, o.step_im};
-}
+struct Rotors {
+  const Turns& turns;
+  int m0;
+  Offsets offsets[kAtOnce];
+
+  Rotors(const Turns& t, int first) : turns(t), m0(first) {
+    for (int g = 0; g < kAtOnce; g++) {
+      const bool there = m0 + g < t.count;
+      Offsets& o = offsets[g];
+      const double c = there ? t.cos_w[m0 + g] : 1.0, s = there ? -t.sin_w[m0 + g] : 0.0;
+      double re = 1, im = 0;
+      for (int l = 0; l < kLanes; l++) {
+        o.re[l] = re;
+        o.im[l] = im;
+        const double turned = re * c - im * s;
+        im = re * s + im * c;
+        re = turned;
+      }
+      o.step_re = there ? t.cos_lanes[m0 + g] : 1.0;
+      o.step_im = there ? -t.sin_lanes[m0 + g] : 0.0;
+    }
+  }
+  // At the count `first + begin`.
+  void start(ptrdiff_t begin, Rotor* r) const {
+    for (int g = 0; g < kAtOnce; g++) {
+      const int m = m0 + g;
+      double c = 1, s = 0;
+      if (m < turns.count && begin == 0) {
+        c = turns.cos_first[m];
+        s = -turns.sin_first[m];
+      } else if (m < turns.count) {
+        const double angle = turns.w[m] * (turns.first + (double)begin);
+        c = std::cos(angle);
+        s = -std::sin(angle);
+      }
+      const Offsets& o = offsets[g];
+      r[g] = {o.re * c - o.im * s, o.re * s + o.im * c, o.step_re, o.step_im};
+    }
+  }
+};
 
 }  // namespace
 
-// Several frequencies at once hide the latency of the rotation.
-void transform(const double* f, ptrdiff_t length, double first, const double* w, int count_w, double* re, double* im) {
-  constexpr int kAtOnce = 4;
+void transform(const Turns& turns, const double* f, ptrdiff_t length, double* re, double* im) {
   const ptrdiff_t vectors = (length + kLanes - 1) / kLanes;
-  for (int m0 = 0; m0 < count_w; m0 += kAtOnce) {
-    const int here = count_w - m0 < kAtOnce ? count_w - m0 : kAtOnce;
-    Offsets offsets[kAtOnce];
+  for (int m0 = 0; m0 < turns.count; m0 += kAtOnce) {
+    const Rotors rotors(turns, m0);
     vec sum_re[kAtOnce], sum_im[kAtOnce];
-    for (int g = 0; g < kAtOnce; g++) {
-      offsets[g] = lane_offsets(g < here ? w[m0 + g] : 0.0);
-      sum_re[g] = sum_im[g] = vec{};
-    }
+    for (int g = 0; g < kAtOnce; g++) sum_re[g] = sum_im[g] = vec{};
     for (ptrdiff_t begin = 0; begin < vectors; begin += kRestart) {
       const ptrdiff_t end = vectors < begin + kRestart ? vectors : begin + kRestart;
       Rotor r[kAtOnce];
+      rotors.start(begin * kLanes, r);
       vec part_re[kAtOnce], part_im[kAtOnce];
-      for (int g = 0; g < kAtOnce; g++) {
-        r[g] = start(offsets[g], g < here ? w[m0 + g] * (first + (double)(begin * kLanes)) : 0.0);
-        part_re[g] = part_im[g] = vec{};
-      }
+      for (int g = 0; g < kAtOnce; g++) part_re[g] = part_im[g] = vec{};
       for (ptrdiff_t v = begin; v < end; v++) {
         const vec x = load(f + v * kLanes);
 #pragma GCC unroll 4
@@ -86,28 +102,36 @@ void transform(const double* f, ptrdiff_t length, double first, const double* w,
         sum_im[g] += part_im[g];
       }
     }
-    for (int g = 0; g < here; g++) {
+    for (int g = 0; g < kAtOnce && m0 + g < turns.count; g++) {
       re[m0 + g] = sum_lanes(sum_re[g]);
       im[m0 + g] = sum_lanes(sum_im[g]);
     }
   }
 }
 
-void inverse(const double* re, const double* im, const double* w, int count_w, double first, ptrdiff_t length,
-             double* out) {
-  for (ptrdiff_t k = 0; k < length; k++) out[k] = 0;
-  for (int m = 0; m < count_w; m++) {
-    const Offsets offsets = lane_offsets(w[m]);
+void inverse(const Turns& turns, const double* re, const double* im, ptrdiff_t length, double* out) {
+  for (int m0 = 0; m0 < turns.count; m0 += kAtOnce) {
+    const Rotors rotors(turns, m0);
+    double a[kAtOnce], b[kAtOnce];
+    for (int g = 0; g < kAtOnce; g++) {
+      a[g] = m0 + g < turns.count ? re[m0 + g] : 0.0;
+      b[g] = m0 + g < turns.count ? im[m0 + g] : 0.0;
+    }
     for (ptrdiff_t begin = 0; begin < length; begin += kRestart * kLanes) {
-      Rotor r = start(offsets, w[m] * (first + (double)begin));
       const ptrdiff_t end = length < begin + kRestart * kLanes ? length : begin + kRestart * kLanes;
+      Rotor r[kAtOnce];
+      rotors.start(begin, r);
       for (ptrdiff_t k = begin; k < end; k += kLanes) {
-        const vec term = r.re * re[m] - r.im * im[m];
+        vec sum = vec{};
+#pragma GCC unroll 4
+        for (int g = 0; g < kAtOnce; g++) {
+          sum += r[g].re * a[g] - r[g].im * b[g];
+          r[g].advance();
+        }
         if (k + kLanes <= end)
-          store(out + k, load(out + k) + term);
+          store(out + k, m0 ? load(out + k) + sum : sum);
         else
-          for (int l = 0; k + l < end; l++) out[k + l] += term[l];
-        r.advance();
+          for (int l = 0; k + l < end; l++) out[k + l] = m0 ? out[k + l] + sum[l] : sum[l];
       }
     }
   }

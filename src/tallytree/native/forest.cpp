@@ -107,8 +107,13 @@ void Forest::split() {
 
 bool all_counts_possible(const Forest& forest, const double* nu, const double* tables) {
   const ForestView f = forest.view();
-  bool finite = true;
-  for (int32_t d = 0; d < f.leaves; d++) finite &= nu[d] - nu[d] == 0;
+  double sum = 0, sums[8] = {};  // infinite or NaN if a logit is infinite: x - x is 0 for the others
+  int32_t d = 0;
+  for (; d + 8 <= f.leaves; d += 8)
+    for (int l = 0; l < 8; l++) sums[l] += nu[d + l] - nu[d + l];
+  for (; d < f.leaves; d++) sum += nu[d] - nu[d];
+  for (const double s : sums) sum += s;
+  bool finite = sum == 0;
   for (int32_t i = 0; i < f.inner && finite; i++) {
     if (f.table_offset[i] < 0) continue;
     const double* t = tables + f.table_offset[i];

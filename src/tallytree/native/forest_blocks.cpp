@@ -89,7 +89,6 @@ std::vector<int32_t> BlockForest::find_waves(const ForestView& f) const {
 BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks) {
   const ForestView f = whole.view();
   const std::vector<int32_t> waves = with_waves ? find_waves(f) : std::vector<int32_t>();
-  if (with_waves && waves.empty()) return;
   std::vector<char> inside((size_t)f.leaves + f.inner, 0), solved_whole(inside);
   const auto mark_below = [&] {
     for (int32_t i = f.inner; i-- > 0;) {
@@ -100,7 +99,7 @@ BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks)
   for (const int32_t v : waves) solved_whole[v] = 1;
   mark_below();
   const Blocks blocks = with_blocks ? find_blocks(f, inside) : Blocks();
-  if (waves.empty() && blocks.empty()) return;
+  if (!with_waves && blocks.empty()) return;
   for (const auto& [shape, v] : blocks) solved_whole[v] = 1;
   mark_below();
 
@@ -135,6 +134,39 @@ BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks)
     first += (size_t)wave.count;
   }
   group_blocks(whole, blocks, number);
+  if (with_waves) find_stars();
+}
+
+void BlockForest::find_stars() {
+  const ForestView f = forest_->view();
+  std::vector<char> bare((size_t)f.leaves + f.inner, 1);  // no table here or below
+  for (int32_t i = 0; i < f.inner; i++)
+    bare[f.leaves + i] = f.table_offset[i] < 0 && (f.left[i] < 0 || (bare[f.left[i]] && bare[f.right[i]]));
+  star_of_.assign((size_t)f.inner, -1);
+  for (int32_t top = f.inner; top-- > 0;) {
+    if (f.left[top] < 0 || f.table_offset[top] < 0) continue;
+    Star star = {top, {}, {}};
+    std::vector<int32_t> stack = {f.left[top], f.right[top]};
+    bool leaf = false;
+    while (!stack.empty() && !leaf) {
+      const int32_t v = stack.back(), i = v - f.leaves;
+      stack.pop_back();
+      leaf = v < f.leaves;
+      if (leaf) continue;
+      if (f.left[i] < 0 || f.table_offset[i] >= 0 || bare[v]) {
+        star.children.push_back(i);
+      } else {
+        star.merges.push_back(i);
+        stack.push_back(f.right[i]);
+        stack.push_back(f.left[i]);
+      }
+    }
+    if (leaf || star.children.size() < kStarLeast) continue;
+    std::sort(star.merges.begin(), star.merges.end());
+    for (const int32_t i : star.merges) star_of_[(size_t)i] = (int32_t)stars_.size();
+    star_of_[(size_t)top] = (int32_t)stars_.size();
+    stars_.push_back(std::move(star));
+  }
 }
 
 void BlockForest::group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number) {

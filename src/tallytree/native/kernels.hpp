@@ -19,6 +19,9 @@ struct Kernels {
   // sum_i log(1 + exp(x_i)); an infinite x_i (excluded or forced variable) contributes 0.
   double (*softplus_sum)(const double* x, ptrdiff_t n);
 
+  // P(y = 1) = 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
+  void (*posterior_marginals)(const double* nu, const double* message, ptrdiff_t n, double* out);
+
   // One potential over all variables: flat_kernels.hpp.
   const FlatKernels* flat;
   const TreeKernels* tree;  // tree_kernels.hpp

@@ -106,6 +106,37 @@ static void start_probe(const Message& u, Interval domain, double z, double* pro
   }
 }
 
+// Scales the n down values of an inner node, drops those below 2^kTiny and makes its notes. `z` is <up, down> and
+// `limit` a bound of the values at any count, both before the scaling.
+static void store_down(TreeItem& item, int32_t child, double* out, Interval domain, double lost, double z, double limit,
+                       double path_error, double* probe) {
+  const int n = domain.hi - domain.lo + 1;
+  fill(out + n, kLanes, 0.0);
+  vec top = {};
+  for (int j = 0; j < n; j += kLanes) top = max(top, load(out + j));
+  const double largest = max_lanes(top), shift = largest > 0 ? exponent_of(largest) : 0.0;
+  const double factor = pow2(-shift), tiny = pow2(kTiny);
+  ivec dropped = {};
+  for (int j = 0; j < n; j += kLanes) {
+    const vec before = load(out + j), x = before * factor;
+    dropped |= (x < tiny) & (before > 0.0);
+    store(out + j, x < tiny ? vec{} : x);
+  }
+  if (probe)
+    for (int j = 0; j < n; j++) probe[j] *= factor;
+  NodeNotes& note = item.notes[child];
+  note.lost_down = lost - shift;
+  if (any(dropped)) note.lost_down = log2_sum_above(note.lost_down, kTiny);
+  item.down[child] = {out, nullptr, domain.lo, n, 0.0};
+  if (!item.use_fft) return;
+  note.overlap = z * factor;
+  note.down_limit = limit * factor;
+  note.path_error = path_error;
+  note.probe = probe;
+  note.amplified = note.trimmed > 0 ? note.trimmed * note.down_limit / note.overlap : 0.0;
+  note.transformed = 0;
+}
+
 static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above, int32_t child, const UpView& own,
                           const UpView& sibling, const double* sibling_spectrum, const Gradient& g) {
   const int32_t leaves = item.forest->leaves;
@@ -144,30 +175,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   }
   if (leaf) return finish_leaf(item, child, out, probe, lost, path_error);
 
-  fill(out + n, kLanes, 0.0);
-  vec top = {};
-  for (int j = 0; j < n; j += kLanes) top = max(top, load(out + j));
-  const double largest = max_lanes(top), shift = largest > 0 ? exponent_of(largest) : 0.0;
-  const double factor = pow2(-shift), tiny = pow2(kTiny);
-  ivec dropped = {};
-  for (int j = 0; j < n; j += kLanes) {
-    const vec before = load(out + j), x = before * factor;
-    dropped |= (x < tiny) & (before > 0.0);
-    store(out + j, x < tiny ? vec{} : x);
-  }
-  if (probe)
-    for (int j = 0; j < n; j++) probe[j] *= factor;
-  NodeNotes& note = item.notes[child - leaves];
-  note.lost_down = lost - shift;
-  if (any(dropped)) note.lost_down = log2_sum_above(note.lost_down, kTiny);
-  item.down[child - leaves] = {out, nullptr, domain.lo, n, 0.0};
-  if (!item.use_fft) return;
-  note.overlap = z * factor;
-  note.down_limit = g.largest * sibling.sum * factor;
-  note.path_error = path_error;
-  note.probe = probe;
-  note.amplified = note.trimmed > 0 ? note.trimmed * note.down_limit / note.overlap : 0.0;
-  note.transformed = 0;
+  store_down(item, child - leaves, out, domain, lost, z, g.largest * sibling.sum, path_error, probe);
 }
 
 static void multiply(double* x, const double* f, int n) {
@@ -249,6 +257,24 @@ void wave_gradient(TreeItem& item, Worker& worker, int32_t i, double* g) {
   vec sum = {};
   for (int j = 0; j < d.length; j += kLanes) sum += load(g + j);
   note.transformed = note.wave_error * sum_lanes(sum) / (note.overlap * pow2(note.shift));
+}
+
+Interval star_domain(const TreeItem& item, int32_t node) { return down_domain(item, item.forest->leaves + node); }
+
+void star_child(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
+                double down_limit, double lost) {
+  const Interval domain = star_domain(item, child);
+  const int n = domain.hi - domain.lo + 1;
+  double* out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  for (int j = 0; j < n; j++) out[j] = max(value[j], 0.0);
+  const NodeNotes& note = item.notes[child];
+  const double z = overlap(item.up[child], out, domain);
+  double* probe = nullptr;
+  if (note.exact) {
+    probe = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+    start_probe(item.up[child], domain, z, probe);
+  }
+  store_down(item, child, out, domain, lost, z, down_limit, item.notes[star].path_error + error * note.sum / z, probe);
 }
 
 void linear_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

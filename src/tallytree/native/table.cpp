@@ -6,6 +6,7 @@
 
 namespace tallytree::TT_LEVEL {
 
+void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
 extern const ClusterKernels cluster_kernels;
@@ -15,7 +16,7 @@ extern const Kernels kernels;
 const Kernels kernels = {
     TT_STRING(TT_LEVEL),
     TT_LANES,
-    softplus_sum,
+    softplus_sum, posterior_marginals,
     &flat_kernels,
     &tree_kernels,
     &cluster_kernels,

@@ -21,6 +21,12 @@ struct TreeKernels {
   void (*wave_up)(TreeItem& item, Worker& worker, int32_t node, const WaveMessage& wave);
   // g = f . down of the node, zero up to kPad entries beyond; also notes the error of its upward message.
   void (*wave_gradient)(TreeItem& item, Worker& worker, int32_t node, double* g);
+  void (*child_shape)(const double* value, int32_t length, double sum, ChildShape* shape);
+  double (*child_log_mgf)(const double* value, int32_t length, double sum, double s, int32_t centre);
+  // Down values of a star's child, the sums over everything else; `error` is that of each.
+  void (*star_child)(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
+                     double down_limit, double lost);
+  Interval (*down_domain)(const TreeItem& item, int32_t node);
   TreeMethod linear, tiled, wide;
 
   // Kernels on their own, for the tests.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "parallel.hpp"
+#include "star_blocks.hpp"
 #include "wave_blocks.hpp"
 
 namespace tallytree {
@@ -23,6 +24,7 @@ bool is_linear(KernelName name) {
 
 // One model, from opening to its bound. `carved` is null where every node is solved on its own.
 struct Solver {
+  const Kernels& all_kernels;
   const TreeKernels& kernels;
   const TreeMethod& method;
   const Forest& forest;
@@ -34,7 +36,11 @@ struct Solver {
   size_t model;
   TreeItem item;
   std::vector<Worker> workers;
+  std::vector<StarState> stars;
 
+  bool usual(int32_t i) const { return !carved || carved->star_of(i) < 0; }
+  void up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
+  void down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
   void up();
   void down();
   void no_answer(double bound);
@@ -60,18 +66,19 @@ struct Solver {
   }
 };
 
-// The characteristic functions of all waves; empty if one of them cannot serve.
-std::vector<WaveState> prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt,
-                                     int threads) {
+// The characteristic functions of all waves; false if one of them cannot serve.
+bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt, int threads,
+                   std::vector<WaveState>* prepared) {
   const std::vector<WaveBlock>& waves = carved.waves();
-  std::vector<WaveState> states(waves.size());
+  std::vector<WaveState>& states = *prepared;
+  states.resize(waves.size());
   std::atomic<bool> able{true};
   const int inside = waves.size() < (size_t)threads ? threads : 1;
   run_tasks(waves.size(), threads, [&](size_t w, int) {
     if (able && !prepare_wave(kernels, inside, waves[w], nu, tilt, &states[w])) able = false;
   });
   if (!able) states.clear();
-  return states;
+  return able;
 }
 
 void Solver::up() {
@@ -79,20 +86,42 @@ void Solver::up() {
   for_groups(kernels.block_up);
   for_waves(wave_up);
   const auto& subtrees = forest.subtrees();
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) {
-    method.up(item, workers[t], subtrees[s].data(), (ptrdiff_t)subtrees[s].size());
-  });
-  method.up(item, workers[0], forest.top().data(), (ptrdiff_t)forest.top().size());
+  if (carved) stars.resize(carved->stars().size());
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up_nodes(subtrees[s], t, false); });
+  up_nodes(forest.top(), 0, true);
+}
+
+// `alone`: nobody else is at work, so a star can have all workers.
+void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
+  Worker& worker = workers[(size_t)thread];
+  for (const int32_t i : nodes) {
+    if (usual(i)) {
+      method.up(item, worker, &i, 1);
+      continue;
+    }
+    const int32_t s = carved->star_of(i);
+    const Star& star = carved->stars()[(size_t)s];
+    if (star.node != i || star_up(all_kernels, star, item, workers, thread, alone, &stars[(size_t)s])) continue;
+    method.up(item, worker, star.merges.data(), (ptrdiff_t)star.merges.size());
+    method.up(item, worker, &i, 1);
+  }
+}
+
+void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
+  for (size_t j = nodes.size(); j-- > 0;) {
+    const int32_t i = nodes[j], s = carved ? carved->star_of(i) : -1;
+    if (s < 0 || !stars[(size_t)s].used)
+      method.down(item, workers[(size_t)thread], &i, 1);
+    else if (carved->stars()[(size_t)s].node == i)
+      star_down(all_kernels, carved->stars()[(size_t)s], stars[(size_t)s], item, workers, thread, alone);
+  }
 }
 
 void Solver::down() {
-  const std::vector<int32_t>& top = forest.top();
   const auto& subtrees = forest.subtrees();
   for (const int32_t i : forest.inner_roots()) method.start_down(item, workers[0], i);
-  for (size_t j = top.size(); j-- > 0;) method.down(item, workers[0], &top[j], 1);
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) {
-    for (size_t j = subtrees[s].size(); j-- > 0;) method.down(item, workers[t], &subtrees[s][j], 1);
-  });
+  down_nodes(forest.top(), 0, true);
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down_nodes(subtrees[s], t, false); });
   for_groups(kernels.block_down);
   for_waves(wave_down);
 }
@@ -164,7 +193,7 @@ void Solver::finish(bool downwards) {
   bool zero = false, lost = false;
   const double log_mean = root_log_mean(zero, lost);
   // A zero is the truth only if nothing on the way to it was lost, cut or transformed.
-  if (zero && !waves.empty()) lost = true;
+  if (zero && (!waves.empty() || !stars.empty())) lost = true;
   if (zero && item.use_fft)
     for (int32_t i = 0; i < forest.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
   if (zero) return no_answer(lost ? kInf : 0.0);
@@ -183,8 +212,7 @@ const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* n
   const bool blocks = all_counts_possible(plan.forest(), nu, tables);
   if (may_have_waves) {
     const BlockForest& carved = plan.carved(true, blocks);
-    *waves = prepare_waves(kernels, carved, nu, tilt, threads);
-    if (!waves->empty()) return &carved;
+    if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, threads, waves)) return &carved;
   }
   if (!blocks || plan.carved(false, true).empty()) return nullptr;
   return &plan.carved(false, true);
@@ -225,7 +253,7 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.plans = plan.fft_plans();
   item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
-  Solver solver = {tree, method, forest, carved, waves, in, out, name, model, item, {}};
+  Solver solver = {kernels, tree, method, forest, carved, waves, in, out, name, model, item, {}, {}};
   find_supports(forest, nu, tables, memory.supports);
   if (!memory.supports.possible) return solver.no_answer(0.0);
   solver.item.support = memory.supports.support;

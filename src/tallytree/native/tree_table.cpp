@@ -8,6 +8,10 @@ void block_up(TreeItem&, Worker&, const BlockGroup&);
 void block_down(TreeItem&, Worker&, const BlockGroup&);
 void wave_up(TreeItem&, Worker&, int32_t, const WaveMessage&);
 void wave_gradient(TreeItem&, Worker&, int32_t, double*);
+void child_shape(const double*, int32_t, double, ChildShape*);
+double child_log_mgf(const double*, int32_t, double, double, int32_t);
+void star_child(TreeItem&, Worker&, int32_t, int32_t, const double*, double, double, double);
+Interval star_domain(const TreeItem&, int32_t);
 void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void linear_start_down(TreeItem&, Worker&, int32_t);
 void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
@@ -28,6 +32,10 @@ const TreeKernels tree_kernels = {
     block_down,
     wave_up,
     wave_gradient,
+    child_shape,
+    child_log_mgf,
+    star_child,
+    star_domain,
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},

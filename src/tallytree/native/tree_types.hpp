@@ -81,6 +81,14 @@ struct WaveMessage {
   double outside;  // mass at other counts
 };
 
+// What a star must know of a child's message before it merges them all: moments of the counts, the first count being 0,
+// and how much of the message overlaps with itself when shifted by kStarShifts[j] counts (see star_blocks.cpp).
+constexpr int kStarShiftCount = 10;
+constexpr int kStarShifts[kStarShiftCount] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+struct ChildShape {
+  double mean, variance, overlap[kStarShiftCount];
+};
+
 // Memory that grows in blocks and is released all at once.
 struct Arena;
 double* arena_take(Arena* arena, size_t doubles);  // 64-byte aligned

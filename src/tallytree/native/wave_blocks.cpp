@@ -60,8 +60,7 @@ void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState&
     re[(size_t)m] = share * s.re[m];
     im[(size_t)m] = share * s.im[m];
   }
-  state.logits.kernels->inverse(re.data(), im.data(), s.w.data(), s.frequencies, (double)low - s.centre,
-                                message.length, message.value);
+  state.logits.kernels->inverse(TurnsFrom(s, low).turns, re.data(), im.data(), message.length, message.value);
   for (int32_t k = 0; k < message.length; k++) message.value[k] = std::fmax(message.value[k], 0.0);
   kernels.wave_up(item, worker, wave.node, message);
 }

@@ -1,0 +1,22 @@
+// P(y = 1) from log-odds and messages.
+#include "flat_elementary.hpp"
+#include "kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
+void posterior_marginals(const double* nu, const double* message, ptrdiff_t n, double* out) {
+  const double inf = __builtin_inf();
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const bool whole = n - i >= kLanes;
+    const vec x = whole ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    const vec m = whole ? load(message + i) : load_part(message + i, n - i, 0.0);
+    const vec t = abs(x) == inf ? x : x + m, e = exp(-abs(t)), p = (t < 0.0 ? e : splat(1.0)) / (1.0 + e);
+    if (whole)
+      store(out + i, p);
+    else
+      for (ptrdiff_t l = 0; l < n - i; l++) out[i + l] = p[l];
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL
