@@ -68,9 +68,11 @@ def has_nan(array: Float64) -> bool:
     return math.isnan(np.dot(flat, flat))
 
 
-def logits(value: Any) -> tuple[Float64, np.dtype[Any]]:
-    """Log-odds (..., D) in [-inf, inf]."""
+def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
+    """Log-odds (..., D) in [-inf, inf]; in an array of `unseen` or more nothing is looked at."""
     array, dtype = real_array("logits", value, axis="variables")
+    if unseen is not None and array.size >= unseen:
+        return array, dtype
     if has_nan(array):
         where = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
         raise ParameterError(
@@ -80,14 +82,16 @@ def logits(value: Any) -> tuple[Float64, np.dtype[Any]]:
     return array, dtype
 
 
-def log_table(value: Any, size: int, *, name: str) -> Float64:
-    """A log-table (..., size + 1) with entries in [-inf, inf)."""
+def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) -> Float64:
+    """A log-table (..., size + 1) with entries in [-inf, inf); in one of `unseen` or more nothing is looked at."""
     array, _ = real_array(name, value, axis="counts")
     if array.shape[-1] != size + 1:
         raise ParameterError(
             f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
             f"variables; one with {array.shape[-1]} entries arrived."
         )
+    if unseen is not None and array.size >= unseen:
+        return array
     if array.size <= _FEW:
         flat = array.reshape(-1)
         if math.isfinite(np.dot(flat, flat)):

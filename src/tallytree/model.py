@@ -101,7 +101,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Any = None, method: str = "auto"
     ) -> None:
-        values, dtype = _validate.logits(logits)
+        values, dtype = parameters.logits_to_keep(logits)
         tree, potentials = _structure(groups, values.shape[-1])
         self._setup(tree, parameters.collect(tree, values, dtype, potentials), method)
 
@@ -129,7 +129,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
         """
         if not isinstance(tree, CountTree):
             raise ParameterError(f"`tree` must be a CountTree; {_validate.describe(tree)} arrived.")
-        values, dtype = _validate.logits(logits)
+        values, dtype = parameters.logits_to_keep(logits)
         if values.shape[-1] != tree.n_variables:
             raise ParameterError(
                 f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
@@ -160,7 +160,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
         values, dtype = (
             (np.asarray(self._params.logits, np.float64), self._params.dtype)
             if logits is None
-            else _validate.logits(logits)
+            else parameters.logits_to_keep(logits)
         )
         if values.shape[-1] != self.n_variables:
             raise ParameterError(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _validate
 from ._lazy import lazy
 from .errors import ParameterError
-from .engine.memory import frozen_copies, is_frozen
+from .engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from .potentials import Potential, as_potential
 from .structure.count_tree import CountTree
 
@@ -209,24 +209,20 @@ def collect(
                 f"{len(potentials)} arrived."
             )
         single = family.n_groups == 1
-        checked = [
-            _table(p, family.group_size(g), "`groups`" if single else f"The table of group {g}")
-            for g, p in enumerate(potentials)
-        ]
+        checked = [_table(p, family.group_size(g), _name(g, single)) for g, p in enumerate(potentials)]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
         borrowed = [g for g, c in enumerate(checked) if c[2]]
         batch_shape = logits.shape[:-1]
         if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
-            shapes = [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(tables)]
+            shapes = [(_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
             batch_shape = _broadcast(batch_shape, shapes)
-    to_copy = [tables[g] for g in borrowed]
-    if dtype == logits.dtype:
-        *copies, kept = frozen_copies([*to_copy, logits])
-    else:
-        copies, kept = frozen_copies(to_copy), _frozen(logits, dtype)
-    for g, copy in zip(borrowed, copies):
-        potentials[g] = copy if potentials[g] is tables[g] else potentials[g]
-        tables[g] = copy
+    copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
+    for i, g in enumerate(borrowed):
+        if copies[i].size >= WORTH_A_BLOCK and (extremes is None or not extremes[i][1] < math.inf):
+            _validate.log_table(copies[i], family.group_size(g), name=_name(g, family.n_groups == 1))
+        potentials[g] = copies[i] if potentials[g] is tables[g] else potentials[g]
+        tables[g] = copies[i]
+    kept = _checked_logits(copies[-1], extremes, dtype)
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
@@ -237,7 +233,8 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     batch_shape = logits.shape[:-1]
     if old.tables_batch:
         batch_shape = _broadcast(batch_shape, [("The tables", old.tables_batch)])
-    kept = _frozen(logits, dtype)
+    copies, extremes = frozen_copies([logits])
+    kept = _checked_logits(copies[0], extremes, dtype)
     new = Parameters(old.tree, kept, dtype, old.potentials, old.tables, batch_shape, old.own_constant)
     packed = old.__dict__.get("packed")
     if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
@@ -245,12 +242,21 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     return new
 
 
-def _frozen(logits: Float64, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype == logits.dtype:
-        return frozen_copies([logits])[0]
-    kept: NDArray[Any] = logits.astype(dtype)
+def logits_to_keep(value: Any) -> tuple[Float64, np.dtype[Any]]:
+    """Log-odds for :func:`collect` and :func:`with_logits`, which look for NaN in long arrays as they copy them."""
+    return _validate.logits(value, unseen=WORTH_A_BLOCK)
+
+
+def _checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if copy.size >= WORTH_A_BLOCK and (extremes is None or math.isnan(sum(extremes[-1]))):
+        _validate.logits(copy)
+    kept = copy.astype(dtype, copy=False)
     kept.setflags(write=False)
     return kept
+
+
+def _name(group: int, single: bool) -> str:
+    return "`groups`" if single else f"The table of group {group}"
 
 
 def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
@@ -261,14 +267,16 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
         given: Any = as_potential(value)
         table = _validate.log_table(given.log_table(n), n, name=name)
         made_here = table.base is None
+    elif isinstance(value, np.ndarray) and not is_frozen(value):
+        # Its numbers are looked at when it is copied, if it is long.
+        given = table = _validate.log_table(value, n, name=name, unseen=WORTH_A_BLOCK)
+        return given, table, True
     else:
         given = table = _validate.log_table(value, n, name=name)
-        made_here = isinstance(value, (list, tuple)) or (
-            isinstance(value, np.ndarray) and table is not value and table.base is None
-        )
+        made_here = isinstance(value, (list, tuple)) or (table is not value and table.base is None)
     if not made_here and not is_frozen(table):
         return given, table, True
-    table.flags.writeable = False
+    table.setflags(write=False)
     return given, table, False
 
 

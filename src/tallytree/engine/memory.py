@@ -11,22 +11,24 @@ from numpy.typing import NDArray
 from .. import config
 
 Float64 = NDArray[np.float64]
-_WORTH_A_BLOCK = 1 << 17  # numbers: from here on first touches of pages cost more than the copying
+WORTH_A_BLOCK = 1 << 17  # numbers: from here on first touches of pages cost more than the copying
 
 
-def frozen_copies(arrays: Sequence[Float64]) -> list[Float64]:
-    """Read-only copies."""
+def frozen_copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[float, float]] | None]:
+    """Read-only copies, and the smallest and largest number of each where the copying could tell; NaN if it met one."""
     native = config.native()
     total = 0
     for a in arrays:
         total += a.size
-    if native is None or total < _WORTH_A_BLOCK:
+    extremes = None
+    if native is None or total < WORTH_A_BLOCK:
         copies = [a.copy() for a in arrays]
     else:
-        copies = native.copies([np.ascontiguousarray(a) for a in arrays], config.threads())
+        contiguous = [np.ascontiguousarray(a) for a in arrays]
+        copies, extremes = native.copies(contiguous, config.threads(), config.level())
     for copy in copies:
         copy.setflags(write=False)
-    return copies
+    return copies, extremes
 
 
 def is_frozen(array: NDArray[Any]) -> bool:

@@ -1,14 +1,17 @@
 // Python bindings: arrays in, arrays out, the GIL released while a kernel runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
@@ -56,11 +59,20 @@ NB_MODULE(_native, m) {
     return names;
   }, "Instruction-set levels that this machine can run, best first.");
 
-  m.def("softplus_sum", [](vector_in x, const std::string& level) {
+  m.def("softplus_sum", [](vector_in x, int threads, const std::string& level) {
     const Kernels& k = choose(level);
     nb::gil_scoped_release release;
-    return k.softplus_sum(x.data(), (ptrdiff_t)x.shape(0));
-  }, nb::arg("x"), nb::arg("level") = "", "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+    // Chunks of fixed size: the sum does not depend on the number of threads.
+    std::vector<double> parts((x.size() + kChunk - 1) / kChunk);
+    tallytree::parallel_for((ptrdiff_t)parts.size(), threads, [&](ptrdiff_t c) {
+      const size_t from = (size_t)c * kChunk;
+      parts[(size_t)c] = k.softplus_sum(x.data() + from, (ptrdiff_t)std::min(kChunk, x.size() - from));
+    });
+    double sum = 0;
+    for (const double part : parts) sum += part;
+    return sum;
+  }, nb::arg("x"), nb::arg("threads") = 1, nb::arg("level") = "",
+        "Sum of log(1 + exp(x)); infinite entries contribute 0.");
 
   m.def("posterior_marginals", [](matrix_in nu, matrix_in messages, int threads, const std::string& level) {
     if (nu.shape(0) != messages.shape(0) || nu.shape(1) != messages.shape(1))
@@ -69,7 +81,7 @@ NB_MODULE(_native, m) {
     const size_t total = nu.size();
     double* data = tallytree::new_doubles(total);
     if (!data) throw std::bad_alloc();
-    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
     {
       nb::gil_scoped_release release;
       tallytree::parallel_for((ptrdiff_t)((total + kChunk - 1) / kChunk), threads, [&](ptrdiff_t c) {
@@ -82,7 +94,8 @@ NB_MODULE(_native, m) {
   }, nb::arg("nu"), nb::arg("messages"), nb::arg("threads") = 1, nb::arg("level") = "",
         "1 / (1 + exp(-(nu + messages))), (B, n); infinite nu decide by themselves.");
 
-  m.def("copies", [](const std::vector<array_in>& arrays, int threads) {
+  m.def("copies", [](const std::vector<array_in>& arrays, int threads, const std::string& level) {
+    const Kernels& k = choose(level);
     // One block for all: their pages are made together.
     std::vector<size_t> start;
     size_t total = 0;
@@ -92,11 +105,13 @@ NB_MODULE(_native, m) {
     }
     double* data = tallytree::new_doubles(total);
     if (!data) throw std::bad_alloc();
-    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
     struct Piece {
+      size_t array;
       const double* from;
       double* to;
       size_t count;
+      double smallest, largest;
     };
     std::vector<Piece> pieces;
     std::vector<array_out> result;
@@ -106,14 +121,25 @@ NB_MODULE(_native, m) {
       for (size_t d = 0; d < a.ndim(); d++) shape.push_back(a.shape(d));
       result.push_back(array_out(data + start[i], shape.size(), shape.data(), owner));
       for (size_t at = 0; at < a.size(); at += kCopied)
-        pieces.push_back({a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at)});
+        pieces.push_back({i, a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at), 0, 0});
     }
-    nb::gil_scoped_release release;
-    tallytree::parallel_for((ptrdiff_t)pieces.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
-      std::memcpy(pieces[(size_t)i].to, pieces[(size_t)i].from, pieces[(size_t)i].count * sizeof(double));
-    });
-    return result;
-  }, nb::arg("arrays"), nb::arg("threads") = 1, "Copies of arrays side by side in one block of memory.");
+    std::vector<std::pair<double, double>> extremes(arrays.size(), {__builtin_inf(), -__builtin_inf()});
+    {
+      nb::gil_scoped_release release;
+      tallytree::parallel_for((ptrdiff_t)pieces.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
+        Piece& p = pieces[(size_t)i];
+        k.copy_and_scan(p.from, (ptrdiff_t)p.count, p.to, &p.smallest, &p.largest);
+      });
+      for (const Piece& p : pieces) {
+        auto& [smallest, largest] = extremes[p.array];
+        if (std::isnan(p.smallest) || p.smallest < smallest) smallest = p.smallest;
+        if (std::isnan(p.largest) || p.largest > largest) largest = p.largest;
+      }
+    }
+    return std::make_pair(result, extremes);
+  }, nb::arg("arrays"), nb::arg("threads") = 1, nb::arg("level") = "",
+        "Copies of arrays side by side in one block of memory, and the smallest and largest number of each (NaN, in at "
+        "least one of the two, if it holds one).");
 
   bind_flat(m);
 }

@@ -31,7 +31,7 @@ const Kernels& choose(const std::string& level) {
 matrix_out new_matrix(size_t rows, size_t columns) {
   double* data = new_doubles(rows * columns);
   if (!data) throw std::bad_alloc();
-  nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+  nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
   return matrix_out(data, {rows, columns}, owner);
 }
 

@@ -49,7 +49,7 @@ array_out new_array(std::initializer_list<size_t> shape) {
   for (const size_t s : shape) n *= s;
   double* data = tallytree::new_doubles(n);
   if (!data) throw std::bad_alloc();
-  nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+  nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
   return array_out(data, shape, owner);
 }
 

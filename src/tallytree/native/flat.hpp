@@ -61,7 +61,6 @@ struct Spectrum {
   double ratio_below = 0, ratio_above = 0;
 };
 constexpr double kBudget = 44;
-constexpr double kSmallVariance = 100;  // below it the spectrum is split
 Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
@@ -76,6 +75,8 @@ struct Piece {
   double tilt = 0, log_weight = 0, bound = __builtin_inf();
   double weight_error = 0;  // of log_weight, by rounding; matters where pieces are compared
   double least_side = 0;  // min over leaves of d(0) / Z, d(1) / Z, in the tilted frame
+  double amplification = 0;    // what an error of the table, as a share of Z, becomes in a leaf's log-odds
+  double largest_message = 0;
   bool split = false;
   int terms = 0;
   std::vector<double> log_ratio;                     // series, two of them when split
@@ -99,19 +100,15 @@ struct TurnsFrom {
 // Sets the two ratios of a spectrum. Without leaf i, P_i(k) / P(k) = 1 / (q + p P_i(k-1) / P_i(k)), and the ratio
 // P_i(k-1) / P_i(k) is at least P(k-1) / P(k) because P_i is log-concave. So an error of a table f at count k that
 // shifts sum_k f(k) P(k) by a share h of Z shifts sum_k f(k) P_i(k) by at most h Z / (q + p ratio_below).
-void bound_ratios(Spectrum* s, ptrdiff_t n);
+void bound_ratios(const Logits& logits, Spectrum* s);
 // Absolute error of every probability that the inverse transform of the spectrum gives.
 double pmf_error(const Spectrum& s);
 
-// A piece whose table is given as plain numbers on (part of) the window, which must not be split. `value` is their
-// expectation, `amplification` what an error of the table as a share of it becomes in a leaf's log-odds, `largest` the
-// size of the messages. `outside` bounds the table elsewhere; f has zeros up to a multiple of 8.
-struct LinearPiece {
-  Piece piece;
-  double value = 0, amplification = __builtin_inf(), largest = 0;
-};
-LinearPiece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
-                         double outside);
+// A piece whose table is given as plain numbers on (part of) the window; `outside` bounds the table elsewhere, and f has
+// zeros up to a multiple of 8. Without an answer its bound is infinite.
+Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                   double outside);
+FlatPieceView view_of(const Piece& piece, double log_share);
 
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series);

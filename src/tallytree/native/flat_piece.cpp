@@ -110,12 +110,13 @@ struct Nodes {
     logits.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
                                   s.cos_w.data(), s.sin_w.data(), s.frequencies, off.data(), on.data(), error.data());
   }
-  // What an error of the table, as a share of Z, becomes at the leaves: see Window's ratios in flat.hpp.
-  double amplification(int count, double value, double below, double above) const {
-    double largest = 0;
-    for (int j = 0; j < count; j++)
-      largest = std::fmax(largest, value / (off[j] * (q[j] + p[j] * below)) + value / (on[j] * (p[j] + q[j] * above)));
-    return largest;
+  // For the certificate of a nested model: see bound_ratios in flat.hpp.
+  void report(int count, const Spectrum& s, const Waves& w, Piece* piece) const {
+    for (int j = 0; j < count; j++) {
+      piece->amplification = std::fmax(piece->amplification, w.value / (off[j] * (q[j] + p[j] * s.ratio_below)) +
+                                                                 w.value / (on[j] * (p[j] + q[j] * s.ratio_above)));
+      piece->largest_message = std::fmax(piece->largest_message, std::fabs(std::log(on[j] / off[j])));
+    }
   }
   // Relative error of the sides at the first `count` leaves; inf if one of them is not positive.
   double worst(int count, const Waves& w, double* least_side) const {
@@ -143,8 +144,7 @@ double fit_series(const Nodes& nodes, int count, double* series) {
 
 double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
 
-// Returns the leave-one-out sums at the nodes that were used; no nodes if there is no answer.
-Nodes solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
   int count = (int)std::ceil(30 / -std::log(s.largest_tan));
   count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
   for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
@@ -156,14 +156,15 @@ Nodes solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piec
     nodes.evaluate(logits, s, w);
     piece->least_side = 1;
     const double bound = nodes.worst(count, w, &piece->least_side);
-    if (!(bound < __builtin_inf())) return Nodes(0);
+    if (!(bound < __builtin_inf())) return;
     piece->log_ratio.resize((size_t)count);
     const double tail = fit_series(nodes, count, piece->log_ratio.data());
     if (tail > kSeriesTail + 0.1 * bound && count < kMaxNodes) continue;
     piece->terms = count;
     while (piece->terms > 1 && std::fabs(piece->log_ratio[piece->terms - 1]) < 1e-17) piece->terms--;
     piece->bound = bound + tail;
-    return nodes;
+    nodes.report(count, s, w, piece);
+    return;
   }
 }
 
@@ -182,6 +183,7 @@ void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
   }
   big.evaluate(logits, s, w);
   bound = big.worst(large, w, &piece->least_side);
+  big.report(large, s, w, piece);
   for (int on = 0; on < 2; on++) {
     const double leaves = on ? s.likely_on : (double)logits.n - large - s.likely_on;
     if (leaves <= 0) continue;
@@ -195,6 +197,7 @@ void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
     const double worst = nodes.worst(kCount, w, &piece->least_side);
     bound = std::fmax(bound, worst);
     if (!(bound < __builtin_inf())) break;
+    nodes.report(kCount, s, w, piece);
     bound += fit_series(nodes, kCount, &piece->log_ratio[(size_t)on * kCount]);
   }
   piece->bound += bound;
@@ -216,39 +219,39 @@ void chebyshev_fit(const double* value, int count, double* series) {
   }
 }
 
+namespace {
+
+void solve_waves(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+  const double error = w.total + w.left_out;
+  if (!(w.value > 2 * error)) return;
+  piece->log_weight = std::log(w.value) + w.log_scale;
+  piece->weight_error = w.scale_error;
+  if (s.split) {
+    piece->bound = error / (w.value - error);
+    solve_split(logits, s, w, piece);
+  } else {
+    solve_smooth(logits, s, w, piece);
+    if (piece->terms) piece->bound += error / (w.value - error);
+  }
+}
+
+}  // namespace
+
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length) {
   Piece piece;
   piece.tilt = s.tilt;
   Waves w;
   if (!weave_table(logits, s, log_f, first, length, &w)) return piece;
-  const double error = w.total + w.left_out;
-  if (!(w.value > 2 * error)) return piece;
-  piece.log_weight = std::log(w.value) + w.log_scale;
-  piece.weight_error = w.scale_error;
-  if (s.split) {
-    piece.bound = error / (w.value - error);
-    solve_split(logits, s, w, &piece);
-  } else {
-    solve_smooth(logits, s, w, &piece);
-    if (piece.terms) piece.bound = piece.bound + error / (w.value - error);
-  }
+  solve_waves(logits, s, w, &piece);
   return piece;
 }
 
-LinearPiece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
-                         double outside) {
-  LinearPiece found;
-  const Waves w = weave(logits, s, f, {first, first + length - 1}, kRoundOff * 16, outside);
-  const double error = w.total + w.left_out;
-  if (!(w.value > 2 * error)) return found;
-  const Nodes nodes = solve_smooth(logits, s, w, &found.piece);
-  if (!found.piece.terms) return found;
-  found.piece.bound += error / (w.value - error);
-  found.value = w.value;
-  found.amplification = nodes.amplification((int)found.piece.log_ratio.size(), w.value, s.ratio_below, s.ratio_above);
-  for (size_t j = 0; j < found.piece.log_ratio.size(); j++)
-    found.largest = std::fmax(found.largest, std::fabs(std::log(nodes.on[j] / nodes.off[j])));
-  return found;
+Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                   double outside) {
+  Piece piece;
+  piece.tilt = s.tilt;
+  solve_waves(logits, s, weave(logits, s, f, {first, first + length - 1}, kRoundOff * 16, outside), &piece);
+  return piece;
 }
 
 }  // namespace tallytree

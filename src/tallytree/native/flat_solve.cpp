@@ -65,10 +65,7 @@ void settle_ends(const Logits& logits, const FlatTotals& untilted, double interi
 
 std::vector<FlatPieceView> views(const FlatSolution& s) {
   std::vector<FlatPieceView> result;
-  for (const Piece& p : s.pieces)
-    result.push_back({p.tilt, p.log_weight - s.log_mean, p.split, p.terms, p.log_ratio.data(),
-                      (int)p.wave_re.size(), p.wave_re.data(), p.wave_im.data(),
-                      p.cos_w.data(), p.sin_w.data()});
+  for (const Piece& p : s.pieces) result.push_back(view_of(p, p.log_weight - s.log_mean));
   return result;
 }
 
@@ -108,6 +105,11 @@ void in_chunks(const Logits& logits, const Pass& pass) {
 double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
 }  // namespace
+
+FlatPieceView view_of(const Piece& p, double log_share) {
+  return {p.tilt, log_share, p.split, p.terms, p.log_ratio.data(), (int)p.wave_re.size(), p.wave_re.data(),
+          p.wave_im.data(), p.cos_w.data(), p.sin_w.data()};
+}
 
 int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
 

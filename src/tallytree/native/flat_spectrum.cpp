@@ -21,6 +21,7 @@ using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
 constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
 constexpr ptrdiff_t kWorthThreads = 1 << 17;
+constexpr double kSmallVariance = 100;      // below it the spectrum is split
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 // Sum with the rounding errors carried along.
@@ -245,32 +246,35 @@ TurnsFrom::TurnsFrom(const Spectrum& s, ptrdiff_t first)
            cos_first.data(), sin_first.data()};
 }
 
-// The mean under a further tilt v, from the same series at w = -i v: with h = -tanh(v / 4),
-//   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n.
-// A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v is at most
-// low - 2 then P_v(k-1) >= P_v(k) from low on, which reads P(k-1) / P(k) >= e^v.
-static double tilted_mean(const Spectrum& s, double v, ptrdiff_t n, double* error) {
+// The mean under a further tilt v, from the series at w = -i v: with h = -tanh(v / 4),
+//   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n;
+// a split spectrum has no such series, and another pass over the variables is made.
+static double tilted_mean(const Logits& logits, const Spectrum& s, double v, double* error) {
+  const double n = (double)logits.n;
+  *error = 1e-12 * n;
+  if (s.split) return sum_deviations(logits, s.tilt + v, 8).mean();
   const double h = -std::tanh(v / 4);
   double sum = 0;
   for (size_t j = s.deviation.size(); j-- > 0;) sum = h * sum + s.deviation[j];
-  *error = (double)n * std::pow(std::fabs(h), (double)s.deviation.size()) / (1 - std::fabs(h)) + 1e-12 * (double)n;
+  *error += n * std::pow(std::fabs(h), (double)s.deviation.size()) / (1 - std::fabs(h));
   return s.mean + 0.5 * s.deviation[0] - 0.5 * (1 - h * h) * sum;
 }
 
-static double bound_ratio(const Spectrum& s, double target, ptrdiff_t n) {
-  if (s.deviation.empty()) return 0;
+// A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v < 0 is at most
+// low - 2 then P_v(k-1) >= P_v(k) from low on, which reads P(k-1) / P(k) >= e^v; likewise above.
+static double bound_ratio(const Logits& logits, const Spectrum& s, double target) {
   const double first = (target - s.mean) / s.variance;
   for (double stretch = 1; stretch < 5; stretch *= 1.3) {
     double error;
-    const double v = stretch * first, mean = tilted_mean(s, v, n, &error);
+    const double v = stretch * first, mean = tilted_mean(logits, s, v, &error);
     if (v < 0 ? mean + error <= target : mean - error >= target) return std::exp(-std::fabs(v));
   }
   return 0;
 }
 
-void bound_ratios(Spectrum* s, ptrdiff_t n) {
-  s->ratio_below = s->low > 2 ? bound_ratio(*s, (double)s->low - 2, n) : 0;
-  s->ratio_above = s->high < n - 2 ? bound_ratio(*s, (double)s->high + 2, n) : 0;
+void bound_ratios(const Logits& logits, Spectrum* s) {
+  s->ratio_below = s->low > 2 ? bound_ratio(logits, *s, (double)s->low - 2) : 0;
+  s->ratio_above = s->high < logits.n - 2 ? bound_ratio(logits, *s, (double)s->high + 2) : 0;
 }
 
 double pmf_error(const Spectrum& s) {

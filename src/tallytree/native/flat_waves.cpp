@@ -9,124 +9,115 @@ namespace tallytree::TT_LEVEL {
 
 namespace {
 
-// e^{-i w (start + lane)} in lanes, and the rotation by one whole vector.
-struct Rotor {
-  vec re, im;
-  double step_re, step_im;
-
-  void advance() {
-    const vec turned = re * step_re - im * step_im;
-    im = re * step_im + im * step_re;
-    re = turned;
-  }
-};
-
-// Restarted this often: a rotation loses about half a unit in the last place.
+// Sums over a whole vector of counts at a time are evaluated by Horner's rule in the rotation by one vector, and started
+// anew this often: a rotation loses about half a unit in the last place.
 constexpr ptrdiff_t kRestart = 64;
-
-// e^{-i w lane}, and the rotation by a whole vector.
-struct Offsets {
-  vec re, im;
-  double step_re, step_im;
-};
-
-// The rotors of a few frequencies at once: that hides the latency of a rotation. Missing ones stand still.
+// So many frequencies are under way at once: that hides the latency of a rotation.
 constexpr int kAtOnce = 4;
 
-struct Rotors {
-  const Turns& turns;
-  int m0;
-  Offsets offsets[kAtOnce];
-
-  Rotors(const Turns& t, int first) : turns(t), m0(first) {
-    for (int g = 0; g < kAtOnce; g++) {
-      const bool there = m0 + g < t.count;
-      Offsets& o = offsets[g];
-      const double c = there ? t.cos_w[m0 + g] : 1.0, s = there ? -t.sin_w[m0 + g] : 0.0;
-      double re = 1, im = 0;
-      for (int l = 0; l < kLanes; l++) {
-        o.re[l] = re;
-        o.im[l] = im;
-        const double turned = re * c - im * s;
-        im = re * s + im * c;
-        re = turned;
-      }
-      o.step_re = there ? t.cos_lanes[m0 + g] : 1.0;
-      o.step_im = there ? -t.sin_lanes[m0 + g] : 0.0;
-    }
-  }
-  // At the count `first + begin`.
-  void start(ptrdiff_t begin, Rotor* r) const {
-    for (int g = 0; g < kAtOnce; g++) {
-      const int m = m0 + g;
-      double c = 1, s = 0;
-      if (m < turns.count && begin == 0) {
-        c = turns.cos_first[m];
-        s = -turns.sin_first[m];
-      } else if (m < turns.count) {
-        const double angle = turns.w[m] * (turns.first + (double)begin);
-        c = std::cos(angle);
-        s = -std::sin(angle);
-      }
-      const Offsets& o = offsets[g];
-      r[g] = {o.re * c - o.im * s, o.re * s + o.im * c, o.step_re, o.step_im};
-    }
-  }
+struct Phase {
+  double re, im;
 };
+
+// e^{-i w count} for a count relative to the window's own origin.
+inline Phase phase_at(const Turns& turns, int m, double count) {
+  const double angle = turns.w[m] * count;
+  return {std::cos(angle), -std::sin(angle)};
+}
+inline Phase first_phase(const Turns& turns, int m, ptrdiff_t begin) {
+  if (begin == 0) return {turns.cos_first[m], -turns.sin_first[m]};
+  return phase_at(turns, m, turns.first + (double)begin);
+}
+
+struct Lanes {
+  vec re, im;
+};
+
+// e^{-i w lane} for every lane.
+inline Lanes lane_phases(const Turns& turns, int m) {
+  Lanes o;
+  const double c = turns.cos_w[m], s = -turns.sin_w[m];
+  double re = 1, im = 0;
+  for (int l = 0; l < kLanes; l++) {
+    o.re[l] = re;
+    o.im[l] = im;
+    const double turned = re * c - im * s;
+    im = re * s + im * c;
+    re = turned;
+  }
+  return o;
+}
 
 }  // namespace
 
 void transform(const Turns& turns, const double* f, ptrdiff_t length, double* re, double* im) {
   const ptrdiff_t vectors = (length + kLanes - 1) / kLanes;
   for (int m0 = 0; m0 < turns.count; m0 += kAtOnce) {
-    const Rotors rotors(turns, m0);
+    int index[kAtOnce];
+    double step_re[kAtOnce], step_im[kAtOnce];
+    Lanes lanes[kAtOnce];
     vec sum_re[kAtOnce], sum_im[kAtOnce];
-    for (int g = 0; g < kAtOnce; g++) sum_re[g] = sum_im[g] = vec{};
+    for (int g = 0; g < kAtOnce; g++) {
+      index[g] = m0 + g < turns.count ? m0 + g : m0;
+      step_re[g] = turns.cos_lanes[index[g]];
+      step_im[g] = -turns.sin_lanes[index[g]];
+      lanes[g] = lane_phases(turns, index[g]);
+      sum_re[g] = sum_im[g] = vec{};
+    }
     for (ptrdiff_t begin = 0; begin < vectors; begin += kRestart) {
       const ptrdiff_t end = vectors < begin + kRestart ? vectors : begin + kRestart;
-      Rotor r[kAtOnce];
-      rotors.start(begin * kLanes, r);
-      vec part_re[kAtOnce], part_im[kAtOnce];
-      for (int g = 0; g < kAtOnce; g++) part_re[g] = part_im[g] = vec{};
-      for (ptrdiff_t v = begin; v < end; v++) {
+      vec a[kAtOnce], b[kAtOnce];
+      for (int g = 0; g < kAtOnce; g++) a[g] = b[g] = vec{};
+      for (ptrdiff_t v = end; v-- > begin;) {
         const vec x = load(f + v * kLanes);
 #pragma GCC unroll 4
         for (int g = 0; g < kAtOnce; g++) {
-          part_re[g] += x * r[g].re;
-          part_im[g] += x * r[g].im;
-          r[g].advance();
+          const vec turned = a[g] * step_re[g] + (x - b[g] * step_im[g]);
+          b[g] = a[g] * step_im[g] + b[g] * step_re[g];
+          a[g] = turned;
         }
       }
       for (int g = 0; g < kAtOnce; g++) {
-        sum_re[g] += part_re[g];
-        sum_im[g] += part_im[g];
+        const Phase p = first_phase(turns, index[g], begin * kLanes);
+        sum_re[g] += a[g] * p.re - b[g] * p.im;
+        sum_im[g] += a[g] * p.im + b[g] * p.re;
       }
     }
     for (int g = 0; g < kAtOnce && m0 + g < turns.count; g++) {
-      re[m0 + g] = sum_lanes(sum_re[g]);
-      im[m0 + g] = sum_lanes(sum_im[g]);
+      re[m0 + g] = sum_lanes(sum_re[g] * lanes[g].re - sum_im[g] * lanes[g].im);
+      im[m0 + g] = sum_lanes(sum_re[g] * lanes[g].im + sum_im[g] * lanes[g].re);
     }
   }
 }
 
 void inverse(const Turns& turns, const double* re, const double* im, ptrdiff_t length, double* out) {
   for (int m0 = 0; m0 < turns.count; m0 += kAtOnce) {
-    const Rotors rotors(turns, m0);
-    double a[kAtOnce], b[kAtOnce];
+    double step_re[kAtOnce], step_im[kAtOnce];
+    Lanes lanes[kAtOnce];
     for (int g = 0; g < kAtOnce; g++) {
-      a[g] = m0 + g < turns.count ? re[m0 + g] : 0.0;
-      b[g] = m0 + g < turns.count ? im[m0 + g] : 0.0;
+      const int m = m0 + g < turns.count ? m0 + g : m0;
+      step_re[g] = turns.cos_lanes[m];
+      step_im[g] = -turns.sin_lanes[m];
+      lanes[g] = lane_phases(turns, m);
     }
     for (ptrdiff_t begin = 0; begin < length; begin += kRestart * kLanes) {
       const ptrdiff_t end = length < begin + kRestart * kLanes ? length : begin + kRestart * kLanes;
-      Rotor r[kAtOnce];
-      rotors.start(begin, r);
+      vec a[kAtOnce], b[kAtOnce];  // the terms of the sum at this vector of counts
+      for (int g = 0; g < kAtOnce; g++) {
+        a[g] = b[g] = vec{};
+        if (m0 + g >= turns.count) continue;
+        const Phase p = first_phase(turns, m0 + g, begin);
+        const double x = re[m0 + g] * p.re - im[m0 + g] * p.im, y = re[m0 + g] * p.im + im[m0 + g] * p.re;
+        a[g] = lanes[g].re * x - lanes[g].im * y;
+        b[g] = lanes[g].re * y + lanes[g].im * x;
+      }
       for (ptrdiff_t k = begin; k < end; k += kLanes) {
-        vec sum = vec{};
+        const vec sum = (a[0] + a[1]) + (a[2] + a[3]);
 #pragma GCC unroll 4
         for (int g = 0; g < kAtOnce; g++) {
-          sum += r[g].re * a[g] - r[g].im * b[g];
-          r[g].advance();
+          const vec turned = a[g] * step_re[g] - b[g] * step_im[g];
+          b[g] = a[g] * step_im[g] + b[g] * step_re[g];
+          a[g] = turned;
         }
         if (k + kLanes <= end)
           store(out + k, m0 ? load(out + k) + sum : sum);

@@ -53,6 +53,8 @@ void Forest::link() {
     if (parent_[leaves_ + i] < 0) inner_roots_.push_back(i);
   for (const int32_t d : loose_)
     if (parent_[d] < 0) free_.push_back(d);
+  for (int32_t i = 0; i < inner(); i++)
+    if (table_offset_[i] >= 0) tabled_.push_back(i);
   all_counts_.resize(size_.size());
   for (size_t v = 0; v < size_.size(); v++) all_counts_[v] = {0, size_[v]};
 }
@@ -114,8 +116,8 @@ bool all_counts_possible(const Forest& forest, const double* nu, const double* t
   for (; d < f.leaves; d++) sum += nu[d] - nu[d];
   for (const double s : sums) sum += s;
   bool finite = sum == 0;
-  for (int32_t i = 0; i < f.inner && finite; i++) {
-    if (f.table_offset[i] < 0) continue;
+  for (size_t j = 0; j < forest.tabled().size() && finite; j++) {
+    const int32_t i = forest.tabled()[j];
     const double* t = tables + f.table_offset[i];
     finite = t[0] > -__builtin_inf() && t[f.size[f.leaves + i]] > -__builtin_inf();
   }
@@ -134,9 +136,9 @@ static Interval restrict_to_difference(Interval s, Interval whole, Interval part
   return {std::max(s.lo, whole.lo - part.hi), std::min(s.hi, whole.hi - part.lo)};
 }
 
-void find_supports(const Forest& forest, const double* nu, const double* tables, Supports& out) {
+void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, Supports& out) {
   out.possible = true;
-  if (all_counts_possible(forest, nu, tables)) {
+  if (all_possible) {
     out.support = out.reach = forest.all_counts().data();
     return;
   }

@@ -33,6 +33,7 @@ class Forest {
   const std::vector<int32_t>& top() const { return top_; }
   // All counts 0..size of every node.
   const std::vector<Interval>& all_counts() const { return all_counts_; }
+  const std::vector<int32_t>& tabled() const { return tabled_; }  // inner nodes with a table
 
  private:
   void link();
@@ -40,7 +41,7 @@ class Forest {
 
   int32_t leaves_, largest_ = 1;
   int64_t table_entries_ = 0;  // up to the end of the last table
-  std::vector<int32_t> left_, right_, parent_, size_, inner_roots_, top_, loose_, free_;
+  std::vector<int32_t> left_, right_, parent_, size_, inner_roots_, top_, loose_, free_, tabled_;
   std::vector<int64_t> table_offset_;
   std::vector<std::vector<int32_t>> subtrees_;
   std::vector<Interval> all_counts_;
@@ -55,6 +56,7 @@ struct Supports {
 };
 // Whether every count 0..size of every node is possible.
 bool all_counts_possible(const Forest& forest, const double* nu, const double* tables);
-void find_supports(const Forest& forest, const double* nu, const double* tables, Supports& out);
+// `all_possible`: what all_counts_possible said.
+void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, Supports& out);
 
 }  // namespace tallytree

@@ -19,6 +19,9 @@ struct Kernels {
   // sum_i log(1 + exp(x_i)); an infinite x_i (excluded or forced variable) contributes 0.
   double (*softplus_sum)(const double* x, ptrdiff_t n);
 
+  // Copies n doubles and returns their extremes, both NaN if one of them is; +inf and -inf for none.
+  void (*copy_and_scan)(const double* from, ptrdiff_t n, double* to, double* smallest, double* largest);
+
   // P(y = 1) = 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
   void (*posterior_marginals)(const double* nu, const double* message, ptrdiff_t n, double* out);
 

@@ -1,10 +1,10 @@
-// Large arrays for Python, in huge pages.
+// Memory of the arrays that go to Python: large ones in huge pages, and a few freed ones kept for the next.
 #pragma once
 #include <cstddef>
 
 namespace tallytree {
 
-// Freed with std::free; null if there is no memory.
-double* new_doubles(size_t count);
+double* new_doubles(size_t count);  // null if there is no memory
+void free_doubles(double* data);
 
 }  // namespace tallytree

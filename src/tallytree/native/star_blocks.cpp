@@ -156,6 +156,12 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
     state->least[(size_t)m] = std::sqrt(state->least[(size_t)m]);
     if (!(state->least[(size_t)m] > kLeastFactor)) return false;
   }
+  // What the overlaps could not show before, the product shows now.
+  while (grid.frequencies > 2) {
+    const size_t m = (size_t)grid.frequencies - 1;
+    if (std::hypot(grid.re[m], grid.im[m]) > std::exp(-kNats) * state->least[m]) break;
+    grid.frequencies--;
+  }
   // Errors of the children, at most 16 units each, are independent; half a unit of bias.
   state->relative_error = kRoundOff * (16 * std::sqrt((double)children) + 0.5 * (double)children);
   state->shared_offset = offset;

@@ -6,6 +6,7 @@
 
 namespace tallytree::TT_LEVEL {
 
+void copy_and_scan(const double*, ptrdiff_t, double*, double*, double*);
 void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
@@ -16,7 +17,9 @@ extern const Kernels kernels;
 const Kernels kernels = {
     TT_STRING(TT_LEVEL),
     TT_LANES,
-    softplus_sum, posterior_marginals,
+    softplus_sum,
+    copy_and_scan,
+    posterior_marginals,
     &flat_kernels,
     &tree_kernels,
     &cluster_kernels,

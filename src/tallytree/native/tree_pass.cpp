@@ -207,9 +207,8 @@ void Solver::finish(bool downwards) {
 
 // The forest to work on: with waves where their characteristic functions can serve, with blocks where all counts are
 // possible, or as it is.
-const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, const double* tables, double tilt,
-                         bool may_have_waves, int threads, std::vector<WaveState>* waves) {
-  const bool blocks = all_counts_possible(plan.forest(), nu, tables);
+const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt,
+                         bool blocks, bool may_have_waves, int threads, std::vector<WaveState>* waves) {
   if (may_have_waves) {
     const BlockForest& carved = plan.carved(true, blocks);
     if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, threads, waves)) return &carved;
@@ -225,8 +224,9 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   const double tilt = in.tilt ? in.tilt[model] : 0.0;
   std::vector<WaveState> waves;
   const BlockForest* carved = nullptr;
+  const bool all_possible = all_counts_possible(plan.forest(), nu, tables);
   if (is_linear(name))
-    carved = carve(kernels, plan, nu, tables, tilt, name == KernelName::waves && !out.log_beliefs, threads, &waves);
+    carved = carve(kernels, plan, nu, tilt, all_possible, name == KernelName::waves && !out.log_beliefs, threads, &waves);
   const Forest& forest = carved ? carved->forest() : plan.forest();
   const TreeKernels& tree = *kernels.tree;
   const TreeMethod& method = is_linear(name) ? tree.linear : name == KernelName::tiled ? tree.tiled : tree.wide;
@@ -254,7 +254,7 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
   Solver solver = {kernels, tree, method, forest, carved, waves, in, out, name, model, item, {}, {}};
-  find_supports(forest, nu, tables, memory.supports);
+  find_supports(forest, nu, tables, all_possible, memory.supports);
   if (!memory.supports.possible) return solver.no_answer(0.0);
   solver.item.support = memory.supports.support;
   solver.item.reach = memory.supports.reach;

@@ -16,6 +16,14 @@ void no_messages(const WaveBlock& wave, TreeItem& item) {
   item.notes[wave.node].block_bound = kInf;
 }
 
+void write_messages(const Logits& logits, const Piece& piece, double* out) {
+  if (!piece.split)
+    return logits.kernels->messages_plain(logits.nu, logits.n, piece.tilt, piece.log_ratio.data(), piece.terms, out);
+  const FlatPieceView view = view_of(piece, 0.0);
+  const FlatMixtureView only = {1, &view, -kInf, -kInf};
+  logits.kernels->messages(logits.nu, logits.n, &only, out);
+}
+
 }  // namespace
 
 bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, const double* nu, double tilt,
@@ -29,10 +37,8 @@ bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, co
   state->logits = {kernels.flat, kernels.lanes, threads, values, wave.count};
   const Sums untilted = sum_deviations(state->logits, 0, first_sums(wave.count));
   if (untilted.totals.infinite > 0) return false;
-  if (tilt == 0 && untilted.variance() < kSmallVariance) return false;
   state->spectrum = spectrum(state->logits, untilted.totals, tilt, tilt == 0 ? &untilted : nullptr);
-  if (state->spectrum.split) return false;
-  bound_ratios(&state->spectrum, wave.count);
+  bound_ratios(state->logits, &state->spectrum);
   return true;
 }
 
@@ -71,25 +77,19 @@ void wave_down(const TreeKernels& kernels, const WaveBlock& wave, const WaveStat
   const Message& down = item.down[wave.node];
   double* g = worker.scratch;
   kernels.wave_gradient(item, worker, wave.node, g);
-  const LinearPiece found = solve_linear(state.logits, state.spectrum, g, down.lo, down.length,
-                                         note.outside_table * note.down_limit);
-  const Piece& piece = found.piece;
-  if (!piece.terms) return no_messages(wave, item);
-  note.block_amplification = found.amplification;
-  note.block_message = found.largest + std::fabs(item.tilt);
-  note.block_bound = piece.bound + note.path_error * found.amplification;
+  const Piece piece = solve_linear(state.logits, state.spectrum, g, down.lo, down.length,
+                                   note.outside_table * note.down_limit);
+  if (!(piece.bound < kInf)) return no_messages(wave, item);
+  note.block_amplification = piece.amplification;
+  note.block_message = piece.largest_message + std::fabs(item.tilt);
+  note.block_bound = piece.bound + note.path_error * piece.amplification;
   const double lost = std::fmax(note.lost_down + 1, kLostAtMost);
-  note.block_bound += lost > 0 ? kInf : 4 * std::exp2(lost) / (piece.least_side * found.value);
+  note.block_bound += lost > 0 ? kInf : 4 * std::exp2(lost) / (piece.least_side * std::exp(piece.log_weight));
   if (!(note.block_bound >= 0)) note.block_bound = kInf;
 
-  const Logits& logits = state.logits;
-  if (wave.side_by_side) {
-    logits.kernels->messages_plain(logits.nu, logits.n, item.tilt, piece.log_ratio.data(), piece.terms,
-                                   item.messages + wave.leaves[0]);
-    return;
-  }
-  std::vector<double> messages((size_t)logits.n);
-  logits.kernels->messages_plain(logits.nu, logits.n, item.tilt, piece.log_ratio.data(), piece.terms, messages.data());
+  if (wave.side_by_side) return write_messages(state.logits, piece, item.messages + wave.leaves[0]);
+  std::vector<double> messages((size_t)wave.count);
+  write_messages(state.logits, piece, messages.data());
   for (int32_t j = 0; j < wave.count; j++) item.messages[wave.leaves[j]] = messages[(size_t)j];
 }
 

@@ -15,7 +15,7 @@ struct WaveState {
   Spectrum spectrum;
 };
 
-// False if the characteristic function cannot serve: an infinite logit, or too little variance.
+// False if the characteristic function cannot serve, because of an infinite logit.
 bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, const double* nu, double tilt,
                   WaveState* state);
 void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item, Worker& worker);

@@ -1,0 +1,174 @@
+"""Loose variables and sets with many children by characteristic functions, against scaled long doubles."""
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from oracle_nested import log_space_tree
+from tallytree import config
+
+native = pytest.importorskip("tallytree._native")
+LEVELS = native.levels()
+
+
+def table(potential, n):
+    return potential.log_table(n)
+
+
+def blocks(rng, sizes, sd=1.0, start=0):
+    """Disjoint runs of variables with random tables."""
+    sets = []
+    for n in sizes:
+        sets.append((range(start, start + n), rng.normal(0, sd, n + 1)))
+        start += n
+    return sets
+
+
+def total(rng, n, sd=1.0):
+    return (range(n), rng.normal(0, sd, n + 1))
+
+
+def cases():
+    rng = np.random.default_rng(5)
+    normal = rng.normal(size=1600)
+    yield "two large groups", normal, [*blocks(rng, [700, 500]), total(rng, 1600)]
+    far = normal.copy()
+    far[3], far[900] = 20.0, -25.0
+    yield "two far logits", far, [*blocks(rng, [700, 500]), total(rng, 1600)]
+    inner = blocks(rng, [400, 300])
+    yield (
+        "a group inside a group",
+        normal,
+        [*inner, (range(1100), rng.normal(size=1101)), *blocks(rng, [50], start=1200), total(rng, 1600)],
+    )
+    shuffled = rng.permutation(1600)
+    yield (
+        "scattered",
+        normal,
+        [(shuffled[list(m)], t) for m, t in blocks(rng, [700, 500])] + [total(rng, 1600)],
+    )
+    yield (
+        "restricted counts",
+        normal,
+        [
+            (range(700), table(tt.at_most(340), 700)),
+            (range(700, 1400), table(tt.exactly(350), 700)),
+            (range(1600), table(tt.at_least(770), 1600)),
+        ],
+    )
+    yield "little variance", normal - 5, [*blocks(rng, [700, 500]), total(rng, 1600)]
+    yield "out of reach", normal, [(range(700), table(tt.exactly(640), 700)), total(rng, 1600)]
+    yield "thirty groups", normal, [*blocks(rng, [40] * 30), total(rng, 1600)]
+    yield "many small groups", normal, [*blocks(rng, [8] * 200), total(rng, 1600)]
+    yield "groups on a lattice", normal, [
+        *[(range(i, i + 8), table(tt.parity("even"), 8)) for i in range(0, 1600, 8)],
+        total(rng, 1600),
+    ]
+    yield "fixed groups", normal, [
+        *[(range(i, i + 8), table(tt.exactly(2 + i % 5), 8)) for i in range(0, 800, 8)],
+        total(rng, 1600),
+    ]
+    yield "one dominant group", normal, [*blocks(rng, [10] * 40), *blocks(rng, [1200], start=400), total(rng, 1600)]
+    yield "far tail of the total", normal, [*blocks(rng, [8] * 200), (range(1600), table(tt.exactly(900), 1600))]
+    infinite = normal.copy()
+    infinite[[5, 700, 1599]] = np.inf, -np.inf, np.inf
+    yield "infinite logits", infinite, [*blocks(rng, [8] * 200), total(rng, 1600)]
+    yield "rough tables", normal, [*blocks(rng, [300, 300], sd=3.0), *blocks(rng, [10] * 50, sd=3.0, start=600), total(rng, 1600, sd=3.0)]
+
+
+CASES = {name: (theta, sets) for name, theta, sets in cases()}
+
+
+@pytest.fixture(scope="module")
+def truth():
+    found = {}
+
+    def of(name):
+        if name not in found:
+            found[name] = log_space_tree(*CASES[name])
+        return found[name]
+
+    return of
+
+
+def model_of(name):
+    theta, sets = CASES[name]
+    return tt.CountModel(theta, [tt.Group(list(members), log_f) for members, log_f in sets])
+
+
+def one_pass(model, level="", threads=1, tilt=None):
+    program, nu, tables = model.tree.program, model._params.nu, model._params.packed
+    plan = native.TreePlan(program.left, program.right, program.table_offset, program.n_leaves, program.table_total)
+    assert plan.has_waves()
+    log_mean, messages, _, bound = plan.tree_pass(
+        nu, tables, tilt, "waves", False, True, threads=threads, level=level
+    )
+    return log_mean[0], messages[0], bound[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", CASES)
+def test_the_bound_covers_the_error(name, level, truth):
+    model, exact = model_of(name), truth(name)
+    log_mean, messages, bound = one_pass(model, level)
+    theta = CASES[name][0]
+    finite = np.isfinite(theta)
+    softplus = np.logaddexp(0.0, theta[finite]).sum()
+    error = np.abs(messages[finite] - (exact.posterior_logits[finite] - theta[finite])).max()
+    of_mean = abs(log_mean + softplus - exact.log_partition)
+    assert np.isinf(bound) or error <= bound + 1e-14 * np.abs(exact.posterior_logits[finite]).max()
+    assert np.isinf(bound) or of_mean <= bound + 1e-14 * abs(exact.log_partition)
+
+
+CERTIFIED = [
+    "two large groups", "two far logits", "a group inside a group", "scattered", "restricted counts",
+    "thirty groups", "many small groups", "fixed groups", "one dominant group", "infinite logits",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_ordinary_models_are_certified(name):
+    assert one_pass(model_of(name))[2] < 1e-9
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_models_meet_the_contract(name, truth):
+    model, exact = model_of(name), truth(name)
+    np.testing.assert_allclose(model.posterior_logits, exact.posterior_logits, rtol=1e-10, atol=1e-9)
+    assert model.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(model.marginals, 1 / (1 + np.exp(-exact.posterior_logits)), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", ["two large groups", "many small groups", "a group inside a group"])
+def test_results_do_not_depend_on_the_number_of_threads(name):
+    model = model_of(name)
+    one, three = one_pass(model, threads=1), one_pass(model, threads=3)
+    assert one[0] == three[0] and one[2] == three[2]
+    np.testing.assert_array_equal(one[1], three[1])
+
+
+def test_a_tilt_changes_nothing_but_rounding(truth):
+    model, exact = model_of("two large groups"), truth("two large groups")
+    theta = CASES["two large groups"][0]
+    log_mean, messages, bound = one_pass(model, tilt=np.array([0.004]))
+    assert bound < 1e-6
+    np.testing.assert_allclose(theta + messages, exact.posterior_logits, atol=bound + 1e-13)
+    assert log_mean + np.logaddexp(0.0, theta).sum() == pytest.approx(exact.log_partition, abs=bound + 1e-11)
+
+
+def test_batches_solve_every_model(truth):
+    theta, sets = CASES["two large groups"]
+    rows = np.stack([theta, theta[::-1], 0.5 * theta])
+    groups = [tt.Group(members, log_f) for members, log_f in sets]
+    batch = tt.CountModel(rows, groups)
+    for row, logits in zip(rows, batch.posterior_logits):
+        np.testing.assert_allclose(logits, tt.CountModel(row, groups).posterior_logits, rtol=0, atol=1e-13)
+
+
+def test_the_array_engine_agrees():
+    theta, sets = CASES["thirty groups"]
+    groups = [tt.Group(members, log_f) for members, log_f in sets]
+    compiled = tt.CountModel(theta, groups).posterior_logits
+    with config.using(engine="array"):
+        np.testing.assert_allclose(tt.CountModel(theta, groups).posterior_logits, compiled, atol=1e-9)
