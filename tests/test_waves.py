@@ -60,20 +60,44 @@ def cases():
     yield "out of reach", normal, [(range(700), table(tt.exactly(640), 700)), total(rng, 1600)]
     yield "thirty groups", normal, [*blocks(rng, [40] * 30), total(rng, 1600)]
     yield "many small groups", normal, [*blocks(rng, [8] * 200), total(rng, 1600)]
-    yield "groups on a lattice", normal, [
-        *[(range(i, i + 8), table(tt.parity("even"), 8)) for i in range(0, 1600, 8)],
-        total(rng, 1600),
-    ]
-    yield "fixed groups", normal, [
-        *[(range(i, i + 8), table(tt.exactly(2 + i % 5), 8)) for i in range(0, 800, 8)],
-        total(rng, 1600),
-    ]
-    yield "one dominant group", normal, [*blocks(rng, [10] * 40), *blocks(rng, [1200], start=400), total(rng, 1600)]
-    yield "far tail of the total", normal, [*blocks(rng, [8] * 200), (range(1600), table(tt.exactly(900), 1600))]
+    yield (
+        "groups on a lattice",
+        normal,
+        [
+            *[(range(i, i + 8), table(tt.parity("even"), 8)) for i in range(0, 1600, 8)],
+            total(rng, 1600),
+        ],
+    )
+    yield (
+        "fixed groups",
+        normal,
+        [
+            *[(range(i, i + 8), table(tt.exactly(2 + i % 5), 8)) for i in range(0, 800, 8)],
+            total(rng, 1600),
+        ],
+    )
+    yield (
+        "one dominant group",
+        normal,
+        [*blocks(rng, [10] * 40), *blocks(rng, [1200], start=400), total(rng, 1600)],
+    )
+    yield (
+        "far tail of the total",
+        normal,
+        [*blocks(rng, [8] * 200), (range(1600), table(tt.exactly(900), 1600))],
+    )
     infinite = normal.copy()
     infinite[[5, 700, 1599]] = np.inf, -np.inf, np.inf
     yield "infinite logits", infinite, [*blocks(rng, [8] * 200), total(rng, 1600)]
-    yield "rough tables", normal, [*blocks(rng, [300, 300], sd=3.0), *blocks(rng, [10] * 50, sd=3.0, start=600), total(rng, 1600, sd=3.0)]
+    yield (
+        "rough tables",
+        normal,
+        [
+            *blocks(rng, [300, 300], sd=3.0),
+            *blocks(rng, [10] * 50, sd=3.0, start=600),
+            total(rng, 1600, sd=3.0),
+        ],
+    )
 
 
 CASES = {name: (theta, sets) for name, theta, sets in cases()}
@@ -98,7 +122,9 @@ def model_of(name):
 
 def one_pass(model, level="", threads=1, tilt=None):
     program, nu, tables = model.tree.program, model._params.nu, model._params.packed
-    plan = native.TreePlan(program.left, program.right, program.table_offset, program.n_leaves, program.table_total)
+    plan = native.TreePlan(
+        program.left, program.right, program.table_offset, program.n_leaves, program.table_total
+    )
     assert plan.has_waves()
     log_mean, messages, _, bound = plan.tree_pass(
         nu, tables, tilt, "waves", False, True, threads=threads, level=level
@@ -137,14 +163,17 @@ def test_models_meet_the_contract(name, truth):
     np.testing.assert_allclose(model.posterior_logits, exact.posterior_logits, rtol=1e-10, atol=1e-9)
     assert model.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
     with np.errstate(over="ignore"):
-        np.testing.assert_allclose(model.marginals, 1 / (1 + np.exp(-exact.posterior_logits)), rtol=1e-9, atol=1e-300)
+        np.testing.assert_allclose(
+            model.marginals, 1 / (1 + np.exp(-exact.posterior_logits)), rtol=1e-9, atol=1e-300
+        )
 
 
 @pytest.mark.parametrize("name", ["two large groups", "many small groups", "a group inside a group"])
 def test_results_do_not_depend_on_the_number_of_threads(name):
     model = model_of(name)
     one, three = one_pass(model, threads=1), one_pass(model, threads=3)
-    assert one[0] == three[0] and one[2] == three[2]
+    assert one[0] == three[0]
+    assert one[2] == three[2]
     np.testing.assert_array_equal(one[1], three[1])
 
 

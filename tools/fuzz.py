@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from fuzz_models import Drawn, draw
+from fuzz_models import KINDS, Drawn, draw
 
 import tallytree as tt
 from case import Case
@@ -217,12 +217,12 @@ def check(drawn: Drawn, seen: Counter) -> list[str]:
 # ------------------------------------------------------------------------------------------------ many of them
 
 
-def work(seed: int, first: int, last: int) -> Tally:
+def work(seed: int, kind: str, first: int, last: int) -> Tally:
     faulthandler.enable()
     tally = Tally()
     for index in range(first, last):
         try:
-            wrong = check(draw(seed, index), tally.seen)
+            wrong = check(draw(seed, index, kind), tally.seen)
         except Exception as error:  # anything raised is a violation too
             wrong = [f"{type(error).__name__}: {error}"]
         tally.seen["drawn"] += 1
@@ -239,7 +239,7 @@ def all_of_them(options: argparse.Namespace) -> Iterator[Tally]:
         for first, last in chunks:
             if time.monotonic() > stop:
                 return
-            yield work(options.seed, first, last)
+            yield work(options.seed, options.kind, first, last)
         return
     waiting = iter(chunks)
     while True:
@@ -251,7 +251,7 @@ def all_of_them(options: argparse.Namespace) -> Iterator[Tally]:
                         chunk = next(waiting, None)
                         if chunk is None:
                             break
-                        running[pool.submit(work, options.seed, *chunk)] = chunk
+                        running[pool.submit(work, options.seed, options.kind, *chunk)] = chunk
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -269,6 +269,7 @@ def main() -> int:
     parser.add_argument(
         "--first", type=int, default=0, help="index of the first; with --models 1 repeats one"
     )
+    parser.add_argument("--kind", choices=KINDS, default="", help="draw models of one kind only")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=0, help="stop after this long")
     options = parser.parse_args()
@@ -279,7 +280,8 @@ def main() -> int:
     for done, part in enumerate(all_of_them(options), 1):
         total.add(part)
         for index, text in part.violations:
-            repeat = f"python tools/fuzz.py --seed {options.seed} --first {index} --models 1"
+            kind = f" --kind {options.kind}" if options.kind else ""
+            repeat = f"python tools/fuzz.py --seed {options.seed} --first {index} --models 1{kind}"
             print(f"VIOLATION {text}\n  {repeat}", flush=True)
         if time.monotonic() - start > 60 * (shown + 1):
             shown += 1

@@ -25,29 +25,63 @@ class Drawn(NamedTuple):
     luck: float  # decides which of the expensive checks run
 
 
-def draw(seed: int, index: int) -> Drawn:
-    """The model with this name."""
+KINDS = ("plain", "small", "medium", "large", "huge", "named", "batch", "grouped")
+
+
+def draw(seed: int, index: int, kind: str = "") -> Drawn:
+    """The model with this name, of a kind of its own choice unless one is given: then every check runs."""
     rng = np.random.default_rng([seed, index])
     level, threads, luck = int(rng.integers(3)), int(rng.integers(1, 4)), float(rng.random())
-    return Drawn(_case(rng), level, threads, luck)
+    drawn = str(rng.choice(KINDS[:-1], p=[0.5, 0.17, 0.12, 0.03, 0.01, 0.05, 0.12]))
+    if index % 50 == 49:  # every fiftieth; the others keep the names they had before there were groups
+        drawn = "grouped"
+    return Drawn(_case(rng, kind or drawn), level, threads, 0.0 if kind else luck)
 
 
-def _case(rng: np.random.Generator) -> Case | BatchedCase:
-    kind = rng.choice(
-        ["plain", "small", "medium", "large", "huge", "named", "batch"],
-        p=[0.5, 0.17, 0.12, 0.03, 0.01, 0.05, 0.12],
-    )
+def _case(rng: np.random.Generator, kind: str) -> Case | BatchedCase:
     if kind == "plain":
         return random_case(rng, max_variables=12, allow_impossible=bool(rng.random() < 0.15))
     if kind == "named":
         return accuracy_case(str(rng.choice(CASES)), _size(rng, 2, 300))
     if kind == "batch":
         return _batch(rng)
+    if kind == "grouped":
+        return _grouped(rng)
     low, high = {"small": (1, 12), "medium": (13, 100), "large": (101, 500), "huge": (501, LARGEST)}[kind]
     size = _size(rng, low, high)
     family = _family(rng, size)
     theta, tables = _fill(rng, size, family, allow_impossible=bool(rng.random() < 0.1))
     return Case(theta, tuple(zip(family, tables)), kind)
+
+
+def _grouped(rng: np.random.Generator) -> Case:
+    """Groups large or numerous enough for characteristic functions, with numbers that do not rule these out."""
+    size = _size(rng, 300, LARGEST)
+    step = _size(rng, 256, 900) if rng.random() < 0.5 else _size(rng, 2, 40)
+    order = (rng.permutation(size) if rng.random() < 0.3 else np.arange(size)).tolist()
+    loose = int(rng.integers(0, size // 2)) if rng.random() < 0.4 else 0
+    family = [tuple(order[a : a + step]) for a in range(0, size - loose, step)]
+    family += [tuple(range(size))] if rng.random() < 0.9 else []
+    theta = rng.choice([0.1, 1.0, 1.0, 5.0]) * rng.standard_normal(size) + rng.choice([-6.0, -1.0, 0.0, 2.0])
+    theta[rng.random(size) < rng.choice([0.0, 0.0, 0.01])] = rng.choice([-30.0, 25.0, INF, -INF])
+    kinds: list[Numbers] = [
+        lambda n, rng: rng.choice([0.0, 1.0, 3.0]) * rng.standard_normal(n + 1),
+        lambda n, rng: -0.5 * ((np.arange(n + 1) - rng.uniform(0, n)) / rng.uniform(0.3, 1 + n)) ** 2,
+        lambda n, rng: np.where(np.arange(n + 1) % 2 == 0, 0.0, rng.choice([-1.0, -INF])),
+        lambda n, rng: np.where(np.arange(n + 1) <= rng.integers(n + 1), 0.0, -INF),
+        lambda n, rng: np.where(np.arange(n + 1) >= rng.integers(n + 1), 0.0, -INF),
+    ]
+    few = rng.choice(len(kinds), 2)
+    hidden = rng.random(size) < np.where(
+        np.isfinite(theta), 1 / (1 + np.exp(-np.clip(theta, -50, 50))), theta > 0
+    )
+    tables = []
+    for members in family:
+        table = np.array(kinds[rng.choice(few)](len(members), rng), float)
+        count = hidden[list(members)].sum()
+        table[count] = max(table[count], 0.0)  # this assignment stays possible
+        tables.append(table)
+    return Case(theta, tuple(zip(family, tables)), "grouped")
 
 
 def _size(rng: np.random.Generator, low: int, high: int) -> int:

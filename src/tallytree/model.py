@@ -135,8 +135,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
                 f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
                 f"shape {values.shape} arrived."
             )
-        potentials = parameters.unpack(tree, tables)
-        return cls._make(tree, parameters.collect(tree, values, dtype, potentials), method)
+        return cls._make(tree, parameters.from_user(tree, values, dtype, tables), method)
 
     def replace(self, *, logits: ArrayLike | None = None, tables: Any = None) -> CountModel:
         """The same structure with new parameters; nothing is analysed again.
@@ -155,8 +154,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
             potentials = list(self._params.potentials)
             for group, value in tables.items():
                 potentials[self._group(group)] = value
-        elif tables is not None:
-            potentials = parameters.unpack(self._tree, tables)
+            tables = potentials
         values, dtype = (
             (np.asarray(self._params.logits, np.float64), self._params.dtype)
             if logits is None
@@ -171,7 +169,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
             model = self._make(self._tree, parameters.with_logits(self._params, values, dtype), self._method)
             self._hand_over(model)
             return model
-        params = parameters.collect(self._tree, values, dtype, potentials, self._params.own_constant)
+        params = parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
         return self._make(self._tree, params, self._method)
 
     def _hand_over(self, model: CountModel) -> None:

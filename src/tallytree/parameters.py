@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _validate
 from ._lazy import lazy
-from .errors import ParameterError
 from .engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
+from .errors import ParameterError
 from .potentials import Potential, as_potential
 from .structure.count_tree import CountTree
 
@@ -49,6 +49,13 @@ class Parameters:
         self.tables = tables
         self.batch_shape = batch_shape
         self.own_constant = own_constant
+
+    def _changed(
+        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
+    ) -> Parameters:
+        return Parameters(
+            self.tree, logits, dtype, self.potentials, self.tables, batch_shape, self.own_constant
+        )
 
     @lazy
     def _leaves(self) -> tuple[Float64, Any]:
@@ -184,6 +191,63 @@ class Parameters:
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
+class PackedParameters(Parameters):
+    """Parameters whose tables arrived in one array (..., T), group after group; tables of their own are views of it."""
+
+    def __init__(
+        self,
+        tree: CountTree,
+        logits: NDArray[np.floating[Any]],
+        dtype: np.dtype[Any],
+        given: Float64,
+        batch_shape: tuple[int, ...],
+    ) -> None:
+        self.tree = tree
+        self.logits = logits
+        self.dtype = dtype
+        self.given = given
+        self.batch_shape = batch_shape
+        self.own_constant = 0.0
+
+    def _changed(
+        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
+    ) -> Parameters:
+        return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
+
+    @lazy
+    def tables(self) -> tuple[Float64, ...]:
+        """One view per group."""
+        views = tuple(np.split(self.given, self.tree.family.group_offset[1:-1], axis=-1))
+        for view in views:
+            view.setflags(write=False)
+        return views
+
+    @lazy
+    def potentials(self) -> tuple[Any, ...]:
+        """The tables themselves."""
+        return self.tables
+
+    @lazy
+    def tables_batch(self) -> tuple[int, ...]:
+        """Batch shape of the tables alone."""
+        return self.given.shape[:-1]
+
+    @lazy
+    def packed(self) -> Float64:
+        """As in `Parameters`; the order of the groups is often that of the sets already."""
+        family = self.tree.family
+        if family.n_groups != family.n_sets or len(np.unique(family.set_of_group)) != family.n_sets:
+            return super().packed  # single variables, or sets with several tables
+        shape = self.batch_shape if self.given.ndim > 1 else ()
+        rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
+        cells = family.set_cells
+        return rows if cells is None else np.ascontiguousarray(rows[:, cells])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if k not in ("tables", "potentials")}
+
+
 def collect(
     tree: CountTree,
     logits: Float64,
@@ -235,7 +299,7 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
         batch_shape = _broadcast(batch_shape, [("The tables", old.tables_batch)])
     copies, extremes = frozen_copies([logits])
     kept = _checked_logits(copies[0], extremes, dtype)
-    new = Parameters(old.tree, kept, dtype, old.potentials, old.tables, batch_shape, old.own_constant)
+    new = old._changed(kept, dtype, batch_shape)
     packed = old.__dict__.get("packed")
     if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
         new.__dict__["packed"] = packed
@@ -294,17 +358,49 @@ def _broadcast(
     return batch_shape
 
 
+def from_user(
+    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: Any, constant: Any = None
+) -> Parameters:
+    """Parameters from a sequence with one entry per group, or from all tables packed in one array."""
+    if is_packed(tables) and tree.family.n_groups:
+        return _collect_packed(tree, logits, dtype, tables)
+    return collect(tree, logits, dtype, unpack(tree, tables), constant)
+
+
+def is_packed(tables: Any) -> bool:
+    """Whether the tables are one array of numbers."""
+    return isinstance(tables, np.ndarray) and tables.dtype != object
+
+
+def _collect_packed(
+    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: NDArray[Any]
+) -> Parameters:
+    _check_packed_length(tree, tables)
+    array, _ = _validate.real_array("tables", tables, axis="counts")
+    copies, extremes = frozen_copies([array, logits])
+    given = copies[0]
+    largest = extremes[0][1] if extremes is not None else float(given.max(initial=-math.inf))
+    if not largest < math.inf:
+        for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
+            _validate.log_table(table, tree.group_size(g), name=_name(g, tree.family.n_groups == 1))
+    batch_shape = _broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
+    return PackedParameters(tree, _checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)
+
+
+def _check_packed_length(tree: CountTree, tables: NDArray[Any]) -> None:
+    total = int(tree.family.group_offset[-1])
+    if tables.ndim == 0 or tables.shape[-1] != total:
+        raise ParameterError(
+            f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the "
+            f"{tree.family.n_groups} groups; shape {tables.shape} arrived. Or pass a list with one table per group."
+        )
+
+
 def unpack(tree: CountTree, tables: Any) -> list[Any]:
     """One entry per group from a sequence, or from all tables packed in one array."""
-    sizes = [tree.group_size(g) + 1 for g in range(tree.family.n_groups)]
-    if isinstance(tables, np.ndarray) and tables.dtype != object:
-        total = sum(sizes)
-        if tables.ndim == 0 or tables.shape[-1] != total:
-            raise ParameterError(
-                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {len(sizes)} "
-                f"groups; shape {tables.shape} arrived. Or pass a list with one table per group."
-            )
-        return list(np.split(tables, np.cumsum(sizes)[:-1], axis=-1)) if sizes else []
+    if is_packed(tables):
+        _check_packed_length(tree, tables)
+        return list(np.split(tables, tree.family.group_offset[1:-1], axis=-1)) if tree.family.n_groups else []
     if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):
         raise ParameterError(
             "`tables` must be a list with one potential, log-table or None per group, or one packed array; "

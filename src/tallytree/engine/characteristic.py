@@ -8,7 +8,7 @@ Its size is at most exp(-var (1 - cos w)), so a few dozen frequencies carry ever
 a few dozen sums C_j give them all. The answer needs the variables only twice, in two streaming passes: once for the
 sums, once to evaluate the odds ratio r(x), a smooth function interpolated at a few Chebyshev nodes.
 
-``amp = sum |G_m| / Z`` is the cancellation in the final sum; the observed error of the odds stays below 1e-14 amp.
+``amp = sum |G_m| / Z`` is the cancellation in the final sum; the observed error of the odds stays below 4e-14 amp.
 When amp is large the block is tilted to the posterior mean; if that does not help (several modes), the counts are
 split into segments, whose joint masses add without cancellation.
 """
@@ -27,7 +27,7 @@ from .tilt import Block, posterior_rate, summarise
 
 Float64 = NDArray[np.float64]
 
-ERROR_PER_AMP = 1e-14
+ERROR_PER_AMP = 1e-13
 MAX_AMP = 1e3
 _BUDGET = 40.0  # nats: mass outside the window and frequencies beyond the band are below e^-40
 _NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count

@@ -57,7 +57,9 @@ def tree_pass(
     messages: bool = True,
 ) -> Answer:
     """Both passes over a forest: ``method`` is "direct", "fft", "waves", "tiled" or "wide"."""
-    found = _plan(native, program).tree_pass(nu, tables, tilt, method, beliefs, messages, config.threads(), config.level())
+    found = _plan(native, program).tree_pass(
+        nu, tables, tilt, method, beliefs, messages, config.threads(), config.level()
+    )
     log_mean, sent, log_beliefs, bound = found
     if method != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.

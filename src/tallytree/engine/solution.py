@@ -45,9 +45,7 @@ class Solution:
         engine = config.native()
         if engine is None:
             return np.asarray(expit(posterior(nu, self._messages())))
-        return np.asarray(
-            engine.posterior_marginals(nu, self._messages(), config.threads(), config.level())
-        )
+        return np.asarray(engine.posterior_marginals(nu, self._messages(), config.threads(), config.level()))
 
 
 def posterior(nu: Float64, messages: Float64) -> Float64:

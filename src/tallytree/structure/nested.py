@@ -69,6 +69,28 @@ class NestedFamily:
         """Where each set's table of ``size + 1`` entries starts in the packed tables, and their total length."""
         return np.concatenate([[0], np.cumsum(self.set_size + 1)]).astype(np.int64)
 
+    @cached_property
+    def group_offset(self) -> Ints:
+        """The same for the tables of the groups in the order given; a single variable's table has two entries."""
+        inside = self.set_of_group >= 0
+        size = (
+            np.where(inside, self.set_size[np.where(inside, self.set_of_group, 0)], 1) if self.n_sets else 1
+        )
+        return np.concatenate([[0], np.cumsum(np.broadcast_to(size + 1, self.n_groups))]).astype(np.int64)
+
+    @cached_property
+    def set_cells(self) -> Ints | None:
+        """Where the entries of the sets' tables lie in those of the groups, if every group is a set of its own.
+
+        None: both have the same order.
+        """
+        group_of_set = np.argsort(self.set_of_group)
+        if np.array_equal(group_of_set, np.arange(self.n_groups)):
+            return None
+        length = self.set_size + 1
+        start = self.group_offset[:-1][group_of_set] - self.set_offset[:-1]
+        return np.repeat(start, length) + np.arange(self.set_offset[-1])
+
     def members(self, group: int) -> Ints:
         """Variables of a group, in increasing order."""
         s = self.set_of_group[group]
@@ -111,11 +133,11 @@ class FlatFamily(NestedFamily):
         self.__dict__.update(constants)  # the class is frozen for everybody else
 
     @cached_property
-    def variable_parent(self) -> Ints:  # type: ignore[override]
+    def variable_parent(self) -> Ints:
         return np.broadcast_to(np.int64(self.n_sets - 1), self.n_variables)
 
     @cached_property
-    def order(self) -> Ints:  # type: ignore[override]
+    def order(self) -> Ints:
         return np.arange(self.n_variables)
 
 
