@@ -32,6 +32,7 @@ _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _ACCEPTABLE = 1e-6  # an explicitly chosen method that certifies less than this raises
 _MIXTURE_TERMS = 8
 _SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
+_SIDE_BY_SIDE, _SMALL_IN_LANES = 4, 320  # so many models, of at most this size, share the lanes of registers
 _TILT_WORTH = 1 << 15  # native: from here on a few tilted FFT passes cost less than one tiled pass
 _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
     5.0,
@@ -225,7 +226,7 @@ def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64) -> list[Rung
     if engine is not None:
         if extreme(nu):
             return [_last_rung(program)]
-        if program.n_leaves <= _SMALL_TREE:
+        if program.n_leaves <= (_SMALL_TREE if len(nu) < _SIDE_BY_SIDE else _SMALL_IN_LANES):
             return [_tree_rung(program, "direct"), _last_rung(program)]
         # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
         roughness = _roughness(tables)

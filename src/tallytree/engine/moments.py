@@ -18,9 +18,7 @@ def softplus_sum(nu: Float64) -> Float64:
     """``sum_d log(1 + e^nu_d)``, (B,); excluded and forced variables contribute nothing."""
     engine = config.native()
     if engine is not None:
-        return np.array(
-            [engine.softplus_sum(row, config.threads(), config.level()) for row in nu], np.float64
-        )
+        return np.asarray(engine.softplus_sums(np.ascontiguousarray(nu), config.threads(), config.level()))
     finite = np.isfinite(nu)
     return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
 

@@ -21,6 +21,10 @@ from ..structure.schedule import DownStep, Schedule
 from .answer import Answer
 from .arithmetic import UNIT_ROUNDOFF, Arithmetic
 
+# Plain numbers reach down to e^-745; products of two of these sizes, and their sums, are still whole.
+_FAINTEST_ODDS = 250.0
+_FAINTEST_MASS = -450.0
+
 
 def sum_product(
     xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any, *, beliefs: bool = False
@@ -60,9 +64,11 @@ def sum_product(
     gathered = schedule.rounding if arithmetic.zero == 0.0 else 8.0 * schedule.levels
     bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * size + 4.0 * (1.0 + size))
     if arithmetic.zero == 0.0 and n:
-        # A zero may be an impossible state or an underflow; only logarithms can tell.
+        # A zero may be an impossible state or an underflow; only logarithms can tell. Short of zero, numbers that are
+        # all but lost have fewer digits.
         doubtful = xp.any(xp.isfinite(nu) & ~xp.isfinite(messages), axis=-1)
-        bound = xp.where(doubtful, math.inf, bound)
+        faint = xp.max(xp.where(xp.isfinite(nu), xp.abs(posterior), 0.0), axis=-1) > _FAINTEST_ODDS
+        bound = xp.where(doubtful | faint | (up.least_mass < _FAINTEST_MASS), math.inf, bound)
     sound = xp.isfinite(bound) & xp.all(~xp.isnan(messages), axis=-1)
     bound = xp.where(impossible & (arithmetic.zero != 0.0), 0.0, xp.where(sound, bound, math.inf))
     return Answer(up.log_mean, messages, log_beliefs, bound)
@@ -74,6 +80,9 @@ class _Up:
     log_mean: Any  # (B,)
     error: Any  # (B, n_internal + 1) error of a node's merge relative to the mass it keeps, by up rank
     size: Any  # (B,) largest `magnitude` met
+    least_mass: (
+        Any  # (B,) smallest log of what a merge and its table left of the mass, impossible merges aside
+    )
 
 
 def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extended: Any) -> _Up:
@@ -83,6 +92,7 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
     storage[:, 1 : 1 + 2 * n] = xp.reshape(arithmetic.leaves(nu), (batch, 2 * n))
     error = xp.zeros((batch, schedule.n_internal + 1), **like)
     log_mean, size = xp.zeros((batch,), **like), xp.ones((batch,), **like)
+    least = xp.zeros((batch,), **like)
     rank = 0
     for step in schedule.up:
         count = len(step.nodes)
@@ -97,9 +107,10 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
             xp.clip(-log_mass, -700.0, 700.0)
         )
         log_mean = log_mean + xp.sum(log_mass + shift, axis=-1)
+        least = xp.minimum(least, xp.min(xp.where(log_mass == -math.inf, 0.0, log_mass), axis=-1))
         size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
         rank += count
-    return _Up(storage, log_mean, error, size)
+    return _Up(storage, log_mean, error, size, least)
 
 
 def _downward(

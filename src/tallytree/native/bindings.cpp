@@ -25,7 +25,6 @@ using array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using array_out = nb::ndarray<nb::numpy, double>;
 using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using matrix_out = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
-using vector_in = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 namespace {
 
@@ -59,20 +58,29 @@ NB_MODULE(_native, m) {
     return names;
   }, "Instruction-set levels that this machine can run, best first.");
 
-  m.def("softplus_sum", [](vector_in x, int threads, const std::string& level) {
+  m.def("softplus_sums", [](matrix_in x, int threads, const std::string& level) {
     const Kernels& k = choose(level);
-    nb::gil_scoped_release release;
-    // Chunks of fixed size: the sum does not depend on the number of threads.
-    std::vector<double> parts((x.size() + kChunk - 1) / kChunk);
-    tallytree::parallel_for((ptrdiff_t)parts.size(), threads, [&](ptrdiff_t c) {
-      const size_t from = (size_t)c * kChunk;
-      parts[(size_t)c] = k.softplus_sum(x.data() + from, (ptrdiff_t)std::min(kChunk, x.size() - from));
-    });
-    double sum = 0;
-    for (const double part : parts) sum += part;
-    return sum;
+    const size_t rows = x.shape(0), columns = x.shape(1), chunks = (columns + kChunk - 1) / kChunk;
+    double* sums = tallytree::new_doubles(rows);
+    if (!sums) throw std::bad_alloc();
+    nb::capsule owner(sums, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
+    {
+      nb::gil_scoped_release release;
+      // Chunks of fixed size: the sums do not depend on the number of threads.
+      std::vector<double> parts(rows * chunks);
+      tallytree::parallel_for((ptrdiff_t)parts.size(), rows * columns > kChunk ? threads : 1, [&](ptrdiff_t c) {
+        const size_t row = (size_t)c / chunks, from = (size_t)c % chunks * kChunk;
+        parts[(size_t)c] =
+            k.softplus_sum(x.data() + row * columns + from, (ptrdiff_t)std::min(kChunk, columns - from));
+      });
+      for (size_t row = 0; row < rows; row++) {
+        sums[row] = 0;
+        for (size_t c = 0; c < chunks; c++) sums[row] += parts[row * chunks + c];
+      }
+    }
+    return nb::ndarray<nb::numpy, double, nb::ndim<1>>(sums, {rows}, owner);
   }, nb::arg("x"), nb::arg("threads") = 1, nb::arg("level") = "",
-        "Sum of log(1 + exp(x)); infinite entries contribute 0.");
+        "Sums of log(1 + exp(x)) over the rows; infinite entries contribute 0.");
 
   m.def("posterior_marginals", [](matrix_in nu, matrix_in messages, int threads, const std::string& level) {
     if (nu.shape(0) != messages.shape(0) || nu.shape(1) != messages.shape(1))

@@ -80,6 +80,60 @@ static inline void correlate_lanes(const vec* d, const vec* u, ptrdiff_t terms, 
   }
 }
 
+// Convolution and correlation of any lengths; `padded` has room for the longer vector and kLanePad on either side.
+template <class Tile>
+static inline void in_tiles(ptrdiff_t outputs, const Tile& tile) {
+  ptrdiff_t k = 0;
+  for (; k + 8 <= outputs; k += 8) tile.template run<8>(k);
+  switch (outputs - k) {
+    case 1: return tile.template run<1>(k);
+    case 2: return tile.template run<2>(k);
+    case 3: return tile.template run<3>(k);
+    case 4: return tile.template run<4>(k);
+    case 5: return tile.template run<5>(k);
+    case 6: return tile.template run<6>(k);
+    case 7: return tile.template run<7>(k);
+    default: return;
+  }
+}
+
+struct ConvolveTiles {
+  const vec *a, *b;  // b padded by zeros
+  ptrdiff_t na, nb;
+  vec* out;
+  template <int tile>
+  void run(ptrdiff_t k) const {
+    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + tile ? na : k + tile;
+    convolve_tile<tile>(a, from, to, b + k, out + k);
+  }
+};
+
+static inline void convolve_any(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, vec* padded) {
+  if (na == 2 && nb == 2) return convolve_fixed<2, 2>(a, b, out);
+  if (na > nb) {
+    const vec* c = a;
+    const ptrdiff_t n = na;
+    a = b, na = nb, b = c, nb = n;
+  }
+  for (int t = 0; t < kLanePad; t++) padded[t] = padded[kLanePad + nb + t] = vec{};
+  for (ptrdiff_t j = 0; j < nb; j++) padded[kLanePad + j] = b[j];
+  in_tiles(na + nb - 1, ConvolveTiles{a, padded + kLanePad, na, nb, out});
+}
+
+struct CorrelateTiles {
+  const vec *d, *u;
+  ptrdiff_t terms;
+  vec* out;
+  template <int tile>
+  void run(ptrdiff_t k) const {
+    correlate_tile<tile>(d + k, u, terms, out + k);
+  }
+};
+
+static inline void correlate_any(const vec* d, const vec* u, ptrdiff_t terms, vec* out, ptrdiff_t outputs) {
+  in_tiles(outputs, CorrelateTiles{d, u, terms, out});
+}
+
 struct Leaf {
   vec off, on;
 };

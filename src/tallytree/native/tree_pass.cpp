@@ -267,6 +267,32 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   solver.finish(out.messages || out.log_beliefs || item.use_fft);
 }
 
+// Small models of a batch go side by side in the lanes of a register.
+constexpr int32_t kLaneForestMost = 320;
+
+bool suits_lanes(const Forest& forest, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
+  return name == KernelName::direct && in.batch > 1 && forest.leaves() <= kLaneForestMost && forest.inner() > 0 &&
+         !in.tilt && out.messages && !out.log_beliefs;
+}
+
+void solve_lanes(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
+                 size_t first, size_t count, double* scratch) {
+  const size_t leaves = (size_t)forest.leaves();
+  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
+  for (size_t l = 0; l < 8; l++) {
+    const size_t b = l < count ? first + l : first;
+    models.nu[l] = in.nu + b * leaves;
+    models.tables[l] = in.tables + (in.shared_tables ? 0 : b * in.table_entries);
+    models.messages[l] = out.messages + b * leaves;
+  }
+  double log_mean[8], bound[8];
+  kernels.tree->lane_forest(forest.view(), models, scratch, log_mean, bound);
+  for (size_t l = 0; l < count; l++) {
+    out.log_mean[first + l] = log_mean[l];
+    out.bound[first + l] = bound[l];
+  }
+}
+
 }  // namespace
 
 void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName name,
@@ -279,12 +305,23 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
       memory->items[t] = std::make_unique<ItemMemory>((size_t)plan.forest().leaves(), (size_t)plan.forest().inner());
     return *memory->items[t];
   };
-  if (in.batch == 1) {
+  const auto one = [&](size_t b, int t) {
+    solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
+  };
+  if (suits_lanes(plan.forest(), in, out, name)) {
+    const size_t lanes = (size_t)kernels.lanes;
+    const size_t doubles = (size_t)kernels.tree->lane_forest_scratch(plan.forest().view());
+    memory->require_lanes(threads, doubles);
+    run_tasks((in.batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
+      const size_t first = k * lanes, count = std::min(lanes, in.batch - first);
+      solve_lanes(kernels, plan.forest(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
+      for (size_t b = first; b < first + count; b++)
+        if (out.bound[b] == kInf) one(b, t);
+    });
+  } else if (in.batch == 1) {
     solve_model(kernels, plan, in, out, name, 0, item(0), memory->workers.data(), threads);
   } else {
-    run_tasks(in.batch, threads, [&](size_t b, int t) {
-      solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
-    });
+    run_tasks(in.batch, threads, one);
   }
   plan.give_back(std::move(memory));
 }

@@ -1,5 +1,6 @@
 // What is worth keeping between passes over one forest: its analysis, FFT plans, and memory.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -26,12 +27,23 @@ struct ItemMemory {
 struct PassMemory {
   std::vector<WorkerMemory> workers;
   std::vector<std::unique_ptr<ItemMemory>> items;
+  std::vector<AlignedArray> lanes;  // of models that are solved side by side
+  size_t lane_doubles = 0;
 
   void require(int threads) {
     if (workers.size() < (size_t)threads) {
       workers.resize((size_t)threads);
       items.resize((size_t)threads);
     }
+  }
+  double* lane_scratch(int thread, size_t doubles) {
+    if (!lanes[(size_t)thread]) lanes[(size_t)thread] = aligned_doubles(doubles);
+    return lanes[(size_t)thread].get();
+  }
+  void require_lanes(int threads, size_t doubles) {
+    if (doubles > lane_doubles) lanes.clear();
+    lane_doubles = std::max(doubles, lane_doubles);
+    if (lanes.size() < (size_t)threads) lanes.resize((size_t)threads);
   }
 };
 

@@ -89,6 +89,14 @@ struct ChildShape {
   double mean, variance, overlap[kStarShiftCount];
 };
 
+// Up to one register of models on one forest. Arrays beyond `count` repeat the first.
+struct LaneModels {
+  int count;
+  bool shared_tables;
+  const double *nu[8], *tables[8];
+  double* messages[8];
+};
+
 // Memory that grows in blocks and is released all at once.
 struct Arena;
 double* arena_take(Arena* arena, size_t doubles);  // 64-byte aligned
