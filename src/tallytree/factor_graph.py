@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _validate
+from .arguments import states
 from .errors import InfeasibleError, ParameterError, StructureError
 from .model import CountModel, Group
-from .parameters import states
 from .potentials import Potential, as_potential
 
 Float64 = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from . import parameters
+from . import arguments
 from .engine import forest_ladder, forest_plain
 from .engine.forest_problem import ForestAnswer, ForestProblem
 from .engine.solution import Solution
@@ -138,7 +138,7 @@ class ForestCore(CountModel):
         if i is None:
             found = self._joint(np.arange(n))
             return self._block(0.5 * (found + np.swapaxes(found, -1, -2)))
-        first, second = np.broadcast_arrays(parameters.variables(i, n, "i"), parameters.variables(j, n, "j"))
+        first, second = np.broadcast_arrays(arguments.variables(i, n, "i"), arguments.variables(j, n, "j"))
         rows, place = np.unique(first, return_inverse=True)
         picked = self._joint(rows)[:, place.reshape(first.shape), second]
         return self._result(picked.reshape((*self.batch_shape, *np.shape(first))))
@@ -150,7 +150,7 @@ class ForestCore(CountModel):
         -----
         Cost: one inference per row, batched. Accuracy: 1e-12 absolute.
         """
-        chosen = parameters.variables(rows, self.n_variables, "rows")
+        chosen = arguments.variables(rows, self.n_variables, "rows")
         means = expit(self._odds)
         found = self._joint(chosen) - means[:, chosen, None] * means[:, None, :]
         if rows is None:

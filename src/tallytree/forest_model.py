@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _validate, parameters
+from . import _validate, arguments, parameters
 from .draws import Size, SparseSamples, States, shape_of_size
 from .engine import forest_ladder, moments
 from .errors import ParameterError
@@ -176,7 +176,7 @@ class ForestCountModel(ForestCore):
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations, (..., D) of 0 and 1; leading axes broadcast against the batch."""
-        states = parameters.states(y, self.n_variables)
+        states = arguments.states(y, self.n_variables)
         score = moments.log_weight(self._tree, self._params, states) + self._edge_weight(states)
         return self._result(score - np.asarray(self.log_partition, np.float64))
 

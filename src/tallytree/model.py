@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _validate, parameters
+from . import _validate, arguments, packed_parameters, parameters
 from .draws import Sampling
 from .engine import incremental, moments
 from .engine.solution import Solution
@@ -135,7 +135,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
                 f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
                 f"shape {values.shape} arrived."
             )
-        return cls._make(tree, parameters.from_user(tree, values, dtype, tables), method)
+        return cls._make(tree, packed_parameters.from_user(tree, values, dtype, tables), method)
 
     def replace(self, *, logits: ArrayLike | None = None, tables: Any = None) -> CountModel:
         """The same structure with new parameters; nothing is analysed again.
@@ -169,7 +169,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
             model = self._make(self._tree, parameters.with_logits(self._params, values, dtype), self._method)
             self._hand_over(model)
             return model
-        params = parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
+        params = packed_parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
         return self._make(self._tree, params, self._method)
 
     def _hand_over(self, model: CountModel) -> None:
@@ -208,7 +208,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
         >>> tt.CountModel([0.0, 0.0], tt.exactly(1)).log_prob([[0, 1], [1, 1]])
         array([-0.69314718,        -inf])
         """
-        states = parameters.states(y, self.n_variables)
+        states = arguments.states(y, self.n_variables)
         score = moments.log_weight(self._tree, self._params, states)
         return self._result(score - np.asarray(self.log_partition, np.float64))
 
@@ -262,7 +262,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
                 "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
                 f"{_validate.describe(evidence)} arrived."
             )
-        variables, tables = parameters.evidence(evidence, self.n_variables)
+        variables, tables = arguments.evidence(evidence, self.n_variables)
         tree = self._tree.with_singletons(variables)
         return self._extended(tree, tables)
 
@@ -278,12 +278,12 @@ class CountModel(Maximization, SecondOrder, Sampling):
             if self.n_variables == 0:
                 raise StructureError("`condition_count` needs a group, but the model has no variables.")
             c = _validate.count("count", count, self.n_variables, "the number of variables")
-            return self._extended(self._tree.with_groups([None]), [parameters.one_hot(c, self.n_variables)])
+            return self._extended(self._tree.with_groups([None]), [arguments.one_hot(c, self.n_variables)])
         index = self._whole() if group is None else self._group(group)
         assert index is not None
         n = self._tree.group_size(index)
         c = _validate.count("count", count, n, "the number of variables in the group")
-        return self.replace(tables={index: self._params.tables[index] + parameters.one_hot(c, n)})
+        return self.replace(tables={index: self._params.tables[index] + arguments.one_hot(c, n)})
 
     def _expected_score(self, other: CountModel, first: int) -> Float64:
         """E[log weight under `other`], whose groups are groups ``first, first + 1, ...`` of this model."""

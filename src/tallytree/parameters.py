@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from . import _validate
 from ._lazy import lazy
@@ -191,63 +191,6 @@ class Parameters:
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
-class PackedParameters(Parameters):
-    """Parameters whose tables arrived in one array (..., T), group after group; tables of their own are views of it."""
-
-    def __init__(
-        self,
-        tree: CountTree,
-        logits: NDArray[np.floating[Any]],
-        dtype: np.dtype[Any],
-        given: Float64,
-        batch_shape: tuple[int, ...],
-    ) -> None:
-        self.tree = tree
-        self.logits = logits
-        self.dtype = dtype
-        self.given = given
-        self.batch_shape = batch_shape
-        self.own_constant = 0.0
-
-    def _changed(
-        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
-    ) -> Parameters:
-        return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
-
-    @lazy
-    def tables(self) -> tuple[Float64, ...]:
-        """One view per group."""
-        views = tuple(np.split(self.given, self.tree.family.group_offset[1:-1], axis=-1))
-        for view in views:
-            view.setflags(write=False)
-        return views
-
-    @lazy
-    def potentials(self) -> tuple[Any, ...]:
-        """The tables themselves."""
-        return self.tables
-
-    @lazy
-    def tables_batch(self) -> tuple[int, ...]:
-        """Batch shape of the tables alone."""
-        return self.given.shape[:-1]
-
-    @lazy
-    def packed(self) -> Float64:
-        """As in `Parameters`; the order of the groups is often that of the sets already."""
-        family = self.tree.family
-        if family.n_groups != family.n_sets or len(np.unique(family.set_of_group)) != family.n_sets:
-            return super().packed  # single variables, or sets with several tables
-        shape = self.batch_shape if self.given.ndim > 1 else ()
-        rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
-        cells = family.set_cells
-        return rows if cells is None else np.ascontiguousarray(rows[:, cells])
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("tables", "potentials")}
-
-
 def collect(
     tree: CountTree,
     logits: Float64,
@@ -263,7 +206,7 @@ def collect(
         # One potential over no variables: a constant.
         table = _table(potentials[0], 0, "`groups`")[1]
         own_constant = table[..., 0]
-        batch_shape = _broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
+        batch_shape = broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
         own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
         potentials, tables = [], []
     else:
@@ -273,20 +216,20 @@ def collect(
                 f"{len(potentials)} arrived."
             )
         single = family.n_groups == 1
-        checked = [_table(p, family.group_size(g), _name(g, single)) for g, p in enumerate(potentials)]
+        checked = [_table(p, family.group_size(g), table_name(g, single)) for g, p in enumerate(potentials)]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
         borrowed = [g for g, c in enumerate(checked) if c[2]]
         batch_shape = logits.shape[:-1]
         if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
-            shapes = [(_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
-            batch_shape = _broadcast(batch_shape, shapes)
+            shapes = [(table_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
+            batch_shape = broadcast(batch_shape, shapes)
     copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
     for i, g in enumerate(borrowed):
         if copies[i].size >= WORTH_A_BLOCK and (extremes is None or not extremes[i][1] < math.inf):
-            _validate.log_table(copies[i], family.group_size(g), name=_name(g, family.n_groups == 1))
+            _validate.log_table(copies[i], family.group_size(g), name=table_name(g, family.n_groups == 1))
         potentials[g] = copies[i] if potentials[g] is tables[g] else potentials[g]
         tables[g] = copies[i]
-    kept = _checked_logits(copies[-1], extremes, dtype)
+    kept = checked_logits(copies[-1], extremes, dtype)
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
@@ -296,9 +239,9 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     """The same tables with other log-odds."""
     batch_shape = logits.shape[:-1]
     if old.tables_batch:
-        batch_shape = _broadcast(batch_shape, [("The tables", old.tables_batch)])
+        batch_shape = broadcast(batch_shape, [("The tables", old.tables_batch)])
     copies, extremes = frozen_copies([logits])
-    kept = _checked_logits(copies[0], extremes, dtype)
+    kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
     packed = old.__dict__.get("packed")
     if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
@@ -311,7 +254,7 @@ def logits_to_keep(value: Any) -> tuple[Float64, np.dtype[Any]]:
     return _validate.logits(value, unseen=WORTH_A_BLOCK)
 
 
-def _checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if copy.size >= WORTH_A_BLOCK and (extremes is None or math.isnan(sum(extremes[-1]))):
         _validate.logits(copy)
     kept = copy.astype(dtype, copy=False)
@@ -319,7 +262,7 @@ def _checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArr
     return kept
 
 
-def _name(group: int, single: bool) -> str:
+def table_name(group: int, single: bool) -> str:
     return "`groups`" if single else f"The table of group {group}"
 
 
@@ -344,9 +287,7 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
     return given, table, False
 
 
-def _broadcast(
-    batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]
-) -> tuple[int, ...]:
+def broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
     for name, shape in shapes:
         try:
             batch_shape = np.broadcast_shapes(batch_shape, shape)
@@ -358,36 +299,12 @@ def _broadcast(
     return batch_shape
 
 
-def from_user(
-    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: Any, constant: Any = None
-) -> Parameters:
-    """Parameters from a sequence with one entry per group, or from all tables packed in one array."""
-    if is_packed(tables) and tree.family.n_groups:
-        return _collect_packed(tree, logits, dtype, tables)
-    return collect(tree, logits, dtype, unpack(tree, tables), constant)
-
-
 def is_packed(tables: Any) -> bool:
     """Whether the tables are one array of numbers."""
     return isinstance(tables, np.ndarray) and tables.dtype != object
 
 
-def _collect_packed(
-    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: NDArray[Any]
-) -> Parameters:
-    _check_packed_length(tree, tables)
-    array, _ = _validate.real_array("tables", tables, axis="counts")
-    copies, extremes = frozen_copies([array, logits])
-    given = copies[0]
-    largest = extremes[0][1] if extremes is not None else float(given.max(initial=-math.inf))
-    if not largest < math.inf:
-        for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
-            _validate.log_table(table, tree.group_size(g), name=_name(g, tree.family.n_groups == 1))
-    batch_shape = _broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
-    return PackedParameters(tree, _checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)
-
-
-def _check_packed_length(tree: CountTree, tables: NDArray[Any]) -> None:
+def check_packed_length(tree: CountTree, tables: NDArray[Any]) -> None:
     total = int(tree.family.group_offset[-1])
     if tables.ndim == 0 or tables.shape[-1] != total:
         raise ParameterError(
@@ -399,7 +316,7 @@ def _check_packed_length(tree: CountTree, tables: NDArray[Any]) -> None:
 def unpack(tree: CountTree, tables: Any) -> list[Any]:
     """One entry per group from a sequence, or from all tables packed in one array."""
     if is_packed(tables):
-        _check_packed_length(tree, tables)
+        check_packed_length(tree, tables)
         return list(np.split(tables, tree.family.group_offset[1:-1], axis=-1)) if tree.family.n_groups else []
     if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):
         raise ParameterError(
@@ -432,55 +349,3 @@ def fold_singletons(params: Parameters, nu: Float64, groups: NDArray[np.int64]) 
     nu[:, touched] = odds
     constant = np.where(both, a, np.maximum(a, b)).sum(1)  # -inf if neither value is possible
     return np.ascontiguousarray(nu), constant + np.broadcast_to(params.own_constant, (batch,))
-
-
-def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
-    """Configurations (..., D) of zeros and ones."""
-    array = np.asarray(y)
-    if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
-        raise ParameterError(
-            f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {_validate.describe(array)} arrived."
-        )
-    on: NDArray[np.bool_] = array != 0
-    if not np.all((array == 1) == on):
-        raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
-    return on
-
-
-def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
-    """Variable numbers, checked; None: all of them."""
-    if value is None:
-        return np.arange(n)
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu" and array.size:
-        raise ParameterError(
-            f"`{name}` must hold the numbers of variables; {_validate.describe(array)} arrived."
-        )
-    array = array.astype(np.int64)
-    if array.size and (array.min() < 0 or array.max() >= n):
-        bad = int(array[(array < 0) | (array >= n)].flat[0])
-        raise ParameterError(f"`{name}` names variable {bad}, but variables are numbered 0 to {n - 1}.")
-    return array
-
-
-def one_hot(count: int, n: int) -> Float64:
-    """Log-table of "exactly `count`"."""
-    table = np.full(n + 1, -math.inf)
-    table[count] = 0.0
-    return table
-
-
-def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
-    """Variables and one-hot leaf tables from {variable: value}."""
-    variables, tables = [], []
-    for variable, value in values.items():
-        v = _validate.integer("evidence", variable)
-        if not 0 <= v < n:
-            raise ParameterError(f"`evidence` names variable {v}, but variables are numbered 0 to {n - 1}.")
-        if isinstance(value, (float, np.floating)) or value not in (0, 1):
-            raise ParameterError(
-                f"`evidence` must say 0 or 1 for variable {v}; {_validate.describe(value)} arrived."
-            )
-        variables.append(v)
-        tables.append(one_hot(int(value), 1))
-    return np.array(variables, np.int64), tables

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from . import parameters
+from . import arguments
 from .engine import auto
 from .engine.flat_tangent import flat_tangent
 from .engine.solution import posterior
@@ -72,7 +72,7 @@ class SecondOrder(ModelCore):
         array([[ 0.25, -0.25],
                [-0.25,  0.25]])
         """
-        chosen = parameters.variables(rows, self.n_variables, "rows")
+        chosen = arguments.variables(rows, self.n_variables, "rows")
         odds = self._odds
         found = covariance_rows(self._tree, self._params, odds, chosen)
         if rows is None:
@@ -103,8 +103,8 @@ class SecondOrder(ModelCore):
             everything = np.arange(self.n_variables)
             found = joint_probabilities(self._tree, self._params, self._odds, everything)
             return self._block(0.5 * (found + np.swapaxes(found, -1, -2)))
-        first = parameters.variables(i, self.n_variables, "i")
-        second = parameters.variables(j, self.n_variables, "j")
+        first = arguments.variables(i, self.n_variables, "i")
+        second = arguments.variables(j, self.n_variables, "j")
         first, second = np.broadcast_arrays(first, second)
         rows, place = np.unique(first, return_inverse=True)
         found = joint_probabilities(self._tree, self._params, self._odds, rows)
