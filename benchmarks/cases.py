@@ -273,7 +273,22 @@ def ward(n: int, sd: float, target: float) -> Row:
     )
 
 
-def two_level(groups: int, size: int, target: float) -> Row:
+def grouped_by_hand(theta: np.ndarray, inner: np.ndarray, outer: np.ndarray) -> Answer:
+    """Groups padded to a power of two by excluded variables, so that they are nodes of the textbook tree."""
+    groups, size = inner.shape[0], inner.shape[1] - 1
+    n, wide = groups * size, 1 << (size - 1).bit_length()
+    padded = np.full((groups, wide), -INF)
+    padded[:, :size] = theta.reshape(groups, size)
+    tables = np.zeros((groups, wide + 1))
+    tables[:, : size + 1] = inner
+    top = np.zeros(groups * wide + 1)
+    top[: n + 1] = outer
+    found = fft_tree(padded.reshape(-1), top, {wide: tables})
+    keep = np.isfinite(padded.reshape(-1))
+    return Answer(found.log_partition, found.posterior_logits[keep], found.marginals[keep])
+
+
+def two_level(groups: int, size: int, target: float | None) -> Row:
     rng = np.random.default_rng([groups, size])
     n = groups * size
     theta, inner = rng.standard_normal(n), rng.standard_normal((groups, size + 1))
@@ -286,17 +301,7 @@ def two_level(groups: int, size: int, target: float) -> Row:
         return tt.CountModel.from_tree(tree, theta, packed, method=method)
 
     def by_hand() -> Answer:
-        """Groups padded to a power of two by excluded variables, so that they are nodes of the textbook tree."""
-        wide = 1 << (size - 1).bit_length()
-        padded = np.full((groups, wide), -INF)
-        padded[:, :size] = theta.reshape(groups, size)
-        tables = np.zeros((groups, wide + 1))
-        tables[:, : size + 1] = inner
-        top = np.zeros(groups * wide + 1)
-        top[: n + 1] = outer
-        found = fft_tree(padded.reshape(-1), top, {wide: tables})
-        keep = np.isfinite(padded.reshape(-1))
-        return Answer(found.log_partition, found.posterior_logits[keep], found.marginals[keep])
+        return grouped_by_hand(theta, inner, outer)
 
     return Row(
         f"{groups} groups of {size}, a random potential per group and on the total",
@@ -308,6 +313,42 @@ def two_level(groups: int, size: int, target: float) -> Row:
             machine("bare FFTs of the tree", lambda: transformer(n)),
         ),
         target=target,
+        model=make,
+        truth=lambda: truth("NumPy FFT tree", by_hand()),
+        size=n,
+    )
+
+
+def nested_batch(rows: int, groups: int, size: int) -> Row:
+    rng = np.random.default_rng([rows, groups, size])
+    n = groups * size
+    theta, inner = rng.standard_normal((rows, n)), rng.standard_normal((rows, groups, size + 1))
+    outer = rng.standard_normal((rows, n + 1))
+    members = [range(g * size, (g + 1) * size) for g in range(groups)]
+    tree = tt.CountTree.from_groups([*members, None], n)
+    packed = np.concatenate([inner.reshape(rows, -1), outer], axis=1)
+
+    def make() -> tt.CountModel:
+        return tt.CountModel.from_tree(tree, theta, packed)
+
+    def one_by_one() -> None:
+        for x, tables in zip(theta, packed):
+            tt.CountModel.from_tree(tree, x, tables).marginals  # noqa: B018
+
+    def by_hand() -> Answer:
+        found = [grouped_by_hand(*model) for model in zip(theta, inner, outer)]
+        return Answer(*(np.stack(values) for values in zip(*found)))
+
+    return Row(
+        f"{rows} models of {groups} groups of {size}, a random potential per group and on the total",
+        (
+            *engines(make),
+            Contender("tallytree, one by one", "base", lambda: one_by_one),
+            Contender("NumPy FFT tree", "peer", lambda: lambda: by_hand().marginals),
+            machine(
+                "stream copy of logits, tables, marginals", lambda: copier(8 * (2 * theta.size + packed.size))
+            ),
+        ),
         model=make,
         truth=lambda: truth("NumPy FFT tree", by_hand()),
         size=n,
@@ -333,5 +374,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "ward-50": lambda: ward(4096, 50, 6 * MS),
     "ward-1000": lambda: ward(4096, 1000, 20 * MS),
     "two-level": lambda: two_level(1000, 1000, 30 * MS),
+    "two-level-small": lambda: two_level(10_000, 100, None),
+    "batch-nested": lambda: nested_batch(1000, 4, 25),
     "capped": lambda: capped(10**6, 50, 30 * MS),
 }  # made when they run, because some hold a gigabyte

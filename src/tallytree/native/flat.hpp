@@ -52,6 +52,7 @@ struct Spectrum {
   double centre;
   int frequencies, padded;     // m = 0 .. frequencies - 1; arrays are zero up to `padded`
   std::vector<double> w, cos_w, sin_w, cos_lanes, sin_lanes, re, im;  // lanes: e^{i w lanes}
+  std::vector<double> lane_error_re, lane_error_im;  // relative rounding error of e^{i w lanes} as it is stored
   double largest_tan;          // tan(w_max / 4): interpolation in x converges like its powers
   bool split;                  // small variance: deviations above kLargeDeviation were treated one by one
   std::vector<double> large;   // p of those
@@ -86,7 +87,7 @@ struct Piece {
 // part of the bound.
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
 
-// cos_w, sin_w, cos_lanes and sin_lanes from the period and the number of frequencies.
+// cos_w, sin_w, cos_lanes, sin_lanes and their errors from the period and the number of frequencies.
 void fill_frequencies(int lanes, Spectrum* s);
 
 // The rotations of a sum over the counts first, first + 1, ...

@@ -48,6 +48,7 @@ struct FlatMixtureView {
 
 // The rotations that a sum over counts needs at every frequency w: by one count, by as many as there are lanes, and to
 // the first count.
+constexpr int kRotorRestart = 64;  // vectors after which sums over counts take up an exact rotation again
 struct Turns {
   int count;
   double first;

@@ -216,7 +216,8 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
 // factor that was multiplied on its own adds about four roundings.
 void fill_frequencies(int lanes, Spectrum* s) {
   s->padded = (s->frequencies + 7) / 8 * 8;
-  for (auto* v : {&s->w, &s->cos_w, &s->sin_w, &s->cos_lanes, &s->sin_lanes, &s->re, &s->im})
+  for (auto* v : {&s->w, &s->cos_w, &s->sin_w, &s->cos_lanes, &s->sin_lanes, &s->re, &s->im, &s->lane_error_re,
+                  &s->lane_error_im})
     v->assign((size_t)s->padded, 0.0);
   const Powers turn(s->frequencies, 2 * kPiExtended / s->period);
   for (int m = 0; m < s->frequencies; m++) {
@@ -231,6 +232,9 @@ void fill_frequencies(int lanes, Spectrum* s) {
     }
     s->cos_lanes[m] = (double)re;
     s->sin_lanes[m] = (double)im;
+    const long double off_re = s->cos_lanes[m] - re, off_im = s->sin_lanes[m] - im;
+    s->lane_error_re[m] = (double)(off_re * re + off_im * im);
+    s->lane_error_im[m] = (double)(off_im * re - off_re * im);
   }
 }
 

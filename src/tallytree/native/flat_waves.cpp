@@ -11,7 +11,7 @@ namespace {
 
 // Sums over a whole vector of counts at a time are evaluated by Horner's rule in the rotation by one vector, and started
 // anew this often: a rotation loses about half a unit in the last place.
-constexpr ptrdiff_t kRestart = 64;
+constexpr ptrdiff_t kRestart = kRotorRestart;
 // So many frequencies are under way at once: that hides the latency of a rotation.
 constexpr int kAtOnce = 4;
 

@@ -161,7 +161,10 @@ void BlockForest::find_stars() {
         stack.push_back(f.left[i]);
       }
     }
-    if (leaf || star.children.size() < kStarLeast) continue;
+    // Small messages are merged two by two at less cost.
+    if (leaf || star.children.size() < kStarLeast ||
+        f.size[f.leaves + top] < kWaveLeast * (int32_t)star.children.size())
+      continue;
     std::sort(star.merges.begin(), star.merges.end());
     for (const int32_t i : star.merges) star_of_[(size_t)i] = (int32_t)stars_.size();
     star_of_[(size_t)top] = (int32_t)stars_.size();

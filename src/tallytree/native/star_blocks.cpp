@@ -26,6 +26,7 @@ constexpr int kMostFrequencies = 192;
 
 struct Totals {
   double variance = 0, mean_offset = 0, lost = -kInf;
+  double spread = 0;  // largest standard deviation of a child's count
   double overlap[kStarShiftCount] = {}, largest_overlap[kStarShiftCount] = {};
   int32_t longest = 0;
   ptrdiff_t lowest = 0, highest = 0;
@@ -57,6 +58,7 @@ bool total_up(const Kernels& kernels, const Star& star, const TreeItem& item, st
   for (size_t c = 0; c < shape.size(); c++) {
     const Message& up = item.up[star.children[c]];
     totals->variance += shape[c].variance;
+    totals->spread = std::max(totals->spread, std::sqrt(shape[c].variance));
     totals->mean_offset += shape[c].mean / (double)shape.size();
     totals->lost = std::max(totals->lost, item.notes[star.children[c]].lost_up);
     totals->longest = std::max(totals->longest, up.length);
@@ -101,6 +103,26 @@ bool find_window(const Kernels& kernels, const Star& star, const TreeItem& item,
   grid->low = std::max(totals.lowest, centre - (ptrdiff_t)std::ceil(below / s));
   grid->high = std::min(totals.highest, centre + (ptrdiff_t)std::ceil(above / s));
   return grid->low <= grid->high;
+}
+
+// A sum over a child's counts turns by e^{-iw lanes} from vector to vector. The stored rotation is off by a relative e,
+// the same for all children, so entries in vector v are off by v e and the product of all children by e times the sum
+// of their mean v. That is known and taken out; what remains for a child is the spread of v around its mean.
+void settle_errors(const Kernels& kernels, const Totals& totals, size_t children, StarState* state) {
+  const Spectrum& grid = state->grid;
+  const double lanes = kernels.lanes, count = (double)children;
+  const bool corrected = totals.longest <= kRotorRestart * kernels.lanes;
+  const double mean = corrected ? count * std::max(0.0, (totals.mean_offset - 0.5 * (lanes - 1)) / lanes) : 0.0;
+  const double spread = corrected ? 2 * totals.spread / lanes + 1 : (double)kRotorRestart;
+  for (auto* v : {&state->relative_error, &state->drift_re, &state->drift_im}) v->assign((size_t)grid.padded, 0.0);
+  for (int m = 0; m < grid.frequencies; m++) {
+    const double re = grid.lane_error_re[m], im = -grid.lane_error_im[m];  // conjugated, like the children
+    state->drift_re[(size_t)m] = 1 - mean * re;
+    state->drift_im[(size_t)m] = -mean * im;
+    // Other errors of the children, at most 16 units each, are independent, but for one unit of the first rotation.
+    state->relative_error[(size_t)m] =
+        kRoundOff * (16 * std::sqrt(count) + count) + count * spread * std::hypot(re, im);
+  }
 }
 
 }  // namespace
@@ -162,8 +184,12 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
     if (std::hypot(grid.re[m], grid.im[m]) > std::exp(-kNats) * state->least[m]) break;
     grid.frequencies--;
   }
-  // Errors of the children, at most 16 units each, are independent; half a unit of bias.
-  state->relative_error = kRoundOff * (16 * std::sqrt((double)children) + 0.5 * (double)children);
+  settle_errors(kernels, totals, children, state);
+  for (int m = 0; m < grid.frequencies; m++) {
+    const double a = state->drift_re[(size_t)m], b = state->drift_im[(size_t)m], old = grid.re[m];
+    grid.re[m] = old * a - grid.im[m] * b;
+    grid.im[m] = old * b + grid.im[m] * a;
+  }
   state->shared_offset = offset;
   state->lost = totals.lost + 2 + std::log2((double)children * (double)totals.longest);
 
@@ -177,7 +203,7 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
     const double share = (m ? 2.0 : 1.0) / (double)grid.period;
     re[(size_t)m] = share * norm * grid.re[m];
     im[(size_t)m] = -share * norm * grid.im[m];
-    error += share * std::hypot(grid.re[m], grid.im[m]) * state->relative_error / state->least[(size_t)m];
+    error += share * std::hypot(grid.re[m], grid.im[m]) * state->relative_error[(size_t)m] / state->least[(size_t)m];
   }
   const WaveMessage message = {worker.scratch, (int32_t)low, (int32_t)(high - low + 1), scale, norm, norm * error,
                                norm * std::exp(-kNats + 1)};
@@ -213,12 +239,13 @@ void star_down(const Kernels& kernels, const Star& star, const StarState& state,
   double rounding = 0;
   for (int m = 0; m < grid.frequencies; m++) {
     const double share = (m ? 2.0 : 1.0) / (double)grid.period;
-    wave_re[(size_t)m] *= share;
-    wave_im[(size_t)m] *= -share;  // conj(F)
+    const double a = share * wave_re[(size_t)m], b = -share * wave_im[(size_t)m];  // conj(F)
+    wave_re[(size_t)m] = a * state.drift_re[(size_t)m] - b * state.drift_im[(size_t)m];
+    wave_im[(size_t)m] = a * state.drift_im[(size_t)m] + b * state.drift_re[(size_t)m];
     // Without one child the product is at most 1, and at most 1 / `least` times the whole one.
     const double least = state.least[(size_t)m], others = std::min(1.0, std::hypot(grid.re[m], grid.im[m]) / least);
     const double size = std::hypot(wave_re[(size_t)m], wave_im[(size_t)m]);
-    rounding += (6 * size * state.relative_error / least + 8 * kRoundOff * share * mass) * others;
+    rounding += (6 * size * state.relative_error[(size_t)m] / least + 8 * kRoundOff * share * mass) * others;
   }
   const double error = rounding + std::exp(-kNats + 2) * (largest + mass);
   double lost = std::max(note.lost_down + 1, -998.0);

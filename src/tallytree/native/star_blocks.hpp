@@ -15,7 +15,8 @@ struct StarState {
   int32_t shared_offset = 0;       // every child's counts are taken relative to lo + shared_offset
   std::vector<double> re, im;      // (children, grid.padded): of every child
   std::vector<double> least;       // (grid.frequencies,): smallest size of a child's characteristic function
-  double relative_error = 0;       // of a product of (almost) all children, times `least`
+  std::vector<double> relative_error;  // (grid.frequencies,): of a product of (almost) all children, times `least`
+  std::vector<double> drift_re, drift_im;  // what such a product has to be multiplied by
   double lost = 0;                 // log2 of what underflow took from a child, at most
 };
 

@@ -152,7 +152,12 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 double Solver::bound(bool messages) const {
   const bool linear = is_linear(name);
   const ForestView& f = *item.forest;
-  double variance = 4.0 * f.leaves, amplified = 0, transforms = 0, lost = 0, size = 0, of_messages = 0;
+  // Variables inside waves take part in no merge.
+  double leaves = (double)forest.loose().size();
+  if (carved)
+    for (const BlockGroup& group : carved->groups()) leaves += (double)group.count * group.shape->leaves;
+  if (carved) leaves += (double)carved->waves().size();
+  double variance = 4.0 * leaves, amplified = 0, transforms = 0, lost = 0, size = 0, of_messages = 0;
   for (int32_t i = 0; i < f.inner; i++) {
     variance += item.notes[i].rounding;
     amplified += item.notes[i].amplified;
@@ -165,7 +170,7 @@ double Solver::bound(bool messages) const {
     if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
     largest_root = std::max(largest_root, f.size[f.leaves + i]);
   }
-  const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * f.leaves) +
+  const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * leaves) +
                           2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
   // The tiled pass has two bounds for the same losses; the others add different ones.
   const bool alternative = name == KernelName::tiled;
