@@ -15,8 +15,7 @@ namespace tallytree {
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kDirectAlone = 160;    // below this size a single model is solved directly
-constexpr ptrdiff_t kDirectBatched = 320;  // the same for a model that shares its register with others
+constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
 constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
@@ -162,7 +161,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
   if (n == 0) {
     s->kind = log_f[0] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
     s->log_mean = log_f[0];
-  } else if (n <= kDirectAlone) {
+  } else if (n <= kDirect) {
     DirectJob job = {nu, log_f, 0.0, s, false};
     solve_small(kernels, n, &job, 1);
   } else {
@@ -235,7 +234,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
   const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
   const Kernels& kernels = *rows->kernels;
   rows->row.resize((size_t)batch);
-  const bool together = batch > 1 && n > 0 && n <= kDirectBatched;
+  const bool together = batch > 1 && n > 0 && n <= kDirect;
   const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
   over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
     DirectJob job[8];
@@ -243,7 +242,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
     for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
       const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
       FlatSolution* s = &rows->row[(size_t)b];
-      if (n > kDirectBatched) {
+      if (n > kDirect) {
         // The first pass of the series also says whether all logits are finite.
         const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
         const Sums untilted = sum_deviations(logits, 0, first_sums(n));

@@ -21,7 +21,7 @@ using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
 constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
 constexpr ptrdiff_t kWorthThreads = 1 << 17;
-constexpr double kSmallVariance = 100;      // below it the spectrum is split
+constexpr double kSmallVariance = 50;       // below it the spectrum is split
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 // Sum with the rounding errors carried along.
