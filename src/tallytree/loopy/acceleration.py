@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 _WORSE = 2.0  # a step this much larger than the best so far discards the history
+_FEW = 4096
 
 
 class Anderson:
@@ -57,7 +58,9 @@ class Anderson:
         old = self._gram[1:, 1:] if keep else self._gram
         self._steps.append((df, dg))
         new = np.array([_dot(df, a) for a, _ in self._steps])
-        self._gram = np.block([[old, new[:-1, None]], [new[None, :-1], new[None, -1:]]])
+        self._gram = np.empty((len(new), len(new)))
+        self._gram[:-1, :-1] = old
+        self._gram[-1, :] = self._gram[:, -1] = new
 
     def _forget(self) -> None:
         self._steps.clear()
@@ -74,5 +77,5 @@ def _difference(a: Float64, b: Float64) -> Float64:
 
 
 def _dot(a: Float64, b: Float64) -> float:
-    # einsum runs in this thread; starting BLAS threads costs more than the product
-    return float(np.einsum("i,i->", a, b))
+    # Beyond a few thousand numbers a BLAS would start threads, which costs more than the product; einsum does not.
+    return float(np.dot(a, b) if len(a) <= _FEW else np.einsum("i,i->", a, b))
