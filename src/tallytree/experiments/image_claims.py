@@ -10,6 +10,7 @@ from . import images, ising
 from .claims import DIFFERS, NOT_REPRODUCED, REPRODUCED, UNDECIDED, Claim, verdict
 
 _HIGHER_ORDER = 8  # pixels from which a subset counts as higher-order
+_NOISE = 1.25  # errors below this many times those of fresh images decide nothing
 
 
 def image_claims(found: Mapping[str, Any]) -> list[Claim]:
@@ -73,13 +74,15 @@ def _one_set(title: str, one: Mapping[str, Any], reason: str) -> list[Claim]:
     side = int(one["side"])
     far = side / 3
     errors = {m: images.correlation_error(one, m, far, math.inf) for m in ("tree", "rc", "fresh")}
+    noise = max(errors["tree"], errors["rc"]) < _NOISE * errors["fresh"]
     out.append(
         Claim(
             "images",
             f"RC captures long-range correlations better ({title}).",
             f"RMSE of correlations of pixels at least {far:.1f} apart: tree {errors['tree']:.4f}, RC "
             f"{errors['rc']:.4f}; fresh images {errors['fresh']:.4f}.",
-            verdict(errors["rc"] < errors["tree"]),
+            UNDECIDED if noise else verdict(errors["rc"] < errors["tree"]),
+            "Both models are within the noise of fresh images." if noise else "",
         )
     )
     for clustering in images.CLUSTERINGS:
@@ -87,7 +90,7 @@ def _one_set(title: str, one: Mapping[str, Any], reason: str) -> list[Claim]:
         tree_error, rc_error, floor = (
             images.mean_error(one, clustering, m, _HIGHER_ORDER) for m in (*images.MODELS, "fresh")
         )
-        noise = max(tree_error, rc_error) < 1.25 * floor
+        noise = max(tree_error, rc_error) < _NOISE * floor
         extra = (
             " RC encodes these subsets directly."
             if clustering == "adaptive"
