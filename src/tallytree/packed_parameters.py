@@ -71,12 +71,12 @@ class PackedParameters(Parameters):
     def packed(self) -> Float64:
         """As in `Parameters`; the order of the groups is often that of the sets already."""
         family = self.tree.family
-        if family.n_groups != family.n_sets or len(np.unique(family.set_of_group)) != family.n_sets:
-            return super().packed  # single variables, or sets with several tables
+        if not family.groups_are_sets:
+            return super().packed
         shape = self.batch_shape if self.given.ndim > 1 else ()
         rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
         cells = family.set_cells
-        return rows if cells is None else np.ascontiguousarray(rows[:, cells])
+        return rows if cells is None else np.take(rows, cells, axis=1)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -38,7 +38,7 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
     5.0,
     300.0,
 )  # measured: an FFT pass fails from sd 3 on, a tiled one from sd 150
-_ROUGHNESS_SAMPLE = 1 << 14
+_ROUGHNESS_SAMPLE = 1 << 12
 _EXTREME = 300.0
 _EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 _DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything

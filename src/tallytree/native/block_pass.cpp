@@ -50,6 +50,15 @@ static void correlate_lanes(const double* g, const double* u, int nu, double* ou
   }
 }
 
+// out[k] = max_j g[k+j] u[j] for k < n, all lanes.
+static void worst_lanes(const double* g, const double* u, int nu, double* out, int n) {
+  for (int k = 0; k < n; k++) {
+    vec worst = {};
+    for (int j = 0; j < nu; j++) worst = max(worst, load(g + (k + j) * kLanes) * load(u + j * kLanes));
+    store(out + k * kLanes, worst);
+  }
+}
+
 // Up values of the blocks first .. first+count-1 of the group. Returns the exponent taken out, per lane.
 static vec block_up_values(const TreeItem& item, const BlockGroup& group, int first, int count, const Lanes& up) {
   const BlockShape& shape = *group.shape;
@@ -172,6 +181,7 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
 
   // A probe starts in the largest subtrees of at most kProbeSize leaves and is passed on below them.
   const bool probing = item.use_fft;
+  bool starts[2 * kBlockLeavesMost] = {};
   Finish finish;
   for (int m = shape.merges; m-- > 0;) {
     const int s = shape.leaves + m, children[2] = {shape.left[m], shape.right[m]};
@@ -180,7 +190,9 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
       correlate_lanes(down.slot(s), up.slot(w), nw, down.slot(v), n);
       if (!probing || shape.size[v] > kProbeSize) continue;
       if (shape.size[s] > kProbeSize) start_probe(up.slot(v), down.slot(v), n, probe.slot(v));
+      else if (starts[s]) worst_lanes(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
       else correlate_lanes(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
+      starts[v] = shape.size[s] > kProbeSize;
     }
   }
   for (int s = 0; s < shape.leaves; s++) {

@@ -9,7 +9,7 @@
 
 namespace tallytree {
 
-constexpr int32_t kBlockLeast = 12, kBlockMost = 32;  // leaves of a block
+constexpr int32_t kBlockLeast = 12, kBlockMost = kBlockLeavesMost;  // leaves of a block
 constexpr int32_t kBlockGroup = 8;                    // blocks handed to a kernel at once
 
 constexpr int32_t kWaveLeast = 256;  // leaves of a wave: from here on it is quicker than a tree

@@ -12,8 +12,9 @@ static inline double* scratch_part(const Worker& worker, int part) {
   return worker.scratch + (size_t)part * worker.scratch_stride;
 }
 
-// The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp).
-constexpr int kProbeSize = 8;
+// The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp). Larger ones made the
+// bounds of clustering trees and of groups of any size looser.
+constexpr int kProbeSize = 2;
 
 static inline bool any(ivec mask) {
   int64_t bits = 0;

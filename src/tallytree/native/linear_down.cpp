@@ -7,7 +7,8 @@
 //
 // A share h of Z becomes an error h Z / up(k) of the down value at count k. For a leaf that would read h / P(y), far
 // too pessimistic where P(y) is small, so the conversion is made at the top of small exact subtrees and the vector
-// Z / up(k), the `probe`, is passed down to the leaves like a message.
+// Z / up(k), the `probe`, is passed down to the leaves like a message. All counts k share one h, as the errors e(k)
+// satisfy sum_k up(k) |e(k)| <= h Z, so on the first step down only the worst count matters, not their sum.
 #include "fft_merge.hpp"
 #include "linear.hpp"
 #include "tree_kernels.hpp"
@@ -137,6 +138,14 @@ static void store_down(TreeItem& item, int32_t child, double* out, Interval doma
   note.transformed = 0;
 }
 
+// out[k] = max_j g[k+j] u[j].
+static void worst_of(const double* g, const double* u, int nu, double* out, int n) {
+  for (int k = 0; k < n; k++) {
+    out[k] = 0;
+    for (int j = 0; j < nu; j++) out[k] = max(out[k], g[k + j] * u[j]);
+  }
+}
+
 static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above, int32_t child, const UpView& own,
                           const UpView& sibling, const double* sibling_spectrum, const Gradient& g) {
   const int32_t leaves = item.forest->leaves;
@@ -169,13 +178,16 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
     path_error = above.path_error + (error > 0 ? error / z : 0.0);
     if (own.exact) {
       probe = leaf ? pair_probe : arena_take(worker.arena, (size_t)(n + kTileOutputs));
-      if (g.probe) correlate_direct(g.probe + (domain.lo + s.lo - g.lo), s.value, s.length, probe, n);
-      else start_probe(own.message, domain, z, probe);
+      const double* from = g.probe ? g.probe + (domain.lo + s.lo - g.lo) : nullptr;
+      if (!from) start_probe(own.message, domain, z, probe);
+      else if (above.probe_starts) worst_of(from, s.value, s.length, probe, n);
+      else correlate_direct(from, s.value, s.length, probe, n);
     }
   }
   if (leaf) return finish_leaf(item, child, out, probe, lost, path_error);
 
   store_down(item, child - leaves, out, domain, lost, z, g.largest * sibling.sum, path_error, probe);
+  item.notes[child - leaves].probe_starts = !g.probe;
 }
 
 static void multiply(double* x, const double* f, int n) {
@@ -275,6 +287,7 @@ void star_child(TreeItem& item, Worker& worker, int32_t star, int32_t child, con
     start_probe(item.up[child], domain, z, probe);
   }
   store_down(item, child, out, domain, lost, z, down_limit, item.notes[star].path_error + error * note.sum / z, probe);
+  item.notes[child].probe_starts = true;
 }
 
 void linear_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

@@ -9,9 +9,9 @@
 namespace tallytree::TT_LEVEL {
 
 // Ends of a message are cut off while their mass stays below this share of the whole.
-constexpr double kTrim = 1e-24;
-constexpr double kTrimDeviations = 10.6;  // a normal tail of mass kTrim / 2 starts here
-constexpr double kTrimNats = 55.95;       // -log(kTrim / 2)
+constexpr double kTrim = 1e-27;
+constexpr double kTrimDeviations = 10.9;  // a normal tail of mass kTrim / 2 starts here
+constexpr double kTrimNats = 62.87;       // -log(kTrim / 2)
 
 struct Moments {
   double mean, variance;

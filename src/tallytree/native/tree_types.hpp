@@ -55,8 +55,10 @@ struct NodeNotes {
   double wave_error;      // of every value of a wave before the table came in (see WaveMessage)
   double block_bound, block_amplification, block_message;  // largest of a block's leaves
   bool exact;             // nothing below was transformed or cut, and the subtree is small
+  bool probe_starts;      // the probe of this node was not passed down to it
 };
 
+constexpr int kBlockLeavesMost = 32;  // leaves of a block
 // The shape of a small subtree without tables. Slots 0..leaves-1 are its leaves, slot leaves+m is merge m, children
 // before parents. A slot's vector starts at `start` and has size+1 entries.
 struct BlockShape {

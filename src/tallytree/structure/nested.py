@@ -79,6 +79,11 @@ class NestedFamily:
         return np.concatenate([[0], np.cumsum(np.broadcast_to(size + 1, self.n_groups))]).astype(np.int64)
 
     @cached_property
+    def groups_are_sets(self) -> bool:
+        """Whether every group is a set of its own: no single variables, no set twice."""
+        return self.n_groups == self.n_sets == len(np.unique(self.set_of_group))
+
+    @cached_property
     def set_cells(self) -> Ints | None:
         """Where the entries of the sets' tables lie in those of the groups, if every group is a set of its own.
 
