@@ -70,6 +70,11 @@ def infer(problem: Problem, method: str = "auto") -> Solution:
         nothing = np.zeros(0)
         return Solution(nothing, nothing, lambda: np.zeros(problem.nu.shape))
     if len(parts.flat) == 1 and parts.flat[0].whole:
+        engine = config.native() if method == "auto" else None
+        if engine is not None and len(problem.nu) == 1:  # the usual case, kept short
+            found = native.flat(engine, problem.nu, problem.tables)
+            if found.bound[0] <= TOLERANCE:
+                return found
         return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method)
     return _assemble(problem, method)
 

@@ -124,7 +124,7 @@ struct FlatSolution {
   double sum_logits = 0;
   double largest_logit = 0;       // not below any |nu|
   double tilt = 0;                // direct: tilt and leave-one-out ratios
-  std::vector<double> ratio;
+  std::vector<double> ratio;      // followed by the marginals
   bool any_infinite = false;
   double message_excluded = 0, message_forced = 0;  // of variables with infinite logits
 };

@@ -19,7 +19,7 @@ constexpr int kLevels = kLanes == 8 ? 4 : kLanes == 4 ? 3 : 2;  // of merged lan
 // lanes and has 2^j slots + 1 entries.
 struct Alone {
   ptrdiff_t slots, groups;
-  Leaf* leaf;
+  Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
   vec *tree, *lane_down, *padded, *buffer;
   double* up[kLevels];
   double* down[kLevels];
@@ -40,6 +40,7 @@ Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
     return taken;
   };
   a.leaf = (Leaf*)take(2 * kGroup * a.groups * kLanes);
+  a.weight = (Leaf*)take(2 * kGroup * a.groups * kLanes);
   a.tree = (vec*)take(tree_size(a.groups) * kLanes);
   a.lane_down = (vec*)take(counts * kLanes);
   a.padded = (vec*)take((counts + 2 * kLanePad) * kLanes);
@@ -72,7 +73,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     const ptrdiff_t left = n - i * kLanes;
     const vec t = (left >= kLanes ? load(nu + i * kLanes) : load_part(nu + i * kLanes, left, low)) + tilt;
     const Deviation d = deviation(t);
-    a.leaf[i] = leaf_of(t, d);
+    a.leaf[i] = a.weight[i] = leaf_of(t, d);
     positive += t > 0.0 ? t : vec{};
     largest = max(largest, t > low ? abs(t) : vec{});
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
@@ -119,11 +120,16 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     Leaf d = a.leaf[i];
     const ptrdiff_t left = n - i * kLanes;
     for (ptrdiff_t l = left; l < kLanes; l++) d.off[l] = d.on[l] = z;
-    const vec r = leave_one_out_ratio(d, &least);
-    if (left >= kLanes)
+    const vec r = leave_one_out_ratio(d, &least), m = marginal_of(a.weight[i], r);
+    if (left >= kLanes) {
       store(ratio + i * kLanes, r);
-    else
-      for (ptrdiff_t l = 0; l < left; l++) ratio[i * kLanes + l] = r[l];
+      store(ratio + n + i * kLanes, m);
+    } else {
+      for (ptrdiff_t l = 0; l < left; l++) {
+        ratio[i * kLanes + l] = r[l];
+        ratio[n + i * kLanes + l] = m[l];
+      }
+    }
   }
   *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sum_lanes(positive) + sum_lanes(log(norm)),
              max_lanes(largest)};

@@ -36,7 +36,7 @@ inline void by_entry(const double* const* rows, int models, ptrdiff_t count, con
 
 struct Layout {
   ptrdiff_t groups;
-  Leaf* leaf;
+  Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
   vec *tree, *root, *padded, *buffer;
 };
 
@@ -45,7 +45,8 @@ Layout layout(ptrdiff_t n, double* scratch) {
   s.groups = (n + kGroup - 1) / kGroup;
   const ptrdiff_t counts = kGroup * s.groups + 1;
   s.leaf = (Leaf*)scratch;
-  s.tree = (vec*)(s.leaf + kGroup * s.groups);
+  s.weight = s.leaf + kGroup * s.groups;
+  s.tree = (vec*)(s.weight + kGroup * s.groups);
   s.root = s.tree + tree_size(s.groups);
   s.padded = s.root + counts;
   s.buffer = s.padded + counts + 2 * kLanePad;
@@ -57,7 +58,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
 // Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
 ptrdiff_t direct_scratch(ptrdiff_t n) {
   const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
-  return kLanes * (2 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kLanePad + 2 * counts + 64);
+  return kLanes * (4 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kLanePad + 2 * counts + 64);
 }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
@@ -70,7 +71,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
     const Deviation d = deviation(t);
-    s.leaf[i] = leaf_of(t, d);
+    s.leaf[i] = s.weight[i] = leaf_of(t, d);
     positive += t > 0.0 ? t : vec{};
     largest = max(largest, abs(t));
     norm *= 1.0 + d.e;
@@ -99,27 +100,27 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   lane_down(s.leaf, s.groups, s.tree, s.root, s.buffer);
   ptrdiff_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    vec block[kLanes];
-    for (int j = 0; j < kLanes; j++) block[j] = leave_one_out_ratio(s.leaf[i + j], &least);
+    vec block[kLanes], marginal[kLanes];
+    for (int j = 0; j < kLanes; j++) {
+      block[j] = leave_one_out_ratio(s.leaf[i + j], &least);
+      marginal[j] = marginal_of(s.weight[i + j], block[j]);
+    }
     transpose(block);
-    for (int l = 0; l < models; l++) store(ratio[l] + i, block[l]);
+    transpose(marginal);
+    for (int l = 0; l < models; l++) {
+      store(ratio[l] + i, block[l]);
+      store(ratio[l] + n + i, marginal[l]);
+    }
   }
   for (; i < n; i++) {
-    const vec r = leave_one_out_ratio(s.leaf[i], &least);
-    for (int l = 0; l < models; l++) ratio[l][i] = r[l];
+    const vec r = leave_one_out_ratio(s.leaf[i], &least), m = marginal_of(s.weight[i], r);
+    for (int l = 0; l < models; l++) {
+      ratio[l][i] = r[l];
+      ratio[l][n + i] = m[l];
+    }
   }
   for (int l = 0; l < models; l++)
     totals[l] = {(z[l] > kTiny ? std::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
-}
-
-void marginals_from_ratio(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out) {
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = n - i >= kLanes;
-    const vec t = (whole ? load(nu + i) : load_part(nu + i, n - i, 0.0)) + tilt;
-    const vec r = whole ? load(ratio + i) : load_part(ratio + i, n - i, 1.0);
-    const vec e = exp(-abs(t)), a = t < 0.0 ? e * r : r, b = t < 0.0 ? splat(1.0) : e, m = a / (a + b);
-    for (ptrdiff_t l = 0; l < (whole ? kLanes : n - i); l++) out[i + l] = m[l];
-  }
 }
 
 void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {

@@ -105,14 +105,14 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp).
+  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp). The n leave-one-out
+  // ratios of a model are followed by its n marginals.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
                  double* scratch, DirectTotals* totals, double* const* ratio);
   ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
   void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
                 double* ratio);
-  void (*marginals_from_ratio)(const double* nu, const double* ratio, ptrdiff_t n, double tilt, double* out);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 };
 

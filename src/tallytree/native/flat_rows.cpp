@@ -85,7 +85,7 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
     nu[l] = job[l].nu;
     log_f[l] = job[l].log_f;
     tilt[l] = job[l].tilt;
-    job[l].solution->ratio.resize((size_t)n);
+    job[l].solution->ratio.resize(2 * (size_t)n);
     ratio[l] = job[l].solution->ratio.data();
   }
   if (count == 1 && n <= kAloneAtMost)

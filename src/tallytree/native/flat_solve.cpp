@@ -160,7 +160,7 @@ void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
     flat_messages(logits, s, out);
     for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(nu[i] + out[i]);
   } else if (s.kind == FlatKind::direct) {
-    k.marginals_from_ratio(nu, s.ratio.data(), logits.n, s.tilt, out);
+    std::copy(s.ratio.begin() + logits.n, s.ratio.end(), out);
   } else if (one_smooth_piece(s)) {
     const std::vector<double> series = ratio_series(s.pieces[0]);
     in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {

@@ -22,7 +22,6 @@ void direct(const double* const*, const double* const*, const double*, int, ptrd
             double* const*);
 ptrdiff_t alone_scratch(ptrdiff_t);
 void alone(const double*, const double*, double, ptrdiff_t, double*, DirectTotals*, double*);
-void marginals_from_ratio(const double*, const double*, ptrdiff_t, double, double*);
 void messages_from_ratio(const double*, ptrdiff_t, double, double*);
 
 extern const FlatKernels flat_kernels;
@@ -30,7 +29,7 @@ const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
     leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
     exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
-    marginals_from_ratio, messages_from_ratio,
+    messages_from_ratio,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -200,6 +200,12 @@ static inline Leaf leaf_of(vec t, const Deviation& d) {
   return {t < 0.0 ? d.inverse : rare, t < 0.0 ? rare : d.inverse};
 }
 
+// P(y = 1) from a leaf's weights and the ratio of its downward message.
+static inline vec marginal_of(const Leaf& weight, vec ratio) {
+  const vec on = weight.on * ratio;
+  return on / (on + weight.off);
+}
+
 // d(1) / d(0) of a leaf's downward message; `least` becomes the smaller of the two if it is larger.
 static inline vec leave_one_out_ratio(const Leaf& d, vec* least) {
   *least = d.off < *least ? d.off : *least;
