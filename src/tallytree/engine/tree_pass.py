@@ -21,9 +21,7 @@ from ..structure.schedule import DownStep, Schedule
 from .answer import Answer
 from .arithmetic import UNIT_ROUNDOFF, Arithmetic
 
-# Plain numbers reach down to e^-745; products of two of these sizes, and their sums, are still whole.
-_FAINTEST_ODDS = 250.0
-_FAINTEST_MASS = -450.0
+_FAINTEST = -690.0  # plain numbers have all their digits down to e^-708
 
 
 def sum_product(
@@ -43,7 +41,7 @@ def sum_product(
     batch, n = nu.shape
     extended = extend_tables(xp, tables)
     up = _upward(xp, schedule, arithmetic, nu, extended)
-    down, error, size = _downward(xp, schedule, arithmetic, up, extended)
+    down, error, size, faintest = _downward(xp, schedule, arithmetic, up, extended)
     impossible = up.log_mean == -math.inf
 
     log_leaf = arithmetic.log(xp.reshape(gather(xp, down, schedule.leaf_down), (batch, n, 2)))
@@ -64,11 +62,9 @@ def sum_product(
     gathered = schedule.rounding if arithmetic.zero == 0.0 else 8.0 * schedule.levels
     bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * size + 4.0 * (1.0 + size))
     if arithmetic.zero == 0.0 and n:
-        # A zero may be an impossible state or an underflow; only logarithms can tell. Short of zero, numbers that are
-        # all but lost have fewer digits.
+        # A zero may be an impossible state or an underflow; only logarithms can tell.
         doubtful = xp.any(xp.isfinite(nu) & ~xp.isfinite(messages), axis=-1)
-        faint = xp.max(xp.where(xp.isfinite(nu), xp.abs(posterior), 0.0), axis=-1) > _FAINTEST_ODDS
-        bound = xp.where(doubtful | faint | (up.least_mass < _FAINTEST_MASS), math.inf, bound)
+        bound = xp.where(doubtful | (faintest < _FAINTEST), math.inf, bound)
     sound = xp.isfinite(bound) & xp.all(~xp.isnan(messages), axis=-1)
     bound = xp.where(impossible & (arithmetic.zero != 0.0), 0.0, xp.where(sound, bound, math.inf))
     return Answer(up.log_mean, messages, log_beliefs, bound)
@@ -80,9 +76,7 @@ class _Up:
     log_mean: Any  # (B,)
     error: Any  # (B, n_internal + 1) error of a node's merge relative to the mass it keeps, by up rank
     size: Any  # (B,) largest `magnitude` met
-    least_mass: (
-        Any  # (B,) smallest log of what a merge and its table left of the mass, impossible merges aside
-    )
+    faintest: Any  # (B,) log of the smallest product of positive numbers that a merge may have made
 
 
 def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extended: Any) -> _Up:
@@ -92,14 +86,16 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
     storage[:, 1 : 1 + 2 * n] = xp.reshape(arithmetic.leaves(nu), (batch, 2 * n))
     error = xp.zeros((batch, schedule.n_internal + 1), **like)
     log_mean, size = xp.zeros((batch,), **like), xp.ones((batch,), **like)
-    least = xp.zeros((batch,), **like)
+    faintest = xp.zeros((batch,), **like)
     rank = 0
     for step in schedule.up:
         count = len(step.nodes)
         a = gather(xp, storage, step.left)
         b = gather(xp, storage, step.right)
         merged = arithmetic.merge(a, b, step.width)
-        weighted, shift = arithmetic.weigh(merged, gather(xp, extended, step.table))
+        table = gather(xp, extended, step.table)
+        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (a, b), table))
+        weighted, shift = arithmetic.weigh(merged, table)
         message, log_mass = arithmetic.normalise(weighted)
         storage[:, step.start : step.start + count * step.width] = xp.reshape(message, (batch, -1))
         # The table's largest entry is 1 after `weigh`, so an error in the merge keeps its size and the mass shrinks.
@@ -107,33 +103,34 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
             xp.clip(-log_mass, -700.0, 700.0)
         )
         log_mean = log_mean + xp.sum(log_mass + shift, axis=-1)
-        least = xp.minimum(least, xp.min(xp.where(log_mass == -math.inf, 0.0, log_mass), axis=-1))
         size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
         rank += count
-    return _Up(storage, log_mean, error, size, least)
+    return _Up(storage, log_mean, error, size, faintest)
 
 
 def _downward(
     xp: Any, schedule: Schedule, arithmetic: Arithmetic, up: _Up, extended: Any
-) -> tuple[Any, Any, Any]:
-    """Down messages, a bound on the error of any probability, and the largest magnitude met."""
+) -> tuple[Any, Any, Any, Any]:
+    """Down messages, a bound on the error of any probability, the largest magnitude and the smallest product met."""
     batch = up.log_mean.shape[0]
     like = {"dtype": up.storage.dtype, "device": up.storage.device}
     down = xp.full((batch, schedule.down_length), arithmetic.zero, **like)
     weighted = xp.full((batch, schedule.down_length), arithmetic.zero, **like)
     path_error = xp.zeros((batch, schedule.n_placed), **like)
-    squares, size = xp.zeros((batch,), **like), up.size
+    squares, size, faintest = xp.zeros((batch,), **like), up.size, up.faintest
 
     def settle(step: DownStep, message: Any, fresh_error: Any) -> None:
         """Scale to <up, down> = 1, weigh by the table for the children, and add up the errors."""
-        nonlocal squares, size
+        nonlocal squares, size, faintest
         count = len(step.nodes)
         own = gather(xp, up.storage, step.own_cells)
         scale = arithmetic.product(own, message)
         message = arithmetic.divide(message, scale)
         cells = slice(step.start, step.start + count * step.width)
         down[:, cells] = xp.reshape(message, (batch, -1))
-        heavy, _ = arithmetic.weigh(message, gather(xp, extended, step.table))
+        table = gather(xp, extended, step.table)
+        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (message,), table))
+        heavy, _ = arithmetic.weigh(message, table)
         weighted[:, cells] = xp.reshape(heavy, (batch, -1))
         lost = xp.take(up.error, xp.asarray(step.up_rank, device=heavy.device), axis=-1)
         damage = lost * arithmetic.loss(heavy)
@@ -150,10 +147,27 @@ def _downward(
     for step in schedule.down:
         g = gather(xp, weighted, step.parent_cells)
         u = gather(xp, up.storage, step.sibling_cells)
+        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (g, u), None))
         settle(step, arithmetic.correlate(g, u, step.width), arithmetic.merge_error(g, u))
     worst_path = xp.max(path_error, axis=-1) if schedule.n_placed else xp.zeros((batch,), **like)
     # Errors of different merges are independent: four standard deviations of their sum.
-    return down, 4.0 * xp.sqrt(squares) + worst_path, size
+    return down, 4.0 * xp.sqrt(squares) + worst_path, size, faintest
+
+
+def _log_smallest_product(xp: Any, arithmetic: Arithmetic, factors: tuple[Any, ...], table: Any) -> Any:
+    """Log of the product of the smallest positive entries, times that of a table relative to its largest, (B,)."""
+    if not arithmetic.relative or arithmetic.zero != 0.0:
+        return xp.zeros_like(
+            factors[0][:, 0, 0]
+        )  # absolute errors have a bound of their own, logarithms no limit
+    total = 0.0
+    for x in factors:
+        total = total + xp.log(xp.min(xp.where(x > 0.0, x, 1.0), axis=-1))
+    if table is not None:
+        top = xp.max(table, axis=-1)
+        lowest = xp.min(xp.where(table > -math.inf, table, top[..., None]), axis=-1)
+        total = total + xp.where(top > -math.inf, lowest - top, 0.0)
+    return xp.min(total, axis=-1)
 
 
 def extend_tables(xp: Any, tables: Any) -> Any:
