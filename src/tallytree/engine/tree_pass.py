@@ -156,12 +156,12 @@ def _downward(
 
 def _log_smallest_product(xp: Any, arithmetic: Arithmetic, factors: tuple[Any, ...], table: Any) -> Any:
     """Log of the product of the smallest positive entries, times that of a table relative to its largest, (B,)."""
-    if not arithmetic.relative or arithmetic.zero != 0.0:
-        return xp.zeros_like(
-            factors[0][:, 0, 0]
-        )  # absolute errors have a bound of their own, logarithms no limit
-    total = 0.0
-    for x in factors:
+    total = xp.zeros_like(factors[0][..., 0])
+    if arithmetic.zero != 0.0:  # logarithms know no limit
+        return xp.min(total, axis=-1)
+    for x in (
+        factors if arithmetic.relative else ()
+    ):  # a bound covers what is lost relative to the largest entries
         total = total + xp.log(xp.min(xp.where(x > 0.0, x, 1.0), axis=-1))
     if table is not None:
         top = xp.max(table, axis=-1)
