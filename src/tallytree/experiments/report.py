@@ -132,7 +132,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(_cell(r.get(n)))}</td>" for n in names) + "</tr>" for r in rows
     )
     head = f"<tr>{head}</tr>" if any(n.strip() for n in names) else ""
-    return f"<table>{head}{lines}</table>"
+    # A column name may break after an underscore, so that wide tables fit the page.
+    return f"<table>{head.replace('_', '_<wbr>')}{lines}</table>"
 
 
 def _cell(value: Any) -> str:
