@@ -75,6 +75,9 @@ def infer(problem: Problem, method: str = "auto") -> Solution:
             found = native.flat(engine, problem.nu, problem.tables)
             if found.bound[0] <= TOLERANCE:
                 return found
+            further = _flat_rungs(problem.nu.shape[1], None)
+            next(further)  # the one that has just failed
+            return climb(further, problem.nu, problem.tables)
         return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method)
     return _assemble(problem, method)
 
