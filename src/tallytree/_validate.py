@@ -64,8 +64,8 @@ def has_nan(array: Float64) -> bool:
     if array.size > _FEW:
         return math.isnan(array.min())
     # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers.
-    flat = array.reshape(-1)
-    return math.isnan(np.dot(flat, flat))
+    flat = array if array.ndim == 1 else array.reshape(-1)
+    return math.isnan(flat.dot(flat))
 
 
 def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
@@ -93,8 +93,8 @@ def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) ->
     if unseen is not None and array.size >= unseen:
         return array
     if array.size <= _FEW:
-        flat = array.reshape(-1)
-        if math.isfinite(np.dot(flat, flat)):
+        flat = array if array.ndim == 1 else array.reshape(-1)
+        if math.isfinite(flat.dot(flat)):
             return array  # the quickest way for a few numbers
     largest = float(array.max()) if array.size else 0.0
     if math.isnan(largest) or largest == math.inf:

@@ -147,7 +147,7 @@ class ModelCore:
 
     def _solve(self) -> Solution:
         params = self._params
-        mixtures = params.mixtures if auto.uses_mixtures(self._method) else {}
+        mixtures = params.mixtures if auto.uses_mixtures(self._method, self._tree.n_variables) else {}
         found = auto.infer(auto.Problem(self._tree, params.nu, params.packed, mixtures), self._method)
         if _any_impossible(found.log_mean) or _any_impossible(params.constant):
             self._refuse_impossible(found.log_mean)
@@ -236,7 +236,8 @@ class ModelCore:
         """(B, m) to (..., m), in the dtype of the logits, read-only."""
         params = self._params
         out = values[0] if not params.batch_shape else values.reshape(*params.batch_shape, values.shape[-1])
-        out = out.astype(params.dtype, copy=False)
+        if out.dtype is not params.dtype:
+            out = out.astype(params.dtype, copy=False)
         out.setflags(write=False)
         return out
 

@@ -15,6 +15,7 @@ from .engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from .errors import ParameterError
 from .potentials import Potential, as_potential
 from .structure.count_tree import CountTree
+from .structure.nested import FlatFamily
 
 Float64 = NDArray[np.float64]
 Mixture = tuple[NDArray[Any], NDArray[Any]]
@@ -200,6 +201,8 @@ def collect(
 ) -> Parameters:
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
+    if type(family) is FlatFamily and family.n_variables and _is_writable(potentials[0]):
+        return _of_one_array(tree, logits, dtype, potentials[0])
     own_constant: Any = 0.0
     borrowed: list[int] = []
     if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
@@ -225,14 +228,35 @@ def collect(
             batch_shape = broadcast(batch_shape, shapes)
     copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
     for i, g in enumerate(borrowed):
-        if copies[i].size >= WORTH_A_BLOCK and (extremes is None or not extremes[i][1] < math.inf):
-            _validate.log_table(copies[i], family.group_size(g), name=table_name(g, family.n_groups == 1))
+        _check_copy(copies[i], extremes[i] if extremes else None, table_name(g, family.n_groups == 1))
         potentials[g] = copies[i] if potentials[g] is tables[g] else potentials[g]
         tables[g] = copies[i]
     kept = checked_logits(copies[-1], extremes, dtype)
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+
+
+def _of_one_array(tree: CountTree, logits: Float64, dtype: np.dtype[Any], value: NDArray[Any]) -> Parameters:
+    """One array over all variables: the usual case, kept short."""
+    table = _validate.log_table(value, logits.shape[-1], name="`groups`", unseen=WORTH_A_BLOCK)
+    batch_shape = logits.shape[:-1]
+    if table.ndim > 1:
+        batch_shape = broadcast(batch_shape, [("`groups`", table.shape[:-1])])
+    (table, copy), extremes = frozen_copies((table, logits))
+    _check_copy(table, extremes[0] if extremes else None, "`groups`")
+    kept = checked_logits(copy, extremes, dtype)
+    return Parameters(tree, kept, dtype, (table,), (table,), batch_shape, 0.0)
+
+
+def _is_writable(value: Any) -> bool:
+    return type(value) is np.ndarray and value.flags.writeable
+
+
+def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:
+    """Look at a long table, which was not looked at before it was copied."""
+    if table.size >= WORTH_A_BLOCK and (extremes is None or not extremes[1] < math.inf):
+        _validate.log_table(table, table.shape[-1] - 1, name=name)
 
 
 def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Parameters:
@@ -257,6 +281,8 @@ def logits_to_keep(value: Any) -> tuple[Float64, np.dtype[Any]]:
 def checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if copy.size >= WORTH_A_BLOCK and (extremes is None or math.isnan(sum(extremes[-1]))):
         _validate.logits(copy)
+    if copy.dtype is dtype:
+        return copy
     kept = copy.astype(dtype, copy=False)
     kept.setflags(write=False)
     return kept

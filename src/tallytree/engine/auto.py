@@ -41,7 +41,7 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
 _ROUGHNESS_SAMPLE = 1 << 12
 _EXTREME = 300.0
 _EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
-_DIRECT_LIMIT = 256  # array executor: below this many variables a direct tree beats everything
+_DIRECT_LIMIT = 256  # up to this many variables a direct tree beats everything
 
 
 class Problem(NamedTuple):
@@ -56,9 +56,9 @@ class Problem(NamedTuple):
     mixtures: Mapping[int, Mixture]
 
 
-def uses_mixtures(method: str) -> bool:
-    """Whether exponential mixtures are worth looking up; the compiled solver is quicker than their closed forms."""
-    return method == "mixture" or (method == "auto" and config.native() is None)
+def uses_mixtures(method: str, n: int) -> bool:
+    """Whether exponential mixtures are worth looking up."""
+    return n > _DIRECT_LIMIT if method == "auto" else method == "mixture"
 
 
 def infer(problem: Problem, method: str = "auto") -> Solution:
@@ -71,7 +71,7 @@ def infer(problem: Problem, method: str = "auto") -> Solution:
         return Solution(nothing, nothing, lambda: np.zeros(problem.nu.shape))
     if len(parts.flat) == 1 and parts.flat[0].whole:
         engine = config.native() if method == "auto" else None
-        if engine is not None and len(problem.nu) == 1:  # the usual case, kept short
+        if engine is not None and len(problem.nu) == 1 and not problem.mixtures:  # the usual case, kept short
             found = native.flat(engine, problem.nu, problem.tables)
             if found.bound[0] <= TOLERANCE:
                 return found
@@ -130,6 +130,9 @@ def _assemble(problem: Problem, method: str) -> Solution:
 def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
     engine = config.native()
     if engine is not None:
+        if terms is not None and n > _DIRECT_LIMIT and native.has_closed_form(*terms):
+            coefficients, rates = terms
+            yield lambda x, t: native.closed_form(engine, x, coefficients, rates)
         yield lambda x, t: native.flat(engine, x, t)
     else:
         if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:

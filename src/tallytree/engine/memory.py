@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from .. import config
 
 Float64 = NDArray[np.float64]
-WORTH_A_BLOCK = 1 << 17  # numbers: from here on first touches of pages cost more than the copying
+WORTH_A_BLOCK = 1 << 15  # numbers: from here on one pass that copies and looks is quicker than several
 
 
 def frozen_copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[float, float]] | None]:
     """Read-only copies, and the smallest and largest number of each where the copying could tell; NaN if it met one."""
-    native = config.native()
     total = 0
     for a in arrays:
         total += a.size
     extremes = None
-    if native is None or total < WORTH_A_BLOCK:
+    native = None if total < WORTH_A_BLOCK else config.native()
+    if native is None:
         copies = [a.copy() for a in arrays]
     else:
         contiguous = [np.ascontiguousarray(a) for a in arrays]

@@ -14,11 +14,28 @@ from .answer import Answer
 from .solution import Solution
 
 Float64 = NDArray[np.float64]
+LARGEST_MIXTURE = 8
 
 
 def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
-    found = native.flat_solve(nu, tables, config.threads(), config.level())
+    return _flat_solution(native, nu, native.flat_solve(nu, tables, config.threads(), config.level()))
+
+
+def closed_form(native: Any, nu: Float64, coefficients: Float64, rates: Float64) -> Solution:
+    """Standard models (B, n) with the potential ``sum_j coefficients[j] rates[j]^c``."""
+    found = native.flat_solve_powers(nu, coefficients, rates, config.threads(), config.level())
+    return _flat_solution(native, nu, found)
+
+
+def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
+    """Whether the compiled closed form serves this mixture; the solver serves the others as well."""
+    if len(rates) > LARGEST_MIXTURE or coefficients.dtype != np.float64 or rates.dtype != np.float64:
+        return False
+    return bool(np.all(np.isfinite(coefficients) & np.isfinite(rates) & (rates >= -1.0)))
+
+
+def _flat_solution(native: Any, nu: Float64, found: Any) -> Solution:
     log_mean, softplus, bound = found.totals()
     return Solution(
         log_mean,

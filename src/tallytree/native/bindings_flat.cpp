@@ -3,8 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -19,8 +18,10 @@ using namespace tallytree;
 
 namespace {
 
+using vector_in = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using matrix_out = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
+using matrix_shared = nb::ndarray<nb::numpy, const double, nb::ndim<2>>;
 
 const Kernels& choose(const std::string& level) {
   const Kernels* k = level.empty() ? best_kernels() : find_kernels(level.c_str());
@@ -45,6 +46,13 @@ void check_logits(const FlatRows& rows, const matrix_in& nu) {
     throw nb::value_error("nu must have the shape that was solved");
 }
 
+// A view of memory that the solution goes on using.
+matrix_shared shared_matrix(std::shared_ptr<const double> data, size_t rows, size_t columns) {
+  const double* first = data.get();
+  auto* held = new std::shared_ptr<const double>(std::move(data));
+  nb::capsule owner(held, [](void* p) noexcept { delete (std::shared_ptr<const double>*)p; });
+  return matrix_shared(first, {rows, columns}, owner);
+}
 
 }  // namespace
 
@@ -59,8 +67,7 @@ void bind_flat(nb::module_& m) {
           *bound++ = s.bound;
         }
         return out;
-      }, nb::rv_policy::move,
-         "(3, B): log E f(z), -inf for an impossible model; the sum of log(1 + exp(nu)) over the finite nu; a certified "
+      }, "(3, B): log E f(z), -inf for an impossible model; the sum of log(1 + exp(nu)) over the finite nu; a certified "
          "bound on the error of the first (beyond 4 ulp of both) and of every message, inf where there is none.");
 
   m.def("flat_solve", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
@@ -78,16 +85,34 @@ void bind_flat(nb::module_& m) {
   }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "",
         "Solve z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n).");
 
+  m.def("flat_solve_powers", [](matrix_in nu, vector_in coefficients, vector_in rates, int threads,
+                                const std::string& level) {
+    if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
+      throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
+    const Kernels& k = choose(level);
+    FlatRows rows;
+    rows.kernels = &k;
+    rows.threads = threads_for(threads, nu);
+    rows.batch = (ptrdiff_t)nu.shape(0);
+    rows.n = (ptrdiff_t)nu.shape(1);
+    nb::gil_scoped_release release;
+    solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
+    return rows;
+  }, "nu"_a, "coefficients"_a, "rates"_a, "threads"_a = 0, "level"_a = "",
+        "The same for f(z) = sum_j coefficients[j] rates[j]^z, rates of at least -1: a closed form. The bound is inf "
+        "where its terms may cancel, and there are no other answers then.");
+
   m.def("flat_marginals", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
+    if (auto known = marginals_at_hand(rows)) return shared_matrix(std::move(known), nu.shape(0), nu.shape(1));
     matrix_out out = new_matrix(nu.shape(0), nu.shape(1));
     double* to = out.data();
     {
       nb::gil_scoped_release release;
       row_marginals(rows, nu.data(), to);
     }
-    return out;
-  }, "solution"_a, "nu"_a, "P(y_i = 1) under the posterior, (B, n).");
+    return matrix_shared(out);
+  }, "solution"_a, "nu"_a, "P(y_i = 1) under the posterior, (B, n), read-only.");
 
   m.def("flat_messages", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "flat_kernels.hpp"
@@ -114,23 +115,31 @@ FlatPieceView view_of(const Piece& piece, double log_share);
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series);
 
-enum class FlatKind { impossible, ends, series, direct };
+enum class FlatKind { impossible, ends, series, direct, powers };
 
 struct FlatSolution {
+  FlatSolution() = default;
+  FlatSolution(FlatSolution&&) = default;
+  FlatSolution& operator=(FlatSolution&&) = default;
+
   FlatKind kind = FlatKind::impossible;
   double log_mean = -__builtin_inf(), softplus = 0, bound = 0;
   std::vector<Piece> pieces;
   double log_all_off = -__builtin_inf(), log_all_on = -__builtin_inf();  // logs of f(0) P(0), f(n) P(n)
   double sum_logits = 0;
   double largest_logit = 0;       // not below any |nu|
-  double tilt = 0;                // direct: tilt and leave-one-out ratios
-  std::vector<double> ratio;      // followed by the marginals
+  double tilt = 0;                // direct: tilt, leave-one-out ratios and marginals, n of each
+  double *ratio = nullptr, *marginal = nullptr;  // in `own`, or in memory shared by the rows of a batch
+  std::vector<double> own;
+  std::unique_ptr<PowerForm> powers;
   bool any_infinite = false;
   double message_excluded = 0, message_forced = 0;  // of variables with infinite logits
 };
 
 // Finite logits; log_f has n + 1 entries.
 FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted);
+// f(c) = sum_j a_j r_j^c, r_j >= -1, any logits; the bound is infinite where terms may cancel.
+void solve_powers(const Logits& logits, const double* coefficient, const double* rate, int terms, FlatSolution* solution);
 int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
 // Outcome of the ladder beyond tilt 0: several tilts (flat_hull.cpp).
 void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution);
@@ -140,6 +149,7 @@ bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const doub
 // Bounds above this are worth another rung of the ladder.
 constexpr double kTolerance = 5e-11;
 
+bool marginals_known(const FlatSolution& solution);  // a direct tree's, where plain numbers can hold the odds
 void flat_marginals(const Logits& logits, const FlatSolution& solution, double* out);
 void flat_messages(const Logits& logits, const FlatSolution& solution, double* out);
 void flat_log_pmf(const Logits& logits, double* out);

@@ -63,7 +63,7 @@ ptrdiff_t alone_scratch(ptrdiff_t n) {
 }
 
 void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
-           double* ratio) {
+           double* ratio, double* marginal) {
   ptrdiff_t doubles;
   const Alone a = lay_out(n, scratch, &doubles);
   const double low = -__builtin_inf();
@@ -123,11 +123,11 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     const vec r = leave_one_out_ratio(d, &least), m = marginal_of(a.weight[i], r);
     if (left >= kLanes) {
       store(ratio + i * kLanes, r);
-      store(ratio + n + i * kLanes, m);
+      store(marginal + i * kLanes, m);
     } else {
       for (ptrdiff_t l = 0; l < left; l++) {
         ratio[i * kLanes + l] = r[l];
-        ratio[n + i * kLanes + l] = m[l];
+        marginal[i * kLanes + l] = m[l];
       }
     }
   }

@@ -23,10 +23,6 @@ inline void clenshaw(const double* series, int terms, const vec* x, vec* value) 
   for (int g = 0; g < width; g++) value[g] = x[g] * b1[g] + (series[0] - b2[g]);
 }
 
-inline void store_part(double* out, vec v, ptrdiff_t count) {
-  for (ptrdiff_t l = 0; l < count; l++) out[l] = v[l];
-}
-
 // log r of one piece for a variable whose deviation is not small, by the sum over frequencies.
 double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
   vec d0 = vec{}, d1 = vec{};

@@ -62,7 +62,7 @@ ptrdiff_t direct_scratch(ptrdiff_t n) {
 }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
-            double* scratch, DirectTotals* totals, double* const* ratio) {
+            double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
   const Layout s = layout(n, scratch);
   const double low = -__builtin_inf();
   vec slope = splat(tilt[0]);
@@ -100,23 +100,23 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   lane_down(s.leaf, s.groups, s.tree, s.root, s.buffer);
   ptrdiff_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    vec block[kLanes], marginal[kLanes];
+    vec block[kLanes], on[kLanes];
     for (int j = 0; j < kLanes; j++) {
       block[j] = leave_one_out_ratio(s.leaf[i + j], &least);
-      marginal[j] = marginal_of(s.weight[i + j], block[j]);
+      on[j] = marginal_of(s.weight[i + j], block[j]);
     }
     transpose(block);
-    transpose(marginal);
+    transpose(on);
     for (int l = 0; l < models; l++) {
       store(ratio[l] + i, block[l]);
-      store(ratio[l] + n + i, marginal[l]);
+      store(marginal[l] + i, on[l]);
     }
   }
   for (; i < n; i++) {
     const vec r = leave_one_out_ratio(s.leaf[i], &least), m = marginal_of(s.weight[i], r);
     for (int l = 0; l < models; l++) {
       ratio[l][i] = r[l];
-      ratio[l][n + i] = m[l];
+      marginal[l][i] = m[l];
     }
   }
   for (int l = 0; l < models; l++)

@@ -31,4 +31,13 @@ static inline Deviation deviation(vec t) {
   return d;
 }
 
+// Weights of the two states of a variable; they add up to one.
+struct Leaf {
+  vec off, on;
+};
+static inline Leaf leaf_of(vec t, const Deviation& d) {
+  const vec rare = 0.5 * d.delta;
+  return {t < 0.0 ? d.inverse : rare, t < 0.0 ? rare : d.inverse};
+}
+
 }  // namespace tallytree::TT_LEVEL

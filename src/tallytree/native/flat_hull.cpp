@@ -19,6 +19,8 @@ constexpr double kInfinity = __builtin_inf();
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
+constexpr double kRoundedTable = 10 * kTolerance;  // a bound that cutting hardly improves: the table's own rounding
+constexpr double kLittle = 3;                      // nats of amplification
 
 struct Candidate {
   ptrdiff_t count;
@@ -247,7 +249,8 @@ void solve_by_segments(const Logits& logits, const Sums& untilted, const double*
     Piece piece;
     if (single || expected < 10 * kTolerance)
       piece = solve_segment(logits, untilted.totals, segment.begin, segment.end, f.tilt.s);
-    if (!(piece.bound <= kTolerance) && !single) {
+    const bool enough = piece.bound <= (f.log_amplification < kLittle ? kRoundedTable : kTolerance);
+    if (!enough && !single) {
       if (todo.size() + pieces.size() + 2 > (size_t)kMaxPieces) {
         solution->bound = kInfinity;
         return;

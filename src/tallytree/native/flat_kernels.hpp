@@ -64,6 +64,24 @@ struct DirectTotals {
   double largest;   // of all |t|
 };
 
+// A potential sum_j a_j r_j^c. For variable i, with g_ij = 1 - p_i + p_i r_j: `on` and `off` are a_j r_j and a_j times
+// the product of all g_j, so that sum_j on_j / g_ij and sum_j off_j / g_ij are what the others say of its two states.
+constexpr int kMaxPowers = 8;
+struct PowerForm {
+  int terms;
+  double rate[kMaxPowers], on[kMaxPowers], off[kMaxPowers];
+};
+constexpr double kSmallestFactor = 1e-70;  // four factors down to this, or up to its inverse, multiply safely
+struct PowerSum {
+  double log_size, lost;     // sum of log |g_i|, and what rounding took from it
+  double negative;           // how many g_i are negative
+  double smallest, largest;  // of the |g_i|
+};
+struct PowerSums {
+  double softplus;  // sum of log(1 + e^nu) over the finite nu
+  PowerSum term[kMaxPowers];
+};
+
 struct FlatKernels {
   // totals, then out[j-1] = A_j = sum_i sign_i^j (1 - T_j(|x_i|)), j = 1 .. count
   void (*chebyshev_sums)(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out);
@@ -105,15 +123,20 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp). The n leave-one-out
-  // ratios of a model are followed by its n marginals.
+  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp): leave-one-out ratios
+  // and marginals, n of each for every model.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
-                 double* scratch, DirectTotals* totals, double* const* ratio);
+                 double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal);
   ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
   void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
-                double* ratio);
+                double* ratio, double* marginal);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
+
+  // Sums of powers (flat_powers.cpp); infinite logits are welcome.
+  void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
+  void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
+  void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
 };
 
 }  // namespace tallytree

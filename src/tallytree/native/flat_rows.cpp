@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 
+#include "memory.hpp"
 #include "threads.hpp"
 
 namespace tallytree {
@@ -80,18 +82,24 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
   const double *nu[8], *log_f[8];
   double tilt[8];
   DirectTotals totals[8];
-  double* ratio[8];
+  double *ratio[8], *marginal[8];
   for (int l = 0; l < count; l++) {
     nu[l] = job[l].nu;
     log_f[l] = job[l].log_f;
     tilt[l] = job[l].tilt;
-    job[l].solution->ratio.resize(2 * (size_t)n);
-    ratio[l] = job[l].solution->ratio.data();
+    FlatSolution& s = *job[l].solution;
+    if (!s.ratio) {
+      s.own.resize(2 * (size_t)n);
+      s.ratio = s.own.data();
+      s.marginal = s.ratio + n;
+    }
+    ratio[l] = s.ratio;
+    marginal[l] = s.marginal;
   }
   if (count == 1 && n <= kAloneAtMost)
-    kernels.flat->alone(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0]);
+    kernels.flat->alone(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0], marginal[0]);
   else
-    kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio);
+    kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio, marginal);
   for (int l = 0; l < count; l++) {
     FlatSolution& s = *job[l].solution;
     const DirectTotals& t = totals[l];
@@ -234,6 +242,14 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
   const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
   const Kernels& kernels = *rows->kernels;
   rows->row.resize((size_t)batch);
+  if (n <= kDirect && batch * n) {
+    rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
+    if (!rows->small_models) throw std::bad_alloc();
+    for (ptrdiff_t b = 0; b < batch; b++) {
+      rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
+      rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
+    }
+  }
   const bool together = batch > 1 && n > 0 && n <= kDirect;
   const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
   over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
@@ -260,6 +276,20 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
     }
     if (count) solve_small(kernels, n, job, count);
   });
+}
+
+void solve_power_rows(const double* nu, const double* coefficient, const double* rate, int terms, FlatRows* rows) {
+  rows->row.resize((size_t)rows->batch);
+  over_rows(rows->batch, rows->batch * rows->n, rows->threads, [&](ptrdiff_t b, int threads) {
+    const Logits logits = {rows->kernels->flat, rows->kernels->lanes, threads, nu + b * rows->n, rows->n};
+    solve_powers(logits, coefficient, rate, terms, &rows->row[(size_t)b]);
+  });
+}
+
+std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows) {
+  for (const FlatSolution& s : rows.row)
+    if (s.any_infinite || !marginals_known(s) || s.own.size()) return nullptr;
+  return rows.small_models;
 }
 
 void row_marginals(const FlatRows& rows, const double* nu, double* out) {

@@ -148,6 +148,8 @@ FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums&
   return s;
 }
 
+bool marginals_known(const FlatSolution& s) { return s.kind == FlatKind::direct && s.largest_logit <= kExtremeLogit; }
+
 void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
   const FlatKernels& k = *logits.kernels;
   const double* nu = logits.nu;
@@ -155,12 +157,16 @@ void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
     std::fill(out, out + logits.n, __builtin_nan(""));
   } else if (s.kind == FlatKind::ends) {
     std::fill(out, out + logits.n, sigmoid(s.tilt + s.sum_logits));
-  } else if (s.largest_logit > kExtremeLogit && (s.kind == FlatKind::direct || one_smooth_piece(s))) {
+  } else if (s.kind == FlatKind::powers) {
+    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
+      k.power_marginals(nu + from, length, *s.powers, out + from);
+    });
+  } else if (marginals_known(s)) {
+    std::copy(s.marginal, s.marginal + logits.n, out);
+  } else if (s.kind == FlatKind::direct || (one_smooth_piece(s) && s.largest_logit > kExtremeLogit)) {
     // Odds p r / q may leave the range of plain numbers where their logarithm does not.
     flat_messages(logits, s, out);
     for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(nu[i] + out[i]);
-  } else if (s.kind == FlatKind::direct) {
-    std::copy(s.ratio.begin() + logits.n, s.ratio.end(), out);
   } else if (one_smooth_piece(s)) {
     const std::vector<double> series = ratio_series(s.pieces[0]);
     in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
@@ -181,8 +187,12 @@ void flat_messages(const Logits& logits, const FlatSolution& s, double* out) {
     std::fill(out, out + logits.n, __builtin_nan(""));
   } else if (s.kind == FlatKind::ends) {
     for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = s.tilt + (s.sum_logits - nu[i]);
+  } else if (s.kind == FlatKind::powers) {
+    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
+      k.power_messages(nu + from, length, *s.powers, out + from);
+    });
   } else if (s.kind == FlatKind::direct) {
-    k.messages_from_ratio(s.ratio.data(), logits.n, s.tilt, out);
+    k.messages_from_ratio(s.ratio, logits.n, s.tilt, out);
   } else if (one_smooth_piece(s)) {
     const Piece& piece = s.pieces[0];
     in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {

@@ -134,10 +134,6 @@ static inline void correlate_any(const vec* d, const vec* u, ptrdiff_t terms, ve
   in_tiles(outputs, CorrelateTiles{d, u, terms, out});
 }
 
-struct Leaf {
-  vec off, on;
-};
-
 // A subtree over `groups` bottom groups keeps its message first, then the left and the right subtree.
 static inline ptrdiff_t tree_size(ptrdiff_t groups) {
   const ptrdiff_t own = kGroup * groups + 1;
@@ -193,11 +189,6 @@ static void lane_down(Leaf* leaf, ptrdiff_t groups, const vec* tree, const vec* 
   lane_down(leaf, left, l, buffer, buffer + nl);
   correlate_lanes(d, l, nl, buffer, nr);
   lane_down(leaf + kGroup * left, right, r, buffer, buffer + nr);
-}
-
-static inline Leaf leaf_of(vec t, const Deviation& d) {
-  const vec rare = 0.5 * d.delta;
-  return {t < 0.0 ? d.inverse : rare, t < 0.0 ? rare : d.inverse};
 }
 
 // P(y = 1) from a leaf's weights and the ratio of its downward message.

@@ -15,7 +15,9 @@ namespace {
 
 constexpr size_t kHuge = size_t(2) << 20;
 constexpr size_t kKeepAtMost = size_t(128) << 20;  // bytes kept for reuse
-constexpr size_t kKeepBlocks = 8;
+constexpr size_t kKeepBlocks = 16;
+constexpr size_t kSmall = size_t(128) << 10;  // the C library keeps blocks up to this size by itself
+constexpr size_t kPage = 4096;
 
 struct Block {
   double* data;
@@ -73,18 +75,19 @@ Blocks& blocks() {
 
 }  // namespace
 
-// First touches of small pages cost more than the arithmetic on what they hold. The part of a block that fills no huge
+// First touches of pages cost more than the arithmetic on what they hold, those of small ones most. The part of a block that fills no huge
 // page stays in small ones, so that a block never takes more than was asked for, except that one of at least half
 // a huge page gets a whole one.
 double* new_doubles(size_t count) {
   const size_t bytes = count * sizeof(double);
-  if (bytes < kHuge / 2) return (double*)std::malloc(bytes ? bytes : 1);
-  const size_t rounded = (bytes + kHuge - 1) / kHuge * kHuge;
+  if (bytes < kSmall) return (double*)std::malloc(bytes ? bytes : 1);
+  const bool huge = bytes >= kHuge / 2;
+  const size_t unit = huge ? kHuge : kPage, rounded = (bytes + unit - 1) / unit * unit;
   if (double* data = blocks().reuse(rounded)) return data;
-  double* data = (double*)std::aligned_alloc(kHuge, rounded);
+  double* data = (double*)std::aligned_alloc(unit, rounded);
   if (!data) return nullptr;
 #ifdef __linux__
-  madvise(data, bytes < kHuge ? kHuge : bytes / kHuge * kHuge, MADV_HUGEPAGE);
+  if (huge) madvise(data, bytes < kHuge ? kHuge : bytes / kHuge * kHuge, MADV_HUGEPAGE);
 #endif
   blocks().note(data, rounded);
   return data;

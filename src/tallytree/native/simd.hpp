@@ -28,6 +28,9 @@ static inline vec load_part(const double* p, ptrdiff_t count, double pad) {
   for (ptrdiff_t j = 0; j < count; j++) v[j] = p[j];
   return v;
 }
+static inline void store_part(double* p, vec v, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) p[j] = v[j];
+}
 static inline double sum_lanes(vec v) {
   double s = 0;
   for (int j = 0; j < kLanes; j++) s += v[j];

@@ -110,8 +110,12 @@ def _shown(name: str, rate: float, leak: float, t: int) -> str:
 
 def _log1mexp(a: FloatArray) -> FloatArray:
     """``log(1 - exp(a))`` for ``a <= 0``, without cancellation near 0 or near 1 (Maechler 2012)."""
+    out = np.zeros_like(a)
+    seen = a > -746.0  # below that exp(a) is zero
+    x = a[seen]
     with np.errstate(divide="ignore"):
-        return np.where(a > -np.log(2.0), np.log(-np.expm1(a)), np.log1p(-np.exp(a)))
+        out[seen] = np.where(x > -np.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +133,9 @@ class NoisyOr(Potential):
         _require_causes(self, self.t == 1, n)
 
     def _log_f(self, n: int) -> FloatArray:
-        log_absent = np.zeros(n + 1)
+        log_absent = np.arange(n + 1, dtype=np.float64)
         with np.errstate(divide="ignore"):
-            log_absent[1:] = np.arange(1, n + 1) * np.log1p(-self.rate)
+            log_absent[1:] *= np.log1p(-self.rate)
             log_absent += np.log1p(-self.leak)
         return _log1mexp(log_absent) if self.t == 1 else log_absent
 

@@ -164,9 +164,9 @@ class Geometric(Potential):
         return f"geometric({show(self.ratio)})"
 
     def _log_f(self, n: int) -> FloatArray:
-        log_f = np.zeros(n + 1)
+        log_f = np.arange(n + 1, dtype=np.float64)
         with np.errstate(divide="ignore"):
-            log_f[1:] = np.arange(1, n + 1) * np.log(self.ratio)
+            log_f[1:] *= np.log(self.ratio)
         return log_f
 
     def _support(self, n: int) -> tuple[int, int]:
