@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -96,3 +97,12 @@ def test_the_level_in_use_is_the_one_asked_for(capsys):
         with config.using(level=level):
             tt.show_config()
         assert f"instruction set {level} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("logit", [-300.0, -40.0, -20.0, -7.0, -6.9, 0.0, 30.0])
+def test_sums_of_softplus_are_relatively_accurate(level, logit):
+    found = native.softplus_sums(np.full((1, 5003), logit), 1, level)[0]
+    with mpmath.workdps(30):
+        exact = 5003 * mpmath.log1p(mpmath.exp(logit))
+        assert abs((found - exact) / exact) < 1e-12
