@@ -61,6 +61,22 @@ def cases():
     infinite = normal.copy()
     infinite[[5, 1599]] = np.inf, -np.inf
     yield "infinite logits", infinite, [*blocks(rng, [700, 500]), total(rng, 1600)]
+    few = normal.copy()
+    few[20:1000:2], few[21:1000:3] = np.inf, -np.inf
+    scattered = [(shuffled[list(m)], t) for m, t in blocks(rng, [700, 500])]
+    yield "many infinite logits", few, [*scattered, total(rng, 1600)]
+    almost = normal.copy()
+    almost[:690], almost[700:1200] = np.inf, -np.inf
+    yield "hardly any finite logits", almost, [*blocks(rng, [700, 500]), total(rng, 1600)]
+    yield (
+        "infinite logits, restricted counts",
+        few,
+        [
+            (range(700), table(tt.at_most(440), 700)),
+            (range(700, 1400), table(tt.exactly(350), 700)),
+            (range(1600), table(tt.at_least(800), 1600)),
+        ],
+    )
     yield (
         "rough tables",
         normal,
@@ -72,6 +88,9 @@ def cases():
     )
     # Sixteen or more large groups under one table are merged all at once.
     many = rng.normal(size=4300)
+    fixed = many.copy()
+    fixed[::40], fixed[7::90] = np.inf, -np.inf
+    yield "many large groups, infinite logits", fixed, [*blocks(rng, [265] * 16), total(rng, 4300)]
     yield "many large groups", many, [*blocks(rng, [265] * 16), total(rng, 4300)]
     yield (
         "large groups on a lattice",
@@ -111,14 +130,14 @@ def model_of(name):
     return tt.CountModel(theta, [tt.Group(list(members), log_f) for members, log_f in sets])
 
 
-def one_pass(model, level="", threads=1, tilt=None):
+def one_pass(model, level="", threads=1, tilt=None, cavities=False):
     program, nu, tables = model.tree.program, model._params.nu, model._params.packed
     plan = native.TreePlan(
         program.left, program.right, program.table_offset, program.n_leaves, program.table_total
     )
     assert plan.has_waves()
     log_mean, messages, _, bound = plan.tree_pass(
-        nu, tables, tilt, "waves", False, True, threads=threads, level=level
+        nu, tables, tilt, "waves", False, True, cavities, threads=threads, level=level
     )
     return log_mean[0], messages[0], bound[0]
 
@@ -139,13 +158,27 @@ def test_the_bound_covers_the_error(name, level, truth):
 
 CERTIFIED = [
     "two large groups", "two far logits", "a group inside a group", "scattered", "restricted counts",
-    "many large groups",
+    "many large groups", "infinite logits", "many infinite logits", "infinite logits, restricted counts",
+    "many large groups, infinite logits",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CERTIFIED)
 def test_ordinary_models_are_certified(name):
     assert one_pass(model_of(name))[2] < 1e-9
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "nfinite" in name])
+def test_variables_with_infinite_logits_have_cavities_all_the_same(name):
+    model, (theta, sets) = model_of(name), CASES[name]
+    messages = one_pass(model)[1]
+    fixed = np.isinf(theta)
+    np.testing.assert_array_equal(messages[fixed], theta[fixed])
+    for d in np.flatnonzero(fixed)[::97]:
+        free = theta.copy()
+        free[d] = 0.0
+        cavity = log_space_tree(free, sets).posterior_logits[d]
+        assert model.cavity_logits[d] == pytest.approx(cavity, rel=1e-10, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)

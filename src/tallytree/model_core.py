@@ -101,7 +101,7 @@ class ModelCore:
         infinite, where ``posterior_logits - logits`` is not.
         """
         return self._cached(
-            "cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solution.messages())
+            "cavity_logits", lambda: self._vector(self._params.singleton_logits + self._cavities())
         )
 
     @property
@@ -145,10 +145,21 @@ class ModelCore:
     def _solution(self) -> Solution:
         return self._cached("solution", self._solve)
 
-    def _solve(self) -> Solution:
+    def _count_problem(self) -> auto.Problem:
         params = self._params
         mixtures = params.mixtures if auto.uses_mixtures(self._method, self._tree.n_variables) else {}
-        found = auto.infer(auto.Problem(self._tree, params.nu, params.packed, mixtures), self._method)
+        return auto.Problem(self._tree, params.nu, params.packed, mixtures)
+
+    def _cavities(self) -> Float64:
+        """Messages (B, D), also to variables with infinite log-odds, which nothing else needs."""
+        if np.isinf(self._params.nu).any():
+            self._solution  # noqa: B018 - raises for an impossible model
+            return auto.infer(self._count_problem(), self._method).messages()
+        return self._solution.messages()
+
+    def _solve(self) -> Solution:
+        params = self._params
+        found = auto.infer(self._count_problem(), self._method, cavities=False)
         if _any_impossible(found.log_mean) or _any_impossible(params.constant):
             self._refuse_impossible(found.log_mean)
         return found

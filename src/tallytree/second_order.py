@@ -186,7 +186,7 @@ def conditional_marginals(
         packed = params.packed
         if packed.shape[0] > 1:
             packed = np.repeat(packed, len(part), axis=0)
-        found = auto.infer(auto.Problem(tree, nu, packed, {}))
+        found = auto.infer(auto.Problem(tree, nu, packed, {}), cavities=False)
         out[:, start : start + step] = expit(posterior(nu, found.messages())).reshape(batch, len(part), n)
     return out
 

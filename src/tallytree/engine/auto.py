@@ -61,8 +61,12 @@ def uses_mixtures(method: str, n: int) -> bool:
     return n > _DIRECT_LIMIT if method == "auto" else method == "mixture"
 
 
-def infer(problem: Problem, method: str = "auto") -> Solution:
-    """log_mean, messages and certificate of every model of the batch."""
+def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> Solution:
+    """log_mean, messages and certificate of every model of the batch.
+
+    Without ``cavities`` the messages to variables with infinite log-odds may be as infinite as these: their posterior
+    is known without them, and quicker methods can serve.
+    """
     parts = problem.tree.components
     if method in _FLAT_ONLY:
         _refuse_nested(parts.nested, method)
@@ -72,14 +76,14 @@ def infer(problem: Problem, method: str = "auto") -> Solution:
     if len(parts.flat) == 1 and parts.flat[0].whole:
         engine = config.native() if method == "auto" else None
         if engine is not None and len(problem.nu) == 1 and not problem.mixtures:  # the usual case, kept short
-            found = native.flat(engine, problem.nu, problem.tables)
+            found = native.flat(engine, problem.nu, problem.tables, cavities)
             if found.bound[0] <= TOLERANCE:
                 return found
-            further = _flat_rungs(problem.nu.shape[1], None)
+            further = _flat_rungs(problem.nu.shape[1], None, cavities)
             next(further)  # the one that has just failed
             return climb(further, problem.nu, problem.tables)
-        return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method)
-    return _assemble(problem, method)
+        return _flat(problem.nu, problem.tables, problem.mixtures.get(0), method, cavities)
+    return _assemble(problem, method, cavities)
 
 
 def _refuse_nested(nested: NestedPart | None, method: str) -> None:
@@ -90,7 +94,7 @@ def _refuse_nested(nested: NestedPart | None, method: str) -> None:
         )
 
 
-def _assemble(problem: Problem, method: str) -> Solution:
+def _assemble(problem: Problem, method: str, cavities: bool) -> Solution:
     """Solve the components one bucket at a time and put their answers together."""
     parts, nu, tables = problem.tree.components, problem.nu, problem.tables
     batch, n = nu.shape
@@ -101,7 +105,7 @@ def _assemble(problem: Problem, method: str) -> Solution:
         rows = np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, bucket.size)
         shared = tables.shape[0] == 1 and count == 1
         picked = np.broadcast_to(tables, (1 if shared else batch, tables.shape[1]))[:, bucket.cells]
-        block = _flat(rows, np.ascontiguousarray(picked).reshape(-1, bucket.size + 1), None, method)
+        block = _flat(rows, np.ascontiguousarray(picked).reshape(-1, bucket.size + 1), None, method, cavities)
         log_mean += block.log_mean.reshape(batch, count).sum(1)
         bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
         pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
@@ -109,7 +113,7 @@ def _assemble(problem: Problem, method: str) -> Solution:
         part = parts.nested
         rows = nu if part.variables is None else np.ascontiguousarray(nu[:, part.variables])
         picked = tables if part.cells is None else np.ascontiguousarray(tables[:, part.cells])
-        block = _nested(part.program, rows, picked, method)
+        block = _nested(part.program, rows, picked, method, cavities)
         log_mean += block.log_mean
         bound += block.bound
         where = slice(None) if part.variables is None else part.variables
@@ -127,25 +131,25 @@ def _assemble(problem: Problem, method: str) -> Solution:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None) -> Iterator[Rung]:
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Rung]:
     engine = config.native()
     if engine is not None:
         if terms is not None and n > _DIRECT_LIMIT and native.has_closed_form(*terms):
             coefficients, rates = terms
             yield lambda x, t: native.closed_form(engine, x, coefficients, rates)
-        yield lambda x, t: native.flat(engine, x, t)
+        yield lambda x, t: native.flat(engine, x, t, cavities)
     else:
         if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:
             coefficients, rates = terms
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
         if n > _DIRECT_LIMIT:
             yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
-    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, x, t), x, t)
+    yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, x, t, cavities), x, t)
 
 
-def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> Solution:
+def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str, cavities: bool) -> Solution:
     if method == "auto":
-        return climb(_flat_rungs(nu.shape[1], terms), nu, tables)
+        return climb(_flat_rungs(nu.shape[1], terms, cavities), nu, tables)
     if method == "mixture":
         if terms is None:
             raise ParameterError(
@@ -164,7 +168,7 @@ def _flat(nu: Float64, tables: Float64, terms: Mixture | None, method: str) -> S
                 f"this model has {nu.shape[1]}. Use 'auto'."
             )
         return _insist(_quiet(potetz_lee.solve_batch, nu, _rows(tables, nu)), method)
-    return _nested(CountTree.flat(nu.shape[1]).program, nu, tables, method)
+    return _nested(CountTree.flat(nu.shape[1]).program, nu, tables, method, cavities)
 
 
 def _rows(tables: Float64, nu: Float64) -> Float64:
@@ -190,14 +194,14 @@ def _insist(found: Solution, method: str) -> Solution:
 # -- nested components ---------------------------------------------------------------------------------------------
 
 
-def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str) -> Solution:
+def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str, cavities: bool) -> Solution:
     engine = config.native()
     if method == "auto":
-        return climb(_tree_rungs(program, nu, tables), nu, tables)
+        return climb(_tree_rungs(program, nu, tables, cavities), nu, tables)
     if method == "tree":
         return climb([_tree_rung(program, "direct"), _last_rung(program)], nu, tables)
     if method == "fft-tree":
-        plain, tilted = _tree_rung(program, "fft"), _tilted_rung(program)
+        plain, tilted = _tree_rung(program, "fft", cavities), _tilted_rung(program, "fft", cavities)
         return _insist(climb([plain, tilted], nu, tables), method)
     if method == "tiled":
         if engine is None:
@@ -232,7 +236,7 @@ def extreme(nu: Float64) -> bool:
     return bool(np.any((np.abs(nu) > _EXTREME) & np.isfinite(nu)))
 
 
-def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64) -> list[Rung]:
+def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64, cavities: bool) -> list[Rung]:
     engine = config.native()
     if engine is not None:
         if extreme(nu):
@@ -242,17 +246,17 @@ def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64) -> list[Rung
         # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
         roughness = _roughness(tables)
         smooth = roughness < _FFT_ROUGHNESS
-        rungs = [_tree_rung(program, "fft")] if smooth else []
+        rungs = [_tree_rung(program, "fft", cavities)] if smooth else []
         if smooth and native.has_waves(engine, program):
-            rungs.insert(0, _tree_rung(program, "waves"))
+            rungs.insert(0, _tree_rung(program, "waves", cavities))
         if smooth and program.n_leaves >= _TILT_WORTH:
-            rungs.append(_tilted_rung(program, "waves"))
+            rungs.append(_tilted_rung(program, "waves", cavities))
         if roughness < _TILED_ROUGHNESS:
-            rungs.append(_tree_rung(program, "tiled"))
+            rungs.append(_tree_rung(program, "tiled", cavities))
         return [*rungs, _last_rung(program)]
     if program.n_leaves <= _DIRECT_LIMIT:
         return [_tree_rung(program, "direct"), _last_rung(program)]
-    return [_tree_rung(program, "fft"), _tilted_rung(program), _last_rung(program)]
+    return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
 
 
 def _last_rung(program: TreeProgram) -> Rung:
@@ -262,17 +266,19 @@ def _last_rung(program: TreeProgram) -> Rung:
     return lambda nu, tables: _array_pass(program, LogSpace(xp), nu, tables)
 
 
-def _tree_rung(program: TreeProgram, kind: str) -> Rung:
+def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     engine = config.native()
     if engine is not None:
-        return lambda nu, tables: solved(native.tree_pass(engine, program, nu, tables, kind))
+        return lambda nu, tables: solved(
+            native.tree_pass(engine, program, nu, tables, kind, cavities=cavities)
+        )
     arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
     return lambda nu, tables: _array_pass(program, arithmetic, nu, tables)
 
 
-def _tilted_rung(program: TreeProgram, kind: str = "fft") -> Rung:
+def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
-    plain = _tree_rung(program, kind)
+    plain = _tree_rung(program, kind, cavities)
     return lambda nu, tables: retilt.climb_to_posterior_mean(program, nu, tables, plain)
 
 

@@ -39,7 +39,7 @@ def group_log_probs(tree: CountTree, params: Any, group: int, cached: Callable[[
 def _posterior(problem: auto.Problem) -> Float64:
     from .solution import posterior
 
-    return posterior(problem.nu, auto.infer(problem).messages())
+    return posterior(problem.nu, auto.infer(problem, cavities=False).messages())
 
 
 def _normalised(log_weights: Float64) -> Float64:

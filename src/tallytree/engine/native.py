@@ -17,9 +17,11 @@ Float64 = NDArray[np.float64]
 LARGEST_MIXTURE = 8
 
 
-def flat(native: Any, nu: Float64, tables: Float64) -> Solution:
+def flat(native: Any, nu: Float64, tables: Float64, cavities: bool = True) -> Solution:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
-    return _flat_solution(native, nu, native.flat_solve(nu, tables, config.threads(), config.level()))
+    return _flat_solution(
+        native, nu, native.flat_solve(nu, tables, cavities, config.threads(), config.level())
+    )
 
 
 def closed_form(native: Any, nu: Float64, coefficients: Float64, rates: Float64) -> Solution:
@@ -72,10 +74,11 @@ def tree_pass(
     tilt: Float64 | None = None,
     beliefs: bool = False,
     messages: bool = True,
+    cavities: bool = True,
 ) -> Answer:
     """Both passes over a forest: ``method`` is "direct", "fft", "waves", "tiled" or "wide"."""
     found = _plan(native, program).tree_pass(
-        nu, tables, tilt, method, beliefs, messages, config.threads(), config.level()
+        nu, tables, tilt, method, beliefs, messages, cavities, config.threads(), config.level()
     )
     log_mean, sent, log_beliefs, bound = found
     if method != "wide":

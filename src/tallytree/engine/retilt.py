@@ -82,11 +82,9 @@ def _root_counts(program: TreeProgram) -> _RootCounts:
 
 def _roots(program: TreeProgram) -> NDArray[np.int64]:
     """Index of every leaf's component among `program.roots`, -1 for a free leaf."""
-    top = np.arange(program.n_nodes)
-    parent = program.parent
-    for node in range(program.n_nodes - 1, -1, -1):
-        if parent[node] >= 0:
-            top[node] = top[parent[node]]
+    top = np.where(program.parent >= 0, program.parent, np.arange(program.n_nodes))
+    while not np.array_equal(further := top[top], top):  # as far up again as before
+        top = further
     leaf = top[: program.n_leaves]
     place = np.searchsorted(program.roots, leaf)
     return np.where(leaf >= program.n_leaves, place, -1)

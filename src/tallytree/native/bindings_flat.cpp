@@ -70,7 +70,7 @@ void bind_flat(nb::module_& m) {
       }, "(3, B): log E f(z), -inf for an impossible model; the sum of log(1 + exp(nu)) over the finite nu; a certified "
          "bound on the error of the first (beyond 4 ulp of both) and of every message, inf where there is none.");
 
-  m.def("flat_solve", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
+  m.def("flat_solve", [](matrix_in nu, matrix_in log_f, bool cavities, int threads, const std::string& level) {
     if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))
       throw nb::value_error("log_f must have shape (1 or B, n + 1)");
     const Kernels& k = choose(level);
@@ -79,11 +79,13 @@ void bind_flat(nb::module_& m) {
     rows.threads = threads_for(threads, nu);
     rows.batch = (ptrdiff_t)nu.shape(0);
     rows.n = (ptrdiff_t)nu.shape(1);
+    rows.cavities = cavities;
     nb::gil_scoped_release release;
     solve_rows(nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, &rows);
     return rows;
-  }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "",
-        "Solve z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n).");
+  }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "",
+        "Solve z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n). Without `cavities` "
+        "the messages to variables with infinite nu are as infinite as these.");
 
   m.def("flat_solve_powers", [](matrix_in nu, vector_in coefficients, vector_in rates, int threads,
                                 const std::string& level) {

@@ -6,7 +6,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
@@ -67,7 +66,7 @@ std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t,
 
 Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
                 std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
-                int threads, const std::string& level) {
+                bool cavities, int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
@@ -85,7 +84,7 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
     nb::gil_scoped_release release;
     tallytree::tree_pass(
         kernels, plan,
-        {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1},
+        {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1, cavities},
         {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
          bound.data()},
         name, threads);
@@ -95,9 +94,10 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
 
 Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
                  array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
-                 const std::string& method, bool beliefs, bool messages, int threads, const std::string& level) {
+                 const std::string& method, bool beliefs, bool messages, bool cavities, int threads,
+                 const std::string& level) {
   const auto plan = make_plan(left, right, table_offset, nu.shape(1), tables.shape(1));
-  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, threads, level);
+  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level);
 }
 
 // Plain vectors through one kernel.
@@ -134,11 +134,12 @@ void bind_tree(nb::module_& m) {
            "Whether the method 'waves' can differ from 'fft' on this forest.")
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
-           nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");
+           nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");
   m.def("tree_pass", &tree_pass, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
-        nb::arg("messages") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound).");
+        nb::arg("messages") = true, nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
+        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
+        "variables with infinite logits are as infinite as these.");
   m.def("convolve", &convolve, nb::arg("a"), nb::arg("b"), nb::arg("method") = "direct", nb::arg("level") = "",
         "sum_i a[i] b[k-i] of non-negative vectors, by one kernel.");
   m.def("correlate", &correlate, nb::arg("g"), nb::arg("u"), nb::arg("method") = "direct", nb::arg("level") = "",

@@ -179,13 +179,16 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
 }
 
 void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
-                           FlatSolution* s) {
+                           bool cavities, FlatSolution* s) {
   const Infinities infinite = count_infinities(nu, n);
   const std::vector<double> finite = finite_logits(nu, n);
   const ptrdiff_t m = (ptrdiff_t)finite.size();
   const double* table = log_f + infinite.forced;
   solve_finite(kernels, threads, finite.data(), m, table, s);
   s->any_infinite = true;
+  s->message_excluded = -kInfinity;
+  s->message_forced = kInfinity;
+  if (!cavities) return;
   if (infinite.excluded) {
     FlatSolution switched;
     solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
@@ -263,11 +266,11 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
         const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
         const Sums untilted = sum_deviations(logits, 0, first_sums(n));
         if (untilted.totals.infinite > 0)
-          solve_with_infinities(kernels, threads, row_nu, n, table, s);
+          solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
         else
           solve_large(kernels, logits, table, untilted, s);
       } else if (count_infinities(row_nu, n).any()) {
-        solve_with_infinities(kernels, threads, row_nu, n, table, s);
+        solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
       } else if (together) {
         job[count++] = {row_nu, table, 0.0, s, false};
       } else {

@@ -15,6 +15,7 @@ struct FlatRows {
   const Kernels* kernels = nullptr;
   int threads = 1;
   ptrdiff_t batch = 0, n = 0;
+  bool cavities = true;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
   std::vector<FlatSolution> row;
   std::shared_ptr<double> small_models;  // their marginals, (batch, n), then their leave-one-out ratios
 };

@@ -136,7 +136,8 @@ static Interval restrict_to_difference(Interval s, Interval whole, Interval part
   return {std::max(s.lo, whole.lo - part.hi), std::min(s.hi, whole.hi - part.lo)};
 }
 
-void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, Supports& out) {
+void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, bool cavities,
+                   const std::vector<BlockCounts>& blocks, Supports& out) {
   out.possible = true;
   if (all_possible) {
     out.support = out.reach = forest.all_counts().data();
@@ -149,12 +150,14 @@ void find_supports(const Forest& forest, const double* nu, const double* tables,
   reach.resize(support.size());
   for (int32_t d = 0; d < f.leaves; d++) {
     support[d] = {nu[d] == inf, nu[d] != -inf};
-    reach[d] = {0, 1};
+    reach[d] = cavities ? Interval{0, 1} : support[d];
   }
+  for (int32_t i = 0; i < f.inner; i++) support[f.leaves + i] = {0, f.size[f.leaves + i]};
+  for (const BlockCounts& block : blocks) support[f.leaves + block.node] = block.counts;
   for (int32_t i = 0; i < f.inner; i++) {
-    if (f.left[i] < 0) {  // a subtree solved as a whole: its logits are finite
+    if (f.left[i] < 0) {  // a subtree solved as a whole
       const int32_t v = f.leaves + i;
-      support[v] = reach[v] = within_table(f, i, tables, {0, f.size[v]});
+      support[v] = reach[v] = within_table(f, i, tables, support[v]);
       if (support[v].lo > support[v].hi) out.possible = false;
       continue;
     }

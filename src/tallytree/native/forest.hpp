@@ -48,7 +48,8 @@ class Forest {
 };
 
 // Counts that logits and tables allow. `support` bounds the up messages. `reach` bounds the down messages: it is the
-// support if any one variable with an infinite logit were free, so that its own message can be computed.
+// support, or with `cavities` the support if any one variable with an infinite logit were free, so that its own message
+// can be computed.
 struct Supports {
   const Interval *support, *reach;
   bool possible;
@@ -56,7 +57,13 @@ struct Supports {
 };
 // Whether every count 0..size of every node is possible.
 bool all_counts_possible(const Forest& forest, const double* nu, const double* tables);
+// The counts that the logits below a block allow; those of a block that is not listed are all possible.
+struct BlockCounts {
+  int32_t node;
+  Interval counts;
+};
 // `all_possible`: what all_counts_possible said.
-void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, Supports& out);
+void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, bool cavities,
+                   const std::vector<BlockCounts>& blocks, Supports& out);
 
 }  // namespace tallytree

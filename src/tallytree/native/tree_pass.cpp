@@ -67,15 +67,15 @@ struct Solver {
 };
 
 // The characteristic functions of all waves; false if one of them cannot serve.
-bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt, int threads,
-                   std::vector<WaveState>* prepared) {
+bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt, bool cavities,
+                   int threads, std::vector<WaveState>* prepared) {
   const std::vector<WaveBlock>& waves = carved.waves();
   std::vector<WaveState>& states = *prepared;
   states.resize(waves.size());
   std::atomic<bool> able{true};
   const int inside = waves.size() < (size_t)threads ? threads : 1;
   run_tasks(waves.size(), threads, [&](size_t w, int) {
-    if (able && !prepare_wave(kernels, inside, waves[w], nu, tilt, &states[w])) able = false;
+    if (able && !prepare_wave(kernels, inside, waves[w], nu, tilt, cavities, &states[w])) able = false;
   });
   if (!able) states.clear();
   return able;
@@ -212,11 +212,11 @@ void Solver::finish(bool downwards) {
 
 // The forest to work on: with waves where their characteristic functions can serve, with blocks where all counts are
 // possible, or as it is.
-const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt,
+const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt, bool cavities,
                          bool blocks, bool may_have_waves, int threads, std::vector<WaveState>* waves) {
   if (may_have_waves) {
     const BlockForest& carved = plan.carved(true, blocks);
-    if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, threads, waves)) return &carved;
+    if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, cavities, threads, waves)) return &carved;
   }
   if (!blocks || plan.carved(false, true).empty()) return nullptr;
   return &plan.carved(false, true);
@@ -231,7 +231,8 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   const BlockForest* carved = nullptr;
   const bool all_possible = all_counts_possible(plan.forest(), nu, tables);
   if (is_linear(name))
-    carved = carve(kernels, plan, nu, tilt, all_possible, name == KernelName::waves && !out.log_beliefs, threads, &waves);
+    carved = carve(kernels, plan, nu, tilt, in.cavities, all_possible, name == KernelName::waves && !out.log_beliefs,
+                   threads, &waves);
   const Forest& forest = carved ? carved->forest() : plan.forest();
   const TreeKernels& tree = *kernels.tree;
   const TreeMethod& method = is_linear(name) ? tree.linear : name == KernelName::tiled ? tree.tiled : tree.wide;
@@ -259,7 +260,9 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
   Solver solver = {kernels, tree, method, forest, carved, waves, in, out, name, model, item, {}, {}};
-  find_supports(forest, nu, tables, all_possible, memory.supports);
+  std::vector<BlockCounts> counts;
+  for (size_t w = 0; w < waves.size(); w++) counts.push_back({carved->waves()[w].node, possible_counts(waves[w])});
+  find_supports(forest, nu, tables, all_possible, in.cavities, counts, memory.supports);
   if (!memory.supports.possible) return solver.no_answer(0.0);
   solver.item.support = memory.supports.support;
   solver.item.reach = memory.supports.reach;

@@ -13,6 +13,7 @@ struct TreeInputs {
   const double* tilt;    // (batch,) or null
   size_t table_entries;
   bool shared_tables;
+  bool cavities;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
 };
 
 struct TreeOutputs {
