@@ -202,7 +202,7 @@ def _nested(program: TreeProgram, nu: Float64, tables: Float64, method: str, cav
         return climb([_tree_rung(program, "direct"), _last_rung(program)], nu, tables)
     if method == "fft-tree":
         plain, tilted = _tree_rung(program, "fft", cavities), _tilted_rung(program, "fft", cavities)
-        return _insist(climb([plain, tilted], nu, tables), method)
+        return _insist(climb([plain, tilted], nu, tables, tolerance=_ACCEPTABLE), method)
     if method == "tiled":
         if engine is None:
             raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")

@@ -15,23 +15,26 @@ Rung = Callable[[Float64, Float64], Solution]
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are far above the errors they bound
 
 
-def climb(rungs: Iterable[Rung], nu: Float64, tables: Float64) -> Solution:
-    """The first certified answer for every model; the last rung is trusted.
+def climb(rungs: Iterable[Rung], nu: Float64, tables: Float64, *, tolerance: float = TOLERANCE) -> Solution:
+    """The first answer for every model that is certified to `tolerance`; the last rung is trusted.
 
     A rung maps (B, n) log-odds and (1 or B, T) tables to a solution whose ``bound`` says which models it certifies.
     """
     ladder = iter(rungs)
     found = next(ladder)(nu, tables)
-    if len(nu) == 1 and found.bound[0] <= TOLERANCE:
+    if len(nu) == 1 and found.bound[0] <= tolerance:
         return found  # the usual case, kept short
-    failed = np.flatnonzero(~(found.bound <= TOLERANCE))
+    failed = np.flatnonzero(~(found.bound <= tolerance))
     further = list(ladder) if len(failed) else []
     if not further:
         return found
     everything = len(failed) == len(nu)
     shared = tables.shape[0] == 1
     again = climb(
-        further, nu if everything else nu[failed], tables if everything or shared else tables[failed]
+        further,
+        nu if everything else nu[failed],
+        tables if everything or shared else tables[failed],
+        tolerance=tolerance,
     )
     return again if everything else _patched(found, again, failed)
 
