@@ -34,6 +34,7 @@ _MIXTURE_TERMS = 8
 _SMALL_TREE = 64  # native: below this many variables direct passes are the quickest, and so is the last rung
 _SIDE_BY_SIDE, _SMALL_IN_LANES = 4, 320  # so many models, of at most this size, share the lanes of registers
 _TILT_WORTH = 1 << 15  # native: from here on a few tilted FFT passes cost less than one tiled pass
+_TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean
 _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
     5.0,
     300.0,
@@ -250,7 +251,7 @@ def _tree_rungs(program: TreeProgram, nu: Float64, tables: Float64, cavities: bo
         if smooth and native.has_waves(engine, program):
             rungs.insert(0, _tree_rung(program, "waves", cavities))
         if smooth and program.n_leaves >= _TILT_WORTH:
-            rungs.append(_tilted_rung(program, "waves", cavities))
+            rungs.append(_tilted_rung(program, "waves", cavities, _TILT_LEAST))
         if roughness < _TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled", cavities))
         return [*rungs, _last_rung(program)]
@@ -276,10 +277,10 @@ def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     return lambda nu, tables: _array_pass(program, arithmetic, nu, tables)
 
 
-def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
+def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
     plain = _tree_rung(program, kind, cavities)
-    return lambda nu, tables: retilt.climb_to_posterior_mean(program, nu, tables, plain)
+    return lambda nu, tables: retilt.climb_to_posterior_mean(program, nu, tables, plain, least=least)
 
 
 def _array_pass(program: TreeProgram, arithmetic: Any, nu: Float64, tables: Float64) -> Solution:

@@ -21,12 +21,20 @@ Float64 = NDArray[np.float64]
 _ROUNDS = 4
 
 
-def climb_to_posterior_mean(program: TreeProgram, nu: Float64, tables: Float64, rung: Rung) -> Solution:
-    """Run `rung` under better and better tilts until it certifies every model, at most a few rounds."""
+def climb_to_posterior_mean(
+    program: TreeProgram, nu: Float64, tables: Float64, rung: Rung, *, least: float = 0.0
+) -> Solution:
+    """Run `rung` under better and better tilts until it certifies every model, at most a few rounds.
+
+    Where no first guess moves a mean by more than about `least` standard deviations there is nothing to gain, and no
+    answer: the bounds are infinite.
+    """
     root_of_leaf = _roots(program)
     z = _root_counts(program)
     tables = np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
     shift = _first_guess(program, nu, tables, root_of_leaf)
+    if least > 0 and np.all(np.abs(shift) * np.sqrt(0.25 * program.size[program.roots]) < least):
+        return Solution(np.zeros(len(nu)), np.full(len(nu), np.inf), lambda: np.zeros(nu.shape))
     best: Solution | None = None
     for _ in range(_ROUNDS):
         leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
@@ -35,8 +43,9 @@ def climb_to_posterior_mean(program: TreeProgram, nu: Float64, tables: Float64, 
         weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
         found = _untilted(rung(nu + leaf_shift, np.ascontiguousarray(weights)), nu, leaf_shift)
         found.log_mean = found.log_mean - (shift * centre).sum(-1)
-        if best is None or np.max(found.bound) < np.max(best.bound):
-            best = found
+        if best is not None and not np.max(found.bound) < np.max(best.bound):
+            break
+        best = found
         if np.all(best.bound <= TOLERANCE):
             break
         shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
