@@ -78,6 +78,40 @@ def test_certified_answers_are_right(name, kind):
     np.testing.assert_allclose(_native.flat_marginals(found, nu[None])[0], marginal, rtol=1e-12, atol=1e-300)
 
 
+def random_form(rng):
+    terms, n = int(rng.integers(1, 9)), int(rng.integers(1, 200))
+    rates = [
+        rng.uniform(0, 1, terms), rng.uniform(-1, 1, terms), np.exp(rng.normal(size=terms)), rng.normal(1, 1e-3, terms),
+    ][rng.integers(4)]  # fmt: skip
+    rates[0] = 1.0 if rng.random() < 0.3 else rates[0]
+    rates[-1] = 0.0 if rng.random() < 0.1 else rates[-1]
+    coefficients = np.exp(rng.normal(0, rng.choice([0.5, 5.0, 100.0]), terms))
+    if rng.random() < 0.6:
+        coefficients *= rng.choice([-1, 1], terms)
+    nu = rng.normal(rng.choice([-30, -3, 0, 3, 30]), rng.choice([0.1, 1, 10, 200]), n)
+    if rng.random() < 0.2:
+        nu[:] = nu[0]  # rounding errors that all point the same way
+    if rng.random() < 0.2:
+        nu[rng.random(n) < 0.2] = rng.choice([-np.inf, np.inf])
+    return nu, coefficients, rates
+
+
+def test_the_bound_covers_the_error_of_random_forms():
+    certified = 0
+    for seed in range(150):
+        nu, coefficients, rates = random_form(np.random.default_rng([9, seed]))
+        found = _native.flat_solve_powers(nu[None], coefficients, rates)
+        log_mean, softplus, bound = found.totals()[:, 0]
+        if bound == np.inf:
+            continue
+        certified += 1
+        expected, message = high_precision(nu, coefficients, rates, digits=300)
+        got = _native.flat_messages(found, nu[None])[0]
+        assert abs(log_mean - expected) <= bound + 8 * np.spacing(abs(expected) + softplus + 1), seed
+        assert np.max(np.abs(got - message)) <= bound + 4 * np.spacing(np.abs(message).max()), seed
+    assert certified > 60
+
+
 @pytest.mark.parametrize("name", ["geometric", "noisy-or", "parity", "spike", "three positive"])
 def test_usual_logits_are_certified(name):
     coefficients, rates = (np.array(part) for part in MIXTURES[name])

@@ -4,7 +4,7 @@
 #   bash tools/sanitize.sh [PYTEST ARGUMENTS]
 #
 # Builds the extension with -DTALLYTREE_SANITIZE=ON in a scratch folder, beside a copy of the package, and runs
-# tests/test_native_*.py (or what the arguments name) against that copy; the installed package is not touched. Needs
+# the kernel tests (or what the arguments name) against that copy; the installed package is not touched. Needs
 # GCC with libasan and libubsan, and an environment in which the tests run (cmake, ninja, nanobind, pytest). Any
 # report ends the run with a non-zero status. SANITIZE_BUILD=FOLDER keeps the build for the next time.
 set -euo pipefail
@@ -37,6 +37,6 @@ export PYTHONPATH="$work/package:$packages"
 
 python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__file__, *n.levels())'
 if [ $# -eq 0 ]; then
-  set -- tests/test_native_*.py
+  set -- tests/test_native_*.py tests/test_waves.py tests/test_lane_forest.py tests/test_closed_forms.py tests/test_levels.py
 fi
 python -S -m pytest -o addopts=-q -p no:cacheprovider "$@"
