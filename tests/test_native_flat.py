@@ -324,6 +324,29 @@ def test_infinite_logits_are_excluded_or_forced():
             assert (result[2][0][nu == -np.inf] == 0).all()
 
 
+@pytest.mark.parametrize("n", [60, 700])
+def test_infinite_logits_under_every_kind_of_answer(n):
+    rng = np.random.default_rng(n)
+    ends = np.where((np.arange(n + 1) == 0) | (np.arange(n + 1) == n), 0.0, -np.inf)
+    for name, nu, log_f, _ in [*hard_cases(n), ("ends only", np.zeros(n), ends, 0)]:
+        nu = nu.copy()
+        nu[rng.random(n) < 0.02], nu[rng.random(n) < 0.02] = -np.inf, np.inf
+        if name == "ends only":
+            nu[nu == -np.inf] = 0.0
+        truth = log_space_chain(nu, log_f)
+        result = solve(nu, log_f)
+        assert_certified(nu, log_f, truth, result)
+        found = _native.flat_solve(nu[None], log_f[None], cavities=False)
+        finite = np.isfinite(nu)
+        for quick, whole in (
+            (_native.flat_messages(found, nu[None])[0], result[1][0]),
+            (_native.flat_marginals(found, nu[None])[0], result[2][0]),
+        ):
+            np.testing.assert_array_equal(quick[finite], whole[finite], err_msg=name)
+        np.testing.assert_array_equal(found.totals()[:2], [result[0].log_mean, result[0].softplus])
+        assert found.totals()[2, 0] <= result[0].bound[0]
+
+
 def test_impossible_models_have_log_mean_minus_infinity():
     n = 6
     nu = np.array([[np.inf] * 4 + [0.0, 1.0], [0.0] * 6, [-np.inf] * 6])

@@ -41,6 +41,16 @@ int threads_for(int threads, const matrix_in& nu) {
   return threads == 0 && nu.shape(0) * nu.shape(1) < (size_t(1) << 14) ? 1 : resolve_threads(threads);
 }
 
+// Rows without answers yet, for logits (B, n).
+FlatRows new_rows(const matrix_in& nu, int threads, const std::string& level) {
+  FlatRows rows;
+  rows.kernels = &choose(level);
+  rows.threads = threads_for(threads, nu);
+  rows.batch = (ptrdiff_t)nu.shape(0);
+  rows.n = (ptrdiff_t)nu.shape(1);
+  return rows;
+}
+
 void check_logits(const FlatRows& rows, const matrix_in& nu) {
   if ((ptrdiff_t)nu.shape(0) != rows.batch || (ptrdiff_t)nu.shape(1) != rows.n)
     throw nb::value_error("nu must have the shape that was solved");
@@ -73,12 +83,7 @@ void bind_flat(nb::module_& m) {
   m.def("flat_solve", [](matrix_in nu, matrix_in log_f, bool cavities, int threads, const std::string& level) {
     if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))
       throw nb::value_error("log_f must have shape (1 or B, n + 1)");
-    const Kernels& k = choose(level);
-    FlatRows rows;
-    rows.kernels = &k;
-    rows.threads = threads_for(threads, nu);
-    rows.batch = (ptrdiff_t)nu.shape(0);
-    rows.n = (ptrdiff_t)nu.shape(1);
+    FlatRows rows = new_rows(nu, threads, level);
     rows.cavities = cavities;
     nb::gil_scoped_release release;
     solve_rows(nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, &rows);
@@ -91,12 +96,7 @@ void bind_flat(nb::module_& m) {
                                 const std::string& level) {
     if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
       throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
-    const Kernels& k = choose(level);
-    FlatRows rows;
-    rows.kernels = &k;
-    rows.threads = threads_for(threads, nu);
-    rows.batch = (ptrdiff_t)nu.shape(0);
-    rows.n = (ptrdiff_t)nu.shape(1);
+    FlatRows rows = new_rows(nu, threads, level);
     nb::gil_scoped_release release;
     solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
     return rows;

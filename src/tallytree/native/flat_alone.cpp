@@ -66,7 +66,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
            double* ratio, double* marginal) {
   ptrdiff_t doubles;
   const Alone a = lay_out(n, scratch, &doubles);
-  const double low = -__builtin_inf();
+  const double inf = __builtin_inf(), low = -inf;
   constexpr int kTop = kLevels - 1;
   vec positive = vec{}, norm = splat(1.0), largest = vec{};
   for (ptrdiff_t i = 0; i < a.slots; i++) {
@@ -74,8 +74,8 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     const vec t = (left >= kLanes ? load(nu + i * kLanes) : load_part(nu + i * kLanes, left, low)) + tilt;
     const Deviation d = deviation(t);
     a.leaf[i] = a.weight[i] = leaf_of(t, d);
-    positive += t > 0.0 ? t : vec{};
-    largest = max(largest, t > low ? abs(t) : vec{});
+    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }
   for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};

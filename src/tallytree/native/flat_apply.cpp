@@ -114,64 +114,50 @@ inline void over_leaves(const double* nu, ptrdiff_t n, double tilt, const double
   }
 }
 
-inline void store_up_to(double* out, ptrdiff_t at, ptrdiff_t n, vec v) {
-  if (n - at >= kLanes)
-    store(out + at, v);
-  else
-    store_part(out + at, v, n - at);
-}
-
 void marginals_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
   over_leaves(nu, n, tilt, series, terms, [&](ptrdiff_t at, const Deviation& d, vec r) {
     // odds p r / q = r e^{+-|t|}
     const vec a = d.sign < 0.0 ? d.e * r : r, b = d.sign < 0.0 ? splat(1.0) : d.e;
-    store_up_to(out, at, n, a / (a + b));
+    store_up_to(out + at, a / (a + b), n - at);
   });
 }
 
 void messages_plain(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out) {
   over_leaves(nu, n, tilt, series, terms,
-              [&](ptrdiff_t at, const Deviation&, vec log_r) { store_up_to(out, at, n, log_r + tilt); });
+              [&](ptrdiff_t at, const Deviation&, vec log_r) { store_up_to(out + at, log_r + tilt, n - at); });
+}
+
+// Calls put(posterior log-odds, messages) for one vector of logits after the other and keeps what it returns.
+template <class Put>
+static inline void over_messages(const double* nu, ptrdiff_t n, const FlatMixtureView& mixture, double* out,
+                                 const Put& put) {
+  const bool plain = one_piece(mixture);
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    vec odds, message;
+    if (plain) {
+      const double tilt = mixture.piece[0].tilt;
+      const vec log_r = log_ratio(mixture.piece[0], deviation(x + tilt));
+      odds = (x + tilt) + log_r;
+      message = log_r + tilt;
+    } else {
+      const Sides s = mixture_sides(mixture, x);
+      odds = s.on - s.off;
+      message = odds - x;
+    }
+    store_up_to(out + i, put(odds, message), n - i);
+  }
 }
 
 void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  const bool plain = one_piece(*mixture);
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
-    vec odds;
-    if (plain) {
-      const vec t = x + mixture->piece[0].tilt;
-      odds = t + log_ratio(mixture->piece[0], deviation(t));
-    } else {
-      const Sides s = mixture_sides(*mixture, x);
-      odds = s.on - s.off;
-    }
+  over_messages(nu, n, *mixture, out, [](vec odds, vec) {
     const vec e = exp(-abs(odds));
-    const vec m = (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
-    if (n - i >= kLanes)
-      store(out + i, m);
-    else
-      store_part(out + i, m, n - i);
-  }
+    return (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
+  });
 }
 
 void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  const bool plain = one_piece(*mixture);
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
-    vec r;
-    if (plain) {
-      const double tilt = mixture->piece[0].tilt;
-      r = log_ratio(mixture->piece[0], deviation(x + tilt)) + tilt;
-    } else {
-      const Sides s = mixture_sides(*mixture, x);
-      r = (s.on - s.off) - x;
-    }
-    if (n - i >= kLanes)
-      store(out + i, r);
-    else
-      store_part(out + i, r, n - i);
-  }
+  over_messages(nu, n, *mixture, out, [](vec, vec message) { return message; });
 }
 
 }  // namespace tallytree::TT_LEVEL

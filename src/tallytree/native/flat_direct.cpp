@@ -3,7 +3,8 @@
 // Only positive terms are added, so every number is relatively accurate as long as it stays in range. Leaves
 // are pairs (q, p) with q + p = 1 and the table is scaled to maximum 1; then every message is at most 1, all that
 // underflow can do is an absolute error below n^3 1e-307, and it is harmless if and only if the
-// smallest number that is used as a divisor is far above that. `smallest` reports it.
+// smallest number that is used as a divisor is far above that. `smallest` reports it. Infinite logits are leaves (1, 0)
+// and (0, 1) like others.
 #include <cmath>
 
 #include "flat_kernels.hpp"
@@ -64,7 +65,7 @@ ptrdiff_t direct_scratch(ptrdiff_t n) {
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
             double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
   const Layout s = layout(n, scratch);
-  const double low = -__builtin_inf();
+  const double inf = __builtin_inf(), low = -inf;
   vec slope = splat(tilt[0]);
   for (int l = 1; l < models; l++) slope[l] = tilt[l];
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
@@ -72,8 +73,8 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     const vec t = x + slope;
     const Deviation d = deviation(t);
     s.leaf[i] = s.weight[i] = leaf_of(t, d);
-    positive += t > 0.0 ? t : vec{};
-    largest = max(largest, abs(t));
+    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
     if (i % kSafeFactors == kSafeFactors - 1) {
       log_norm += log(norm);

@@ -120,32 +120,26 @@ void power_sums(const double* nu, ptrdiff_t n, const double* rate, int terms, Po
   }
 }
 
-void power_marginals(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out) {
+// Calls put(leaf, sides) for the leaves of one vector after the other and keeps what it returns.
+template <class Put>
+static inline void over_leaves(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out, const Put& put) {
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     vec t;
     Deviation d;
     const Leaf leaf = leaf_at(nu + i, n - i, &t, &d);
-    const Sides s = sides(powers, leaf, t);
-    const vec on = leaf.on * s.on, marginal = on / (on + leaf.off * s.off);
-    if (n - i >= kLanes)
-      store(out + i, marginal);
-    else
-      store_part(out + i, marginal, n - i);
+    store_up_to(out + i, put(leaf, sides(powers, leaf, t)), n - i);
   }
 }
 
+void power_marginals(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out) {
+  over_leaves(nu, n, powers, out, [](const Leaf& leaf, const Sides& s) {
+    const vec on = leaf.on * s.on;
+    return on / (on + leaf.off * s.off);
+  });
+}
+
 void power_messages(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out) {
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    vec t;
-    Deviation d;
-    const Leaf leaf = leaf_at(nu + i, n - i, &t, &d);
-    const Sides s = sides(powers, leaf, t);
-    const vec message = log(s.on / s.off);
-    if (n - i >= kLanes)
-      store(out + i, message);
-    else
-      store_part(out + i, message, n - i);
-  }
+  over_leaves(nu, n, powers, out, [](const Leaf&, const Sides& s) { return log(s.on / s.off); });
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -1,7 +1,8 @@
 // Batches of flat models.
 //
-// A variable with an infinite logit is excluded or forced: the others are solved with the table shifted by the number
-// of forced ones. Its own message compares the two tables that result from switching it: one more solve.
+// A direct tree takes infinite logits like others. Otherwise a variable with one is excluded or forced: the others are
+// solved with the table shifted by the number of forced ones. Its own message compares the two tables that result from
+// switching it: one more solve.
 #include "flat_rows.hpp"
 
 #include <algorithm>
@@ -35,25 +36,44 @@ Scratch direct_scratch(const Kernels& kernels, ptrdiff_t n) {
   return new_scratch(std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
 }
 
-struct Infinities {
-  ptrdiff_t excluded = 0, forced = 0;
-  ptrdiff_t finite(ptrdiff_t n) const { return n - excluded - forced; }
-  bool any() const { return excluded || forced; }
-};
-
-Infinities count_infinities(const double* nu, ptrdiff_t n) {
-  Infinities c;
-  for (ptrdiff_t i = 0; i < n; i++) {
-    c.excluded += nu[i] == -kInfinity;
-    c.forced += nu[i] == kInfinity;
+// Calls each(i) for every infinite logit and, before it and at the end, run(from, to) for the finite ones since the last.
+template <class Each, class Run>
+void around_infinities(const double* nu, ptrdiff_t n, const Each& each, const Run& run) {
+  constexpr ptrdiff_t kBlock = 64;
+  ptrdiff_t from = 0;
+  for (ptrdiff_t block = 0; block < n; block += kBlock) {
+    const ptrdiff_t end = std::min(n, block + kBlock);
+    double sum = 0;  // NaN if one is infinite
+    for (ptrdiff_t i = block; i < end; i++) sum += nu[i] - nu[i];
+    if (sum == 0) continue;
+    for (ptrdiff_t i = block; i < end; i++) {
+      if (std::isfinite(nu[i])) continue;
+      run(from, i);
+      each(i);
+      from = i + 1;
+    }
   }
-  return c;
+  run(from, n);
 }
 
-std::vector<double> finite_logits(const double* nu, ptrdiff_t n) {
-  std::vector<double> kept;
-  std::copy_if(nu, nu + n, std::back_inserter(kept), [](double x) { return std::isfinite(x); });
-  return kept;
+struct Split {
+  std::vector<double> finite;
+  ptrdiff_t excluded = 0, forced = 0;
+};
+
+Split split_infinite(const double* nu, ptrdiff_t n) {
+  Split split;
+  split.finite.reserve((size_t)n);
+  around_infinities(
+      nu, n, [&](ptrdiff_t i) { ++(nu[i] > 0 ? split.forced : split.excluded); },
+      [&](ptrdiff_t from, ptrdiff_t to) { split.finite.insert(split.finite.end(), nu + from, nu + to); });
+  return split;
+}
+
+bool any_infinite(const double* nu, ptrdiff_t n) {
+  bool any = false;
+  around_infinities(nu, n, [&](ptrdiff_t) { any = true; }, [](ptrdiff_t, ptrdiff_t) {});
+  return any;
 }
 
 // Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
@@ -132,14 +152,25 @@ void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch)
   if (!job->done) *job->solution = solve_series(logits, job->log_f, untilted);
 }
 
-void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count) {
+void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                           bool cavities, FlatSolution* s);
+
+void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* job, int count) {
   const Scratch scratch = direct_scratch(kernels, n);
   DirectJob together[8];
   int where[8], open = 0;
+  const auto otherwise = [&](DirectJob* one, bool ends) {
+    const Logits logits = {kernels.flat, kernels.lanes, 1, one->nu, n};
+    if (any_infinite(one->nu, n))
+      solve_with_infinities(kernels, 1, one->nu, n, one->log_f, cavities, one->solution);
+    else if (ends)
+      *one->solution = solve_series(logits, one->log_f, sum_deviations(logits, 0, first_sums(n)));
+    else
+      retry(kernels, n, one, scratch.get());
+  };
   for (int l = 0; l < count; l++) {
     if (only_ends(job[l].log_f, n)) {
-      const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
-      *job[l].solution = solve_series(logits, job[l].log_f, sum_deviations(logits, 0, first_sums(n)));
+      otherwise(&job[l], true);
     } else {
       where[open] = l;
       together[open++] = job[l];
@@ -147,7 +178,7 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count)
   }
   if (open) run_direct(kernels, n, together, open, scratch.get());
   for (int l = 0; l < open; l++)
-    if (!together[l].done) retry(kernels, n, &job[where[l]], scratch.get());
+    if (!together[l].done) otherwise(&job[where[l]], false);
 }
 
 // The series; if it cannot certify its answer, and n permits, a direct tree.
@@ -171,7 +202,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     s->log_mean = log_f[0];
   } else if (n <= kDirect) {
     DirectJob job = {nu, log_f, 0.0, s, false};
-    solve_small(kernels, n, &job, 1);
+    solve_small(kernels, n, false, &job, 1);
   } else {
     const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
     solve_large(kernels, logits, log_f, sum_deviations(logits, 0, first_sums(n)), s);
@@ -180,54 +211,62 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
 
 void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
                            bool cavities, FlatSolution* s) {
-  const Infinities infinite = count_infinities(nu, n);
-  const std::vector<double> finite = finite_logits(nu, n);
+  const Split split = split_infinite(nu, n);
+  const std::vector<double>& finite = split.finite;
   const ptrdiff_t m = (ptrdiff_t)finite.size();
-  const double* table = log_f + infinite.forced;
+  const double* table = log_f + split.forced;
   solve_finite(kernels, threads, finite.data(), m, table, s);
   s->any_infinite = true;
   s->message_excluded = -kInfinity;
   s->message_forced = kInfinity;
   if (!cavities) return;
-  if (infinite.excluded) {
+  // Bounds leave out the rounding of the log_means, of which messages are differences here.
+  const auto rounding = [](const FlatSolution& a, const FlatSolution& b) {
+    const double size = std::fabs(a.log_mean) + std::fabs(b.log_mean);
+    return size < kInfinity ? 8 * kRoundOff * size : 0.0;
+  };
+  double bound = s->bound;
+  if (split.excluded) {
     FlatSolution switched;
     solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
     s->message_excluded = switched.log_mean - s->log_mean;
-    s->bound = std::fmax(s->bound, s->bound + switched.bound);
+    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
   }
-  if (infinite.forced) {
+  if (split.forced) {
     FlatSolution switched;
     solve_finite(kernels, threads, finite.data(), m, table - 1, &switched);
     s->message_forced = s->log_mean - switched.log_mean;
-    s->bound = std::fmax(s->bound, s->bound + switched.bound);
+    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
   }
+  s->bound = bound;
 }
 
 template <class Pass>
 void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, double* out, const Pass& pass,
                bool messages) {
   const FlatSolution& s = rows.row[(size_t)b];
-  if (!s.any_infinite) {
-    pass(Logits{rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n}, s, out);
-    return;
+  Logits logits = {rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n};
+  std::vector<double> result;
+  if (s.any_infinite && s.kind == FlatKind::direct) {  // its answers are listed for the finite ones only
+    const std::vector<double> finite = split_infinite(nu, rows.n).finite;
+    result.resize(finite.size());
+    logits.nu = finite.data();
+    logits.n = (ptrdiff_t)finite.size();
+    pass(logits, s, result.data());
+  } else {
+    pass(logits, s, out);
   }
-  const std::vector<double> finite = finite_logits(nu, rows.n);
-  std::vector<double> result(finite.size());
-  pass(Logits{rows.kernels->flat, rows.kernels->lanes, threads, finite.data(), (ptrdiff_t)finite.size()}, s,
-       result.data());
-  const bool impossible = s.kind == FlatKind::impossible;
-  size_t next = 0;
-  for (ptrdiff_t i = 0; i < rows.n; i++) {
-    const bool forced = nu[i] > 0;
-    if (std::isfinite(nu[i]))
-      out[i] = result[next++];
-    else if (impossible)
-      out[i] = __builtin_nan("");
-    else if (messages)
-      out[i] = forced ? s.message_forced : s.message_excluded;
-    else
-      out[i] = forced ? 1.0 : 0.0;
-  }
+  if (!s.any_infinite) return;
+  const double on = messages ? s.message_forced : 1.0, off = messages ? s.message_excluded : 0.0;
+  const double* next = result.data();
+  around_infinities(
+      nu, rows.n,
+      [&](ptrdiff_t i) { out[i] = s.kind == FlatKind::impossible ? __builtin_nan("") : nu[i] > 0 ? on : off; },
+      [&](ptrdiff_t from, ptrdiff_t to) {
+        if (result.empty()) return;
+        std::copy(next, next + (to - from), out + from);
+        next += to - from;
+      });
 }
 
 // Many rows: one thread per row. One row, or long rows: threads inside the row.
@@ -269,15 +308,13 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
           solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
         else
           solve_large(kernels, logits, table, untilted, s);
-      } else if (count_infinities(row_nu, n).any()) {
-        solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
-      } else if (together) {
+      } else if (n > 0) {
         job[count++] = {row_nu, table, 0.0, s, false};
       } else {
         solve_finite(kernels, threads, row_nu, n, table, s);
       }
     }
-    if (count) solve_small(kernels, n, job, count);
+    if (count) solve_small(kernels, n, rows->cavities, job, count);
   });
 }
 
@@ -309,11 +346,11 @@ void row_messages(const FlatRows& rows, const double* nu, double* out) {
 
 void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out) {
   over_rows(batch, batch * n, threads, [&](ptrdiff_t b, int inner) {
-    const std::vector<double> finite = finite_logits(nu + b * n, n);
-    const Infinities infinite = count_infinities(nu + b * n, n);
+    const Split split = split_infinite(nu + b * n, n);
+    const std::vector<double>& finite = split.finite;
     double* row = out + b * (n + 1);
     std::fill(row, row + n + 1, -kInfinity);
-    flat_log_pmf({kernels.flat, kernels.lanes, inner, finite.data(), (ptrdiff_t)finite.size()}, row + infinite.forced);
+    flat_log_pmf({kernels.flat, kernels.lanes, inner, finite.data(), (ptrdiff_t)finite.size()}, row + split.forced);
   });
 }
 

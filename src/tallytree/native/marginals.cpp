@@ -12,10 +12,7 @@ void posterior_marginals(const double* nu, const double* message, ptrdiff_t n, d
     const vec x = whole ? load(nu + i) : load_part(nu + i, n - i, 0.0);
     const vec m = whole ? load(message + i) : load_part(message + i, n - i, 0.0);
     const vec t = abs(x) == inf ? x : x + m, e = exp(-abs(t)), p = (t < 0.0 ? e : splat(1.0)) / (1.0 + e);
-    if (whole)
-      store(out + i, p);
-    else
-      for (ptrdiff_t l = 0; l < n - i; l++) out[i + l] = p[l];
+    store_up_to(out + i, p, n - i);
   }
 }
 

@@ -28,8 +28,12 @@ static inline vec load_part(const double* p, ptrdiff_t count, double pad) {
   for (ptrdiff_t j = 0; j < count; j++) v[j] = p[j];
   return v;
 }
-static inline void store_part(double* p, vec v, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) p[j] = v[j];
+// As much of a vector as there is room for.
+static inline void store_up_to(double* p, vec v, ptrdiff_t room) {
+  if (room >= kLanes)
+    store(p, v);
+  else
+    for (ptrdiff_t j = 0; j < room; j++) p[j] = v[j];
 }
 static inline double sum_lanes(vec v) {
   double s = 0;
