@@ -20,6 +20,8 @@ constexpr double kCentre = 500.0;       // log2 of the largest value of a tile, 
 constexpr double kLeast = -1000.0;      // log2 of the smallest value kept
 constexpr double kUnderflow = -1022.0;
 constexpr double kSkip = -68.0;         // tile pairs this far (log2) below the smallest output are skipped
+constexpr int kStrip = 32;              // tiles whose largest exponent is looked at before their own
+constexpr int kWorthStrips = 4 * kStrip;
 
 struct Tiled {
   double* value;     // tiles * 16
@@ -216,25 +218,79 @@ static inline void tile_product(const double* a, const double* q, vec* sum) {
   for (int r = 0; r < kTileRows; r++) sum[r] = even[r] + odd[r];
 }
 
-// The exponents of all tile pairs (I, K-I), I0 <= I <= I1, in pair[I]; their largest, and smallest above zero.
-static inline void pair_exponents(const double* a, const double* partner, int I0, int I1, double* pair, double& top,
-                                  double& low) {
-  vec tops = splat(2 * kZeroExponent), lows = splat(__builtin_inf());
+// The exponents of the tile pairs (I, K-I), I0 <= I <= I1, in pair[I]; returns their largest.
+static inline double pair_exponents(const double* a, const double* partner, int I0, int I1, double* pair) {
+  vec tops = splat(2 * kZeroExponent);
   int I = I0;
   for (; I + kLanes <= I1 + 1; I += kLanes) {
     const vec e = load(a + I) + load(partner + I);
     store(pair + I, e);
     tops = max(tops, e);
-    lows = e > kZeroExponent / 2 ? min(lows, e) : lows;
   }
-  top = max_lanes(tops);
-  low = min_lanes(lows);
+  double top = max_lanes(tops);
   for (; I <= I1; I++) {
     pair[I] = a[I] + partner[I];
     top = max(top, pair[I]);
-    if (pair[I] > kZeroExponent / 2) low = min(low, pair[I]);
   }
+  return top;
 }
+
+// Largest exponents of strips of tiles, with zeros before the first and after the last; and the smallest above zero.
+struct Strips {
+  int width;  // tiles of a strip
+  double* largest;
+  double smallest;
+};
+static inline Strips make_strips(const double* exponent, int tiles, int width, double* room) {
+  const int strips = (tiles + width - 1) / width;
+  Strips s = {width, room + 1, __builtin_inf()};
+  s.largest[-1] = s.largest[strips] = s.largest[strips + 1] = kZeroExponent;
+  for (int S = 0; S < strips; S++) {
+    double top = kZeroExponent;
+    for (int t = S * width; t < min(tiles, (S + 1) * width); t++) {
+      top = max(top, exponent[t]);
+      if (exponent[t] > kZeroExponent / 2) s.smallest = min(s.smallest, exponent[t]);
+    }
+    s.largest[S] = top;
+  }
+  return s;
+}
+
+// The pairs of one output tile, strip by strip: most strips are known to be too small before any pair is looked at.
+struct Pairs {
+  const double *a, *partner;
+  int width, I0, I1;
+  double *exponent, *ceiling, *looked_at;  // by tile of a; by strip of a: upper bound, then the largest; 0 or 1
+
+  int first_strip() const { return I0 / width; }
+  int last_strip() const { return I1 / width; }
+  int begin(int S) const { return max(I0, S * width); }
+  int end(int S) const { return min(I1 + 1, (S + 1) * width); }
+  void look(int S) const {
+    if (looked_at[S] != 0) return;
+    looked_at[S] = 1;
+    ceiling[S] = pair_exponents(a, partner, begin(S), end(S) - 1, exponent);
+  }
+
+  // The largest exponent of all pairs. `of_partner` are the strips of what `partner` is a part of, from `shift` on.
+  double find_top(const Strips& of_a, const Strips& of_partner, int shift) const {
+    int best = first_strip();
+    for (int S = first_strip(); S <= last_strip(); S++) {
+      const int at = shift + S * width, T = at >= 0 ? at / width : -1;
+      ceiling[S] = of_a.largest[S] + max(of_partner.largest[T], of_partner.largest[T + 1]);
+      looked_at[S] = 0;
+      if (ceiling[S] > ceiling[best]) best = S;
+    }
+    look(best);
+    double top = ceiling[best];
+    for (int S = first_strip(); S <= last_strip(); S++) {
+      if (ceiling[S] <= top) continue;
+      look(S);
+      top = max(top, ceiling[S]);
+    }
+    return top;
+  }
+};
 
 static inline double smallest_entry(const vec* sum, int from, int to) {
   double buffer[kTile];
@@ -245,27 +301,33 @@ static inline double smallest_entry(const vec* sum, int from, int to) {
 }
 
 // Tile K of a * b, as tile `tile` of out. Only its entries from .. to-1 are wanted, the rest become 0.
-static inline void tile_of_convolution(const Tiled& a, const Segments& b, int K, int from, int to, double* pair,
-                                       Tiled& out, int tile) {
+static inline void tile_of_convolution(const Tiled& a, const Segments& b, const Strips& of_a, const Strips& of_b, int K,
+                                       int from, int to, double* room, Tiled& out, int tile) {
   const int I0 = max(0, K - b.last), I1 = min(a.tiles() - 1, K), shift = b.last - K;
-  double top, low, smallest = 0;
+  const int strips = a.tiles() / kStrip + 1;
+  const Pairs pairs = {a.exponent, b.exponent + shift, of_a.width, I0, I1, room + 2 * strips, room, room + strips};
+  const double *pair = pairs.exponent, top = pairs.find_top(of_a, of_b, shift), low = of_a.smallest + of_b.smallest;
+  double smallest = 0;
   Loss loss;
-  pair_exponents(a.exponent, b.exponent + shift, I0, I1, pair, top, low);
   vec sum[kTileRows] = {};
   if (top > kZeroExponent / 2) {
     // Pairs in falling bands of exponents, until the smallest output cannot be changed by what is left.
     double above = __builtin_inf(), band = top + kSkip;
     for (;;) {
-      for (int I = I0; I <= I1; I++) {
-        if (pair[I] < band || pair[I] >= above) continue;
-        vec x[kTileRows];
-        tile_product(a.value + (ptrdiff_t)I * kTile, b.value + (ptrdiff_t)(K - I) * 2 * kTile + 15, x);
-        for (int r = 0; r < kTileRows; r++) sum[r] += scale_down(x[r], pair[I] - top);
-        // What underflow can have done to an entry of the segment, to a product, and to a scaled product.
-        const double least = a.least[I] + b.least[shift + I];
-        if (b.least[shift + I] < kUnderflow) loss.add(pair[I] + kCentre + kUnderflow + 6);
-        if (least < kUnderflow) loss.add(pair[I] + kUnderflow + 6);
-        if (least + pair[I] - top < kUnderflow) loss.add(top + kUnderflow + 6);
+      for (int S = pairs.first_strip(); S <= pairs.last_strip(); S++) {
+        if (pairs.ceiling[S] < band) continue;
+        pairs.look(S);
+        for (int I = pairs.begin(S); I < pairs.end(S); I++) {
+          if (pair[I] < band || pair[I] >= above) continue;
+          vec x[kTileRows];
+          tile_product(a.value + (ptrdiff_t)I * kTile, b.value + (ptrdiff_t)(K - I) * 2 * kTile + 15, x);
+          for (int r = 0; r < kTileRows; r++) sum[r] += scale_down(x[r], pair[I] - top);
+          // What underflow can have done to an entry of the segment, to a product, and to a scaled product.
+          const double least = a.least[I] + b.least[shift + I];
+          if (b.least[shift + I] < kUnderflow) loss.add(pair[I] + kCentre + kUnderflow + 6);
+          if (least < kUnderflow) loss.add(pair[I] + kUnderflow + 6);
+          if (least + pair[I] - top < kUnderflow) loss.add(top + kUnderflow + 6);
+        }
       }
       smallest = smallest_entry(sum, from, to);
       if (band <= low) break;
@@ -318,10 +380,16 @@ static inline Tiled convolve_tiled(Worker& worker, const Tiled& a_in, const Tile
   const Tiled &a = swap ? b_in : a_in, &b = swap ? a_in : b_in;
   const int K0 = first / kTile, n = b.tiles() + 1;
   const Segments s = make_segments(b, segments, small);
+  double* room = small + 4 * n;  // strips take a thirty-second of what tiles do
+  const int width = a.tiles() > kWorthStrips ? kStrip : n;  // of a few tiles one strip is made
+  const Strips of_a = make_strips(a.exponent, a.tiles(), width, room);
+  room += a.tiles() / kStrip + 4;
+  const Strips of_b = make_strips(s.exponent, n, width, room);
+  room += n / kStrip + 4;
   Tiled out = new_tiled(worker, last - K0 * kTile + 1);
   for (int t = 0; t < out.tiles(); t++) {
     const int start = (K0 + t) * kTile;
-    tile_of_convolution(a, s, K0 + t, max(0, first - start), min(kTile, last + 1 - start), small + 4 * n, out, t);
+    tile_of_convolution(a, s, of_a, of_b, K0 + t, max(0, first - start), min(kTile, last + 1 - start), room, out, t);
   }
   return out;
 }
