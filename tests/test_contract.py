@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -17,12 +19,22 @@ from oracle import (
     noisy_or_model,
     two_value_model,
 )
+from tallytree import config
 
 LARGE = [
     "tame", "wide_logits", "low_logits_exactly_half", "signs_30_sorted_exactly_third",
     "signs_30_shuffled_exactly_third", "rough_table_50", "attractive", "attractive_critical", "two_spikes",
     "ward_1", "ward_3", "ward_6", "ward_50", "ward_1000",
 ]  # fmt: skip
+
+
+@pytest.fixture(params=["native", "array"], autouse=True)
+def engine(request):
+    """Both engines, whatever is installed by default."""
+    if request.param == "native" and importlib.util.find_spec("tallytree._native") is None:
+        pytest.skip("the compiled engine is not installed")
+    with config.using(engine=request.param):
+        yield
 
 
 def check(name, size):

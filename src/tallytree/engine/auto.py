@@ -42,6 +42,7 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
 _ROUGHNESS_SAMPLE = 1 << 12
 _EXTREME = 300.0
 _EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
+_SERIES_LIMIT = 160  # array executor: above this many variables a characteristic function beats a tree
 _DIRECT_LIMIT = 256  # up to this many variables a direct tree beats everything
 
 
@@ -143,7 +144,7 @@ def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Rung]
         if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:
             coefficients, rates = terms
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
-        if n > _DIRECT_LIMIT:
+        if n > _SERIES_LIMIT:
             yield lambda x, t: _quiet(characteristic.solve_batch, x, _rows(t, x))
     yield lambda x, t: climb(_tree_rungs(CountTree.flat(n).program, x, t, cavities), x, t)
 

@@ -23,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .answer import Answer
+from .arithmetic import UNIT_ROUNDOFF
 from .tilt import Block, posterior_rate, summarise
 
 Float64 = NDArray[np.float64]
 
 ERROR_PER_AMP = 1e-13
 MAX_AMP = 1e3
-_BUDGET = 40.0  # nats: mass outside the window and frequencies beyond the band are below e^-40
+_BUDGET = 56.0  # nats: mass outside the window and frequencies beyond the band are below e^-56
 _NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
 _MAX_SUMS = 300
 _MAX_SEGMENTS = 64
@@ -58,6 +59,7 @@ class Piece:
     tilt: float
     coefficients: Float64
     amp: float
+    rounding: float  # of log_mean
     band: Band
 
 
@@ -177,7 +179,10 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
     band = Band(omega, law, spectrum, first, last, centre, length, potential)
     amp = float(np.abs(product).sum() / mass)
-    return Piece(math.log(mass) + float(top) + change, tilt, coefficients, amp, band)
+    size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
+    return Piece(
+        math.log(mass) + float(top) + change, tilt, coefficients, amp, 8.0 * UNIT_ROUNDOFF * size, band
+    )
 
 
 def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
@@ -269,6 +274,7 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
     messages = [piece.tilt + xp.log(_evaluate(xp, nu, piece)) for piece in pieces]
     if len(pieces) == 1:
         return log_mean, messages[0], bound
+    bound += 2.0 * max(piece.rounding for piece in pieces)
     # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments.
     on = xp.full(nu.shape, -math.inf, dtype=nu.dtype, device=nu.device)
     off = on
