@@ -136,12 +136,12 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Solution:
 def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Rung]:
     engine = config.native()
     if engine is not None:
-        if terms is not None and n > _DIRECT_LIMIT and native.has_closed_form(*terms):
+        if terms is not None and native.has_closed_form(*terms):
             coefficients, rates = terms
             yield lambda x, t: native.closed_form(engine, x, coefficients, rates)
         yield lambda x, t: native.flat(engine, x, t, cavities)
     else:
-        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS and n > _DIRECT_LIMIT:
+        if terms is not None and len(terms[0]) <= _MIXTURE_TERMS:
             coefficients, rates = terms
             yield lambda x, t: _quiet(mixture.solve_batch, x, coefficients, rates)
         if n > _SERIES_LIMIT:

@@ -14,7 +14,7 @@ from .answer import Answer
 from .solution import Solution
 
 Float64 = NDArray[np.float64]
-LARGEST_MIXTURE = 8
+LARGEST_MIXTURE = 8  # terms: kMaxPowers of the C++ layer
 
 
 def flat(native: Any, nu: Float64, tables: Float64, cavities: bool = True) -> Solution:

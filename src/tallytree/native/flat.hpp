@@ -148,6 +148,8 @@ bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const doub
 
 // Bounds above this are worth another rung of the ladder.
 constexpr double kTolerance = 5e-11;
+// Bounds are first order; larger ones certify nothing.
+constexpr double kMeaningful = 1e-6;
 
 bool marginals_known(const FlatSolution& solution);  // a direct tree's, where plain numbers can hold the odds
 void flat_marginals(const Logits& logits, const FlatSolution& solution, double* out);

@@ -28,10 +28,10 @@ struct Factor {
 
 // 1 + p (r - 1), or q + p r where p > 1/2 and r is small: then both are sums of positive numbers, and otherwise the
 // rounding of 1 + x, which is not small compared with a small x, is known exactly.
-inline Factor factor(const Leaf& leaf, vec likely_on, double rate) {
+inline Factor factor(const Leaf& leaf, vec logit, double rate) {
   const vec x = leaf.on * (rate - 1.0), u = 1.0 + x;
   if (rate >= 0.5) return {u, x - (u - 1.0)};
-  return {likely_on > 0.0 ? leaf.off + leaf.on * rate : u, likely_on > 0.0 ? vec{} : x - (u - 1.0)};
+  return {logit > 0.0 ? leaf.off + leaf.on * rate : u, logit > 0.0 ? vec{} : x - (u - 1.0)};
 }
 
 inline Leaf leaf_at(const double* nu, ptrdiff_t left, vec* t, Deviation* d) {

@@ -2,17 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "flat.hpp"
-#include "threads.hpp"
+#include "flat_chunks.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kChunk = 1 << 15;
-constexpr ptrdiff_t kWorthThreads = 1 << 16;
-constexpr double kMeaningful = 1e-6;  // bounds are first order; larger ones certify nothing
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
@@ -91,15 +87,6 @@ std::vector<double> ratio_series(const Piece& piece) {
   chebyshev_fit(value.data(), count, series.data());
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
-}
-
-template <class Pass>
-void in_chunks(const Logits& logits, const Pass& pass) {
-  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
-  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * kChunk;
-    pass(from, std::min(kChunk, logits.n - from));
-  });
 }
 
 double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }

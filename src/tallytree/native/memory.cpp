@@ -75,9 +75,9 @@ Blocks& blocks() {
 
 }  // namespace
 
-// First touches of pages cost more than the arithmetic on what they hold, those of small ones most. The part of a block that fills no huge
-// page stays in small ones, so that a block never takes more than was asked for, except that one of at least half
-// a huge page gets a whole one.
+// First touches of pages cost more than the arithmetic on what they hold, those of small ones most. The part of a
+// block that fills no huge page stays in small ones, so that a block never takes more than was asked for, except that
+// one of at least half a huge page gets a whole one.
 double* new_doubles(size_t count) {
   const size_t bytes = count * sizeof(double);
   if (bytes < kSmall) return (double*)std::malloc(bytes ? bytes : 1);

@@ -7,20 +7,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "flat.hpp"
-#include "threads.hpp"
+#include "flat_chunks.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kChunk = 1 << 15;
-constexpr ptrdiff_t kWorthThreads = 1 << 16;  // variables
-constexpr double kDominated = 0.9;            // a share above this leaves too little of the dominant term
-constexpr double kFaint = 650;                // logs beyond this are not held by plain numbers
-constexpr double kUnseen = -60;               // logs of shares below this change nothing
-constexpr double kMeaningful = 1e-6;          // bounds are first order; larger ones certify nothing
+constexpr double kDominated = 0.9;  // a share above this leaves too little of the dominant term
+constexpr double kFaint = 650;      // logs beyond this are not held by plain numbers
+constexpr double kUnseen = -60;     // logs of shares below this change nothing
 
 struct Term {
   double rate;
@@ -29,11 +25,9 @@ struct Term {
 };
 
 PowerSums whole_sums(const Logits& logits, const double* rate, int terms) {
-  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
-  std::vector<PowerSums> part((size_t)chunks);
-  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * kChunk;
-    logits.kernels->power_sums(logits.nu + from, std::min(kChunk, logits.n - from), rate, terms, &part[(size_t)c]);
+  std::vector<PowerSums> part((size_t)chunk_count(logits));
+  in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
+    logits.kernels->power_sums(logits.nu + from, length, rate, terms, &part[(size_t)(from / kChunk)]);
   });
   PowerSums total = {};
   for (int j = 0; j < terms; j++) total.term[j].smallest = kInfinity;
