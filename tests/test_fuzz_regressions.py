@@ -21,6 +21,11 @@ FUZZ = Path(__file__).resolve().parents[1] / "tools" / "fuzz.py"
         (0, 13963, "array code: log-odds of -342 with eleven digits, certified to sixteen"),
         (1, 3867, "array code: a product that underflowed, 12 nats off although certified"),
         (1, 18363, "array code: table entries with few digits left, 1e-7 off although certified"),
+        (
+            6,
+            2453,
+            "log-odds of 924 infinite although certified: a product of two small numbers vanished unseen",
+        ),
         (2, 7630, "independent rare variables: log Z with eight digits, certified exact"),
     ],
 )

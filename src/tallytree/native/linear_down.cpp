@@ -194,6 +194,13 @@ static void multiply(double* x, const double* f, int n) {
   for (int j = 0; j < n; j++) x[j] *= f[j];
 }
 
+// Of values that are at most about 2; 2 if there is none.
+static double smallest_positive(const double* x, int n) {
+  double least = 2;
+  for (int j = 0; j < n; j++) least = x[j] > 0 ? min(least, x[j]) : least;
+  return least;
+}
+
 // Copies `from` to `to + skip`, zeros before and after it.
 static void embed(const double* from, int n, int skip, int total, double* to) {
   fill(to, skip, 0.0);
@@ -221,11 +228,13 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   if (probe) embed(note.probe, d.length, d.lo - lo, end - lo, probe);
   Gradient g = {value, probe, lo, d.length, 0, 0, 0, 0, note.lost_down, nullptr};
   if (forest.table_offset[i] >= 0) {
+    const double least_down = smallest_positive(d.value, d.length);
     const TableLoss table = scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
     multiply(value + (d.lo - lo), f, d.length);
     if (probe) multiply(probe + (d.lo - lo), f, d.length);
     g.lost += 1;
-    if (table.dropped || table.smallest < pow2(kTiny / 2)) g.lost = log2_sum_above(g.lost, kTiny + 1);
+    // A product of the two may vanish although neither factor does, and then `least` below does not see it.
+    if (table.dropped || table.smallest * least_down < pow2(kTiny)) g.lost = log2_sum_above(g.lost, kTiny + 1);
   }
   vec sum = {}, squares = {}, least = splat(2.0), largest = {};
   for (int j = d.lo - lo; j < d.lo - lo + d.length; j += kLanes) {
