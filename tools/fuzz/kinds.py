@@ -1,0 +1,28 @@
+"""The kinds of models there are: from a generator to a case that checks itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from .compare import Report
+from .counts import draw_counts, draw_forest
+
+
+class Case(Protocol):
+    """One model, or a batch, as plain data."""
+
+    def check(self, report: Report, rng: np.random.Generator) -> None:
+        """Ask everything, and report what is wrong."""
+
+    def code(self) -> str:
+        """Python that makes it."""
+
+
+Draw = Callable[[np.random.Generator], Any]
+KINDS: dict[str, Draw] = {
+    "counts": draw_counts,
+    "forests": draw_forest,
+}
