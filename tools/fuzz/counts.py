@@ -35,7 +35,8 @@ class CountCase:
             answers.refuses(report, model)
             return
         ask = answers.Asked(report, model, truth, self.data, single=self.single)
-        answers.first_order(ask)
+        if not answers.first_order(ask):
+            return
         answers.expectations(ask)
         answers.maxima(ask)
         answers.samples(ask, seed)
@@ -150,8 +151,6 @@ def _case(
     second = Source(rng, hidden_states(rng, n))
     second.mask = source.mask if source.mask else 0.0  # one size of masks in what is compared
     data, other = filled(source, family, pairs), filled(second, family, pairs)
-    single = bool(rng.random() < 0.08) and source.mask in (0.0, 1e20)
-    if single:
-        data, other = in_single(data), in_single(other)
-        single = not any((np.abs(d.theta[np.isfinite(d.theta)]) > 1e17).any() for d in (data, other))
-    return CountCase(data, other, single)
+    if rng.random() < 0.08 and not source.mask:
+        return CountCase(in_single(data), in_single(other), True)
+    return CountCase(data, other)

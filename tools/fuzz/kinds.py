@@ -7,8 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .batches import draw_batch, draw_ragged
+from .chains import draw_chain
 from .compare import Report
 from .counts import draw_counts, draw_forest
+from .sums import draw_sum
 
 
 class Case(Protocol):
@@ -25,4 +28,8 @@ Draw = Callable[[np.random.Generator], Any]
 KINDS: dict[str, Draw] = {
     "counts": draw_counts,
     "forests": draw_forest,
+    "chains": draw_chain,
+    "batches": draw_batch,
+    "ragged": draw_ragged,
+    "sums": draw_sum,
 }
