@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .assignments import draw_assignment
 from .batches import draw_batch, draw_ragged
 from .chains import draw_chain
 from .compare import Report
 from .counts import draw_counts, draw_forest
+from .graphs import draw_graph
 from .sums import draw_sum
 
 
@@ -32,4 +34,6 @@ KINDS: dict[str, Draw] = {
     "batches": draw_batch,
     "ragged": draw_ragged,
     "sums": draw_sum,
+    "graphs": draw_graph,
+    "assignments": draw_assignment,
 }

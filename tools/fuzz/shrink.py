@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,25 +11,23 @@ import numpy as np
 
 from .run import checked
 
-STEPS = 4000
+SECONDS = 20.0  # spent on one case at most
 
 
 def shrunk(case: Any, engine: str, seed: int, index: int, answer: str) -> Any:
     """Greedy: take the first simpler case that still fails, until none does."""
     if not hasattr(case, "with_numbers"):
         return case
-    left = STEPS
-    while left > 0:
+    stop = time.monotonic() + SECONDS
+    while True:
         for candidate in _candidates(case):
-            left -= 1
-            if left < 0:
+            if time.monotonic() > stop:
                 return case
             if _fails(candidate, engine, seed, index, answer):
                 case = candidate
                 break
         else:
             return case
-    return case
 
 
 def _fails(case: Any, engine: str, seed: int, index: int, answer: str) -> bool:

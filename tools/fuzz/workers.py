@@ -14,7 +14,7 @@ from typing import Any
 from .run import Violation, checked, drawn, violations
 
 CHUNK = 500
-PATIENCE = 120  # seconds for one model
+PATIENCE = 60  # seconds for one model
 
 
 @dataclass
