@@ -13,6 +13,8 @@ from .chains import draw_chain
 from .compare import Report
 from .counts import draw_counts, draw_forest
 from .graphs import draw_graph
+from .large import draw_large
+from .long import draw_long
 from .sums import draw_sum
 
 
@@ -30,7 +32,9 @@ Draw = Callable[[np.random.Generator], Any]
 KINDS: dict[str, Draw] = {
     "counts": draw_counts,
     "forests": draw_forest,
+    "large": draw_large,
     "chains": draw_chain,
+    "long": draw_long,
     "batches": draw_batch,
     "ragged": draw_ragged,
     "sums": draw_sum,
