@@ -326,7 +326,7 @@ def test_float32_in_gives_float32_out_and_answers_are_read_only():
     for answer in (model.max_marginals, model.max_count_values()):
         assert answer.dtype == np.float32
         assert not answer.flags.writeable
-    assert np.asarray(model.max_log_weight).dtype == np.float32
+    assert np.asarray(model.max_log_weight).dtype == np.float64
     assert model.mode().dtype == np.uint8
     assert not model.mode().flags.writeable
     assert model.mode_k(2).log_weights.dtype == np.float32

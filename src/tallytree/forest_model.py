@@ -187,6 +187,18 @@ class ForestCountModel(ForestCore):
         off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])
         return np.asarray(np.where(first, on, off).sum(-1))
 
+    def _entropy(self) -> Float64:
+        # H = log Z - E[log weight]
+        return np.asarray(self.log_partition, np.float64) - self._expected_score(self, 0)
+
+    def _divergence(self, other: CountModel) -> Float64:
+        # KL = E[log p] - E[log q~] + log Z_q, where E needs the counts of q's groups under p.
+        family = other._tree.family
+        joint = self._extended(self._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
+        score = joint._expected_score(other, self._tree.family.n_groups)
+        divergence = np.asarray(other.log_partition, np.float64) - score - self._entropy()
+        return np.maximum(divergence, 0.0)  # rounding alone could make it negative
+
     @overload
     def sample(self, size: Size = None, rng: Any = None, *, sparse: Literal[False] = False) -> States: ...
     @overload

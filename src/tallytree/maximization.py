@@ -25,7 +25,7 @@ class Modes(NamedTuple):
     """
 
     configurations: States
-    log_weights: FloatArray
+    log_weights: Float64
 
 
 class Maximization(ModelCore):
@@ -174,7 +174,7 @@ class Maximization(ModelCore):
         first = values[:, 0] if values.shape[1] else np.full(len(values), -np.inf)
         self._check_possible(first)
         shape = (*params.batch_shape, values.shape[1])
-        log_weights = (values + _column(params.constant)).reshape(shape).astype(params.dtype, copy=False)
+        log_weights = (values + _column(params.constant)).reshape(shape)
         return Modes(states.reshape(*shape, states.shape[-1]), log_weights)
 
     # -- how it is done ----------------------------------------------------------------------------------------

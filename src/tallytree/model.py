@@ -14,6 +14,7 @@ from .draws import Sampling
 from .engine import incremental, moments
 from .engine.solution import Solution
 from .errors import ParameterError, StructureError
+from .information import Information
 from .maximization import Maximization
 from .second_order import ExpectedStatistics, SecondOrder
 from .structure.count_tree import CountTree
@@ -44,7 +45,7 @@ class Group:
     potential: Any = None
 
 
-class CountModel(Maximization, SecondOrder, Sampling):
+class CountModel(Maximization, SecondOrder, Sampling, Information):
     """Distribution over binary vectors y with potentials on counts.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_i f_i(sum_{d in group i} y_d) / Z``
@@ -71,7 +72,8 @@ class CountModel(Maximization, SecondOrder, Sampling):
 
     Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative, ``log_partition`` to 1e-10 (1 + abs(log Z)),
     ``count_log_probs`` to 1e-8 where the probability exceeds 1e-200, for tables with entries in [-inf, 1e5].
-    float32 in gives float32 out, computed in float64.
+    float32 logits give float32 vectors, computed in float64; single numbers (log Z, entropy, log-probabilities) are
+    float64 always. Finite numbers beyond 1e12, which often stand for infinite ones, count as infinite.
 
     A model is frozen: it keeps copies of its parameters, and changing one makes a new model. It can be shared between
     threads.
@@ -174,7 +176,7 @@ class CountModel(Maximization, SecondOrder, Sampling):
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
-        solution, log_partition = self._cache.get("solution"), self._cache.get("log_partition")
+        solution, log_norm = self._cache.get("solution"), self._cache.get("log_norm")
         old, new = self._params, model._params
         if solution is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
@@ -183,12 +185,11 @@ class CountModel(Maximization, SecondOrder, Sampling):
             return
         if incremental.only_free(self._tree, changed):
             model._cache["solution"] = Solution(solution.log_mean, solution.bound, solution.messages)
-        elif len(changed) == 1 and log_partition is not None and self._tree.singleton_groups.size == 0:
+        elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
             step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
             if step is not None:
-                total = np.reshape(np.asarray(log_partition, np.float64), -1) + step
-                model._cache["log_partition"] = model._scalar(total)
+                model._cache["log_norm"] = log_norm + step
 
     @property
     def expected_statistics(self) -> ExpectedStatistics:
@@ -209,41 +210,9 @@ class CountModel(Maximization, SecondOrder, Sampling):
         array([-0.69314718,        -inf])
         """
         states = arguments.states(y, self.n_variables)
-        score = moments.log_weight(self._tree, self._params, states)
-        return self._result(score - np.asarray(self.log_partition, np.float64))
-
-    @property
-    def entropy(self) -> Any:
-        """Entropy in nats, (...,)."""
-        # H = log Z - E[log weight]
-        return self._cached(
-            "entropy",
-            lambda: self._result(np.asarray(self.log_partition, np.float64) - self._expected_score(self, 0)),
-        )
-
-    def kl_divergence(self, other: CountModel) -> Any:
-        """Kullback-Leibler divergence KL(self || other) in nats, (...,).
-
-        The groups of both models together must be nested. ``inf`` where ``other`` excludes what this model allows.
-
-        Examples
-        --------
-        >>> p = tt.CountModel(np.zeros(2), tt.exactly(1))
-        >>> round(float(p.kl_divergence(tt.CountModel(np.zeros(2)))), 6)
-        0.693147
-        """
-        if not isinstance(other, CountModel) or other.n_variables != self.n_variables:
-            raise ParameterError(
-                f"`other` must be a CountModel over {self.n_variables} variables; {_validate.describe(other)} arrived."
-            )
-        # KL = E[log p] - E[log q~] + log Z_q, where E needs the counts of q's groups under p.
-        family = other._tree.family
-        joint = self._extended(self._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
-        score = joint._expected_score(other, self._tree.family.n_groups)
-        divergence = (
-            np.asarray(other.log_partition, np.float64) - score - np.asarray(self.entropy, np.float64)
-        )
-        return self._result(np.maximum(divergence, 0.0))  # rounding alone could make it negative
+        # What far numbers add to all configurations alike is in neither term.
+        score = moments.log_weight(self._tree, self._params.near, states)
+        return self._result(score - np.reshape(self._log_norm, self.batch_shape))
 
     # -- evidence ----------------------------------------------------------------------------------------------
 

@@ -132,8 +132,11 @@ class ModelCore:
 
     def _extended(self, tree: CountTree, extra: Sequence[Any]) -> Self:
         """The same model on a tree with more groups at the end of its list."""
+        return self._moved(tree, [*self._params.potentials, *extra])
+
+    def _moved(self, tree: CountTree, potentials: Sequence[Any]) -> Self:
+        """The same log-odds with the potentials of another tree."""
         params = self._params
-        potentials = [*params.potentials, *extra]
         values = np.asarray(params.logits, np.float64)
         return self._make(
             tree, parameters.collect(tree, values, params.dtype, potentials, params.constant), self._method
@@ -179,9 +182,17 @@ class ModelCore:
         return self._solution.marginals(self._params.nu)
 
     def _log_partition(self) -> Any:
+        return self._scalar(self._log_norm + self._params.far_constant)
+
+    @property
+    def _log_norm(self) -> Float64:
+        """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
+        return self._cached("log_norm", self._find_log_norm)
+
+    def _find_log_norm(self) -> Float64:
         found = self._solution
         softplus = moments.softplus_sum(self._params.nu) if found.softplus is None else found.softplus
-        return self._scalar(found.log_mean + softplus + self._params.constant)
+        return np.asarray(found.log_mean + softplus + self._params.near_constant)
 
     def _counts(self, group: int | None) -> Float64:
         if group is None:
@@ -253,11 +264,16 @@ class ModelCore:
         return out
 
     def _scalar(self, values: Float64) -> Any:
-        if not self._params.batch_shape:
-            return self._params.dtype.type(values[0])
-        return self._result(values.reshape(self.batch_shape))
+        """One number per model, (B,) to (...,), in double precision whatever the dtype of the logits."""
+        return values[0] if not self._params.batch_shape else values.reshape(self.batch_shape)
 
     def _result(self, values: Any) -> Any:
+        """Numbers such as log-probabilities, in double precision; NumPy scalars where there is one."""
+        out = np.asarray(values, np.float64)
+        return out[()] if out.ndim == 0 else out
+
+    def _entries(self, values: Any) -> Any:
+        """Entries of a vector or matrix, in the dtype of the logits; NumPy scalars where there is one."""
         out = np.asarray(values).astype(self._params.dtype, copy=False)
         return out[()] if out.ndim == 0 else out
 

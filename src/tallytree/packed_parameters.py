@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,9 @@ class PackedParameters(Parameters):
     ) -> Parameters:
         return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
 
+    def _all_tables(self) -> Sequence[Float64]:
+        return (self.given,)
+
     @lazy
     def tables(self) -> tuple[Float64, ...]:
         """One view per group."""
@@ -71,7 +75,7 @@ class PackedParameters(Parameters):
     def packed(self) -> Float64:
         """As in `Parameters`; the order of the groups is often that of the sets already."""
         family = self.tree.family
-        if not family.groups_are_sets:
+        if self._replaced is not None or not family.groups_are_sets:
             return super().packed
         shape = self.batch_shape if self.given.ndim > 1 else ()
         rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])

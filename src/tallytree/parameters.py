@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from . import _validate
 from ._lazy import lazy
+from .engine import far
+from .engine.leaves import fold_singletons
 from .engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from .errors import ParameterError
 from .potentials import Potential, as_potential
@@ -59,8 +61,43 @@ class Parameters:
         )
 
     @lazy
+    def _replaced(self) -> Parameters | None:
+        """The same with infinities for finite numbers that stand for them; None if there are none of these."""
+        logits = np.asarray(self.logits, np.float64)
+        if far.all_near(logits) and all(far.all_near(table) for table in self._all_tables()):
+            return None
+        logits, constant = far.near_logits(logits)
+        tables, potentials = list(self.tables), list(self.potentials)
+        for g, table in enumerate(tables):
+            if not far.all_near(table):
+                tables[g], added = far.near_table(table)
+                potentials[g] = tables[g]
+                constant = constant + added
+        new = Parameters(
+            self.tree, logits, self.dtype, tuple(potentials), tuple(tables), self.batch_shape, self.own_constant
+        )
+        new._replaced = None
+        new.far_constant = np.broadcast_to(constant, self.batch_shape).reshape(-1)
+        return new
+
+    def _all_tables(self) -> Sequence[Float64]:
+        return self.tables
+
+    @property
+    def near(self) -> Parameters:
+        """The numbers that the engines work with: far ones are infinite; see :mod:`~tallytree.engine.far`."""
+        return self if self._replaced is None else self._replaced
+
+    @lazy
+    def far_constant(self) -> Any:
+        """What far numbers add to log Z and to nothing else, () or (B,)."""
+        return 0.0 if self._replaced is None else self._replaced.far_constant
+
+    @lazy
     def _leaves(self) -> tuple[Float64, Any]:
         """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
+        if self._replaced is not None:
+            return self.near._leaves
         logits = np.asarray(self.logits, np.float64)
         n = logits.shape[-1]
         alone = self.tree.singleton_groups
@@ -69,7 +106,13 @@ class Parameters:
         nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
         if len(alone) == 0:
             return np.ascontiguousarray(nu), self.own_constant
-        return fold_singletons(self, nu.copy(), alone)
+        folded, constant = self._with_singletons(nu)
+        return folded, constant + np.broadcast_to(self.own_constant, (len(nu),))
+
+    def _with_singletons(self, nu: Float64) -> tuple[Float64, Float64]:
+        alone = self.tree.singleton_groups
+        variables = self.tree.family.variable_of_group[alone].tolist()
+        return fold_singletons(nu, variables, [self.rows(g) for g in alone.tolist()])
 
     @lazy
     def tables_batch(self) -> tuple[int, ...]:
@@ -83,18 +126,22 @@ class Parameters:
         return self._leaves[0]
 
     @property
+    def near_constant(self) -> Any:
+        """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
+        return self._leaves[1]
+
+    @property
     def constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,)."""
-        return self._leaves[1]
+        return self.near_constant if self._replaced is None else self.near_constant + self.far_constant
 
     @lazy
     def singleton_logits(self) -> Any:
         """What the tables of single variables add to the log-odds, (B, D) or 0."""
-        alone = self.tree.singleton_groups
-        if len(alone) == 0:
+        if len(self.tree.singleton_groups) == 0:
             return 0.0
         zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
-        return fold_singletons(self, zeros, alone)[0]
+        return self.near._with_singletons(zeros)[0]
 
     @property
     def batch_constant(self) -> Any:
@@ -104,6 +151,8 @@ class Parameters:
     @lazy
     def packed(self) -> Float64:
         """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
+        if self._replaced is not None:
+            return self.near.packed
         family = self.tree.family
         if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
             return np.asarray(self.tables[0].reshape(1, -1))
@@ -127,6 +176,8 @@ class Parameters:
     @lazy
     def mixtures(self) -> dict[int, Mixture]:
         """Exponential mixtures of the sets that hold a single potential with such a form."""
+        if self._replaced is not None:
+            return self.near.mixtures
         found: dict[int, Mixture] = {}
         family = self.tree.family
         if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
@@ -188,7 +239,7 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch")
+        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch", "_replaced", "far_constant")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
@@ -269,7 +320,8 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     new = old._changed(kept, dtype, batch_shape)
     packed = old.__dict__.get("packed")
     if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
-        new.__dict__["packed"] = packed
+        if old._replaced is None and new._replaced is None:
+            new.__dict__["packed"] = packed
     return new
 
 
@@ -350,28 +402,3 @@ def unpack(tree: CountTree, tables: Any) -> list[Any]:
             f"{_validate.describe(tables)} arrived."
         )
     return list(tables)
-
-
-def fold_singletons(params: Parameters, nu: Float64, groups: NDArray[np.int64]) -> tuple[Float64, Any]:
-    """Multiply tables of single variables into the leaves: log-odds move, the rest joins the constant.
-
-    A leaf with weights u(0) = f(0), u(1) = f(1) e^theta has log-odds log u(1)/u(0). If only one of the two values is
-    possible the log-odds are infinite, and its weight belongs to the constant because forced leaves count with
-    weight one.
-    """
-    batch = nu.shape[0]
-    log0, log1 = np.zeros_like(nu), np.where(nu == math.inf, 0.0, nu)
-    log0[nu == math.inf] = -math.inf
-    for g in groups.tolist():
-        v = int(params.tree.family.variable_of_group[g])
-        table = params.rows(g)
-        log0[:, v] += table[:, 0]
-        log1[:, v] += table[:, 1]
-    touched = np.unique(params.tree.family.variable_of_group[groups])
-    a, b = log0[:, touched], log1[:, touched]
-    both = (a > -math.inf) & (b > -math.inf)
-    with np.errstate(invalid="ignore"):
-        odds = np.where(both, b - a, np.where(b > -math.inf, math.inf, -math.inf))
-    nu[:, touched] = odds
-    constant = np.where(both, a, np.maximum(a, b)).sum(1)  # -inf if neither value is possible
-    return np.ascontiguousarray(nu), constant + np.broadcast_to(params.own_constant, (batch,))

@@ -88,17 +88,17 @@ class RaggedBatch(Sequence[CountModel]):
         return as_potential(potential).log_table(n)
 
     @lazy
-    def log_partition(self) -> FloatArray:
+    def log_partition(self) -> NDArray[np.float64]:
         """Log Z of every model, (N,)."""
-        out = np.empty(len(self), self._dtype)
+        out = np.empty(len(self))
         for which, batch in self._buckets:
             out[which] = batch.log_partition
         return out
 
     @lazy
-    def error_bound(self) -> FloatArray:
+    def error_bound(self) -> NDArray[np.float64]:
         """Certified error bound of every model, (N,)."""
-        out = np.empty(len(self), self._dtype)
+        out = np.empty(len(self))
         for which, batch in self._buckets:
             out[which] = batch.error_bound
         return out

@@ -109,7 +109,7 @@ class SecondOrder(ModelCore):
         rows, place = np.unique(first, return_inverse=True)
         found = joint_probabilities(self._tree, self._params, self._odds, rows)
         picked = found[:, place.reshape(first.shape), second]
-        return self._result(picked.reshape((*self.batch_shape, *np.shape(first))))
+        return self._entries(picked.reshape((*self.batch_shape, *np.shape(first))))
 
     def hessian_vector_product(
         self, logits: ArrayLike | None = None, tables: Any = None, *, counts: bool = True

@@ -41,7 +41,7 @@ _FFT_ROUGHNESS, _TILED_ROUGHNESS = (
 )  # measured: an FFT pass fails from sd 3 on, a tiled one from sd 150
 _ROUGHNESS_SAMPLE = 1 << 12
 _EXTREME = 300.0
-_EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
+EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 _SERIES_LIMIT = 160  # array executor: above this many variables a characteristic function beats a tree
 _DIRECT_LIMIT = 256  # up to this many variables a direct tree beats everything
 
@@ -320,7 +320,7 @@ def set_log_beliefs(problem: Problem) -> Float64:
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    exact = program.n_leaves <= _EXACT_TAILS or extreme(problem.nu)
+    exact = program.n_leaves <= EXACT_TAILS or extreme(problem.nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
         answer = native.tree_pass(
             engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False

@@ -71,8 +71,9 @@ def _scaled(values: Float64, slope: float) -> tuple[int, Float64, float]:
     """Where the kept part starts, the part as plain numbers with largest entry 1, and the logarithm of that entry."""
     tilted = values - slope * np.arange(len(values)) if slope else values
     top = float(tilted.max())
-    kept = np.flatnonzero(tilted > top - REACH)
-    part = tilted[kept[0] : kept[-1] + 1] - top
+    below = tilted - top  # not `top - REACH`: beside a large peak the reach would vanish
+    kept = np.flatnonzero(below > -REACH)
+    part = below[kept[0] : kept[-1] + 1]
     return int(kept[0]), np.where(part > -REACH, np.exp(part), 0.0), top
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scipy.special import expit
+
 from .. import config
 from ..structure.count_tree import CountTree
+from .arithmetic import UNIT_ROUNDOFF
 
 Float64 = NDArray[np.float64]
 
@@ -55,3 +58,47 @@ def expected_score(logits: Float64, marginals: Float64, tables: Any, counts: Any
         dead = ((probs > 0) & (table == -math.inf)).any(-1)
         total = total + np.where(dead, -math.inf, term)
     return np.asarray(total)
+
+
+def cross_entropy(
+    odds: Float64, nu: Float64, log_mean: Float64, tables: Any, counts: Any, bound: Float64
+) -> tuple[Float64, Float64]:
+    """-E[log q(y)] of a model q under another law, (...,), and what rounding may have done to it.
+
+    ``-log q(y) = sum_d -log q_d(y_d) + log E_q[f] - sum_i log f_i(c_i)``, where q_d are the variables of q by
+    themselves. Tables enter relative to their value at the most probable count.
+
+    Parameters
+    ----------
+    odds : (..., D)
+        Posterior log-odds of the law, right to `bound`.
+    nu, log_mean, tables
+        Log-odds (..., D), log E_q[f] (...,) right to `bound`, and log-tables (..., n + 1) of q.
+    counts : list of (..., n + 1)
+        Log-probabilities of the counts of these tables under the law.
+    """
+    on, off = expit(odds), expit(-odds)
+    finite = np.isfinite(nu)
+    size = np.where(finite, nu, 0.0)
+    each = np.where(finite, on * np.logaddexp(0.0, -size) + off * np.logaddexp(0.0, size), 0.0)
+    excluded = (np.isneginf(nu) & (odds > -math.inf)) | (np.isposinf(nu) & (odds < math.inf))
+    rounding = each.sum(-1) + np.abs(log_mean)
+    total, references = each.sum(-1), np.asarray(log_mean)
+    for table, log_probs in zip(tables, counts):
+        probs = np.exp(log_probs)
+        mode = np.argmax(log_probs, -1)[..., None]
+        shape = np.broadcast_shapes(table.shape, log_probs.shape)
+        reference = np.take_along_axis(
+            np.broadcast_to(table, shape), np.broadcast_to(mode, (*shape[:-1], 1)), -1
+        )[..., 0]
+        dead = table == -math.inf
+        safe = np.where(np.isneginf(reference), 0.0, reference)
+        gap = np.where((probs > 0) & ~dead, safe[..., None] - np.where(dead, 0.0, table), 0.0)
+        total = total + (probs * gap).sum(-1)
+        references = references - safe
+        rounding = rounding + np.abs(safe) + 8.0 * (probs * np.abs(gap)).sum(-1)
+        impossible = ((log_probs > -math.inf) & dead).any(-1)
+        total = np.where(impossible, math.inf, total)
+    total = np.where(excluded.any(-1), math.inf, total + references)
+    spread = (np.abs(size) * on * off).sum(-1)
+    return np.asarray(total), np.asarray(4.0 * UNIT_ROUNDOFF * rounding + bound * (1.0 + spread))

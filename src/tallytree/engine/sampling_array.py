@@ -115,15 +115,10 @@ class ArrayForest:
             return
         for size, blocks in self._by_size():
             log_ratio, _ = _ratios(self._members(self._nu, blocks, size), False)
-            mass = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(log_ratio, axis=1)], axis=1)
-            for b, row in zip(blocks.tolist(), mass):
+            for b, row in zip(blocks.tolist(), _log_masses(log_ratio)):
                 self._up[b] = row[low[b] - self._forced[b] : high[b] - self._forced[b] + 1]
-        shift = np.logaddexp(0.0, self._nu)
-        total = np.bincount(self._block, shift, n)
         for node in range(len(forest.size)):
-            if node < n:
-                self._up[node] = self._up[node] - total[node]
-            else:
+            if node >= n:
                 a, b = forest.left[node - n], forest.right[node - n]
                 origin = low[a] + low[b]
                 self._up[node] = log_convolve(
@@ -212,6 +207,20 @@ class ArrayForest:
             y = rng.random(r.shape) < np.take_along_axis(on[i], r, axis=1)
             r = r - y
             out[rows[:, None], variable[:, i]] = y.T
+
+
+def _log_masses(log_ratio: Float64) -> Float64:
+    """Log P(0..n) of blocks (B, n + 1) from log P(r) - log P(r - 1), which falls with r.
+
+    Summed from the most probable count, where the sign changes, the entries that matter are small numbers however
+    large the log-odds are; they add up to one.
+    """
+    rising = log_ratio > 0
+    up = np.cumsum(np.where(rising, 0.0, log_ratio), axis=1)
+    down = np.cumsum(np.where(rising, log_ratio, 0.0)[:, ::-1], axis=1)[:, ::-1]
+    none = np.zeros((len(log_ratio), 1))
+    mass = np.concatenate([none, up], axis=1) - np.concatenate([down, none], axis=1)
+    return np.asarray(mass - np.log(np.exp(mass).sum(1, keepdims=True)))
 
 
 def _ratios(nu: NDArray[np.generic], keep: bool) -> tuple[Float64, list[Float64]]:

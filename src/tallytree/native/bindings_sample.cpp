@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -71,6 +72,65 @@ static nb::ndarray<nb::numpy, T, nb::ndim<1>> fresh(size_t n, T*& data) {
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, &n, owner);
 }
 
+static void require(bool holds, const char* what) {
+  if (!holds) throw nb::value_error(what);
+}
+
+static void check_variables(const ints_in& variables, int64_t n, const char* what) {
+  for (size_t i = 0; i < variables.shape(0); i++) require(variables.data()[i] >= 0 && variables.data()[i] < n, what);
+}
+
+// Everything that the sampler uses as an index, before it does.
+static void check_forest(const ForestInput& in, const ints_in& variables, const ints_in& start, const ints_in& right,
+                         const ints_in& table, const ints_in& free, int64_t n, int64_t table_entries) {
+  require(start.shape(0) > 0 && in.start[0] == 0 && in.start[in.blocks] == (int64_t)variables.shape(0),
+          "`start` must begin with 0 and end with the number of `variables`");
+  const int64_t total = in.blocks + in.nodes;
+  require((int64_t)right.shape(0) == in.nodes && (int64_t)table.shape(0) == total,
+          "`left` and `right` must have one entry per node, `table` one per block and node");
+  check_variables(variables, n, "`variables` must hold columns of `nu`");
+  check_variables(free, n, "`free` must hold columns of `nu`");
+  std::vector<int64_t> size((size_t)total, 0);
+  std::vector<bool> below((size_t)total, false);
+  for (int64_t id = 0; id < total; id++) {
+    if (id < in.blocks) {
+      size[(size_t)id] = in.start[id + 1] - in.start[id];
+      require(size[(size_t)id] >= 0 && size[(size_t)id] <= kBlock, "a block must hold 0 to 64 variables");
+    } else {
+      for (const int64_t child : {in.left[id - in.blocks], in.right[id - in.blocks]}) {
+        require(child >= 0 && child < id && !below[(size_t)child],
+                "children must come before their parent and have one parent");
+        below[(size_t)child] = true;
+        size[(size_t)id] += size[(size_t)child];
+      }
+    }
+    require(in.table[id] < 0 || in.table[id] <= table_entries - size[(size_t)id] - 1,
+            "a table reaches beyond the end of `tables`");
+  }
+  for (int64_t i = 0; i < in.n_roots; i++) {
+    require(in.roots[i] >= 0 && in.roots[i] < total && !below[(size_t)in.roots[i]],
+            "`roots` must hold every block and node without a parent once");
+    below[(size_t)in.roots[i]] = true;
+  }
+  for (const bool held : below) require(held, "`roots` must hold every block and node without a parent once");
+  require(!in.windowed || (std::isfinite(in.tilt) && in.budget >= 0), "`tilt` must be finite, `budget` not negative");
+}
+
+static void check_draw(const SampleForest& forest, const bytes_out& out, const ints_in& rows, const int64_t* totals,
+                       size_t n_totals) {
+  require(!forest.impossible(), "an impossible model has no samples");
+  require((int64_t)out.shape(1) >= forest.width(), "`out` must have one column per variable");
+  for (size_t i = 0; i < rows.shape(0); i++)
+    require(rows.data()[i] >= 0 && rows.data()[i] < (int64_t)out.shape(0), "`rows` must hold rows of `out`");
+  if (!totals) return;
+  const MessageView root = forest.root();
+  require(n_totals == rows.shape(0), "`totals` must have one entry per row");
+  for (size_t i = 0; i < n_totals; i++)
+    require(totals[i] >= root.low && totals[i] < root.low + root.length &&
+                root.log_weight[totals[i] - root.low] > -__builtin_inf(),
+            "`totals` must be possible counts of the first root");
+}
+
 void bind_sample(nb::module_& m) {
   m.def("sample_random", [](words_in key, uint32_t tag, uint32_t id, uint32_t group, const std::string& level) {
     SampleKey k;
@@ -84,6 +144,9 @@ void bind_sample(nb::module_& m) {
 
   m.def("log_convolve", [](doubles_in a, doubles_in b, int64_t first, int64_t last, const std::string& level) {
     const SampleKernels& kernels = choose_kernels(level);
+    const int64_t longest = (int64_t)a.shape(0) + (int64_t)b.shape(0) - 1;
+    require(a.shape(0) > 0 && b.shape(0) > 0 && first >= 0 && first <= last && last < longest,
+            "`first` and `last` must be entries of the convolution of two vectors that are not empty");
     double* data;
     auto out = fresh<double>((size_t)(last - first + 1), data);
     std::vector<double> scratch(log_convolve_scratch((ptrdiff_t)a.shape(0), (ptrdiff_t)b.shape(0)));
@@ -102,6 +165,7 @@ void bind_sample(nb::module_& m) {
              ForestInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),
                             (int64_t)left.shape(0), table.data(), roots.data(), (int64_t)roots.shape(0), free.data(),
                             (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
+             check_forest(in, variables, start, right, table, free, (int64_t)nu.shape(0), (int64_t)tables.shape(0));
              nb::gil_scoped_release release;
              new (self) SampleForest(in, kernels, threads);
            },
@@ -128,6 +192,7 @@ void bind_sample(nb::module_& m) {
                held = nb::cast<ints_in>(totals);
                fixed = held.data();
              }
+             check_draw(self, out, rows, fixed, fixed ? held.shape(0) : 0);
              nb::gil_scoped_release release;
              self.draw(out.data(), (ptrdiff_t)out.shape(1), rows.data(), (ptrdiff_t)rows.shape(0), k, fixed, threads);
            },

@@ -21,7 +21,7 @@ Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> r
     }
     size_[node] = size_[left_[i]] + size_[right_[i]];
     largest_ = std::max(largest_, size_[node]);
-    if (table_offset_[i] >= 0 && table_offset_[i] + size_[node] + 1 > table_entries)
+    if (table_offset_[i] >= 0 && table_offset_[i] > table_entries - size_[node] - 1)
       throw std::invalid_argument("a table reaches beyond the end of `tables`");
     if (table_offset_[i] >= 0) table_entries_ = std::max(table_entries_, table_offset_[i] + size_[node] + 1);
   }

@@ -14,7 +14,6 @@ namespace {
 constexpr int kRow = kBlock + 8;
 constexpr double kPlainSpan = 600.0;  // log-odds of a block within this range need no logarithms
 
-double softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }
 double log_add(double a, double b) {
   const double top = a > b ? a : b;
   return top == -__builtin_inf() ? top : top + std::log1p(std::exp(-std::fabs(a - b)));
@@ -88,20 +87,27 @@ void transpose(uint64_t* m) {
 
 }  // namespace
 
+// log P(r + 1) - log P(r) falls with r, so the most probable count is where its sign changes. Summed from there, the
+// entries that matter are small numbers however large the log-odds are; they add up to one.
 void block_message(const double* nu, int n, double* out) {
-  double ratio[kRow + kLanes], total = 0;
+  double ratio[kRow + kLanes];
   out[0] = 0;
   if (n == 0) return;
-  for (int i = 0; i < n; i++) total += softplus(nu[i]);
   const double centre = centre_of(nu, n);
-  out[0] = -total;
   if (centre == centre) {
     recursion(nu, n, centre, ratio, nullptr);
-    for (int r = 1; r <= n; r++) out[r] = out[r - 1] + (std::log(ratio[r]) + centre);
+    for (int r = 1; r <= n; r++) ratio[r] = std::log(ratio[r]) + centre;
   } else {
     log_recursion(nu, n, ratio, nullptr);
-    for (int r = 1; r <= n; r++) out[r] = out[r - 1] + ratio[r];
   }
+  int mode = 0;
+  while (mode < n && ratio[mode + 1] > 0) mode++;
+  out[mode] = 0;
+  double total = 1.0;
+  for (int r = mode + 1; r <= n; r++) total += std::exp(out[r] = out[r - 1] + ratio[r]);
+  for (int r = mode; r > 0; r--) total += std::exp(out[r - 1] = out[r] - ratio[r]);
+  const double log_total = std::log(total);
+  for (int r = 0; r <= n; r++) out[r] -= log_total;
 }
 
 void block_table(const double* nu, int n, BlockTable* table) {

@@ -31,9 +31,11 @@ Scaled scale(const double* values, ptrdiff_t n, double slope, double* out) {
     const double v = values[i] - slope * (double)i;
     top = v > top ? v : top;
   }
+  // Differences from the peak, not `top - kReach`: beside a large peak the reach would vanish. The peak itself stays.
+  const auto negligible = [&](ptrdiff_t i) { return !(values[i] - slope * (double)i - top > -kReach); };
   ptrdiff_t first = 0, last = n - 1;
-  while (values[first] - slope * (double)first <= top - kReach) first++;
-  while (values[last] - slope * (double)last <= top - kReach) last--;
+  while (first < last && negligible(first)) first++;
+  while (last > first && negligible(last)) last--;
   const ptrdiff_t length = last - first + 1;
   for (ptrdiff_t i = 0; i < length; i += kLanes) {
     vec v = i + kLanes <= length ? load(values + first + i) : load_part(values + first + i, length - i, -kInf);

@@ -56,6 +56,8 @@ void SampleForest::collect(const ForestInput& in) {
   plain_.insert(plain_.end(), in.free, in.free + in.n_free);
   std::sort(plain_.begin(), plain_.end());
   for (int64_t v : plain_) plain_nu_.push_back(in.nu[v]);
+  for (const auto* held : {&variables_, &plain_})
+    for (const int64_t v : *held) width_ = std::max(width_, v + 1);
 }
 
 // Smallest and largest count of every block and node: from zeros in tables upwards, from parents downwards.
@@ -87,8 +89,9 @@ void SampleForest::bound(const ForestInput& in) {
     }
     if (in.windowed) {
       const double c = in.budget / 3.0, radius = c + std::sqrt(c * c + 2.0 * in.budget * variance[id]);  // Bernstein
-      low_[id] = std::max(low_[id], (int64_t)std::floor(mean[id] - radius));
-      high_[id] = std::min(high_[id], (int64_t)std::ceil(mean[id] + radius));
+      // Compared as doubles: a wide budget may reach beyond all integers.
+      low_[id] = (int64_t)std::max((double)low_[id], std::floor(mean[id] - radius));
+      high_[id] = (int64_t)std::min((double)high_[id], std::ceil(mean[id] + radius));
     }
     impossible_ |= low_[id] > high_[id];
     if (impossible_) return;

@@ -34,6 +34,8 @@ class SampleForest {
             const int64_t* totals, int threads) const;
 
   bool impossible() const { return impossible_; }
+  // One more than the largest variable: what a row of samples must hold.
+  int64_t width() const { return width_; }
   MessageView root() const { return impossible_ || roots_.empty() ? MessageView{nullptr, 0, 0} : message(roots_[0]); }
   MessageView message(int64_t id) const { return {up_.data() + place_[id], low_[id], high_[id] - low_[id] + 1}; }
 
@@ -65,7 +67,7 @@ class SampleForest {
   std::vector<double> up_;
   std::vector<int64_t> order_;
   std::vector<Stage> stages_;
-  int64_t longest_ = 1;
+  int64_t longest_ = 1, width_ = 0;
   bool impossible_ = false;
 };
 
