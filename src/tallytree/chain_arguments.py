@@ -17,6 +17,12 @@ Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+def unary_weights(value: Any) -> tuple[Float64, np.dtype[Any]]:
+    """Log-weights (..., T, K), and the dtype in which vectors are returned."""
+    _, dtype = _validate.real_array("log_unary", value, axis="labels")
+    return log_values("log_unary", value, 2), dtype
+
+
 def log_values(name: str, value: Any, axes: int) -> Float64:
     array, _ = _validate.real_array(name, value, axis="labels")
     if array.ndim < axes:

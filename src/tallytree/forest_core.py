@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from . import arguments
 from .engine import forest_ladder, forest_plain
-from .engine.forest_problem import ForestAnswer, ForestProblem
+from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .engine.solution import Solution
 from .errors import InfeasibleError, ParameterError
 from .forest import Forest
@@ -52,16 +52,30 @@ class ForestCore(CountModel):
     def _build(self) -> ForestProblem:
         log_leaf, log_edge = self._weights()
         score = np.broadcast_to([0, 1], (self.n_variables, 2))
-        offset = self._tree.program.set_offset
+        family, offset, packed = self._tree.family, self._tree.program.set_offset, self._params.packed
+        folded = self._folded(log_leaf)
+        shared = np.bincount(family.set_of_group[family.set_of_group >= 0], minlength=family.n_sets) > 1
+        for s in np.flatnonzero(shared).tolist():
+            folded += folded_size(packed[:, offset[s] : offset[s + 1]])
         return ForestProblem(
-            self._program, score, log_leaf, log_edge, self._params.packed, offset, top_sets(self._tree.family)
+            self._program, score, log_leaf, log_edge, packed, offset, top_sets(family), folded
         )
+
+    def _folded(self, log_leaf: Float64) -> float:
+        """Where tables of single variables were added to the weights: the magnitudes at which they were rounded."""
+        alone = self._tree.family.variable_of_group
+        return sum((folded_size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
 
     def _weights(self) -> tuple[Float64, Float64]:
         """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
-        nu, tables = self._params.nu, self._forest.log_tables
-        forced = nu == math.inf
-        log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1)
+        params, tables = self._params, self._forest.log_tables
+        logits = np.asarray(params.logits, np.float64)
+        logits = np.broadcast_to(logits, (*self.batch_shape, self.n_variables)).reshape(-1, self.n_variables)
+        forced = logits == math.inf
+        log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
+        # Both entries of the table of a single variable: their difference alone could not carry a mask of -1e20.
+        for g in self._tree.singleton_groups.tolist():
+            log_leaf[:, int(self._tree.family.variable_of_group[g])] += params.rows(g)
         if tables.ndim == 3:
             return log_leaf, tables[None]
         shape = tables.shape[-3:]
@@ -76,7 +90,8 @@ class ForestCore(CountModel):
             rooted = self._cached(
                 "rooting", lambda: forest_plain.rooting(self.n_variables, self._forest.pairs)
             )
-            found = forest_plain.propagate(rooted, *self._weights())
+            log_leaf, log_edge = self._weights()
+            found = forest_plain.propagate(rooted, log_leaf, log_edge, self._folded(log_leaf))
             if found is not None:
                 return found, ["direct"] * len(found.log_z), np.zeros((len(found.log_z), 0))
         return forest_ladder.infer(self._problem)
@@ -84,7 +99,7 @@ class ForestCore(CountModel):
     @property
     def _answer(self) -> ForestAnswer:
         found = self._inferred[0]
-        if np.isneginf(found.log_z).any() or np.isneginf(self._params.constant).any():
+        if np.isneginf(found.log_z).any() or np.isneginf(self._constant).any():
             self._refuse_impossible(found.log_z)
         return found
 
@@ -96,7 +111,12 @@ class ForestCore(CountModel):
         return Solution(found.log_z, found.bound, lambda: messages)
 
     def _log_partition(self) -> Any:
-        return self._scalar(self._answer.log_z + self._params.constant)
+        return self._scalar(self._answer.log_z + self._constant)
+
+    @property
+    def _constant(self) -> Any:
+        """Part of log Z that no variable can change, () or (B,)."""
+        return self._params.own_constant
 
     def _counts(self, group: int | None) -> Float64:
         self._answer  # noqa: B018 - raises for an impossible model
@@ -208,7 +228,7 @@ class ForestCore(CountModel):
         self._check_possible(values)
         out = states.astype(np.uint8).reshape(*self.batch_shape, self.n_variables)
         out.flags.writeable = False
-        return out, self._scalar(values + self._params.constant)
+        return out, self._scalar(values + self._constant)
 
     @property
     def _max_answer(self) -> ForestAnswer:
@@ -219,7 +239,7 @@ class ForestCore(CountModel):
         found = self._max_answer
         belief = self._problem.log_leaf + found.messages
         values = belief - belief.max(axis=-1, keepdims=True) + found.log_z[:, None, None]
-        values = values + np.reshape(self._params.constant, (-1, 1, 1))
+        values = values + np.reshape(self._constant, (-1, 1, 1))
         out = np.asarray(values, self._params.dtype).reshape(*self.batch_shape, *values.shape[1:])
         out.flags.writeable = False
         return out
@@ -228,9 +248,7 @@ class ForestCore(CountModel):
         self._best  # noqa: B018 - raises for an impossible model
         group = self._whole() if group is None else group
         if group is None and self.n_variables == 0:
-            return self._vector(
-                np.zeros((len(self._params.nu), 1)) + np.reshape(self._params.constant, (-1, 1))
-            )
+            return self._vector(np.zeros((len(self._params.nu), 1)) + np.reshape(self._constant, (-1, 1)))
         if group is None:
             whole = self._extended(self._with_total, [None])
             return np.asarray(whole._max_counts(whole._tree.family.n_groups - 1))
@@ -241,7 +259,7 @@ class ForestCore(CountModel):
         offset, found = self._tree.program.set_offset, self._max_answer
         belief = found.log_counts[:, offset[s] : offset[s + 1]]
         values = belief - belief.max(axis=1, keepdims=True) + found.log_z[:, None]
-        return self._vector(values + np.reshape(self._params.constant, (-1, 1)))
+        return self._vector(values + np.reshape(self._constant, (-1, 1)))
 
     def mode_k(self, k: int) -> Modes:
         """Not available for models with edges."""
