@@ -110,6 +110,9 @@ class ForestCore(CountModel):
         messages = np.where(same, 0.0, on - np.where(same, 0.0, off))
         return Solution(found.log_z, found.bound, lambda: messages)
 
+    def _cavities(self) -> Float64:
+        return self._solution.messages()  # right for infinite log-odds too: no message holds its receiver's own
+
     def _log_partition(self) -> Any:
         return self._scalar(self._answer.log_z + self._constant)
 

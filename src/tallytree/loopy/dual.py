@@ -167,6 +167,8 @@ class _Run:
             weight = float(self.parts.graph.log_weight(y))
             if weight > self.weight:
                 self.weight, self.mode = weight, y
+        # A bound that is tight can round to just below what it bounds.
+        self.bound = max(self.bound, self.weight)
 
     def result(self) -> DualDecomposition:
         shares = self.parts.shares(self.at)

@@ -18,6 +18,10 @@ from .split import Split, split
 
 Float64 = NDArray[np.float64]
 
+# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which its Z to the power 1/w tends to but never
+# reaches in floating point. What is given up is below this number times the entropy of the class.
+_LEAST_WEIGHT = 1e-5
+
 
 @dataclass(frozen=True, eq=False)
 class UpperBound:
@@ -138,17 +142,19 @@ class _Run:
         from scipy.optimize import minimize
 
         size, parts = len(x), self.parts
+        room = 1.0 - _LEAST_WEIGHT * len(self.weights)
         logs = np.log(self.weights)
 
         def objective(point: Float64) -> tuple[float, Float64]:
-            w = np.asarray(softmax(point[size:])) if adapt else self.weights
+            soft = np.asarray(softmax(point[size:])) if adapt else self.weights
+            w = _LEAST_WEIGHT + room * soft if adapt else soft
             value, gradient, _ = self.evaluate(point[:size], w)
             if not adapt:
                 return value, gradient.ravel()
             # d/dw of w log Z(x/w, f^(1/w)) is the entropy of the class
             shares = parts.shares(point[:size])
             h = np.array([parts.entropy(k, shares[k] / w[k], 1.0 / w[k]) for k in range(len(w))])
-            return value, np.concatenate([gradient.ravel(), w * (h - np.dot(w, h))])
+            return value, np.concatenate([gradient.ravel(), room * soft * (h - np.dot(soft, h))])
 
         def report(_: Any) -> None:
             self.iterations += 1
