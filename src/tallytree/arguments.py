@@ -52,12 +52,17 @@ def one_hot(count: int, n: int) -> Float64:
 
 def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
     """Variables and one-hot leaf tables from {variable: value}."""
+    if not isinstance(values, Mapping):
+        raise ParameterError(
+            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
+            f"{_validate.describe(values)} arrived."
+        )
     variables, tables = [], []
     for variable, value in values.items():
         v = _validate.integer("evidence", variable)
         if not 0 <= v < n:
             raise ParameterError(f"`evidence` names variable {v}, but variables are numbered 0 to {n - 1}.")
-        if isinstance(value, (float, np.floating)) or value not in (0, 1):
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
             raise ParameterError(
                 f"`evidence` must say 0 or 1 for variable {v}; {_validate.describe(value)} arrived."
             )

@@ -226,11 +226,6 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
         array([0. , 0.5, 0.5])
         """
-        if not isinstance(evidence, Mapping):
-            raise ParameterError(
-                "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
-                f"{_validate.describe(evidence)} arrived."
-            )
         variables, tables = arguments.evidence(evidence, self.n_variables)
         tree = self._tree.with_singletons(variables)
         return self._extended(tree, tables)
