@@ -6,14 +6,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 from case import Case
 from tallytree import config
@@ -26,7 +22,7 @@ from tools.fuzz.workers import Tally, one
 
 MODELS = {"graphs": 6, "assignments": 8, "large": 8, "long": 6, "batches": 10}
 ENGINES = ["array"] if config._extension is None else ["native", "array"]
-FOUND = json.loads((ROOT / "tests" / "fuzz_regressions.json").read_text())
+FOUND = json.loads(Path(__file__).with_name("fuzz_regressions.json").read_text())
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -37,7 +33,9 @@ def test_random_models_stay_inside_the_contract(kind, engine):
         total.add(one(kind, engine, 20, index))
     wrong = "\n".join(f"{v.answer}: {v.seen}\n  {v.command}" for v in total.found)
     assert not total.found, wrong
-    assert abs(total.drift) < 6, f"samples are biased: chi-square off by {total.drift:.1f} standard deviations"
+    assert abs(total.drift) < 6, (
+        f"samples are biased: chi-square off by {total.drift:.1f} standard deviations"
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

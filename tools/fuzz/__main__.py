@@ -38,7 +38,9 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tools.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kind", action="append", choices=list(KINDS), help="kind of models; default all of them")
+    parser.add_argument(
+        "--kind", action="append", choices=list(KINDS), help="kind of models; default all of them"
+    )
     parser.add_argument("--models", type=int, default=None, help="how many of each kind (default 200)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="index of the first one")
@@ -81,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     for part in parts:
         total.add(part)
         for violation in part.found:
-            key = violation[:2] + (violation.answer,)
+            key = (violation.kind, violation.engine, violation.answer)
             printed[key] += 1
             if printed[key] <= options.examples:
                 print(f"VIOLATION {violation.kind}, {violation.engine}, {violation.answer}: {violation.seen}")
@@ -90,7 +92,11 @@ def main(arguments: list[str] | None = None) -> int:
                     show(violation)
         if time.monotonic() - start > 60 * (minute + 1):
             minute = int((time.monotonic() - start) / 60)
-            print(f"{total.models} models, {len(total.found)} violations, {minute} min", file=sys.stderr, flush=True)
+            print(
+                f"{total.models} models, {len(total.found)} violations, {minute} min",
+                file=sys.stderr,
+                flush=True,
+            )
     return conclude(total, options.seed, (time.monotonic() - start) / 60)
 
 
@@ -101,7 +107,7 @@ def conclude(total: Tally, seed: int, minutes: float) -> int:
     drifted = abs(total.drift) > DRIFT
     print(
         f"tallytree {tt.__version__}, seed {seed}: {total.models} models, {total.answers} answers, {minutes:.1f} min; "
-        f"{len(total.found)} violations in {bad} models; chi-square of all samples {total.drift:+.2f} standard deviations"
+        f"{len(total.found)} violations in {bad} models; chi-square of all samples {total.drift:+.2f} sd"
         f"{' (VIOLATION)' if drifted else ''}"
     )
     return 1 if bad or drifted else 0

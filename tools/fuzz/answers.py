@@ -32,7 +32,13 @@ class Asked:
     """One model, or one row of a batch, with its truth."""
 
     def __init__(
-        self, report: Report, model: Any, truth: Truth, data: Binary, row: tuple[int, ...] = (), single: bool = False
+        self,
+        report: Report,
+        model: Any,
+        truth: Truth,
+        data: Binary,
+        row: tuple[int, ...] = (),
+        single: bool = False,
     ) -> None:
         self.report, self.model, self.truth, self.data = report, model, truth, data
         self.row, self.single = row, single
@@ -94,7 +100,9 @@ def first_order(ask: Asked) -> bool:
             close_log_probs(pick(model.count_log_probs(g)), truth.count_log_probs(*ask.scores(g)), ask.single)
     with report.answer("log_prob"):
         found = pick(np.moveaxis(np.asarray(model.log_prob(_states_for(ask))), 0, -1))
-        close_log_partition(found, truth.log_probs, np.abs(_finite(truth.logs.values)) + _size_of(truth.log_partition))
+        close_log_partition(
+            found, truth.log_probs, np.abs(_finite(truth.logs.values)) + _size_of(truth.log_partition)
+        )
     return True
 
 
@@ -155,7 +163,11 @@ def expectations(ask: Asked) -> None:
         with report.answer("count_covariance"):
             a, b = ask.scores(0)[0], ask.scores(len(ask.data.groups) - 1)[0]
             want = truth.covariance(a[:, None], b[:, None])[0, 0]
-            close(pick(model.count_covariance(0, len(ask.data.groups) - 1)), want, slack * max(1, ask.data.size**2))
+            close(
+                pick(model.count_covariance(0, len(ask.data.groups) - 1)),
+                want,
+                slack * max(1, ask.data.size**2),
+            )
     if ask.data.edges:
         with report.answer("edge_marginals"):
             close(pick(model.edge_marginals), np.exp(truth.pair_tables(ask.data.pairs)), slack)
@@ -175,7 +187,9 @@ def derivative(ask: Asked, rng: np.random.Generator) -> None:
         states, truth = ask.truth.states, ask.truth
         counts = [ask.scores(g)[0] for g in range(len(tables))]
         along = states @ move.astype(REAL) + sum((t[c].astype(REAL) for t, c in zip(tables, counts)), REAL(0))
-        allowed = (1e-6 if ask.single else 1e-9) * (1 + np.abs(_finite(np.asarray(along, float))).max(initial=0.0))
+        allowed = (1e-6 if ask.single else 1e-9) * (
+            1 + np.abs(_finite(np.asarray(along, float))).max(initial=0.0)
+        )
         close(ask.pick(found.logits), truth.covariance(states, along[:, None])[:, 0], allowed)
         for g, c in enumerate(counts):
             hot = (c[:, None] == np.arange(len(tables[g]))).astype(int)
@@ -231,7 +245,9 @@ def samples(ask: Asked, seed: int) -> None:
         follows_law(draw, ask.truth, ask.report, seed)
         if seed % 16 == 0:
             again = ask.model.sample(7, rng=seed, sparse=True).to_dense()
-            assert np.array_equal(again, ask.model.sample(7, rng=seed)), "sparse samples differ from dense ones"
+            assert np.array_equal(again, ask.model.sample(7, rng=seed)), (
+                "sparse samples differ from dense ones"
+            )
 
 
 def given(ask: Asked, rng: np.random.Generator) -> None:
@@ -279,4 +295,6 @@ def same_object(ask: Asked) -> None:
     with ask.report.answer("pickle"):
         again = pickle.loads(pickle.dumps(ask.model))
         assert again == ask.model, "a pickled model is another model"
-        assert np.array_equal(again.log_partition, ask.model.log_partition), "a pickled model has another log Z"
+        assert np.array_equal(again.log_partition, ask.model.log_partition), (
+            "a pickled model has another log Z"
+        )

@@ -110,7 +110,10 @@ def decided(report: Report, problem: Any, truth: Truth) -> None:
 
 def optimum(report: Report, problem: Any, truth: Truth, slack: float) -> None:
     best = truth.max_log_weight
-    for name, call in (("mode", problem.mode), ("dual_decomposition", lambda: problem.dual_decomposition(max_iter=SWEEPS))):
+    for name, call in (
+        ("mode", problem.mode),
+        ("dual_decomposition", lambda: problem.dual_decomposition(max_iter=SWEEPS)),
+    ):
         with report.answer(name):
             found = call()
             weight = float(truth.logs.values[int(truth.index(dense(found.cells).astype(int).ravel()))])
@@ -136,7 +139,9 @@ def bounds(report: Report, problem: Any, truth: Truth, slack: float) -> None:
     with report.answer("bounds"):
         found = problem.bounds(max_iter=SWEEPS)
         loose = 1e-6 * (1 + abs(log_z)) + slack
-        assert found.lower <= log_z + loose, f"lower bound {found.lower!r} of log Z = {log_z!r} ({found.why_lower})"
+        assert found.lower <= log_z + loose, (
+            f"lower bound {found.lower!r} of log Z = {log_z!r} ({found.why_lower})"
+        )
         assert found.upper >= log_z - loose, f"upper bound {found.upper!r} of log Z = {log_z!r}"
 
 

@@ -34,7 +34,8 @@ class BatchCase:
             return np.array(arrays).reshape(*self.shape, *np.shape(arrays[0]))
 
         groups = [
-            tt.Group(list(m), stacked([r.groups[g][1] for r in rows])) for g, (m, _) in enumerate(first.groups)
+            tt.Group(list(m), stacked([r.groups[g][1] for r in rows]))
+            for g, (m, _) in enumerate(first.groups)
         ]
         options: dict[str, Any] = {}
         if first.has_edges:
@@ -47,7 +48,9 @@ class BatchCase:
         report.tag = tag_of([a for r in self.rows for a in r.numbers()]) + " (edges)" * self.rows[0].has_edges
         model = self.model(self.rows)
         with report.answer("batch_shape"):
-            assert model.batch_shape == self.shape, f"batch_shape is {model.batch_shape}, expected {self.shape}"
+            assert model.batch_shape == self.shape, (
+                f"batch_shape is {model.batch_shape}, expected {self.shape}"
+            )
         second = self.model(self.others)
         for b, at in enumerate(np.ndindex(self.shape)):
             ask = answers.Asked(report, model, self.rows[b].truth(), self.rows[b], at)
@@ -74,7 +77,8 @@ class BatchCase:
     def with_numbers(self, numbers: list[np.ndarray]) -> BatchCase:
         step = len(self.rows[0].numbers())
         new = [
-            r.with_numbers(numbers[b * step : (b + 1) * step]) for b, r in enumerate((*self.rows, *self.others))
+            r.with_numbers(numbers[b * step : (b + 1) * step])
+            for b, r in enumerate((*self.rows, *self.others))
         ]
         return replace(self, rows=tuple(new[: len(self.rows)]), others=tuple(new[len(self.rows) :]))
 
@@ -135,7 +139,9 @@ class RaggedCase:
 
     def simpler(self) -> list[RaggedCase]:
         rows = self.rows
-        return [replace(self, rows=rows[:i] + rows[i + 1 :]) for i in range(len(rows))] if len(rows) > 1 else []
+        return (
+            [replace(self, rows=rows[:i] + rows[i + 1 :]) for i in range(len(rows))] if len(rows) > 1 else []
+        )
 
     def numbers(self) -> list[np.ndarray]:
         return [a for r in self.rows for a in r.numbers()]

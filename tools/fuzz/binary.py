@@ -42,7 +42,9 @@ class Binary:
         return truth_of_terms(states, leaf_terms(self.theta, states), terms)
 
     def forest(self) -> tt.Forest:
-        return tt.Forest(np.array(self.pairs, int).reshape(-1, 2), np.array([t for *_, t in self.edges]).reshape(-1, 2, 2))
+        return tt.Forest(
+            np.array(self.pairs, int).reshape(-1, 2), np.array([t for *_, t in self.edges]).reshape(-1, 2, 2)
+        )
 
     def model(self, **options: Any) -> tt.CountModel:
         groups = [tt.Group(list(members), table) for members, table in self.groups]
@@ -56,12 +58,16 @@ class Binary:
         parts = [listed(self.theta), f"[{groups}]"]
         if self.has_edges:
             tables = ", ".join(listed(t) for *_, t in self.edges)
-            parts.append(f"edges=tt.Forest(np.reshape({self.pairs}, (-1, 2)), np.reshape([{tables}], (-1, 2, 2)))")
+            parts.append(
+                f"edges=tt.Forest(np.reshape({self.pairs}, (-1, 2)), np.reshape([{tables}], (-1, 2, 2)))"
+            )
         return f"tt.CountModel({', '.join(parts)})"
 
     def simpler(self) -> list[Binary]:
         """Models with one thing less."""
-        found = [replace(self, groups=self.groups[:g] + self.groups[g + 1 :]) for g in range(len(self.groups))]
+        found = [
+            replace(self, groups=self.groups[:g] + self.groups[g + 1 :]) for g in range(len(self.groups))
+        ]
         found += [replace(self, edges=self.edges[:e] + self.edges[e + 1 :]) for e in range(len(self.edges))]
         found += [self.without(d) for d in range(self.size)] if self.size > 1 else []
         return found

@@ -83,7 +83,10 @@ class ChainCase:
         if self.ragged:
             lengths = np.array([r.length for r in self.rows])
             options["lengths"] = lengths if self.batch else int(lengths[0])
-        unary, transitions = stacked([r.unary for r in self.rows]), stacked([r.transitions for r in self.rows])
+        unary, transitions = (
+            stacked([r.unary for r in self.rows]),
+            stacked([r.transitions for r in self.rows]),
+        )
         return tt.ChainModel(unary, transitions, groups or None, **options)
 
     def check(self, report: Report, rng: np.random.Generator) -> None:
@@ -109,7 +112,11 @@ class ChainCase:
         lines = []
         for row in self.rows:
             groups = ", ".join(f"tt.Group({list(m)}, {listed(t)})" for m, t in zip(self.groups, row.tables))
-            parts = [listed(row.unary), f"np.reshape({listed(row.transitions)}, {row.transitions.shape})", f"[{groups}]"]
+            parts = [
+                listed(row.unary),
+                f"np.reshape({listed(row.transitions)}, {row.transitions.shape})",
+                f"[{groups}]",
+            ]
             parts += [] if self.plain else [f"scores={self.scores.tolist()}"]
             parts += [f"lengths={row.length}"] if self.ragged else []
             lines.append(f"tt.ChainModel({', '.join(parts)})")
@@ -202,7 +209,9 @@ def first_order(ask: Asked) -> bool:
         certified(ask)
     for g in ask.groups:
         with report.answer("count_log_probs"):
-            close_log_probs(pick(model.count_log_probs(g)), truth.count_log_probs(ask.counts(g), ask.reach(g)))
+            close_log_probs(
+                pick(model.count_log_probs(g)), truth.count_log_probs(ask.counts(g), ask.reach(g))
+            )
     return True
 
 
@@ -229,7 +238,9 @@ def more(ask: Asked, seed: int) -> None:
     with report.answer("log_prob"):
         found = np.asarray(model.log_prob(padded.reshape(len(padded), *(1,) * len(ask.at), -1)))
         weights = np.where(np.isfinite(truth.logs.values), np.abs(truth.logs.values), 0.0)
-        close_log_partition(pick(np.moveaxis(found, 0, -1)), truth.log_probs, weights + abs(truth.log_partition))
+        close_log_partition(
+            pick(np.moveaxis(found, 0, -1)), truth.log_probs, weights + abs(truth.log_partition)
+        )
     with report.answer("entropy"):
         found = pick(model.entropy)
         close(found, truth.entropy, 1e-8 * (1 + truth.entropy))
@@ -306,8 +317,18 @@ def draw_chain(rng: np.random.Generator) -> ChainCase:
     scores = np.zeros((n, k), int)
     scores[:, 1 if k > 1 else 0] = 1
     if not plain:
-        scores = rng.integers(0, 3, (n, k)) if rng.random() < 0.7 else np.broadcast_to(rng.integers(0, 3, k), (n, k))
-    groups = tuple(intervals(rng, 0, n)) if rng.random() < 0.7 else (tuple(range(n)),) if rng.random() < 0.6 else ()
+        scores = (
+            rng.integers(0, 3, (n, k))
+            if rng.random() < 0.7
+            else np.broadcast_to(rng.integers(0, 3, k), (n, k))
+        )
+    groups = (
+        tuple(intervals(rng, 0, n))
+        if rng.random() < 0.7
+        else (tuple(range(n)),)
+        if rng.random() < 0.6
+        else ()
+    )
     batch = bool(rng.random() < 0.3)
     ragged = bool(rng.random() < 0.3)
     contradictions = not batch and bool(rng.random() < 0.1)
@@ -324,9 +345,13 @@ def draw_chain(rng: np.random.Generator) -> ChainCase:
 def _row(source: Source, groups: tuple[tuple[int, ...], ...], scores: np.ndarray, length: int, k: int) -> Row:
     h, n = source.hidden, len(source.hidden)
     unary = np.array([source.weights((k,), (h[t],)) for t in range(n)])
-    transitions = np.array([source.weights((k, k), (h[t], h[t + 1])) for t in range(n - 1)]).reshape(n - 1, k, k)
+    transitions = np.array([source.weights((k, k), (h[t], h[t + 1])) for t in range(n - 1)]).reshape(
+        n - 1, k, k
+    )
     tables = []
     for members in groups:
         inside = [t for t in members if t < length]
-        tables.append(source.table(int(scores.max(1)[list(members)].sum()), int(scores[inside, h[inside]].sum())))
+        tables.append(
+            source.table(int(scores.max(1)[list(members)].sum()), int(scores[inside, h[inside]].sum()))
+        )
     return Row(unary, transitions, tuple(tables), length)

@@ -55,7 +55,9 @@ def close(got: object, want: object, allowed: object) -> None:
     bad = np.where(np.isinf(w) | np.isinf(g), g != w, distance > allowed)
     bad &= ~(endless & np.isinf(g) & (np.sign(g) == np.sign(w)))
     if bad.any():
-        at = np.unravel_index(np.argmax(np.where(bad, np.where(np.isinf(g - finite_w), INF, distance), -1)), w.shape)
+        at = np.unravel_index(
+            np.argmax(np.where(bad, np.where(np.isinf(g - finite_w), INF, distance), -1)), w.shape
+        )
         place = f" at {tuple(map(int, at))}" if w.ndim else ""
         raise AssertionError(f"got {g[at]!r}, want {w[at]!r}{place} (allowed {allowed[at]:.2g})")
 
@@ -67,7 +69,9 @@ def _size(want: object) -> np.ndarray:
 
 def close_logits(got: object, want: object, single: bool = False) -> None:
     """Within 1e-9 absolute or 1e-10 relative; ``single`` adds the rounding of answers in float32."""
-    close(got, want, np.maximum(1e-9, 1e-10 * _size(want)) + (6.1e-8 * _size(want) + 1e-37 if single else 0.0))
+    close(
+        got, want, np.maximum(1e-9, 1e-10 * _size(want)) + (6.1e-8 * _size(want) + 1e-37 if single else 0.0)
+    )
 
 
 def close_log_partition(got: object, want: object, others: object = 0.0) -> None:

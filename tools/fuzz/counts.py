@@ -87,7 +87,11 @@ class CountCase:
     def with_numbers(self, numbers: list[np.ndarray]) -> CountCase:
         n = len(self.data.numbers())
         data, other = self.data.with_numbers(numbers[:n]), self.other.with_numbers(numbers[n:])
-        return replace(self, data=in_single(data), other=in_single(other)) if self.single else replace(self, data=data, other=other)
+        return (
+            replace(self, data=in_single(data), other=in_single(other))
+            if self.single
+            else replace(self, data=data, other=other)
+        )
 
 
 def in_single(data: Binary) -> Binary:

@@ -74,7 +74,9 @@ class GraphCase:
     def check(self, report: Report, rng: np.random.Generator) -> None:
         has_edges = any(isinstance(f, Binary) and f.has_edges for _, f in self.factors)
         has_models = any(isinstance(f, Binary) for _, f in self.factors)
-        report.tag = tag_of(self.numbers()) + (" (edges in a factor)" if has_edges else " (models)" * has_models)
+        report.tag = tag_of(self.numbers()) + (
+            " (edges in a factor)" if has_edges else " (models)" * has_models
+        )
         truth = self.truth()
         graph = self.graph()
         if not truth.possible:
@@ -92,7 +94,8 @@ class GraphCase:
 
     def code(self) -> str:
         groups = ", ".join(
-            f"tt.Group({list(m)}, {f.code() if isinstance(f, Binary) else listed(f)})" for m, f in self.factors
+            f"tt.Group({list(m)}, {f.code() if isinstance(f, Binary) else listed(f)})"
+            for m, f in self.factors
         )
         edges = f", edges=({[(i, j) for i, j, _ in self.edges]}, {[t.tolist() for *_, t in self.edges]})"
         return f"tt.FactorGraph({listed(self.theta)}, [{groups}]{edges.replace('inf', 'np.inf') if self.edges else ''})"
@@ -108,7 +111,9 @@ class GraphCase:
         return found
 
     def numbers(self) -> list[np.ndarray]:
-        inner = [a for _, f in self.factors for a in (f.numbers() if isinstance(f, Binary) else [np.asarray(f)])]
+        inner = [
+            a for _, f in self.factors for a in (f.numbers() if isinstance(f, Binary) else [np.asarray(f)])
+        ]
         return [self.theta, *inner, *(t for *_, t in self.edges)]
 
     def with_numbers(self, numbers: list[np.ndarray]) -> GraphCase:
@@ -129,7 +134,9 @@ def impossible(report: Report, graph: Any) -> None:
             found = dual_decomposition(graph, max_iter=SWEEPS)
         except tt.InfeasibleError:
             return
-        assert found.log_weight == -INF, f"an impossible graph has a configuration of log-weight {found.log_weight!r}"
+        assert found.log_weight == -INF, (
+            f"an impossible graph has a configuration of log-weight {found.log_weight!r}"
+        )
 
 
 def weights(report: Report, graph: Any, truth: Truth) -> None:

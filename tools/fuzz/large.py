@@ -46,7 +46,9 @@ class LargeCase:
             assert not np.isnan(model.cavity_logits).any(), "NaN"
         with report.answer("mode"):
             weight = model.log_prob(model.mode()) + model.log_partition
-            assert weight >= model.max_log_weight - 1e-9 * (1 + abs(weight)), f"{weight!r}, {model.max_log_weight!r}"
+            assert weight >= model.max_log_weight - 1e-9 * (1 + abs(weight)), (
+                f"{weight!r}, {model.max_log_weight!r}"
+            )
         self._draws(report, model, truth, odds, int(rng.integers(2**31)))
 
     def _certified(self, model: object, truth: object, odds: np.ndarray) -> None:

@@ -2,8 +2,8 @@
 
 A model is refused at p < 1e-10: in 10^7 of them one false alarm is expected once in a thousand runs. The p-value is the
 smallest of exact binomial tails over all states, times their number (Bonferroni), so that it is valid however small the
-expected numbers are. A first, short sample that looks odd (p < 1e-2) is followed by a long, independent one, which alone
-decides. Biases too small for one model show in the sum of chi-square statistics over the run.
+expected numbers are. A first, short sample that looks odd (p < 1e-2) is followed by a long, independent one, which
+alone decides. Biases too small for one model show in the sum of chi-square statistics over the run.
 """
 
 from __future__ import annotations

@@ -109,11 +109,20 @@ class LongCase:
             error = np.abs(model.edge_marginals - np.exp(truth.log_pairs)).max(initial=0.0)
             assert error < 1e-8, f"off by {error:.2g}"
         with report.answer("error_bound"):
-            got = model.posterior_logits if self.as_path else model.log_marginals[:, 1] - model.log_marginals[:, 0]
+            got = (
+                model.posterior_logits
+                if self.as_path
+                else model.log_marginals[:, 1] - model.log_marginals[:, 0]
+            )
             exact = want[:, 1] - want[:, 0]
             seen = np.isfinite(exact)
             error = np.abs(got[seen] - exact[seen]).max(initial=0.0)
-            dominated(error, float(model.error_bound), 1e-14 * (1 + np.abs(exact[seen]).max(initial=0.0)), "log-odds")
+            dominated(
+                error,
+                float(model.error_bound),
+                1e-14 * (1 + np.abs(exact[seen]).max(initial=0.0)),
+                "log-odds",
+            )
         self._draws(report, model, truth, int(rng.integers(2**31)))
 
     def _draws(self, report: Report, model: Any, truth: Recursion, seed: int) -> None:

@@ -95,7 +95,9 @@ class Source:
 
     def _endless(self) -> np.ndarray:
         n = len(self.hidden)
-        sign = self.rng.choice([-1.0, 1.0], n) if self.contradictions else np.where(self.hidden == 1, 1.0, -1.0)
+        sign = (
+            self.rng.choice([-1.0, 1.0], n) if self.contradictions else np.where(self.hidden == 1, 1.0, -1.0)
+        )
         return sign * (self.mask or INF)
 
     def table(self, n: int, count: int) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 Log-weights are kept exactly enough for any input: ``huge * unit + small`` with an integer ``huge`` and an extended
 ``small``. Ordinary numbers go to ``small``; entries that stand for infinity (masks such as -1e20) are multiples of one
-``unit`` and go to ``huge``, so that what stands beside them is not lost. States whose ``huge`` is below the largest have
-no influence on any probability, but their log-odds are right.
+``unit`` and go to ``huge``, so that what stands beside them is not lost. States whose ``huge`` is below the largest
+have no influence on any probability, but their log-odds are right.
 
 Nothing here is imported from the package.
 """
@@ -156,7 +156,8 @@ class Truth:
     @cached_property
     def cavity_logits(self) -> np.ndarray:
         """Log-odds of every variable in the model without its own leaf, (D,)."""
-        assert self.leaves is not None and self.others is not None
+        assert self.leaves is not None
+        assert self.others is not None
         found = []
         for d in range(self.states.shape[1]):
             rest = np.delete(np.arange(self.states.shape[1]), d)

@@ -185,7 +185,12 @@ def moments(report: Report, x: Any, law: Law) -> None:
         if hasattr(x, "stats"):
             with report.answer("stats"):
                 found = [float(v) for v in x.stats(moments="mvsk")]
-                want = [law.mean, law.central[0], law.central[1] / deviation**3, law.central[2] / deviation**4 - 3]
+                want = [
+                    law.mean,
+                    law.central[0],
+                    law.central[1] / deviation**3,
+                    law.central[2] / deviation**4 - 3,
+                ]
                 close(found, want, 1e-9 * (1 + np.abs(want)))
     if hasattr(x, "expect"):
         with report.answer("expect"):
@@ -215,7 +220,8 @@ def drawn(x: Any, law: Law, report: Report, seed: int) -> None:
             found = take(key)
             assert found.shape == (number,), f"samples of shape {found.shape}"
             at = found - law.k[0]
-            assert ((at >= 0) & (at < len(law.k))).all() and not np.isneginf(law.log_pmf[at]).any(), "impossible sum"
+            assert ((at >= 0) & (at < len(law.k))).all(), "a sum beyond all sums"
+            assert not np.isneginf(law.log_pmf[at]).any(), "an impossible sum was drawn"
             seen = np.bincount(at, minlength=len(law.k))
             tails = np.minimum(binom.cdf(seen, number, probs), binom.sf(seen - 1, number, probs))
             p = float(2 * tails.min()) * len(probs)
@@ -225,7 +231,7 @@ def drawn(x: Any, law: Law, report: Report, seed: int) -> None:
 
 
 def systems(report: Report, probs: np.ndarray, law: Law) -> None:
-    """k out of n: good systems from the upper tail, failed ones from the other side."""
+    """Systems of k out of n: good ones from the upper tail, failed ones from the other side."""
     n = len(probs)
     with report.answer("k_out_of_n"):
         for k in range(1, n + 1):
@@ -249,5 +255,7 @@ def draw_sum(rng: np.random.Generator) -> SumCase:
         return SumCase(np.minimum(probs, 1.0), "probs", weights)
     logits = LOGITS[rng.choice(len(LOGITS))](n, rng).astype(float)
     endless = float(rng.choice([INF, INF, *MASKS[:1]]))
-    logits = np.where(rng.random(n) < rng.choice([0.0, 0.1, 0.4]), endless * rng.choice([-1.0, 1.0], n), logits)
+    logits = np.where(
+        rng.random(n) < rng.choice([0.0, 0.1, 0.4]), endless * rng.choice([-1.0, 1.0], n), logits
+    )
     return SumCase(logits, "logits", weights)

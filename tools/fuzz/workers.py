@@ -45,7 +45,9 @@ class Tally:
 
 def one(kind: str, engine: str, seed: int, index: int) -> Tally:
     report = checked(drawn(kind, seed, index), engine, seed, index)
-    return Tally(1, report.asked, report.chi_square, report.freedom, violations(kind, engine, seed, index, report))
+    return Tally(
+        1, report.asked, report.chi_square, report.freedom, violations(kind, engine, seed, index, report)
+    )
 
 
 @dataclass(frozen=True)
