@@ -200,39 +200,42 @@ def maxima(ask: Asked) -> None:
     """Best configurations and largest weights, up to the rounding of the sums that decide."""
     report, model, truth, pick = ask.report, ask.model, ask.truth, ask.pick
     given = np.concatenate([np.ravel(a) for a in ask.data.numbers()])
-    given = np.abs(given[np.isfinite(given)])
+    given = np.abs(given[np.abs(given) < STANDS_FOR_INFINITY])
     allowed = 1e-12 * given.sum() + (1e-7 * given.sum() if ask.single else 0.0)
-    best, weights = truth.max_log_weight, truth.logs.values
+    best, weights = truth.max_log_weight, truth.logs.minus(truth.total)
     with report.answer("mode"):
-        found = weights[int(truth.index(pick(model.mode())))]
-        assert found >= best - allowed, f"mode has log-weight {found!r}, the best {best!r}"
+        found, top = weights[int(truth.index(pick(model.mode())))], weights.max()
+        assert found >= top - allowed, f"mode has log-probability {found!r}, the best {top!r}"
     with report.answer("max_log_weight"):
-        close(pick(model.max_log_weight), best, allowed)
+        close(pick(model.max_log_weight), best, allowed, best)
     with report.answer("max_marginals"):
-        close(pick(model.max_marginals), truth.max_marginals, allowed)
+        close(pick(model.max_marginals), truth.max_marginals, allowed, best)
     for g in ask.groups:
         with report.answer("max_count_values"):
-            close(pick(model.max_count_values(g)), truth.max_count_values(*ask.scores(g)), allowed)
+            close(pick(model.max_count_values(g)), truth.max_count_values(*ask.scores(g)), allowed, best)
     with report.answer("mode_k"):
         try:
-            ranked(ask, weights, allowed)
+            ranked(ask, allowed)
         except tt.ParameterError as error:
             if "not available" not in str(error):
                 raise
 
 
-def ranked(ask: Asked, weights: np.ndarray, allowed: float) -> None:
-    possible = weights[weights > -INF]
-    k = min(6, len(possible))
+def ranked(ask: Asked, allowed: float) -> None:
+    """The best six, or all that are possible; those that only a mask excludes may be among them or not."""
+    weights, best = ask.truth.logs.values, ask.truth.max_log_weight
+    sure = ~np.isneginf(ask.truth.logs.small) & (ask.truth.logs.huge == ask.truth.total.huge)
     found = ask.model.mode_k(6)
-    states, values = ask.pick(found.configurations)[:k], ask.pick(found.log_weights)[:k]
-    at = ask.truth.index(states)
+    states, values = ask.pick(found.configurations), ask.pick(found.log_weights)
+    k = int((values > -INF).sum())
+    assert min(6, int(sure.sum())) <= k <= min(6, int((weights > -INF).sum())), f"{k} configurations"
+    assert (values[:k] > -INF).all(), f"gaps in {values}"
+    at = ask.truth.index(states[:k])
     assert len(set(at.tolist())) == k, "configurations repeat"
-    close(values, weights[at], allowed)
-    close(values, np.sort(possible)[::-1][:k], allowed)
+    close(values[:k], weights[at], allowed, best)
+    close(values[:k], np.sort(weights)[::-1][:k], allowed, best)
     first, mode = states[0].tolist(), ask.pick(ask.model.mode()).tolist()
     assert first == mode, f"mode_k begins with {first}, mode is {mode}"
-    assert np.isneginf(ask.pick(found.log_weights)[k:]).all(), "more configurations than are possible"
 
 
 def samples(ask: Asked, seed: int) -> None:

@@ -62,7 +62,8 @@ class BatchCase:
             answers.divergence(ask, second, self.others[b].truth())
 
     def code(self) -> str:
-        return f"  # a batch of shape {self.shape}:\n    " + "\n    ".join(r.code() for r in self.rows)
+        rows, others = ("\n    ".join(r.code() for r in part) for part in (self.rows, self.others))
+        return f"  # a batch of shape {self.shape}:\n    {rows}\n    others:\n    {others}"
 
     def simpler(self) -> list[BatchCase]:
         found = []

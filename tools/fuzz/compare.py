@@ -38,26 +38,26 @@ class Report:
             self.wrong.append((name + self.tag, f"{type(error).__name__}: {str(error)[:300]}"))
 
 
-def close(got: object, want: object, allowed: object) -> None:
+def close(got: object, want: object, allowed: object, top: float = 0.0) -> None:
     """Same shape, never NaN, same infinities, finite entries within ``allowed``.
 
-    Where the truth is finite but so large that it stands for infinity, infinity is an answer too.
+    Where the truth is finite but stands for infinity, any such number and infinity itself are answers too. Log-weights
+    stand for infinity where they are that far below the largest one, ``top``.
     """
     g, w = np.asarray(got, float), np.asarray(want, float)
     assert g.shape == w.shape, f"shape {g.shape}, expected {w.shape}"
     assert not np.isnan(w).any(), "the oracle has NaN"
     assert not np.isnan(g).any(), f"NaN, want {w[np.isnan(g)][:3]}"
-    finite_w, finite_g = np.where(np.isfinite(w), w, 0.0), np.where(np.isfinite(g), g, 0.0)
-    endless = np.abs(finite_w) >= STANDS_FOR_INFINITY
-    allowed = np.where(endless, 1e-7 * np.abs(finite_w), np.broadcast_to(allowed, w.shape))
-    with np.errstate(over="ignore"):
-        distance = np.abs(finite_g - finite_w)
-    bad = np.where(np.isinf(w) | np.isinf(g), g != w, distance > allowed)
-    bad &= ~(endless & np.isinf(g) & (np.sign(g) == np.sign(w)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = np.where(np.isfinite(w) & np.isfinite(g), np.abs(g - w), np.where(g == w, 0.0, INF))
+        endless = np.isfinite(w) & (np.abs(w - top) >= STANDS_FOR_INFINITY)
+        alike = (np.abs(g - top) >= STANDS_FOR_INFINITY) & (np.sign(g - top) == np.sign(w - top))
+    allowed = np.broadcast_to(np.asarray(allowed, float), w.shape)
+    if abs(top) >= STANDS_FOR_INFINITY:
+        allowed = np.maximum(allowed, 1e-12 * abs(top))
+    bad = np.where(endless, ~alike, off > allowed)
     if bad.any():
-        at = np.unravel_index(
-            np.argmax(np.where(bad, np.where(np.isinf(g - finite_w), INF, distance), -1)), w.shape
-        )
+        at = np.unravel_index(np.argmax(np.where(bad, np.minimum(off, 1e300), -1.0)), w.shape)
         place = f" at {tuple(map(int, at))}" if w.ndim else ""
         raise AssertionError(f"got {g[at]!r}, want {w[at]!r}{place} (allowed {allowed[at]:.2g})")
 
@@ -75,7 +75,7 @@ def close_logits(got: object, want: object, single: bool = False) -> None:
 
 
 def close_log_partition(got: object, want: object, others: object = 0.0) -> None:
-    """Within 1e-10 (1 + abs(log Z)); ``others`` adds the sizes of what was added to it."""
+    """Log Z within 1e-10 (1 + abs(log Z)); ``others`` adds the sizes of what was added to it."""
     close(got, want, 1e-10 * (1 + _size(want) + _size(others)))
 
 

@@ -118,6 +118,15 @@ class Truth:
         return bool(self.total.small > -INF)
 
     @property
+    def settled(self) -> bool:
+        """Whether it does not matter if masks are taken as large numbers or as infinities.
+
+        They agree if some state goes against no mask: then the others have no weight in either reading.
+        """
+        forced = 0 if self.leaves is None else int(self.leaves.huge.max(axis=0, initial=0).sum())
+        return not self.logs.unit or (self.possible and int(self.total.huge) == forced)
+
+    @property
     def log_partition(self) -> float:
         return float(self.total.values)
 
