@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _validate
-from .engine import forest_ladder
+from .engine import far, forest_ladder
 from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .errors import InfeasibleError, ParameterError
 from .structure.clusters import ClusterProgram
@@ -117,8 +117,17 @@ class ChainCore:
         sizes = before[family.stop] - before[family.start] + 1
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-    @cached_property
+    @property
     def _problem(self) -> ForestProblem:
+        return self._made[0]
+
+    @property
+    def _constant(self) -> Float64:
+        """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.far`."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[ForestProblem, Float64]:
         batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
         leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
         edge = self._transitions
@@ -132,14 +141,19 @@ class ChainCore:
             rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
-        leaf, folded = self._with_single_positions(leaf)
-        packed, shared = self._packed()
+        leaf, of_leaves = far.near_tables(leaf, 1)
+        edge, of_edges = far.near_tables(edge, 2)
+        tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
+        constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
+        packed, shared = self._packed([table for table, _ in tables])
         tops = top_sets(self._tree.family)
-        return ForestProblem(
+        problem = ForestProblem(
             self._program, self._scores, leaf, edge, packed, self._offset, tops, folded + shared
         )
+        return problem, np.asarray(constant)
 
-    def _with_single_positions(self, leaf: Float64) -> tuple[Float64, float]:
+    def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
         """Potentials of groups of one position belong to the weights there; also where these were rounded."""
         family = self._tree.family
         alone = np.flatnonzero(family.variable_of_group >= 0).tolist()
@@ -148,15 +162,15 @@ class ChainCore:
         folded = 0.0
         for g in alone:
             t = int(family.variable_of_group[g])
-            leaf[:, t] += self._table(g)[:, self._scores[t]]
+            leaf[:, t] += tables[g][:, self._scores[t]]
             folded += folded_size(leaf[:, t])
         return leaf, folded
 
-    def _packed(self) -> tuple[Float64, float]:
+    def _packed(self, tables: list[Float64]) -> tuple[Float64, float]:
         """Log-tables of the sets one after the other, and where they were rounded: duplicates of a set multiply."""
         family = self._tree.family
         inside = np.flatnonzero(family.set_of_group >= 0).tolist()
-        rows = [(int(family.set_of_group[g]), self._table(g)) for g in inside]
+        rows = [(int(family.set_of_group[g]), tables[g]) for g in inside]
         batch = max((len(t) for _, t in rows), default=1)
         packed, folded = np.zeros((batch, int(self._offset[-1]))), 0.0
         seen: set[int] = set()

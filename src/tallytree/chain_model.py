@@ -22,7 +22,7 @@ from .chain_arguments import (
 )
 from .chain_core import ChainCore
 from .draws import Size, shape_of_size
-from .engine import forest_ladder
+from .engine import forest_entropy, forest_ladder
 from .errors import ParameterError
 from .potentials import exactly
 from .structure.clusters import ClusterProgram
@@ -137,7 +137,7 @@ class ChainModel(ChainCore):
     @property
     def log_partition(self) -> Any:
         """Log Z, (...,)."""
-        return self._shaped(self._answer.log_z)
+        return self._shaped(self._answer.log_z + self._constant)
 
     @cached_property
     def marginals(self) -> Float64:
@@ -192,7 +192,8 @@ class ChainModel(ChainCore):
         if (inside & ((y < 0) | (y >= self.n_labels))).any():
             raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}.")
         y = np.where(inside, y, self._resting)
-        return np.asarray(self._log_weight(y) - self.log_partition)[()]
+        # What far numbers add to all sequences alike is in neither term.
+        return np.asarray(self._log_weight(y) - self._answer.log_z.reshape(self._batch_shape))[()]
 
     def _log_weight(self, y: Ints) -> Float64:
         problem, n = self._problem, self.n_positions
@@ -234,12 +235,9 @@ class ChainModel(ChainCore):
     @property
     def entropy(self) -> Any:
         """Entropy in nats, (...,)."""
-        problem, answer = self._problem, self._answer
-        expected = _expectation(np.exp(self._beliefs), problem.log_leaf)
-        expected = expected + _expectation(np.exp(answer.log_edges), problem.log_edge)
-        if problem.tables.shape[1]:
-            expected = expected + _expectation(np.exp(self._counts), problem.tables)
-        return self._shaped(answer.log_z - expected)
+        answer = self._answer
+        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_z), 0))
+        return self._shaped(forest_entropy.entropy(self._problem, answer, counts))
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``."""
@@ -298,8 +296,3 @@ class ChainModel(ChainCore):
             None,
             state["_dtype"],
         )
-
-
-def _expectation(probs: Float64, log_weights: Float64) -> Float64:
-    terms = np.where(probs > 0, probs * np.where(log_weights == -math.inf, 0.0, log_weights), 0.0)
-    return np.asarray(terms.sum(axis=tuple(range(1, terms.ndim))))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from . import arguments
-from .engine import forest_ladder, forest_plain
+from .engine import far, forest_entropy, forest_ladder, forest_plain
 from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .engine.solution import Solution
 from .errors import InfeasibleError, ParameterError
@@ -35,6 +35,7 @@ def analyse(tree: CountTree, forest: Forest) -> ClusterProgram:
 class ForestCore(CountModel):
     """Inference in a count model with edges; the base of :class:`ForestCountModel`, not used on its own."""
 
+    _has_edges: ClassVar[bool] = True
     _forest: Forest
     _contracted: ClusterProgram | None
 
@@ -68,12 +69,12 @@ class ForestCore(CountModel):
 
     def _weights(self) -> tuple[Float64, Float64]:
         """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
-        params, tables = self._params, self._forest.log_tables
+        params, tables = self._params.near, self._near_edges[0]
         logits = np.asarray(params.logits, np.float64)
         logits = np.broadcast_to(logits, (*self.batch_shape, self.n_variables)).reshape(-1, self.n_variables)
         forced = logits == math.inf
         log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
-        # Both entries of the table of a single variable: their difference alone could not carry a mask of -1e20.
+        # Both entries of the table of a single variable: their difference alone would not carry their size.
         for g in self._tree.singleton_groups.tolist():
             log_leaf[:, int(self._tree.family.variable_of_group[g])] += params.rows(g)
         if tables.ndim == 3:
@@ -99,7 +100,7 @@ class ForestCore(CountModel):
     @property
     def _answer(self) -> ForestAnswer:
         found = self._inferred[0]
-        if np.isneginf(found.log_z).any() or np.isneginf(self._constant).any():
+        if np.isneginf(found.log_z).any() or np.isneginf(self._params.own_constant).any():
             self._refuse_impossible(found.log_z)
         return found
 
@@ -113,13 +114,30 @@ class ForestCore(CountModel):
     def _cavities(self) -> Float64:
         return self._solution.messages()  # right for infinite log-odds too: no message holds its receiver's own
 
+    @property
+    def _near_edges(self) -> tuple[Float64, Float64]:
+        """Edge tables (..., E, 2, 2) with far entries -inf, and what they add to all log-weights, (...)."""
+        tables = self._forest.log_tables
+        return self._cached("near edges", lambda: _summed(*far.near_tables(tables, 2)))
+
     def _log_partition(self) -> Any:
         return self._scalar(self._answer.log_z + self._constant)
 
+    def _find_log_norm(self) -> Float64:
+        return np.asarray(self._answer.log_z + self._params.own_constant)
+
     @property
     def _constant(self) -> Any:
-        """Part of log Z that no variable can change, () or (B,)."""
-        return self._params.own_constant
+        """Part of all log-weights that no variable can change, (B,)."""
+        edges = np.broadcast_to(self._near_edges[1], self.batch_shape).reshape(-1)
+        return self._params.own_constant + self._params.far_constant + edges
+
+    def _entropy(self) -> Float64:
+        answer, (_, _, tilts) = self._answer, self._inferred
+        packed = np.zeros((len(answer.log_z), 0))
+        if self._tree.family.n_sets:
+            packed = self._cached("beliefs", lambda: forest_ladder.relative_counts(self._problem, tilts))
+        return forest_entropy.entropy(self._problem, answer, packed).reshape(self.batch_shape)
 
     def _counts(self, group: int | None) -> Float64:
         self._answer  # noqa: B018 - raises for an impossible model
@@ -164,7 +182,7 @@ class ForestCore(CountModel):
         first, second = np.broadcast_arrays(arguments.variables(i, n, "i"), arguments.variables(j, n, "j"))
         rows, place = np.unique(first, return_inverse=True)
         picked = self._joint(rows)[:, place.reshape(first.shape), second]
-        return self._result(picked.reshape((*self.batch_shape, *np.shape(first))))
+        return self._entries(picked.reshape((*self.batch_shape, *np.shape(first))))
 
     def covariance(self, rows: ArrayLike | None = None) -> FloatArray:
         """Covariance matrix of the variables, or selected rows of it, (..., R, D).
@@ -269,3 +287,7 @@ class ForestCore(CountModel):
         raise ParameterError(
             "`mode_k` is not available for a model with edges; `mode` gives the best configuration."
         )
+
+
+def _summed(tables: Float64, constants: Float64) -> tuple[Float64, Float64]:
+    return tables, np.asarray(constants.sum(axis=-1))

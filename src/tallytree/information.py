@@ -7,7 +7,7 @@ larger than their sum that digits are lost, the chain rule over the tree takes o
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ _LARGEST = float(1 << 27)  # pairs of counts that the chain rule may look at
 class Information(ModelCore):
     """Entropy and divergence; a base class of :class:`~tallytree.CountModel`, not used on its own."""
 
+    _has_edges: ClassVar[bool] = False
+
     @property
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
@@ -38,8 +40,8 @@ class Information(ModelCore):
     def kl_divergence(self, other: Any) -> Any:
         """Kullback-Leibler divergence KL(self || other) in nats, (...,).
 
-        The groups of both models together must be nested. ``inf`` where ``other`` excludes what this model allows,
-        however improbable that is.
+        The groups of both models together must be nested and fit the edges of this one, if it has any. ``inf`` where
+        ``other`` excludes what this model allows, however improbable that is.
 
         Notes
         -----
@@ -55,7 +57,10 @@ class Information(ModelCore):
             raise ParameterError(
                 f"`other` must be a CountModel over {self.n_variables} variables; {_validate.describe(other)} arrived."
             )
-        return self._result(self._divergence(other))
+        law, theirs = self, cast(Any, other)
+        if theirs._has_edges and not self._has_edges:
+            law = theirs._on_edges(self)
+        return self._result(law._divergence(other))
 
     def _entropy(self) -> Float64:
         quick, error = self._cross_entropy(self, self, 0)
@@ -66,7 +71,10 @@ class Information(ModelCore):
         rows = np.flatnonzero(doubtful.reshape(-1))
         if information.cost(program) * len(rows) > _LARGEST:
             return np.maximum(quick, 0.0)  # of a model that large the error does not show
-        nu, tables = self._params.nu, np.broadcast_to(self._params.packed, (len(self._params.nu), program.table_total))
+        nu, tables = (
+            self._params.nu,
+            np.broadcast_to(self._params.packed, (len(self._params.nu), program.table_total)),
+        )
         found = quick.reshape(-1).copy()
         schedule = auto.schedule_for(program, tables[rows])
         found[rows] = information.entropy(program, schedule, nu[rows], tables[rows])

@@ -74,7 +74,13 @@ class Parameters:
                 potentials[g] = tables[g]
                 constant = constant + added
         new = Parameters(
-            self.tree, logits, self.dtype, tuple(potentials), tuple(tables), self.batch_shape, self.own_constant
+            self.tree,
+            logits,
+            self.dtype,
+            tuple(potentials),
+            tuple(tables),
+            self.batch_shape,
+            self.own_constant,
         )
         new._replaced = None
         new.far_constant = np.broadcast_to(constant, self.batch_shape).reshape(-1)
@@ -239,7 +245,15 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch", "_replaced", "far_constant")
+        cached = (
+            "_leaves",
+            "packed",
+            "mixtures",
+            "singleton_logits",
+            "tables_batch",
+            "_replaced",
+            "far_constant",
+        )
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
