@@ -110,10 +110,12 @@ def tilt(theta: Float64, k: Ints) -> Float64:
         with np.errstate(divide="ignore", invalid="ignore"):
             step = s[open_] - excess / slope
         inside = (step > low[open_]) & (step < high[open_])
-        s[open_] = np.where(inside, step, 0.5 * (low[open_] + high[open_]))
-        # Any s is exact; this one only has to put the mode at k.
+        # Any s is exact; this one only has to put the mode at k. Where it does it stays, whatever the bracket.
+        settled = np.abs(excess) <= 1e-6
+        midway = np.where(settled, s[open_], 0.5 * (low[open_] + high[open_]))
+        s[open_] = np.where(inside, step, midway)
         wide = high[open_] - low[open_] > 1e-13 * np.maximum(1.0, np.abs(high[open_]))
-        open_ = open_[(np.abs(excess) > 1e-6) & wide]
+        open_ = open_[~settled & wide]
         if len(open_) == 0:
             break
     return np.asarray(s)
