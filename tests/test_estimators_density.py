@@ -235,5 +235,5 @@ def test_settings_of_em_are_checked():
     for name, value in [("em_iter", 0), ("em_steps", 0), ("n_components", 1.5), ("max_iter", 0)]:
         with pytest.raises(ParameterError, match=f"`{name}`"):
             CountDensity(**{"n_components": 2, name: value}).fit(small_data())
-    with pytest.raises(ParameterError, match="`sample_weight`.*-1"):
+    with pytest.raises(ParameterError, match=r"`sample_weight`.*-1"):
         CountDensity().fit(small_data(), sample_weight=-np.ones(len(small_data())))

@@ -236,5 +236,5 @@ def test_conditional_fits_refuse_rows_that_their_tables_exclude():
     table = np.array([-np.inf, 0.0, 0.0, 0.0])
     with pytest.raises(ParameterError, match="row 2"):
         learn.fit_conditional(tt.CountTree.flat(3), x, rows, start_tables=table)
-    with pytest.raises(ParameterError, match="`X`.*finite"):
+    with pytest.raises(ParameterError, match=r"`X`.*finite"):
         learn.fit_conditional(tt.CountTree.flat(3), np.where(x > 1e9, x, np.nan), rows)

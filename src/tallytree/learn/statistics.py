@@ -142,7 +142,7 @@ class TrainingRows:
 
 
 def frequencies(rows: NDArray[Any], weights: Float64, total: float) -> Float64:
-    """Weighted means of the columns, (D,): exactly 1 where every row of positive weight is on, exactly 0 where none is."""
+    """Weighted means of the columns, (D,); exactly 1 where every row of positive weight is on."""
     found = np.asarray(weights @ rows / total)
     full = np.flatnonzero(found > 1.0 - 1e-6)  # sums that round cannot tell these from 1
     if len(full):
