@@ -109,7 +109,9 @@ def test_sums_match_enumeration(seed):
     pad = int(rng.integers(0, 4))
     padded = np.concatenate([theta, np.full(pad, -np.inf)])[None]
     found = fixed_counts(padded, np.array([k]))
-    spread = covariances(padded, np.array([k]), np.concatenate([x, np.zeros((pad, 3))])[None])
+    spread = covariances(
+        padded, np.array([k]), found.marginals, np.concatenate([x, np.zeros((pad, 3))])[None]
+    )
     log_sum, marginals, covariance = enumerated(theta, k, x)
     assert found.log_sum[0] == pytest.approx(log_sum, rel=1e-13, abs=1e-13)
     np.testing.assert_allclose(found.marginals[0, :n], marginals, atol=1e-14, rtol=0)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .fixed_counts import covariances, fixed_counts
+from .fixed_counts import FixedCounts, covariances, fixed_counts
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -138,6 +138,7 @@ class ConditionalLikelihood:
         self.informative = (k > 0) & (k < sizes) & (weight > 0)
         self.n_rows_used = len(np.unique(strata.rows[self.informative[position]]))
         self._buckets = _pack(strata, sizes, k, weight, self.informative, len(x))
+        self._last: tuple[bytes, list[tuple[_Bucket, Float64, FixedCounts]]] | None = None
 
     @property
     def n_cases(self) -> int:
@@ -161,14 +162,21 @@ class ConditionalLikelihood:
         out[members] = weights[:, None] * rows
         return out
 
+    def _solve(self, beta: Float64) -> list[tuple[_Bucket, Float64, FixedCounts]]:
+        """Every bucket with its linear predictors and what they imply; the last answer is kept."""
+        key = beta.tobytes()
+        if self._last is None or self._last[0] != key:
+            eta = np.append(self.x @ beta + self._offset, -math.inf)
+            theta = [eta[bucket.index] for bucket in self._buckets]
+            found = [(b, t, fixed_counts(t, b.k)) for b, t in zip(self._buckets, theta)]
+            self._last = (key, found)
+        return self._last[1]
+
     def _contributions(self, beta: Float64) -> tuple[float, tuple[Float64, Float64]]:
         """Log-likelihood; weights and gradients of the informative strata, bucket after bucket."""
-        eta = np.append(self.x @ beta + self._offset, -math.inf)
         terms: list[float] = []
         gradients, weights = [np.zeros((0, len(beta)))], [np.zeros(0)]
-        for bucket in self._buckets:
-            theta = eta[bucket.index]
-            found = fixed_counts(theta, bucket.k)
+        for bucket, theta, found in self._solve(beta):
             of_cases = np.where(bucket.cases > 0, theta, 0.0).sum(1)
             terms.extend((bucket.weights * (of_cases - found.log_sum)).tolist())
             gradients.append(((bucket.cases - found.marginals)[:, None, :] @ self._x[bucket.index])[:, 0])
@@ -177,11 +185,10 @@ class ConditionalLikelihood:
 
     def information(self, beta: Float64) -> Float64:
         """Minus the Hessian of the log-likelihood, (p, p)."""
-        eta = np.append(self.x @ beta + self._offset, -math.inf)
         total = np.zeros((len(beta), len(beta)))
-        for bucket in self._buckets:
-            found = covariances(eta[bucket.index], bucket.k, self._x[bucket.index])
-            total += np.tensordot(bucket.weights, found, 1)
+        for bucket, theta, found in self._solve(beta):
+            spread = covariances(theta, bucket.k, found.marginals, self._x[bucket.index])
+            total += np.tensordot(bucket.weights, spread, 1)
         return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:

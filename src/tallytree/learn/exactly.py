@@ -30,7 +30,7 @@ _BUDGET = 42.0  # nats: counts outside the window and frequencies outside the ba
 _CELLS = 400_000  # complex numbers held at a time
 
 
-def covariances_of_sums(theta: Float64, k: Ints, x: Float64) -> Float64:
+def covariances_of_sums(theta: Float64, k: Ints, marginals: Float64, x: Float64) -> Float64:
     """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p).
 
     Parameters
@@ -39,6 +39,8 @@ def covariances_of_sums(theta: Float64, k: Ints, x: Float64) -> Float64:
         Log-odds, finite, or -inf where a row is padded.
     k : (B,) int array
         Counts, ``0 < k < `` number of finite entries.
+    marginals : (B, n) array
+        P(y_i = 1).
     x : (B, n, p) array
         Statistics of the variables; 0 where padded.
 
@@ -54,7 +56,7 @@ def covariances_of_sums(theta: Float64, k: Ints, x: Float64) -> Float64:
     var = (p * q).sum(1)
     order = np.argsort(var, kind="stable")
     for rows in _blocks(order, var, np.isfinite(theta).sum(1), k, theta.shape[1]):
-        out[rows] = _sums(p[rows], q[rows], k[rows], var[rows], x[rows])
+        out[rows] = _sums(p[rows], q[rows], k[rows], var[rows], marginals[rows], x[rows])
     return out
 
 
@@ -115,11 +117,11 @@ def _blocks(order: Ints, var: Float64, sizes: Ints, k: Ints, n: int) -> Iterator
         start = stop
 
 
-def _sums(p: Float64, q: Float64, k: Ints, var: Float64, x: Float64) -> Float64:
+def _sums(p: Float64, q: Float64, k: Ints, var: Float64, marginals: Float64, x: Float64) -> Float64:
     """The covariances of sets of similar variance; see the module's formulas."""
     batch, n = p.shape
     length, count = _frequencies(var, ((p > 0) & (q < 1)).sum(1), k)
-    total, first, square = np.zeros(batch), np.zeros((batch, n)), np.zeros((batch, n))
+    total, square = np.zeros(batch), np.zeros((batch, n))
     # The count is fixed, so statistics may be shifted; this shift leaves nothing of first order to cancel.
     weight = p * q
     spread_of = weight.sum(1)
@@ -136,12 +138,10 @@ def _sums(p: Float64, q: Float64, k: Ints, var: Float64, x: Float64) -> Float64:
         g *= np.where(omega == 0.0, 1.0, 2.0) / length
         u = np.divide(on, factor, out=factor)
         total += g.real.sum(1)
-        first += _weighted(g, u)
         square += _weighted(g, u * (1.0 - u))
         shift = (u.real - p[:, None, :]) @ centred + 1j * (u.imag @ centred)  # (b, m, p)
         spread += np.einsum("bm,bmi,bmj->bij", g, shift, shift, optimize=True).real
-    first /= total[:, None]
-    mean = ((first - p)[:, None, :] @ centred)[:, 0]
+    mean = ((marginals - p)[:, None, :] @ centred)[:, 0]
     second = spread / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
     second += np.swapaxes(centred, 1, 2) @ (centred * (square / total[:, None])[:, :, None])
     return np.asarray(0.5 * (second + np.swapaxes(second, 1, 2)))

@@ -58,13 +58,15 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     return FixedCounts(np.asarray(batch.log_partition), np.asarray(batch.marginals))
 
 
-def covariances(theta: Float64, k: Ints, x: Float64) -> Float64:
+def covariances(theta: Float64, k: Ints, marginals: Float64, x: Float64) -> Float64:
     """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p).
 
     Parameters
     ----------
     theta, k
         As in :func:`fixed_counts`, ``0 < k <`` number of finite entries.
+    marginals : (B, n) array
+        As :func:`fixed_counts` finds them.
     x : (B, n, p) array
         Statistics of the variables; 0 where padded.
 
@@ -74,7 +76,7 @@ def covariances(theta: Float64, k: Ints, x: Float64) -> Float64:
     ``models(theta, k).hessian_vector_product(x[..., j], counts=False)``. Summed here over frequencies, all
     columns at once, because a product of a batch costs many inferences.
     """
-    return covariances_of_sums(theta, k, x)
+    return covariances_of_sums(theta, k, marginals, x)
 
 
 def balancing_shift(theta: Float64, k: int) -> float:
