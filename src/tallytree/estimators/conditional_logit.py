@@ -22,7 +22,7 @@ from ..learn.conditional import (
     risk_sets,
     strata_of_groups,
 )
-from ..learn.exactly import exactly_k, tilt
+from ..learn.fixed_counts import balancing_shift, fixed_counts
 from ._bags import binary_labels, make_bags
 from ._coefficients import CoefficientTable
 from ._formula import read_formula
@@ -231,7 +231,7 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eta = x @ np.nan_to_num(self.coef_)
         if n_cases in (0, len(x)):
             return 0.0
-        return float(tilt(eta[None], np.array([n_cases]))[0])
+        return balancing_shift(eta, n_cases)
 
     def decision_function(self, X: ArrayLike) -> Float64:
         """Linear predictor ``X @ coef_ + intercept_``, (n_rows,)."""
@@ -270,7 +270,7 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inner = np.flatnonzero((k > 0) & (k < bags.sizes))
         if len(inner):
             index = bags.padded()[inner]
-            found = exactly_k(np.append(eta, -np.inf)[index], k[inner])
+            found = fixed_counts(np.append(eta, -np.inf)[index], k[inner])
             there = index < len(eta)
             positive[index[there]] = found.marginals[there]
         return np.column_stack([1.0 - positive, positive])

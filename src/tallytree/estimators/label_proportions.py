@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import ParameterError
-from ..learn.exactly import exactly_k
+from ..learn.fixed_counts import fixed_counts
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, minimise
 
@@ -220,7 +220,7 @@ class CountLikelihood:
         total -= float(theta[full].sum())
         extended = np.append(theta, -np.inf)
         for index, k in self._batches:
-            found = exactly_k(extended[index], k)
+            found = fixed_counts(extended[index], k)
             total -= float(found.log_sum.sum())
             posterior[index] = found.marginals
         return total, expit(theta) - posterior[:-1]
