@@ -36,7 +36,9 @@ def _beliefs(case: Case, graph: tt.FactorGraph, exact) -> list[str]:
     tree = is_tree(case)
     for semiring in ("sum", "max"):
         try:
-            found = tt.loopy_bp(graph, damping=0.0 if tree else 0.2, semiring=semiring, max_iter=60, accelerate=False)
+            found = tt.loopy_bp(
+                graph, damping=0.0 if tree else 0.2, semiring=semiring, max_iter=60, accelerate=False
+            )
             value, odds = found.bethe_log_partition, found.log_odds
         except tt.InfeasibleError:
             if exact is not None and (tree or True):

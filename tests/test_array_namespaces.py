@@ -8,11 +8,11 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tallytree.engine import chain, characteristic, mixture, potetz_lee
-from tallytree.engine.arithmetic import Direct, Fourier, LogSpace
-from tallytree.engine.tree_pass import sum_product
-from tallytree.structure.count_tree import CountTree
-from tallytree.structure.schedule import build_schedule
+from tallytree.engine.count import chain, characteristic, mixture, potetz_lee
+from tallytree.engine.count.arithmetic import Direct, Fourier, LogSpace
+from tallytree.engine.count.tree_pass import sum_product
+from tallytree.structure.nested.count_tree import CountTree
+from tallytree.structure.nested.schedule import build_schedule
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

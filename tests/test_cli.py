@@ -15,7 +15,15 @@ import tallytree as tt
 from cli_files import LOGITS, Run, assert_answers, columns, write
 from tallytree.cli import demo, infer, main
 from tallytree.cli.count_table import count_table, quantiles
-from tallytree.cli.terminal import Column, Terminal, printable, probability, quantity, seconds, width_of
+from tallytree.cli.terminal import (
+    Column,
+    Terminal,
+    printable,
+    probability,
+    quantity,
+    seconds,
+    width_of,
+)
 
 pytestmark = pytest.mark.usefixtures("cli_folder")
 

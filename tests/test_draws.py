@@ -19,8 +19,8 @@ from helpers import model_of
 from oracle_enumeration import enumerate_model
 from strategies import nested_models, random_case
 from tallytree import config
-from tallytree.engine.log_convolution import log_convolve
-from tallytree.structure.blocks import BLOCK, cut
+from tallytree.engine.pmf.log_convolution import log_convolve
+from tallytree.structure.nested.blocks import BLOCK, cut
 
 INF = math.inf
 NATIVE = config.native()
@@ -321,9 +321,9 @@ def test_equal_models_of_a_batch_are_drawn_independently(engine):
 
 
 def test_sparse_samples_are_the_dense_ones(engine, monkeypatch):
-    from tallytree.engine import sampling
+    from tallytree.engine.sample import sampler
 
-    monkeypatch.setattr(sampling, "CHUNK", 1 << 16)  # several chunks
+    monkeypatch.setattr(sampler, "CHUNK", 1 << 16)  # several chunks
     model = tt.CountModel(np.random.default_rng(0).normal(size=(2, 300)), tt.exactly(7))
     dense = model.sample((5, 60), rng=9)
     sparse = model.sample((5, 60), rng=9, sparse=True)

@@ -367,17 +367,17 @@ def test_divergences_between_models_on_the_same_edges_are_those_of_enumeration()
 
 
 def test_the_certificate_covers_the_error_of_the_fft():
-    from tallytree.engine import forest_ladder
-    from tallytree.engine.forest_arithmetic import Fourier, LogSpace
+    from tallytree.engine.forest import ladder
+    from tallytree.engine.forest.arithmetic import Fourier, LogSpace
 
     rng = np.random.default_rng(18)
     for shape in ("path", "star", "caterpillar", "random"):
         for scale in (0.3, 1.0, 3.0):
             case = forest_case(shape, "all", 300, rng, scale=scale)
             model = model_of(case).replace(tables=[tt.gaussian(rng.uniform(0.2, 0.8), 0.05, fraction=True)])
-            tilts = forest_ladder.Tilter(model._problem).first()
-            fast = forest_ladder._run(model._problem, tilts, Fourier)
-            exact = forest_ladder._run(model._problem, 0 * tilts, LogSpace)
+            tilts = ladder.Tilter(model._problem).first()
+            fast = ladder._run(model._problem, tilts, Fourier)
+            exact = ladder._run(model._problem, 0 * tilts, LogSpace)
             odds = [a.messages[..., 1] - a.messages[..., 0] for a in (fast, exact)]
             error = np.abs(odds[0] - odds[1]).max()
             assert not error > fast.bound[0] + 1e-12 * np.abs(odds[1]).max(), (
@@ -390,9 +390,9 @@ def test_the_certificate_covers_the_error_of_the_fft():
 
 def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
     from tallytree import config
-    from tallytree.engine import forest_native
-    from tallytree.engine.forest_arithmetic import Direct, Fourier
-    from tallytree.engine.forest_pass import ForestPass
+    from tallytree.engine.forest import passes
+    from tallytree.engine.forest.arithmetic import Direct, Fourier
+    from tallytree.engine.forest.sum_product import ForestPass
 
     engine = config.native()
     if engine is None:
@@ -400,7 +400,7 @@ def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
     for case in cases(12, 20, families=["all", "subtrees", "unions"], sizes=(2, 400)):
         problem = model_of(case)._problem
         for kind in (Direct, Fourier):
-            fast = forest_native.run(engine, problem, kind)
+            fast = passes.run(engine, problem, kind)
             passes = ForestPass(problem, kind())
             with np.errstate(all="ignore"):
                 passes.upward()
@@ -413,12 +413,12 @@ def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
 
 @pytest.mark.parametrize("shape", ["path", "random", "star"])
 def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape, monkeypatch):
-    from tallytree.engine import forest_native, forest_plain
+    from tallytree.engine.forest import passes, plain
 
     case = forest_case(shape, "all", 600, np.random.default_rng(21))
     compiled = model_of(case).replace(tables=[tt.exactly(200)])
-    monkeypatch.setattr(forest_native.config, "native", lambda: None)
-    monkeypatch.setattr(forest_plain.config, "native", lambda: None)
+    monkeypatch.setattr(passes.config, "native", lambda: None)
+    monkeypatch.setattr(plain.config, "native", lambda: None)
     plain = model_of(case).replace(tables=[tt.exactly(200)])
     odds = plain.posterior_logits
     monkeypatch.undo()
@@ -428,12 +428,12 @@ def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape,
 def test_a_hub_that_moves_the_count_is_not_trusted_to_the_fft():
     # Given the improbable state of the hub the count lies elsewhere, where the transforms of the handle are noise.
     rng = np.random.default_rng(99)
-    from tallytree.engine import forest_ladder
-    from tallytree.engine.forest_arithmetic import LogSpace
+    from tallytree.engine.forest import ladder
+    from tallytree.engine.forest.arithmetic import LogSpace
 
     for n in (314, 400):
         case = forest_case("broom", "all", n, rng, scale=3.0)
         model = model_of(case).replace(tables=[tt.gaussian(rng.uniform(0.2 * n, 0.8 * n), 10.0)])
         problem = model._problem
-        exact = forest_ladder._run(problem, np.zeros((1, 1)), LogSpace).messages[0]
+        exact = ladder._run(problem, np.zeros((1, 1)), LogSpace).messages[0]
         assert_contract(model.posterior_logits, case.theta + exact[:, 1] - exact[:, 0])

@@ -14,7 +14,7 @@ from contract import assert_contract, assert_log_partition
 from forest_cases import descendants, parents_of
 from strategies import SHAPES as FAMILY_SHAPES
 from strategies import random_family
-from tallytree.structure.contraction import contract
+from tallytree.structure.forest.contraction import contract
 
 LARGE = ("path", "star", "caterpillar", "broom", "random")
 

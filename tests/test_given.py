@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.engine import inclusion
+from tallytree.engine.pmf import inclusion
 
 DIGITS = 60
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import config
-from tallytree.engine.leave_one_out import leave_one_out_log_pmf
-from tallytree.engine.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
-from tallytree.engine.recursion import log_mgf, recursion_log_pmf
-from tallytree.engine.tails import log_tails
-from tallytree.engine.tilted import tilted_log_pmf
-from tallytree.engine.weighted import to_lattice, weighted_log_pmf
+from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
+from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
+from tallytree.engine.pmf.recursion import log_mgf, recursion_log_pmf
+from tallytree.engine.pmf.tails import log_tails
+from tallytree.engine.pmf.tilted import tilted_log_pmf
+from tallytree.engine.pmf.weighted import to_lattice, weighted_log_pmf
 
 TOLERANCE = 1e-10
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 from real_data import data_file
 from tallytree.errors import ParameterError
-from tallytree.poisson_binomial import PoissonBinomial
+from tallytree.models.poisson_binomial import PoissonBinomial
 
 
 def exact(probs, weights=None):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tallytree.errors import ParameterError
-from tallytree.poisson_binomial import PoissonBinomial
-from tallytree.reliability import (
+from tallytree.models.poisson_binomial import PoissonBinomial
+from tallytree.models.reliability import (
     birnbaum_importance,
     k_out_of_n,
     k_to_l_out_of_n,

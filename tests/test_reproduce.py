@@ -18,7 +18,15 @@ from tallytree.cli import main
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
-from tallytree.experiments import TINY, bags, claims, images, ising, matching, runtime
+from tallytree.experiments import (
+    TINY,
+    bags,
+    claims,
+    images,
+    ising,
+    matching,
+    runtime,
+)
 from tallytree.experiments.report import csv_text
 from tallytree.experiments.store import Store, write_whole
 from tallytree.experiments.workers import each

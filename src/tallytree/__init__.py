@@ -6,18 +6,21 @@ marginals and count distributions, exactly and in near-linear time.
 
 from ._version import __version__
 from .assignment import assignment
-from .chain_model import ChainModel
-from .conditional_sum import ConditionalPoissonBinomial
 from .config import show_config
-from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
-from .factor_graph import FactorGraph
-from .forest import Forest
-from .forest_model import ForestCountModel
 from .loopy import loopy_bp
-from .maximization import Modes
-from .model import CountModel, Group
-from .poisson_binomial import PoissonBinomial
+from .models.chain import ChainModel
+from .models.conditional_sum import ConditionalPoissonBinomial
+from .models.count import CountModel, Group
+from .models.edges import Forest
+from .models.factor_graph import FactorGraph
+from .models.forest import ForestCountModel
+from .models.maximization import Modes
+from .models.poisson_binomial import PoissonBinomial
+from .models.ragged import RaggedBatch
+from .models.reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
+from .models.sampling import SparseSamples
+from .models.second_order import ExpectedStatistics
 from .potentials import (
     Potential,
     all_or_none,
@@ -39,10 +42,7 @@ from .potentials import (
     table,
     uniform,
 )
-from .ragged import RaggedBatch
-from .reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
-from .second_order import ExpectedStatistics
-from .structure.count_tree import CountTree
+from .structure.nested.count_tree import CountTree
 
 __all__ = [
     "ChainModel",

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from .arrays import Float64
 from .errors import ParameterError, TallyTreeError
 from .learn.statistics import CountFeatures
-from .model import CountModel
-from .structure.count_tree import CountTree
+from .models.count import CountModel
+from .structure.nested.count_tree import CountTree
 
 __all__ = [
     "assignment_heatmap",
@@ -26,7 +27,6 @@ __all__ = [
     "marginals",
 ]
 
-Float64 = NDArray[np.float64]
 
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#d9822b", "#4f9d5d", "#b5403a", "#b8b8b8"
 PALETTE = (BLUE, ORANGE, GREEN, RED, "#7d5ba6", "#6b6b6b")

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .. import _validate
+from .. import checks
+from ..arrays import Bools, Float64
 from ..errors import ParameterError
 from ..potentials import Potential, as_potential
 from .reduction import Cells
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 def dense(matrix: Any) -> NDArray[Any]:
@@ -37,7 +35,7 @@ def cells(affinity: Any, forbidden: Any) -> Cells:
         row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)).astype(np.int64)
         column, values, shape = matrix.indices.astype(np.int64), matrix.data, matrix.shape
     else:
-        full, _ = _validate.real_array("affinity", affinity, axis="columns")
+        full, _ = checks.real_array("affinity", affinity, axis="columns")
         if full.ndim != 2:
             raise ParameterError(f"`affinity` must be a matrix, rows by columns; shape {full.shape} arrived.")
         row, column = (index.ravel() for index in np.indices(full.shape))
@@ -60,7 +58,7 @@ def _mask(forbidden: Any, shape: tuple[int, ...]) -> Bools:
     if mask.shape != tuple(shape) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
         raise ParameterError(
             f"`forbidden` must be a boolean matrix of the shape of `affinity`, {tuple(shape)}; "
-            f"{_validate.describe(mask)} arrived."
+            f"{checks.describe(mask)} arrived."
         )
     return mask.astype(bool)
 
@@ -83,7 +81,7 @@ def tables(value: Any, count: int, size: int, name: str) -> Float64:
         raise ParameterError(
             f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"
         )
-    table = _validate.log_table(value, size, name=f"`{name}`")
+    table = checks.log_table(value, size, name=f"`{name}`")
     if table.ndim > 2 or (table.ndim == 2 and table.shape[0] not in (1, count)):
         raise ParameterError(
             f"`{name}` must be a log-table of {size + 1} values, or {count} of them; shape {table.shape} arrived."

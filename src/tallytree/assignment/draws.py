@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_expit
 
+from ..arrays import Bools, Float64
 from ..loopy import capped
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _TINY = 1e-200  # suffix sums below this times the total belong to events that are never drawn
 

@@ -7,10 +7,8 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from ..arrays import Float64
 
 
 class ErgodicityWarning(UserWarning):

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
 
+from ..arrays import Bools, Ints
 from ..errors import InfeasibleError
 
 _TRIED = 32  # rows or columns with unmet needs that are tried for a small explanation
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,11 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from ..arrays import Bools, Float64
 from ..loopy.messages import count_sums
 from .draws import draw
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _BLOCKS = np.array(list(itertools.product((0, 1), repeat=4)), np.intp)  # y11 y12 y21 y22
 

@@ -11,20 +11,18 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
 
-from .. import _validate
+from .. import checks
+from ..arrays import Bools
 from ..errors import ParameterError
-from ..factor_graph import FactorGraph
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
 from ..loopy.progress import Progress, Report
+from ..models.factor_graph import FactorGraph
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
 from .gibbs import Grid
 from .reduction import Reduced
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class Assignment:
@@ -236,7 +234,7 @@ class Assignment:
         Averages conditional marginals, not states. ``moves="mixed"`` adds column blocks and trades, which are needed
         where column counts are exact; with ``moves="rows"`` such problems warn.
         """
-        _validate.one_of("moves", moves, ("rows", "mixed"))
+        checks.one_of("moves", moves, ("rows", "mixed"))
         if moves == "rows":
             ergodicity.check_row_blocks(self._shape_of_chains)
         else:
@@ -276,7 +274,7 @@ class Assignment:
     def _run(self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any) -> Any:
         start = np.zeros(self.shape, bool)
         start[self._cells.row, self._cells.column] = self._best_cells
-        return gibbs.run(self._grid, start, kind, sweeps, burn_in, chains, _validate.generator(rng))
+        return gibbs.run(self._grid, start, kind, sweeps, burn_in, chains, checks.generator(rng))
 
     def _average(
         self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any, progress: bool | Report
@@ -341,7 +339,7 @@ class Assignment:
         dense = arguments.dense(y)
         if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
             raise ParameterError(
-                f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {_validate.describe(dense)} arrived."
+                f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {checks.describe(dense)} arrived."
             )
         on = dense[self._cells.row, self._cells.column] != 0
         return on, int(on.sum()) != int((dense != 0).sum())
@@ -369,7 +367,7 @@ class Assignment:
 
 
 def _positive(name: str, value: Any, least: int) -> int:
-    number = _validate.integer(name, value)
+    number = checks.integer(name, value)
     if number < least:
         raise ParameterError(f"`{name}` must be at least {least}; {number} arrived.")
     return number

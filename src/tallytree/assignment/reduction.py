@@ -6,16 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
-from ..factor_graph import FactorGraph
-from ..model import Group
+from ..models.count import Group
+from ..models.factor_graph import FactorGraph
 from .feasibility import Counts, decide
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

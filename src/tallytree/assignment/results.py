@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Float64
 from ..loopy import LoopyResult
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .tables import Float64
+from ..arrays import Float64
 from .terminal import Column, Terminal, probability
 
 _TAIL = 5e-4  # left out on either side

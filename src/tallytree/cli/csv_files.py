@@ -12,8 +12,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, Float64, place
+from .tables import Codes, place
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import CountModel, Group
+from ..arrays import Float64
+from ..models.count import CountModel, Group
 from ..potentials import at_least, exactly, gaussian
 from .count_table import count_table
-from .tables import Float64
 from .terminal import Column, Terminal, probability, seconds
 
 STORY = (

@@ -10,7 +10,15 @@ import numpy as np
 
 from .output import Target, save, target
 from .problems import InputProblem
-from .questions import Choice, Grouping, build, count_table_file, log_odds, number_column, potential
+from .questions import (
+    Choice,
+    Grouping,
+    build,
+    count_table_file,
+    log_odds,
+    number_column,
+    potential,
+)
 from .summary import Result, print_summary
 from .tables import Codes, read_table, require_column
 from .terminal import Terminal

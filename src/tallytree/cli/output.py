@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..arrays import Float64
 from .csv_files import write_csv
 from .parquet_files import require_pyarrow, write_parquet
 from .problems import InputProblem, reason
-from .tables import CSV, PARQUET, Float64, InputTable, format_of
+from .tables import CSV, PARQUET, InputTable, format_of
 
 
 @dataclass(frozen=True)

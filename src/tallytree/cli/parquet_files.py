@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, Float64, InputTable, place
+from .tables import Codes, InputTable, place
 
 
 def require_pyarrow() -> ModuleType:

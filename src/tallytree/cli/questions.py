@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import TallyTreeError
-from ..model import CountModel, Group
+from ..models.count import CountModel, Group
 from ..potentials import Potential, parse_potential, table
 from .csv_files import header_hint
 from .problems import InputProblem, quoted
-from .tables import Codes, Float64, InputTable, place, read_table, require_column
+from .tables import (
+    Codes,
+    Float64,
+    InputTable,
+    place,
+    read_table,
+    require_column,
+)
 
 LOGIT, PROB = "logit", "prob"
 

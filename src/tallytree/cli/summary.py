@@ -10,11 +10,19 @@ import numpy as np
 from scipy.special import expit
 
 from .. import config
-from ..model import CountModel
+from ..arrays import Float64
+from ..models.count import CountModel
 from .count_table import certain_count, count_table, quantiles
 from .questions import Choice, Grouping, sized
-from .tables import Codes, Float64, InputTable
-from .terminal import Column, Terminal, printable, probability, quantity, seconds
+from .tables import Codes, InputTable
+from .terminal import (
+    Column,
+    Terminal,
+    printable,
+    probability,
+    quantity,
+    seconds,
+)
 
 # Beyond these many rows the distribution of the count takes longer than a reader of the posteriors would wait.
 _MOST_COUNTED, _MOST_COUNTED_SLOWLY = 100_000, 5_000

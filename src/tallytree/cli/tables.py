@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64, Ints
 from .problems import InputProblem, missing_column, reason
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}

@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
+from ..arrays import Float64
 from ..errors import ParameterError, PrecisionError
-from ..structure.components import FlatBucket, NestedPart
-from ..structure.count_tree import CountTree
-from ..structure.schedule import Schedule, build_schedule, count_caps
-from ..structure.tree import TreeProgram
-from . import chain, characteristic, mixture, native, potetz_lee, retilt
-from .arithmetic import Direct, Fourier, LogSpace
+from ..structure.nested.components import FlatBucket, NestedPart
+from ..structure.nested.count_tree import CountTree
+from ..structure.nested.schedule import Schedule, build_schedule, count_caps
+from ..structure.nested.tree import TreeProgram
+from . import native
+from .count import chain, characteristic, mixture, potetz_lee, retilt
+from .count.arithmetic import Direct, Fourier, LogSpace
+from .count.tree_pass import sum_product
 from .ladder import TOLERANCE, Rung, climb
 from .solution import Solution, solved
-from .tree_pass import sum_product
 
-Float64 = NDArray[np.float64]
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
 METHODS = (

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 FAR = 1e12
 _FEW = 4096  # up to here a BLAS keeps to one thread

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float64
 from .solution import Solution
 
-Float64 = NDArray[np.float64]
 Rung = Callable[[Float64, Float64], Solution]
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are far above the errors they bound

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
+from ..arrays import Float64
 
-Float64 = NDArray[np.float64]
 WORTH_A_BLOCK = 1 << 15  # numbers: from here on one pass that copies and looks is quicker than several
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
-from ..structure.tree import TreeProgram
+from ..arrays import Float64
+from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .solution import Solution
 
-Float64 = NDArray[np.float64]
 LARGEST_MIXTURE = 8  # terms: kMaxPowers of the C++ layer
 
 

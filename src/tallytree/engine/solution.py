@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from .. import config
-
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 
 class Solution:

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 KINDS = ("at-least-one", "noisy-or", "normal", "free")
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
+from ..arrays import Ints
 from ..errors import ParameterError
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..structure.count_tree import CountTree
-
-Float64 = NDArray[np.float64]
+from ..structure.nested.count_tree import CountTree
 
 
 def disagreement(rows: NDArray[Any], weights: Float64 | None = None) -> Float64:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 
 @dataclass(frozen=True, eq=False)

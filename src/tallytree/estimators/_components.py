@@ -7,14 +7,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float64
 from ..learn.forest import chow_liu
 from ..learn.forest_counts import fit_tree_counts
 from ..learn.maximum_likelihood import fit
 from ..learn.statistics import CountFeatures, TrainingRows
-from ..model import CountModel
-from ..structure.count_tree import CountTree
-
-Float64 = NDArray[np.float64]
+from ..models.count import CountModel
+from ..structure.nested.count_tree import CountTree
 
 _ROWS = 256  # rows with missing values handled in one batch of models
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
+from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.blas import one_blas_thread
 
-Float64 = NDArray[np.float64]
 # (weights, others) -> loss, gradient of weights, gradient of others
 Loss = Callable[[Float64, Float64], tuple[float, Float64, Float64]]
 

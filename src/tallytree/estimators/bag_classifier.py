@@ -14,14 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..model import CountModel
+from ..models.count import CountModel
 from ._bag_potentials import BagPotential, settings, start_values
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import LinearFit, check_penalties, minimise
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

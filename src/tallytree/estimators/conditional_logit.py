@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.conditional import (
     ConditionalLikelihood,
@@ -26,8 +27,6 @@ from ..learn.fixed_counts import balancing_shift, fixed_counts
 from ._bags import binary_labels, make_bags
 from ._coefficients import CoefficientTable
 from ._formula import read_formula
-
-Float64 = NDArray[np.float64]
 
 
 class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

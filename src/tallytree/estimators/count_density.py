@@ -13,14 +13,13 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
-from .. import _validate
+from .. import checks
+from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
 from ..learn.statistics import row_weights
 from ._clustering import cluster
 from ._components import Component, CountTrainer, Trainer, TreeTrainer
 from ._linear import check_penalties
-
-Float64 = NDArray[np.float64]
 
 KINDS = ("counts", "tree", "tree+counts")
 
@@ -140,7 +139,7 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             )
         check_penalties(l2=self.l2, smoothness=self.smoothness, pseudo_count=self.pseudo_count)
         for name in ("n_components", "max_iter", "em_iter", "em_steps"):
-            if _validate.integer(name, getattr(self, name)) < 1:
+            if checks.integer(name, getattr(self, name)) < 1:
                 raise ParameterError(f"`{name}` must be at least 1; {getattr(self, name)!r} arrived.")
         rows = self._binary(X, reset=True)
         if np.isnan(rows).any():
@@ -252,10 +251,10 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             that calls differ from each other.
         """
         check_is_fitted(self)
-        size = _validate.integer("n_samples", n_samples)
+        size = checks.integer("n_samples", n_samples)
         if size < 0:
             raise ParameterError(f"`n_samples` must be at least 0; {size} arrived.")
-        generator = self._generator if rng is None else _validate.generator(rng)
+        generator = self._generator if rng is None else checks.generator(rng)
         counts = generator.multinomial(size, self.weights_ / self.weights_.sum())
         rows = [c.sample(int(n), generator) for c, n in zip(self.components_, counts) if n]
         drawn = np.concatenate([np.zeros((0, self.n_features_in_), np.uint8), *rows])

@@ -13,13 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import fixed_counts
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, minimise
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -14,15 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from .. import _validate
+from .. import checks
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
-from ..model import CountModel
+from ..models.count import CountModel
 from ..potentials import exactly
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _PAIRS = 1 << 22  # joint probabilities held at a time
 
@@ -187,10 +185,10 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         Cost: O(N) per sample. Exact (see :meth:`CountModel.sample`).
         """
         check_is_fitted(self)
-        many = _validate.integer("size", size)
+        many = checks.integer("size", size)
         if many < 0:
             raise ParameterError(f"`size` must be at least 0; {many} arrived.")
-        generator = self._generator if rng is None else _validate.generator(rng)
+        generator = self._generator if rng is None else checks.generator(rng)
         model = CountModel(self.logits_, exactly(self.sample_size_))
         return model.sample(many, rng=generator).astype(bool)
 
@@ -325,7 +323,7 @@ def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise ParameterError(
             f"`{name}` must hold the indices of units, or one truth value for each of the {size} units; "
-            f"{_validate.describe(array)} arrived."
+            f"{checks.describe(array)} arrived."
         )
     index = array.astype(np.int64)
     outside = index[(index < 0) | (index >= size)]

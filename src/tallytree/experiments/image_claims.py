@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import images, ising
-from .claims import DIFFERS, NOT_REPRODUCED, REPRODUCED, UNDECIDED, Claim, verdict
+from .claims import (
+    DIFFERS,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNDECIDED,
+    Claim,
+    verdict,
+)
 
 _HIGHER_ORDER = 8  # pixels from which a subset counts as higher-order
 _NOISE = 1.25  # errors below this many times those of fresh images decide nothing

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from .. import data
+from ..arrays import Float64
 from ..plot import count_errors
 from . import ising
 from .sizes import Sizes
 from .store import Store
 
-Float64 = NDArray[np.float64]
 Bits = NDArray[np.uint8]
 
 PAPER_TREE, PAPER_RC = 145.22, 146.78  # printed as log-likelihoods; they are negative ones

@@ -12,15 +12,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64
 from ..assignment import assignment
 from ..potentials import between
 from .sizes import Sizes
 from .store import Store
 from .workers import each
-
-Float64 = NDArray[np.float64]
 
 GRIDS = ((3, 6), (20, 40))
 NAMES = {"lbp": "LBP", "node": "Node Marginals", "lp": "LP", "gibbs": "2x2 Gibbs"}

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, TallyTreeError
-from . import bags, claims, figures, images, matching, runtime
+from . import (
+    bags,
+    claims,
+    figures,
+    images,
+    matching,
+    runtime,
+)
 from .image_claims import image_claims
 from .progress import Progress
 from .report import Picture, Section, csv_text, machine, page

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model import CountModel
+from ..models.count import CountModel
 from .sizes import Sizes
 from .store import Store
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64, Ints
+
 Complex128 = NDArray[np.complex128]
-Ints = NDArray[np.int64]
 
 _BUDGET = 42.0  # nats: counts outside the window and frequencies outside the band weigh less than e^-42
 _CELLS = 400_000  # complex numbers held at a time

@@ -13,14 +13,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from ..model import CountModel
+from ..arrays import Float64, Ints
+from ..models.count import CountModel
 from .exactly import covariances_of_sums
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ..arrays import Float64, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float64
 from .forest import TreeDensity, chow_liu
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

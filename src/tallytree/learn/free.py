@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..forest_model import ForestCountModel
-from ..model import CountModel
+from ..models.count import CountModel
+from ..models.forest import ForestCountModel
 from .statistics import CountFeatures
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

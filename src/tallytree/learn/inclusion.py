@@ -13,13 +13,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logit
 
-from ..model import CountModel
+from ..arrays import Float64
+from ..models.count import CountModel
 from ..potentials import exactly
-
-Float64 = NDArray[np.float64]
 
 _DENSE = 600  # up to this many units the covariance matrix is formed; above, products with it are used
 _GAIN = 0.5  # a cheap step that leaves more of the error than this gives way to Newton's

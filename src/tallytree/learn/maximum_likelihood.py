@@ -10,18 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize
 
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..forest_model import ForestCountModel
-from ..model import CountModel
+from ..models.count import CountModel
+from ..models.forest import ForestCountModel
 from .blas import one_blas_thread
 from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
 
-Float64 = NDArray[np.float64]
 Progress = Callable[[int, float, float], None]
 
 METHODS = {"l-bfgs": "L-BFGS-B", "cg": "CG", "newton-cg": "trust-ncg"}

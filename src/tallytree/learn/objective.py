@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..forest_model import ForestCountModel, ForestStatistics
-from ..model import CountModel
+from ..models.count import CountModel
+from ..models.forest import ForestCountModel, ForestStatistics
 from .free import FreeParameters
 from .statistics import CountFeatures, Statistics
-
-Float64 = NDArray[np.float64]
 
 
 class Objective:

@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..model import CountModel
-from ..structure.count_tree import CountTree
+from ..models.count import CountModel
+from ..structure.nested.count_tree import CountTree
 from .blas import one_blas_thread
 from .maximum_likelihood import Progress, report
 from .statistics import CountFeatures, binary_rows
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..structure.count_tree import CountTree
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ..structure.nested.count_tree import CountTree
 
 _ROWS = 4096  # rows handled at a time
 

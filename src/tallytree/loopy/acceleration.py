@@ -11,9 +11,8 @@ import math
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 _WORSE = 2.0  # a step this much larger than the best so far discards the history
 _FEW = 4096

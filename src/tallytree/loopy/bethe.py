@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64
 from .layout import Layout
 from .messages import Solver
-
-Float64 = NDArray[np.float64]
 
 
 def bethe_value(structure: Layout, messages: Float64, solver: Solver, *, maximum: bool = False) -> float:

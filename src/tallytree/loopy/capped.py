@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 LARGEST = 48  # e^K times a few must stay far below overflow, and beyond it trees are faster
 _STRIDE = 32  # variables between kept prefixes

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float64
 from ..errors import InfeasibleError
-from ..factor_graph import FactorGraph
+from ..models.factor_graph import FactorGraph
 from .linear_program import FractionalError, best_configuration, is_concave
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _MARGINS = (0.02, 1e-6)  # how sure a variable must be to be kept as it is
 _MOST_FREE = 20_000  # variables of a completion by linear programming

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _validate
+from .. import checks
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..factor_graph import FactorGraph
+from ..models.factor_graph import FactorGraph
 from .decoding import decode
 from .progress import Progress, Report
 from .split import Split, split
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +99,11 @@ def dual_decomposition(
     (array([ True, False, False,  True]), 5.0, True)
     """
     if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
     ladder = [float(t) for t in temperatures]
     if not ladder or any(not t > 0.0 for t in ladder):
         raise ParameterError(
-            f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived."
+            f"`temperatures` must be positive numbers; {checks.describe(temperatures)} arrived."
         )
     run = _Run(split(graph), tol)
     with Progress(progress, len(ladder), "dual_decomposition") as shown:

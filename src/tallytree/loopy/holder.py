@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .. import _validate
+from .. import checks
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..factor_graph import FactorGraph
+from ..models.factor_graph import FactorGraph
 from .progress import Progress, Report
 from .split import Split, split
-
-Float64 = NDArray[np.float64]
 
 # "optimal" weights go no lower: at weight 0 a class enters by its maximum, which its Z to the power 1/w tends to but never
 # reaches in floating point. What is given up is below this number times the entropy of the class.
@@ -104,7 +102,7 @@ def holder_bound(
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
     if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
@@ -184,12 +182,12 @@ def _weights(weights: Any, classes: int) -> Float64:
     if weights is None:
         return np.full(classes, 1.0 / classes)
     if isinstance(weights, str):
-        _validate.one_of("weights", weights, ("optimal",))
+        checks.one_of("weights", weights, ("optimal",))
         return np.full(classes, 1.0 / classes)
-    w, _ = _validate.real_array("weights", weights, axis="classes")
+    w, _ = checks.real_array("weights", weights, axis="classes")
     if w.shape != (classes,) or not (w > 0.0).all() or not math.isclose(w.sum(), 1.0, rel_tol=1e-9):
         raise ParameterError(
             f"`weights` must be {classes} positive numbers that add to one, one per class of disjoint factors; "
-            f"{_validate.describe(weights)} arrived."
+            f"{checks.describe(weights)} arrived."
         )
     return np.asarray(w / w.sum())

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ..factor_graph import FactorGraph
-from ..forest_model import ForestCountModel
-from ..model import CountModel
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ..arrays import Float64, Ints
+from ..models.count import CountModel
+from ..models.factor_graph import FactorGraph
+from ..models.forest import ForestCountModel
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch

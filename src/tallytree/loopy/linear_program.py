@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
+from ..arrays import Bools, Float64, Ints
 from ..errors import InfeasibleError, TallyTreeError
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class FractionalError(TallyTreeError):

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ..arrays import Float64
 
 
 def _ranked(nu: Float64, log_f: Float64) -> tuple[NDArray[np.intp], Float64, Float64]:

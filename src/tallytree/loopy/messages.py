@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import config
-from ..engine import auto, moments
+from ..arrays import Float64
+from ..engine import auto
+from ..engine.count import moments
 from ..errors import InfeasibleError
-from ..structure.count_tree import CountTree
+from ..structure.nested.count_tree import CountTree
 from . import capped, maximum
 from .layout import Batch
 
-Float64 = NDArray[np.float64]
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
 # Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import _validate
+from .. import checks
 from ..errors import ParameterError
 
 Report = Callable[[int, float], Any]
@@ -25,7 +25,7 @@ class Progress:
         if not isinstance(progress, bool) and not callable(progress):
             raise ParameterError(
                 "`progress` must be True, False or a function of the iteration and the residual; "
-                f"{_validate.describe(progress)} arrived."
+                f"{checks.describe(progress)} arrived."
             )
         self._wanted = progress
         self._total, self._label = total, label

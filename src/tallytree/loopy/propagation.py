@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .. import _validate
+from .. import checks
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..factor_graph import FactorGraph
-from ..model import CountModel
+from ..models.count import CountModel
+from ..models.factor_graph import FactorGraph
 from .acceleration import Anderson
 from .bethe import bethe_value
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
 from .progress import Progress, Report
 from .stability import lower_bound_condition
-
-Float64 = NDArray[np.float64]
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
@@ -117,7 +116,7 @@ class LoopyResult:
         -----
         Cost: one exact inference in the model of the group. Accuracy: as of :class:`CountModel` given the messages.
         """
-        number = _validate.integer("group", group)
+        number = checks.integer("group", group)
         if not -self.graph.n_groups <= number < self.graph.n_groups:
             raise ParameterError(
                 f"`group` must be the number of a group, 0 to {self.graph.n_groups - 1}; {number} arrived."
@@ -289,7 +288,7 @@ def _initial(
     if start is None:
         return np.zeros(len(structure.variable)), []
     if not isinstance(start, LoopyResult):
-        raise ParameterError(f"`start` must be a LoopyResult; {_validate.describe(start)} arrived.")
+        raise ParameterError(f"`start` must be a LoopyResult; {checks.describe(start)} arrived.")
     if (
         start.schedule != schedule
         or start.semiring != semiring
@@ -307,12 +306,12 @@ def _initial(
 
 def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, semiring: Any) -> None:
     if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
-    _validate.one_of("schedule", schedule, SCHEDULES)
-    _validate.one_of("semiring", semiring, SEMIRINGS)
+        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
+    checks.one_of("schedule", schedule, SCHEDULES)
+    checks.one_of("semiring", semiring, SEMIRINGS)
     if not (isinstance(damping, (int, float)) and 0.0 <= damping < 1.0):
-        raise ParameterError(f"`damping` must be a number in [0, 1); {_validate.describe(damping)} arrived.")
+        raise ParameterError(f"`damping` must be a number in [0, 1); {checks.describe(damping)} arrived.")
     if not (isinstance(tol, (int, float)) and tol >= 0.0):
-        raise ParameterError(f"`tol` must be a number of at least 0; {_validate.describe(tol)} arrived.")
-    if _validate.integer("max_iter", max_iter) < 0:
+        raise ParameterError(f"`tol` must be a number of at least 0; {checks.describe(tol)} arrived.")
+    if checks.integer("max_iter", max_iter) < 0:
         raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived.")

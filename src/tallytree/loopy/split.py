@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ..factor_graph import FactorGraph
-from ..model import CountModel
+from ..arrays import Float64, Ints
+from ..models.count import CountModel
+from ..models.factor_graph import FactorGraph
 from . import maximum
 from .layout import Layout, Phase, layout
 from .messages import sum_product
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

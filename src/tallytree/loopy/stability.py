@@ -14,13 +14,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ..factor_graph import FactorGraph
+from ..arrays import Float64
+from ..models.factor_graph import FactorGraph
 from .layout import layout
-
-Float64 = NDArray[np.float64]
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic
 

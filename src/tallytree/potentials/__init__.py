@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from tallytree.potentials.base import Potential
 from tallytree.potentials.causes import noisy_and, noisy_or
-from tallytree.potentials.constraints import at_least, at_most, between, exactly, modulo, one_of, parity
+from tallytree.potentials.constraints import (
+    at_least,
+    at_most,
+    between,
+    exactly,
+    modulo,
+    one_of,
+    parity,
+)
 from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
 from tallytree.potentials.parsing import parse_potential
 from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic

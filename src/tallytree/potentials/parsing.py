@@ -9,7 +9,15 @@ from typing import Any
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
 from tallytree.potentials.causes import noisy_and, noisy_or
-from tallytree.potentials.constraints import at_least, at_most, between, exactly, modulo, one_of, parity
+from tallytree.potentials.constraints import (
+    at_least,
+    at_most,
+    between,
+    exactly,
+    modulo,
+    one_of,
+    parity,
+)
 from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
 from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
 from tallytree.potentials.tables import table

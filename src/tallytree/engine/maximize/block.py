@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ...arrays import Float64
 
 
 def sorted_down(theta: Float64) -> Float64:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ...arrays import Float64
+
 Pieces = list[tuple[int, int]]
 
 MOST_PIECES = 8

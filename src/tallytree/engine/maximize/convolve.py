@@ -11,12 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Float64
 from .concave import MOST_PIECES, Pieces, convolve_pieces, pieces
 from .monotone import monotone_rows
-
-Float64 = NDArray[np.float64]
 
 _SHORT = 32  # up to this length a plain loop over the shorter side is quickest
 _MERGE_COST = 40  # cost per entry of the methods against one entry of the plain loop, measured

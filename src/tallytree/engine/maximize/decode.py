@@ -11,11 +11,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Float64
 from .block import largest
 from .plan import Merge, Merges, Plan
 from .upward import Upward
 
-Float64 = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

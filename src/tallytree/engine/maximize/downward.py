@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Float64
 from . import block
 from .convolve import correlate, correlate_batch
 from .plan import Merge, Merges, Plan
-
-Float64 = NDArray[np.float64]
 
 
 def downward(plan: Plan, messages: Float64, tables: Float64, rest: list[Float64]) -> Float64:

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ...arrays import Float64
 
 
 class Best(Protocol):

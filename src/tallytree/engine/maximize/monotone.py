@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from ...arrays import Float64
 
 
 def monotone_rows(b: Float64, c: Float64, support: tuple[int, int], start: int, stop: int) -> Float64:

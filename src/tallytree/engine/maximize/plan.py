@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...structure.count_tree import CountTree
-from ...structure.nested import Ints
+from ...arrays import Ints
+from ...structure.nested.count_tree import CountTree
 
 SMALL = 128  # merges of up to this many variables run in dense batches
 

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Float64, Ints
 from .block import prefix_sums
 from .decode import diagonal
 from .lazy import Best, Choice, Only, Subsets, ensure
 from .plan import Plan
 from .upward import upward
 
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _ONLY = Only()
 
 

@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...structure.count_tree import CountTree
+from ...arrays import Float64, States
+from ...structure.nested.count_tree import CountTree
 from . import block, decode, downward
 from .plan import Plan, plan_of
 from .ranked import k_best
 from .upward import Upward, extended, upward
-
-Float64 = NDArray[np.float64]
-States = NDArray[np.uint8]
 
 _CELLS = 1 << 22
 

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Float64
 from .block import prefix_sums, sorted_down
 from .convolve import convolve, convolve_batch
 from .plan import Merge, Plan
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,82 @@
+// Direct convolution and correlation of doubles: only positive terms, so every entry is relatively accurate.
+#pragma once
+#include "base/exponent.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+constexpr int kRows = 4;                     // accumulators per tile of outputs
+constexpr int kTileOutputs = kRows * kLanes;  // outputs per tile
+constexpr int kBlock = 128;                  // terms added up before their sum joins the total: rounding stays small
+constexpr int kPad = 40;                     // zeros kept on either side of a padded vector, >= kTileOutputs
+
+static inline void fill(double* p, ptrdiff_t n, double x) {
+  for (ptrdiff_t i = 0; i < n; i++) p[i] = x;
+}
+
+// out[t] = sum_{i0 <= i < i1} weight[i] * shifted[t + step * i], for rows * kLanes values of t.
+template <int rows, int step>
+static inline void accumulate_tile(const double* weight, int i0, int i1, const double* shifted, double* out) {
+  vec total[rows] = {};
+  for (int block = i0; block < i1; block += kBlock) {
+    const int end = min(i1, block + kBlock);
+    vec sum[rows] = {};
+    for (int i = block; i < end; i++) {
+      const vec w = splat(weight[i]);
+      const double* p = shifted + (ptrdiff_t)step * i;
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; r++) sum[r] += load(p + r * kLanes) * w;
+    }
+    for (int r = 0; r < rows; r++) total[r] += sum[r];
+  }
+  for (int r = 0; r < rows; r++) store(out + r * kLanes, total[r]);
+}
+
+// out[k] = sum_i a[i] b[k-i] for k = 0 .. na+nb-2. Writes up to kTileOutputs - 1 entries beyond;
+// scratch holds max(na, nb) + 2 kPad doubles.
+static inline void convolve_direct(const double* a, int na, const double* b, int nb, double* out, double* scratch) {
+  if (na > nb) {
+    const double* p = a;
+    a = b;
+    b = p;
+    const int n = na;
+    na = nb;
+    nb = n;
+  }
+  const int count = na + nb - 1;
+  fill(scratch, kPad, 0.0);
+  std::memcpy(scratch + kPad, b, sizeof(double) * (size_t)nb);
+  fill(scratch + kPad + nb, kPad, 0.0);
+  const double* padded = scratch + kPad;
+  int k = 0;
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs)
+    accumulate_tile<kRows, -1>(a, max(0, k - nb + 1), min(na, k + kTileOutputs), padded + k, out + k);
+  for (; k < count; k += kLanes)
+    accumulate_tile<1, -1>(a, max(0, k - nb + 1), min(na, k + kLanes), padded + k, out + k);
+}
+
+// sum_j g[j] u[j].
+static inline double dot(const double* g, const double* u, int n) {
+  vec sum0 = {}, sum1 = {};
+  int j = 0;
+  for (; j + 2 * kLanes <= n; j += 2 * kLanes) {
+    sum0 += load(g + j) * load(u + j);
+    sum1 += load(g + j + kLanes) * load(u + j + kLanes);
+  }
+  for (; j + kLanes <= n; j += kLanes) sum0 += load(g + j) * load(u + j);
+  double total = sum_lanes(sum0 + sum1);
+  for (; j < n; j++) total += g[j] * u[j];
+  return total;
+}
+
+// out[k] = sum_j g[k+j] u[j] for k = 0 .. count-1. Reads g, and writes out, up to kTileOutputs - 1 entries beyond.
+static inline void correlate_direct(const double* g, const double* u, int nu, double* out, int count) {
+  if (count <= 2) {
+    for (int k = 0; k < count; k++) out[k] = dot(g + k, u, nu);
+    return;
+  }
+  int k = 0;
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) accumulate_tile<kRows, 1>(u, 0, nu, g + k, out + k);
+  for (; k < count; k += kLanes) accumulate_tile<1, 1>(u, 0, nu, g + k, out + k);
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,34 @@
+// Copies that look at the numbers as they pass: a second reading would cost as much as the first.
+#include "base/kernels.hpp"
+#include "base/simd.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+void copy_and_scan(const double* from, ptrdiff_t n, double* to, double* smallest, double* largest) {
+  const double inf = __builtin_inf();
+  vec low = splat(inf), high = splat(-inf);
+  ivec nan = {};
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const bool whole = n - i >= kLanes;
+    const vec x = whole ? load(from + i) : load_part(from + i, n - i, from[i]);
+    nan |= x != x;
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+    if (whole)
+      store(to + i, x);
+    else
+      for (ptrdiff_t l = 0; l < n - i; l++) to[i + l] = x[l];
+  }
+  *smallest = inf;
+  *largest = -inf;
+  for (int l = 0; l < kLanes; l++) {
+    if (nan[l]) {
+      *smallest = *largest = __builtin_nan("");
+      return;
+    }
+    if (low[l] < *smallest) *smallest = low[l];
+    if (high[l] > *largest) *largest = high[l];
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,28 @@
+// The kernel table of this level.
+#include "base/kernels.hpp"
+
+#define TT_STRING2(x) #x
+#define TT_STRING(x) TT_STRING2(x)
+
+namespace tallytree::TT_LEVEL {
+
+void copy_and_scan(const double*, ptrdiff_t, double*, double*, double*);
+void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
+double softplus_sum(const double* x, ptrdiff_t n);
+extern const TreeKernels tree_kernels;
+extern const ClusterKernels cluster_kernels;
+
+extern const FlatKernels flat_kernels;
+extern const Kernels kernels;
+const Kernels kernels = {
+    TT_STRING(TT_LEVEL),
+    TT_LANES,
+    softplus_sum,
+    copy_and_scan,
+    posterior_marginals,
+    &flat_kernels,
+    &tree_kernels,
+    &cluster_kernels,
+};
+
+}  // namespace tallytree::TT_LEVEL

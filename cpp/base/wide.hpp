@@ -1,0 +1,132 @@
+// Vectors with one exponent per entry: entry j is value[j] * 2^exponent[j], value in [1, 2) or 0.
+//
+// Nothing is lost to range, whatever the spread inside a vector. A sum of products is formed in two sweeps: the
+// first finds, per output, the largest exponent of a term (a max-plus convolution), the second adds the terms
+// relative to it.
+#pragma once
+#include "base/convolve.hpp"
+#include "tree/types.hpp"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace tallytree::TT_LEVEL {
+
+// Terms below 2^kNegligible of the largest cannot change a sum of fewer than 2^40 of them.
+constexpr double kNegligible = -100.0;
+
+static inline bool any_at_least(vec x, vec bound) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_pd_mask((__m512d)x, (__m512d)bound, _CMP_GE_OQ) != 0;
+#elif defined(__AVX__)
+  return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)x, (__m256d)bound, _CMP_GE_OQ)) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_pd(_mm_cmpge_pd((__m128d)x, (__m128d)bound)) != 0;
+#else
+  for (int j = 0; j < kLanes; j++)
+    if (x[j] >= bound[j]) return true;
+  return false;
+#endif
+}
+
+// Brings sums s * 2^e to the normal form; zero gets kZeroExponent.
+static inline void store_wide(vec sum, vec exponent, double* value, double* out_exponent) {
+  const auto zero = (sum <= 0.0) | (exponent < kZeroExponent / 2);
+  store(value, zero ? vec{} : mantissa_of(sum));
+  store(out_exponent, zero ? splat(kZeroExponent) : exponent + exponent_of(sum));
+}
+
+// One tile of outputs t: sum over i of w[i] * p[t + step * i], where p points at the entry for t = 0, i = 0.
+template <int rows, int step>
+static inline void wide_tile(const double* w, const double* we, int i0, int i1, const double* p, const double* pe,
+                             double* out, double* out_exponent) {
+  vec top[rows], total[rows] = {};
+  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
+  for (int i = i0; i < i1; i++) {
+    const vec e = splat(we[i]);
+    const double* q = pe + (ptrdiff_t)step * i;
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) top[r] = max(top[r], load(q + r * kLanes) + e);
+  }
+  // Adding kRoundingMagic + 1023 leaves the biased exponent in the low bits; shifted up, they are the bits of 2^x.
+  const double bias = kRoundingMagic + 1023.0;
+  for (int block = i0; block < i1; block += kBlock) {
+    const int end = min(i1, block + kBlock);
+    vec sum[rows] = {};
+    for (int i = block; i < end; i++) {
+      const vec e = splat(we[i]), m = splat(w[i]);
+      const double *q = pe + (ptrdiff_t)step * i, *v = p + (ptrdiff_t)step * i;
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; r++) {
+        const vec x = load(q + r * kLanes) + e - top[r];
+        if (!any_at_least(x, splat(kNegligible))) continue;
+        const vec power = (vec)((ivec)(max(x, splat(-1022.0)) + bias) << 52);
+        sum[r] += (load(v + r * kLanes) * m) * power;
+      }
+    }
+    for (int r = 0; r < rows; r++) total[r] += sum[r];
+  }
+  for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
+}
+
+// Copies with kPad zeros on either side; returns where the entries begin.
+static inline double* padded_copy(const double* from, int n, double pad, double* to) {
+  fill(to, kPad, pad);
+  std::memcpy(to + kPad, from, sizeof(double) * (size_t)n);
+  fill(to + kPad + n, kPad, pad);
+  return to + kPad;
+}
+
+struct Wide {
+  const double *value, *exponent;
+  int length;
+};
+
+// out[k - first] = sum_i a[i] b[k-i] for first <= k < last. Writes up to kTileOutputs - 1 entries beyond.
+// Each scratch holds max(na, nb) + 2 kPad doubles.
+static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent,
+                                 double* scratch, double* scratch_exponent) {
+  if (a.length > b.length) {
+    const Wide t = a;
+    a = b;
+    b = t;
+  }
+  const double* v = padded_copy(b.value, b.length, 0.0, scratch);
+  const double* e = padded_copy(b.exponent, b.length, kZeroExponent, scratch_exponent);
+  int k = first;
+  for (; last - k > kTileOutputs - kLanes; k += kTileOutputs)
+    wide_tile<kRows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kTileOutputs), v + k, e + k,
+                         out + k - first, out_exponent + k - first);
+  for (; k < last; k += kLanes)
+    wide_tile<1, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kLanes), v + k, e + k,
+                     out + k - first, out_exponent + k - first);
+}
+
+// out[k] = sum_j g[k+j] u[j] for k < count. Reads g, and writes out, up to kTileOutputs - 1 entries beyond.
+static inline void correlate_wide(const double* g, const double* g_exponent, Wide u, double* out, double* out_exponent,
+                                  int count) {
+  int k = 0;
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs)
+    wide_tile<kRows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+  for (; k < count; k += kLanes)
+    wide_tile<1, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+}
+
+// Subtracts the largest exponent from all; returns it, or 0 for the zero vector. Padding up to whole vectors is
+// set to zero.
+static inline double take_out_scale(double* value, double* exponent, int n) {
+  fill(value + n, kLanes, 0.0);
+  fill(exponent + n, kLanes, kZeroExponent);
+  vec top = splat(kZeroExponent);
+  for (int j = 0; j < n; j += kLanes) top = max(top, load(exponent + j));
+  const double largest = max_lanes(top);
+  if (largest == kZeroExponent) return 0.0;
+  for (int j = 0; j < n; j += kLanes) {
+    const vec e = load(exponent + j);
+    store(exponent + j, e == kZeroExponent ? e : e - largest);
+  }
+  return largest;
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,158 @@
+// What the passes over clusters share: operands of a product, the edge between them, transforms or direct sums.
+//
+// A product is a list of terms (x, y, out): row `out` of the result gains the convolution of row x of the first
+// operand with row y of the second; the same terms give the adjoints, as correlations. Errors are kept by state:
+// `lost`, of any entry of a row; `cut`, the mass cut off its ends; `reach`, the largest adjoint of any count.
+#pragma once
+#include "cluster/types.hpp"
+#include "base/fft_merge.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+constexpr double kTiny = 1e-290;  // anything smaller may have been lost to underflow
+
+struct Term {
+  int x, y, out;
+};
+
+static inline int states_of(int kind, int K) { return kind == kScalar ? 1 : kind == kVector ? K : K * K; }
+static inline int first_kind(int op, int kind) {
+  if (op == kThrough || op == kSum) return kVector;
+  if (op == kTurn || op == kTable) return kind;
+  if (op == kJoin) return kScalar;
+  return op == kClose || op == kCompress || op == kScalePath ? kMatrix : kVector;
+}
+
+static inline double* take(ClusterWorker& w, size_t n) { return arena_take(w.scratch, n + kPad); }
+static inline double* take_zero(ClusterWorker& w, size_t n) {
+  double* p = take(w, n);
+  fill(p, (ptrdiff_t)n + kPad, 0.0);
+  return p;
+}
+
+// The terms of a product; returns their number, at most K^3.
+static inline int list_terms(int op, int K, Term* out) {
+  int n = 0;
+  const int P = op == kJoin ? 1 : K;
+  const int Q = op == kClose || op == kCompress ? K : 1;
+  const int R = op == kHang || op == kCompress || op == kScalePath || op == kOuter ? K : 1;
+  for (int p = 0; p < P; p++)
+    for (int q = 0; q < Q; q++)
+      for (int r = 0; r < R; r++) {
+        Term t = {p, 0, R > 1 ? p * K + r : p};
+        switch (op) {
+          case kRake: t.y = p; break;
+          case kHang: t.y = p * K + r; break;
+          case kClose: t.x = p * K + q; t.y = q; break;
+          case kCompress: t.x = p * K + q; t.y = q * K + r; break;
+          case kScalePath: t.x = p * K + r; break;
+          case kOuter: t.y = r; break;
+          default: break;
+        }
+        out[n++] = t;
+      }
+  return n;
+}
+
+// The second operand with the edge's table multiplied in.
+struct Second {
+  const double* rows;  // (count, width)
+  int count, width;
+  const double* table;  // (K, K), or null: rows are the operand's own
+  bool flip, spread;
+  double top;
+};
+static inline double entry(const double* t, bool flip, int K, int p, int q) { return flip ? t[q * K + p] : t[p * K + q]; }
+
+static inline void add_scaled(double* out, const double* x, double w, int n) {
+  const vec v = splat(w);
+  int j = 0;
+  for (; j + kLanes <= n; j += kLanes) store(out + j, load(out + j) + v * load(x + j));
+  for (; j < n; j++) out[j] += w * x[j];
+}
+static inline void add_product(double* out, const double* x, const double* y, int n) {
+  for (int j = 0; j < n; j++) out[j] += x[j] * y[j];
+}
+static inline double sum(const double* x, int n) {
+  double s = 0;
+  for (int j = 0; j < n; j++) s += x[j];
+  return s;
+}
+
+// out[p][r] = sum_q t[p][q] x[q][r], or with t transposed: rows of n numbers.
+static inline void through_table(const double* t, bool flip, int K, const double* x, int columns, int n, double* out) {
+  for (int p = 0; p < K; p++)
+    for (int r = 0; r < columns; r++) {
+      double* o = out + (ptrdiff_t)(p * columns + r) * n;
+      fill(o, n, 0.0);
+      for (int q = 0; q < K; q++) add_scaled(o, x + (ptrdiff_t)(q * columns + r) * n, entry(t, flip, K, p, q), n);
+    }
+}
+
+static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, int node) {
+  const ClusterView& view = *item.program;
+  const int K = item.states, op = view.op[node], b = view.b[node], kind = view.kind[b], e = view.edge[node];
+  const Cluster& c = item.clusters[b];
+  Second s = {c.value, states_of(kind, K), c.width, nullptr, false, false, 0.0};
+  if (op > kCompress) return s;
+  s.spread = kind == kVector && (op == kHang || op == kCompress);
+  if (e < 0 && !s.spread) return s;
+  s.table = e < 0 ? item.identity : item.edges + (ptrdiff_t)e * K * K;
+  s.flip = e >= 0 && view.flip[node];
+  s.top = e < 0 ? 0.0 : item.edge_top[e];
+  const int n = c.width;
+  s.count = s.spread ? K * K : s.count;
+  double* rows = take(w, (size_t)s.count * n);
+  if (s.spread) {
+    for (int p = 0; p < K; p++)
+      for (int r = 0; r < K; r++) {
+        double* o = rows + (ptrdiff_t)(p * K + r) * n;
+        fill(o, n, 0.0);
+        add_scaled(o, c.value + (ptrdiff_t)r * n, entry(s.table, s.flip, K, p, r), n);
+      }
+  } else {
+    through_table(s.table, s.flip, K, c.value, kind == kMatrix ? K : 1, n, rows);
+  }
+  s.rows = rows;
+  return s;
+}
+
+static inline int transform_length(const ClusterItem& item, int terms, int rows, int na, int nb) {
+  if (!item.use_fft || min(na, nb) < 24) return 0;
+  const int N = fft_length(na + nb - 1);
+  const double direct = terms * (0.6 * na * nb / kLanes + 40), transforms = rows * (0.55 * N * std::log2(N) / kLanes + 60);
+  return transforms < direct ? N : 0;
+}
+
+// Spectra of rows of n numbers, one after the other.
+static inline double* spectra(const double* rows, int count, int n, ClusterWorker& w, const FftPlan& plan) {
+  double *out = take(w, (size_t)count * plan.length), *scratch = take(w, plan.length);
+  for (int i = 0; i < count; i++)
+    padded_spectrum(rows + (ptrdiff_t)i * n, n, out + (ptrdiff_t)i * plan.length, scratch, plan);
+  return out;
+}
+// out += a b / M, or a conj(b) / M.
+template <bool conjugate>
+static inline void add_spectra(const double* a, const double* b, int N, double* out) {
+  const int M = N / 2;
+  const vec factor = splat(1.0 / M);
+  for (int j = 0; j < M; j += kLanes) {
+    const Complex x = get(a, a + M, j), y = get(b, b + M, j);
+    const Complex product = conjugate ? times_conjugate(x, y.re * factor, y.im * factor)
+                                      : times(x, y.re * factor, y.im * factor);
+    put(out, out + M, j, get(out, out + M, j) + product);
+  }
+}
+// Rows from spectra (destroyed), negative values (all of them rounding errors) set to 0.
+static inline void rows_from_spectra(double* spectrum, int count, int n, double* rows, ClusterWorker& w,
+                                     const FftPlan& plan) {
+  double* x = take(w, plan.length);
+  for (int i = 0; i < count; i++) {
+    fft_backward(spectrum + (ptrdiff_t)i * plan.length, x, plan);
+    double* out = rows + (ptrdiff_t)i * n;
+    for (int j = 0; j < n; j++) out[j] = x[j] > 0 ? x[j] : 0.0;
+  }
+}
+static inline double norm(const double* x, int n) { return std::sqrt(dot(x, x, n)); }
+
+}  // namespace tallytree::TT_LEVEL

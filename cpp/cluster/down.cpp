@@ -1,0 +1,232 @@
+// Adjoints of clusters, results before operands: reverse mode.
+#include "cluster/cluster.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// Scale an adjoint to <value, adjoint> = 1 and keep it.
+static void settle(const ClusterItem& item, ClusterWorker& w, int node, const double* rows, int states,
+                   const double* reach, double path_error) {
+  Cluster& c = item.clusters[node];
+  const int n = states * c.width;
+  const double total = dot(c.value, rows, n), factor = total > 0 ? 1 / total : 1.0;
+  c.adjoint = arena_take(w.arena, (size_t)n);
+  for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
+  c.underflow[1] = kTiny * max(1.0, factor);
+  // The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
+  c.path_error = total > kTiny ? path_error : HUGE_VAL;
+  if (c.touched && reach) {
+    c.reach = arena_take(w.arena, (size_t)states);
+    for (int s = 0; s < states; s++) c.reach[s] = reach[s] * factor;
+  }
+}
+
+// What errors and cuts in a value do. Errors of transforms are compared with the mass of their state, where it has any;
+// what has underflowed, is gone from the whole, and whoever wants a part of it compares it with that part.
+static void charge(const ClusterItem& item, Cluster& c, int states) {
+  for (int s = 0; s < states; s++) {
+    const double *x = c.value + (ptrdiff_t)s * c.width, *g = c.adjoint + (ptrdiff_t)s * c.width;
+    const double mass = dot(x, g, c.width), sum_g = sum(g, c.width);
+    c.vanished += c.underflow[0] * sum_g + c.underflow[1] * sum(x, c.width);
+    if (!c.lost) continue;
+    const double harm = c.lost[s] * sum_g + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
+    if (item.use_fft && mass > 0) c.harm = max(c.harm, harm / mass);
+    else c.vanished += harm;
+  }
+}
+
+static void read_pairs(const ClusterItem& item, int node, const double* pair, const double* table, bool flip) {
+  const int K = item.states, e = item.program->edge[node];
+  if (e < 0) return;
+  double total = 0;
+  for (int p = 0; p < K; p++)
+    for (int q = 0; q < K; q++) total += pair[p * K + q] * entry(table, flip, K, p, q);
+  for (int p = 0; p < K; p++)
+    for (int q = 0; q < K; q++)
+      item.log_edges[(ptrdiff_t)e * K * K + (flip ? q * K + p : p * K + q)] =
+          std::log(pair[p * K + q] * entry(table, flip, K, p, q) / total);
+}
+
+// pair[p][q] = sum_r <g[p][r], x[q][r]>.
+static void pair_up(const double* g, const double* x, int K, int columns, int n, double* pair) {
+  for (int p = 0; p < K; p++)
+    for (int q = 0; q < K; q++)
+      pair[p * K + q] = dot(g + (ptrdiff_t)p * columns * n, x + (ptrdiff_t)q * columns * n, columns * n);
+}
+
+static double relative_error(const double* error, const double* value, const double* g, int states, int n) {
+  double worst = 0;
+  for (int s = 0; s < states; s++) {
+    const double mass = dot(value + (ptrdiff_t)s * n, g + (ptrdiff_t)s * n, n);
+    if (mass > 0) worst = max(worst, error[s] * sum(value + (ptrdiff_t)s * n, n) / mass);
+  }
+  return worst;
+}
+
+// Back through the edge's table: from the adjoint of table times operand to that of the operand.
+static void second_down(const ClusterItem& item, ClusterWorker& w, int node, const Second& y, const double* g,
+                        const double* reach, double path_error) {
+  const int K = item.states, b = item.program->b[node], n = y.width;
+  const Cluster& c = item.clusters[b];
+  const int states = states_of(item.program->kind[b], K);
+  if (!y.table) return settle(item, w, b, g, states, reach, path_error);
+  double *rows = take_zero(w, (size_t)states * n), *pair = take_zero(w, (size_t)K * K);
+  double* back = take_zero(w, (size_t)states);
+  if (y.spread) {
+    for (int p = 0; p < K; p++)
+      for (int r = 0; r < K; r++) {
+        const double* from = g + (ptrdiff_t)(p * K + r) * n;
+        const double t = entry(y.table, y.flip, K, p, r);
+        pair[p * K + r] = dot(from, c.value + (ptrdiff_t)r * n, n);
+        add_scaled(rows + (ptrdiff_t)r * n, from, t, n);
+        if (reach) back[r] += t * reach[p * K + r];
+      }
+  } else {
+    const int columns = states / K;
+    pair_up(g, c.value, K, columns, n, pair);
+    through_table(y.table, !y.flip, K, g, columns, n, rows);
+    if (reach) through_table(y.table, !y.flip, K, reach, columns, 1, back);
+  }
+  read_pairs(item, node, pair, y.table, y.flip);
+  settle(item, w, b, rows, states, reach ? back : nullptr, path_error);
+}
+
+static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
+  const ClusterView& view = *item.program;
+  const int K = item.states, op = view.op[node], a = view.a[node];
+  const Cluster &c = item.clusters[node], &x = item.clusters[a];
+  const Second y = second_operand(item, w, node);
+  Term* terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
+  const int count = list_terms(op, K, terms), out_states = states_of(view.kind[node], K);
+  const int x_states = states_of(first_kind(op, view.kind[node]), K), n = x.width + y.width - 1;
+  const int shift = c.lo - x.lo - item.clusters[view.b[node]].lo, stride = n + kPad;
+  double* g = take_zero(w, (size_t)out_states * stride);
+  for (int s = 0; s < out_states; s++)
+    std::memcpy(g + (ptrdiff_t)s * stride + shift, c.adjoint + (ptrdiff_t)s * c.width, sizeof(double) * (size_t)c.width);
+  double *gx = take_zero(w, (size_t)x_states * x.width), *gy = take_zero(w, (size_t)y.count * y.width);
+  double error_x = c.path_error, error_y = c.path_error;
+  const int N = transform_length(item, count, x_states + y.count + out_states, x.width, y.width);
+  if (N) {
+    const FftPlan& plan = *fft_plan(item.plans, N, kLanes);
+    const double *fx = spectra(x.value, x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
+    double *fg = take(w, (size_t)out_states * N), *scratch = take(w, (size_t)N);
+    for (int s = 0; s < out_states; s++)
+      padded_spectrum(g + (ptrdiff_t)s * stride, n, fg + (ptrdiff_t)s * N, scratch, plan);
+    double *px = take_zero(w, (size_t)x_states * N), *py = take_zero(w, (size_t)y.count * N);
+    double *ex = take_zero(w, (size_t)x_states), *ey = take_zero(w, (size_t)y.count);
+    const double size = 1.5 * std::log2(N) * kUnitRoundoff;
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      add_spectra<true>(fg + (ptrdiff_t)t.out * N, fy + (ptrdiff_t)t.y * N, N, px + (ptrdiff_t)t.x * N);
+      add_spectra<true>(fg + (ptrdiff_t)t.out * N, fx + (ptrdiff_t)t.x * N, N, py + (ptrdiff_t)t.y * N);
+      const double norm_g = size * norm(g + (ptrdiff_t)t.out * stride, n);
+      ex[t.x] += norm_g * norm(y.rows + (ptrdiff_t)t.y * y.width, y.width);
+      ey[t.y] += norm_g * norm(x.value + (ptrdiff_t)t.x * x.width, x.width);
+    }
+    rows_from_spectra(px, x_states, x.width, gx, w, plan);
+    rows_from_spectra(py, y.count, y.width, gy, w, plan);
+    error_x += relative_error(ex, x.value, gx, x_states, x.width);
+    error_y += relative_error(ey, y.rows, gy, y.count, y.width);
+  } else {
+    double* one = take(w, (size_t)n + kTileOutputs);
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      const double* from = g + (ptrdiff_t)t.out * stride;
+      correlate_direct(from, y.rows + (ptrdiff_t)t.y * y.width, y.width, one, x.width);
+      add_scaled(gx + (ptrdiff_t)t.x * x.width, one, 1.0, x.width);
+      correlate_direct(from, x.value + (ptrdiff_t)t.x * x.width, x.width, one, y.width);
+      add_scaled(gy + (ptrdiff_t)t.y * y.width, one, 1.0, y.width);
+    }
+  }
+  double *rx = nullptr, *ry = nullptr;
+  if (c.reach) {
+    rx = take_zero(w, (size_t)x_states);
+    ry = take_zero(w, (size_t)y.count);
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      rx[t.x] += c.reach[t.out] * sum(y.rows + (ptrdiff_t)t.y * y.width, y.width);
+      ry[t.y] += c.reach[t.out] * sum(x.value + (ptrdiff_t)t.x * x.width, x.width);
+    }
+  }
+  settle(item, w, a, gx, x_states, rx, error_x);
+  second_down(item, w, node, y, gy, ry, error_y);
+}
+
+static void leaf_down(ClusterItem& item, int node) {
+  const int K = item.states, v = item.program->ref[node];
+  const Cluster& c = item.clusters[node];
+  for (int k = 0; k < K; k++) {
+    const int j = item.program->counted[v] ? item.score[(ptrdiff_t)v * K + k] : 0;
+    item.messages[(ptrdiff_t)v * K + k] = std::log(c.adjoint[(ptrdiff_t)k * c.width + j]);
+  }
+}
+
+static void table_down(ClusterItem& item, ClusterWorker& w, int node) {
+  const int a = item.program->a[node], s = item.program->ref[node];
+  const Cluster &c = item.clusters[node], &x = item.clusters[a];
+  const int states = states_of(item.program->kind[node], item.states), n = x.width;
+  const int64_t start = item.offset[s], length = item.offset[s + 1] - start;
+  const bool ends = item.program->top[s];
+  double *rows = take_zero(w, (size_t)states * n), *belief = take_zero(w, (size_t)n);
+  for (int i = 0; i < states; i++)
+    for (int j = 0; j < n && x.lo + j < length; j++) {
+      const int at = x.lo + j - c.lo;
+      if (!ends && (at < 0 || at >= c.width)) continue;
+      const double g = ends ? c.adjoint[i] : c.adjoint[(ptrdiff_t)i * c.width + at];
+      rows[(ptrdiff_t)i * n + j] = g * std::exp(item.tables[start + x.lo + j] - item.table_top[s]);
+      belief[j] += rows[(ptrdiff_t)i * n + j] * x.value[(ptrdiff_t)i * n + j];
+    }
+  const double total = sum(belief, n);
+  for (int j = 0; j < n && x.lo + j < length; j++) item.log_counts[start + x.lo + j] = std::log(belief[j] / total);
+  settle(item, w, a, rows, states, c.reach, c.path_error);
+}
+
+static void single_down(ClusterItem& item, ClusterWorker& w, int node) {
+  const ClusterView& view = *item.program;
+  const int K = item.states, op = view.op[node], a = view.a[node];
+  const Cluster &c = item.clusters[node], &x = item.clusters[a];
+  if (op == kTable) return table_down(item, w, node);
+  const int n = x.width, states = states_of(first_kind(op, view.kind[node]), K), out_states = states_of(view.kind[node], K);
+  // A linear operation keeps the window, except for ends that were cut.
+  double* g = take_zero(w, (size_t)out_states * n);
+  for (int s = 0; s < out_states; s++)
+    std::memcpy(g + (ptrdiff_t)s * n + (c.lo - x.lo), c.adjoint + (ptrdiff_t)s * c.width, sizeof(double) * (size_t)c.width);
+  double *rows = take_zero(w, (size_t)states * n), *reach = c.reach ? take_zero(w, (size_t)states) : nullptr;
+  if (op == kThrough) {
+    const double* table = item.edges + (ptrdiff_t)view.edge[node] * K * K;
+    double* pair = take_zero(w, (size_t)K * K);
+    pair_up(g, x.value, K, 1, n, pair);
+    read_pairs(item, node, pair, table, view.flip[node]);
+    through_table(table, !view.flip[node], K, g, 1, n, rows);
+    if (reach) through_table(table, !view.flip[node], K, c.reach, 1, 1, reach);
+  } else if (op == kSum) {
+    for (int k = 0; k < K; k++) {
+      std::memcpy(rows + (ptrdiff_t)k * n, g, sizeof(double) * (size_t)n);
+      if (reach) reach[k] = c.reach[0];
+    }
+  } else {
+    for (int p = 0; p < K; p++)
+      for (int q = 0; q < K; q++) {
+        std::memcpy(rows + (ptrdiff_t)(p * K + q) * n, g + (ptrdiff_t)(q * K + p) * n, sizeof(double) * (size_t)n);
+        if (reach) reach[p * K + q] = c.reach[q * K + p];
+      }
+  }
+  settle(item, w, a, rows, states, reach, c.path_error);
+}
+
+void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) {
+    const int node = nodes[i], op = item.program->op[node];
+    Cluster& c = item.clusters[node];
+    charge(item, c, states_of(item.program->kind[node], item.states));
+    if (op == kLeaf) leaf_down(item, node);
+    else if (op != kOnes && op < kRake) single_down(item, w, node);
+    else if (op >= kRake) product_down(item, w, node);
+    arena_forget(w.scratch);
+  }
+}
+
+extern const ClusterKernels cluster_kernels;
+void cluster_up(ClusterItem&, ClusterWorker&, const int32_t*, ptrdiff_t);
+const ClusterKernels cluster_kernels = {cluster_up, cluster_down};
+
+}  // namespace tallytree::TT_LEVEL

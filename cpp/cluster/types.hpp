@@ -1,0 +1,62 @@
+// Plain data of the passes over cluster programs, shared by the driver (compiled once) and the kernels (per level).
+#pragma once
+#include "tree/types.hpp"
+
+namespace tallytree {
+
+// The operations of a program; the numbers are those of structure/clusters.py.
+enum ClusterOp : int8_t {
+  kLeaf, kOnes, kThrough, kSum, kTurn, kTable, kRake, kHang, kClose, kCompress, kJoin, kScale, kScalePath, kOuter
+};
+enum ClusterKind : int8_t { kScalar, kVector, kMatrix };
+
+struct ClusterView {
+  int32_t nodes, variables;
+  const int8_t *op, *kind;
+  const int32_t *a, *b, *edge, *ref;
+  const int8_t *flip, *counted, *top;  // top: by set, whether its counts end there
+};
+
+// Rows (states) of counts lo .. lo+width-1: entry (s, j) is value[s * width + j].
+struct Cluster {
+  double *value, *adjoint;
+  double *lost, *cut, *reach;  // by state, or null; see cluster.hpp
+  int32_t lo, width;
+  double log_scale;
+  double underflow[2];  // what may have been lost to underflow in any entry of the value and of the adjoint
+  double harm;        // errors of this value, relative to the mass of a state
+  double vanished;    // what underflow here, or a state below the errors, may have taken from Z, relative to Z
+  double path_error;  // errors of the adjoints above
+  bool touched;       // something here or below was transformed or cut
+};
+
+// One model of the batch.
+struct ClusterItem {
+  const ClusterView* program;
+  int states;              // K
+  const double* log_leaf;  // (D, K)
+  const double* edges;     // (E, K, K), plain numbers
+  const double* edge_top;  // (E): what was taken out, as a logarithm
+  const double* identity;  // (K, K)
+  const double* tables;    // packed log-tables
+  const double* table_top;
+  const int64_t* offset;
+  const int32_t* score;  // (D, K)
+  Cluster* clusters;
+  double *messages, *log_edges, *log_counts;  // logarithms out
+  double keep;                                // entries below this part of the largest are cut off at the ends
+  PlanCache* plans;
+  bool use_fft;
+};
+
+struct ClusterWorker {
+  Arena *arena, *scratch;  // what stays, and what is forgotten after every cluster
+};
+void arena_forget(Arena* arena);
+
+struct ClusterKernels {
+  void (*up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+};
+
+}  // namespace tallytree

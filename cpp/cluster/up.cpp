@@ -1,0 +1,170 @@
+// Values of clusters, operands before results.
+#include "cluster/cluster.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+constexpr int kTrimmed = 48;  // windows shorter than this are kept whole
+
+// Scale rows of n counts to sum 1, cut negligible ends, store.
+static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, int states, int n, int lo, double top,
+                   double* lost) {
+  Cluster& c = item.clusters[node];
+  const double total = sum(rows, states * n), factor = total > 0 ? 1 / total : 1.0;
+  c.log_scale = std::log(total) + top;
+  c.underflow[0] = kTiny * max(1.0, factor);
+  for (int i = 0; i < states * n; i++) rows[i] *= factor;
+  if (lost)
+    for (int s = 0; s < states; s++) lost[s] *= factor;
+  int first = 0, last = n;
+  if (n > kTrimmed) {
+    first = n;
+    last = 0;
+    for (int s = 0; s < states; s++) {
+      const double* x = rows + (ptrdiff_t)s * n;
+      double largest = 0;
+      for (int j = 0; j < n; j++) largest = max(largest, x[j]);
+      const double floor = max(item.keep * largest, lost ? lost[s] : 0.0);
+      int i = 0, j = n;
+      while (i < first && !(x[i] > floor)) i++;
+      while (j > last && !(x[j - 1] > floor)) j--;
+      first = min(first, i);
+      last = max(last, j);
+    }
+    if (last <= first) {
+      first = 0;
+      last = 1;
+    }
+  }
+  c.width = last - first;
+  c.lo = lo + first;
+  c.value = arena_take(w.arena, (size_t)states * c.width);
+  for (int s = 0; s < states; s++)
+    std::memcpy(c.value + (ptrdiff_t)s * c.width, rows + (ptrdiff_t)s * n + first, sizeof(double) * (size_t)c.width);
+  if (lost || c.width < n) {
+    c.lost = arena_take(w.arena, (size_t)states);
+    c.cut = arena_take(w.arena, (size_t)states);
+    c.touched = true;
+    for (int s = 0; s < states; s++) {
+      const double* x = rows + (ptrdiff_t)s * n;
+      c.lost[s] = lost ? lost[s] : 0.0;
+      c.cut[s] = sum(x, first) + sum(x + last, n - last) + (n - c.width) * c.lost[s];
+    }
+  }
+}
+
+static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
+  const ClusterView& view = *item.program;
+  const int K = item.states, op = view.op[node], a = view.a[node], b = view.b[node];
+  const Cluster& x = item.clusters[a];
+  const Second y = second_operand(item, w, node);
+  Term* terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
+  const int count = list_terms(op, K, terms), out_states = states_of(view.kind[node], K);
+  const int x_states = states_of(first_kind(op, view.kind[node]), K), n = x.width + y.width - 1;
+  double *rows = take_zero(w, (size_t)out_states * n), *lost = nullptr;
+  const int N = transform_length(item, count, x_states + y.count + out_states, x.width, y.width);
+  if (N) {
+    const FftPlan& plan = *fft_plan(item.plans, N, kLanes);
+    const double *fx = spectra(x.value, x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
+    double* product = take_zero(w, (size_t)out_states * N);
+    lost = take_zero(w, (size_t)out_states);
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, product + (ptrdiff_t)t.out * N);
+      lost[t.out] += 1.5 * std::log2(N) * kUnitRoundoff * norm(x.value + (ptrdiff_t)t.x * x.width, x.width) *
+                     norm(y.rows + (ptrdiff_t)t.y * y.width, y.width);
+    }
+    rows_from_spectra(product, out_states, n, rows, w, plan);
+  } else if (min(x.width, y.width) <= 4) {
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      const double *p = x.value + (ptrdiff_t)t.x * x.width, *q = y.rows + (ptrdiff_t)t.y * y.width;
+      double* o = rows + (ptrdiff_t)t.out * n;
+      if (x.width <= y.width)
+        for (int j = 0; j < x.width; j++) add_scaled(o + j, q, p[j], y.width);
+      else
+        for (int j = 0; j < y.width; j++) add_scaled(o + j, p, q[j], x.width);
+    }
+  } else {
+    double *one = take(w, (size_t)n + kTileOutputs), *scratch = take(w, (size_t)n + 2 * kPad);
+    for (int i = 0; i < count; i++) {
+      const Term t = terms[i];
+      convolve_direct(x.value + (ptrdiff_t)t.x * x.width, x.width, y.rows + (ptrdiff_t)t.y * y.width, y.width, one,
+                      scratch);
+      add_scaled(rows + (ptrdiff_t)t.out * n, one, 1.0, n);
+    }
+  }
+  item.clusters[node].touched = x.touched || item.clusters[b].touched;
+  finish(item, w, node, rows, out_states, n, x.lo + item.clusters[b].lo, y.top, lost);
+}
+
+static void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {
+  const int K = item.states, v = item.program->ref[node];
+  const double* log_weight = item.log_leaf + (ptrdiff_t)v * K;
+  const int32_t* score = item.score + (ptrdiff_t)v * K;
+  int width = 1;
+  if (item.program->counted[v])
+    for (int k = 0; k < K; k++) width = max(width, score[k] + 1);
+  double top = -HUGE_VAL, *rows = take_zero(w, (size_t)K * width);
+  for (int k = 0; k < K; k++) top = max(top, log_weight[k]);
+  if (top == -HUGE_VAL) top = 0;
+  for (int k = 0; k < K; k++)
+    rows[k * width + (item.program->counted[v] ? score[k] : 0)] = std::exp(log_weight[k] - top);
+  finish(item, w, node, rows, K, width, 0, top, nullptr);
+}
+
+static void table_up(ClusterItem& item, ClusterWorker& w, int node) {
+  const Cluster& x = item.clusters[item.program->a[node]];
+  const int s = item.program->ref[node], states = states_of(item.program->kind[node], item.states), n = x.width;
+  const int64_t start = item.offset[s], length = item.offset[s + 1] - start;
+  const bool ends = item.program->top[s];
+  double *f = take_zero(w, (size_t)n), *rows = take_zero(w, (size_t)states * n);
+  for (int j = 0; j < n && x.lo + j < length; j++) f[j] = std::exp(item.tables[start + x.lo + j] - item.table_top[s]);
+  for (int i = 0; i < states; i++) {
+    const double* p = x.value + (ptrdiff_t)i * n;
+    if (ends) rows[i] = dot(p, f, n);
+    else add_product(rows + (ptrdiff_t)i * n, p, f, n);
+  }
+  finish(item, w, node, rows, states, ends ? 1 : n, ends ? 0 : x.lo, item.table_top[s], nullptr);
+}
+
+static void single_up(ClusterItem& item, ClusterWorker& w, int node) {
+  const ClusterView& view = *item.program;
+  const int K = item.states, op = view.op[node];
+  if (op == kOnes) {
+    double* rows = take(w, (size_t)K);
+    fill(rows, K, 1.0);
+    return finish(item, w, node, rows, K, 1, 0, 0.0, nullptr);
+  }
+  const Cluster& x = item.clusters[view.a[node]];
+  const int n = x.width;
+  item.clusters[node].touched = x.touched;
+  if (op == kTable) return table_up(item, w, node);
+  double* rows = take_zero(w, (size_t)K * K * n);
+  if (op == kThrough) {
+    const int e = view.edge[node];
+    through_table(item.edges + (ptrdiff_t)e * K * K, view.flip[node], K, x.value, 1, n, rows);
+    finish(item, w, node, rows, K, n, x.lo, item.edge_top[e], nullptr);
+  } else if (op == kSum) {
+    for (int k = 0; k < K; k++) add_scaled(rows, x.value + (ptrdiff_t)k * n, 1.0, n);
+    finish(item, w, node, rows, 1, n, x.lo, 0.0, nullptr);
+  } else {
+    for (int p = 0; p < K; p++)
+      for (int q = 0; q < K; q++)
+        std::memcpy(rows + (ptrdiff_t)(q * K + p) * n, x.value + (ptrdiff_t)(p * K + q) * n, sizeof(double) * (size_t)n);
+    finish(item, w, node, rows, K * K, n, x.lo, 0.0, nullptr);
+  }
+}
+
+void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) {
+    Cluster& c = item.clusters[nodes[i]];
+    c = Cluster{};
+    const int op = item.program->op[nodes[i]];
+    if (op == kLeaf) leaf_up(item, w, nodes[i]);
+    else if (op < kRake) single_up(item, w, nodes[i]);
+    else product_up(item, w, nodes[i]);
+    arena_forget(w.scratch);
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL

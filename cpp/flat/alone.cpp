@@ -1,0 +1,138 @@
+// Direct tree for one small flat model: its variables are dealt out to the lanes of a register, every lane sums its own,
+// and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
+// of flat_direct.cpp.
+#include <cmath>
+
+#include "base/convolve.hpp"
+#include "flat/kernels.hpp"
+#include "tree/lane_tree.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+constexpr double kTiny = 1e-280;
+constexpr int kRoom = 64;  // after every vector, for tiles that reach beyond its end
+constexpr int kLevels = kLanes == 8 ? 4 : kLanes == 4 ? 3 : 2;  // of merged lanes, the lanes themselves included
+
+// Leaf l of slot i is variable i kLanes + l, so a lane holds at most `slots` variables. On level j a message joins 2^j
+// lanes and has 2^j slots + 1 entries.
+struct Alone {
+  ptrdiff_t slots, groups;
+  Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
+  vec *tree, *lane_down, *padded, *buffer;
+  double* up[kLevels];
+  double* down[kLevels];
+  double* shifted;
+  int length(int level) const { return (int)(slots << level) + 1; }
+  ptrdiff_t stride(int level) const { return (length(level) + kRoom + 7) / 8 * 8; }
+};
+
+Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
+  Alone a;
+  a.slots = (n + kLanes - 1) / kLanes;
+  a.groups = (a.slots + kGroup - 1) / kGroup;
+  const ptrdiff_t counts = kGroup * a.groups + 1;
+  double* next = scratch;
+  const auto take = [&](ptrdiff_t count) {
+    double* taken = next;
+    next += (count + 7) / 8 * 8;
+    return taken;
+  };
+  a.leaf = (Leaf*)take(2 * kGroup * a.groups * kLanes);
+  a.weight = (Leaf*)take(2 * kGroup * a.groups * kLanes);
+  a.tree = (vec*)take(tree_size(a.groups) * kLanes);
+  a.lane_down = (vec*)take(counts * kLanes);
+  a.padded = (vec*)take((counts + 2 * kLanePad) * kLanes);
+  a.buffer = (vec*)take((2 * counts + 64) * kLanes);
+  for (int level = 0; level < kLevels; level++) {
+    a.up[level] = take((kLanes >> level) * a.stride(level));
+    a.down[level] = take((kLanes >> level) * a.stride(level));
+  }
+  a.shifted = take(a.stride(kLevels - 1) + 2 * kPad);
+  *doubles = next - scratch;
+  return a;
+}
+
+}  // namespace
+
+ptrdiff_t alone_scratch(ptrdiff_t n) {
+  ptrdiff_t doubles;
+  lay_out(n, nullptr, &doubles);
+  return doubles;
+}
+
+void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
+           double* ratio, double* marginal) {
+  ptrdiff_t doubles;
+  const Alone a = lay_out(n, scratch, &doubles);
+  const double inf = __builtin_inf(), low = -inf;
+  constexpr int kTop = kLevels - 1;
+  vec positive = vec{}, norm = splat(1.0), largest = vec{};
+  for (ptrdiff_t i = 0; i < a.slots; i++) {
+    const ptrdiff_t left = n - i * kLanes;
+    const vec t = (left >= kLanes ? load(nu + i * kLanes) : load_part(nu + i * kLanes, left, low)) + tilt;
+    const Deviation d = deviation(t);
+    a.leaf[i] = a.weight[i] = leaf_of(t, d);
+    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    largest = max(largest, abs(t) < inf ? abs(t) : vec{});
+    norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
+  }
+  for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};
+  lane_up(a.leaf, a.groups, a.tree, a.padded);
+  for (int k = 0; k < a.length(0); k++)
+    for (int l = 0; l < kLanes; l++) a.up[0][l * a.stride(0) + k] = a.tree[k][l];
+  for (int level = 1; level < kLevels; level++) {
+    const double* below = a.up[level - 1];
+    const int length = a.length(level - 1);
+    const ptrdiff_t stride = a.stride(level - 1);
+    for (int m = 0; m < kLanes >> level; m++)
+      convolve_direct(below + 2 * m * stride, length, below + (2 * m + 1) * stride, length,
+                      a.up[level] + m * a.stride(level), a.shifted);
+  }
+
+  double* root = a.down[kTop];
+  double top = low;
+  for (ptrdiff_t k = 0; k <= n; k++) {
+    root[k] = log_f[k] - tilt * (double)k;
+    top = root[k] > top ? root[k] : top;
+  }
+  for (ptrdiff_t k = n + 1; k < a.stride(kTop); k++) root[k] = low;
+  for (ptrdiff_t k = 0; k < a.stride(kTop); k += kLanes) store(root + k, exp(load(root + k) - top));
+  const double z = dot(root, a.up[kTop], (int)n + 1);
+  for (int level = kTop - 1; level >= 0; level--) {
+    const double* u = a.up[level];
+    const int length = a.length(level);
+    const ptrdiff_t stride = a.stride(level);
+    for (int m = 0; m < kLanes >> (level + 1); m++) {
+      const double* d = a.down[level + 1] + m * a.stride(level + 1);
+      correlate_direct(d, u + (2 * m + 1) * stride, length, a.down[level] + 2 * m * stride, length);
+      correlate_direct(d, u + 2 * m * stride, length, a.down[level] + (2 * m + 1) * stride, length);
+    }
+  }
+  for (int k = 0; k < a.length(0); k++)
+    for (int l = 0; l < kLanes; l++) a.lane_down[k][l] = a.down[0][l * a.stride(0) + k];
+  for (ptrdiff_t k = a.length(0); k <= kGroup * a.groups; k++) a.lane_down[k] = vec{};
+  lane_down(a.leaf, a.groups, a.tree, a.lane_down, a.buffer);
+
+  vec least = splat(z);
+  for (ptrdiff_t i = 0; i < a.slots; i++) {
+    Leaf d = a.leaf[i];
+    const ptrdiff_t left = n - i * kLanes;
+    for (ptrdiff_t l = left; l < kLanes; l++) d.off[l] = d.on[l] = z;
+    const vec r = leave_one_out_ratio(d, &least), m = marginal_of(a.weight[i], r);
+    if (left >= kLanes) {
+      store(ratio + i * kLanes, r);
+      store(marginal + i * kLanes, m);
+    } else {
+      for (ptrdiff_t l = 0; l < left; l++) {
+        ratio[i * kLanes + l] = r[l];
+        marginal[i * kLanes + l] = m[l];
+      }
+    }
+  }
+  *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sum_lanes(positive) + sum_lanes(log(norm)),
+             max_lanes(largest)};
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,135 @@
+// Direct tree for small flat models: the models of a batch lie side by side in the lanes of a register.
+//
+// Only positive terms are added, so every number is relatively accurate as long as it stays in range. Leaves
+// are pairs (q, p) with q + p = 1 and the table is scaled to maximum 1; then every message is at most 1, all that
+// underflow can do is an absolute error below n^3 1e-307, and it is harmless if and only if the
+// smallest number that is used as a divisor is far above that. `smallest` reports it. Infinite logits are leaves (1, 0)
+// and (0, 1) like others.
+#include <cmath>
+
+#include "flat/kernels.hpp"
+#include "tree/lane_tree.hpp"
+#include "base/transpose.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+constexpr double kTiny = 1e-280;
+constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
+
+// Calls take(i, v) for every entry i < count, v holding entry i of every model; lanes without one repeat the first.
+template <class Take>
+inline void by_entry(const double* const* rows, int models, ptrdiff_t count, const Take& take) {
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    vec block[kLanes];
+    for (int l = 0; l < kLanes; l++) block[l] = load(rows[l < models ? l : 0] + i);
+    transpose(block);
+    for (int j = 0; j < kLanes; j++) take(i + j, block[j]);
+  }
+  for (; i < count; i++) {
+    vec v = splat(rows[0][i]);
+    for (int l = 1; l < models; l++) v[l] = rows[l][i];
+    take(i, v);
+  }
+}
+
+struct Layout {
+  ptrdiff_t groups;
+  Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
+  vec *tree, *root, *padded, *buffer;
+};
+
+Layout layout(ptrdiff_t n, double* scratch) {
+  Layout s;
+  s.groups = (n + kGroup - 1) / kGroup;
+  const ptrdiff_t counts = kGroup * s.groups + 1;
+  s.leaf = (Leaf*)scratch;
+  s.weight = s.leaf + kGroup * s.groups;
+  s.tree = (vec*)(s.weight + kGroup * s.groups);
+  s.root = s.tree + tree_size(s.groups);
+  s.padded = s.root + counts;
+  s.buffer = s.padded + counts + 2 * kLanePad;
+  return s;
+}
+
+}  // namespace
+
+// Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
+ptrdiff_t direct_scratch(ptrdiff_t n) {
+  const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
+  return kLanes * (4 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kLanePad + 2 * counts + 64);
+}
+
+void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
+            double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
+  const Layout s = layout(n, scratch);
+  const double inf = __builtin_inf(), low = -inf;
+  vec slope = splat(tilt[0]);
+  for (int l = 1; l < models; l++) slope[l] = tilt[l];
+  vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
+  by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
+    const vec t = x + slope;
+    const Deviation d = deviation(t);
+    s.leaf[i] = s.weight[i] = leaf_of(t, d);
+    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    largest = max(largest, abs(t) < inf ? abs(t) : vec{});
+    norm *= 1.0 + d.e;
+    if (i % kSafeFactors == kSafeFactors - 1) {
+      log_norm += log(norm);
+      norm = splat(1.0);
+    }
+  });
+  log_norm += log(norm);
+  for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
+  lane_up(s.leaf, s.groups, s.tree, s.padded);
+
+  vec top = splat(low);
+  by_entry(log_f, models, n + 1, [&](ptrdiff_t k, vec x) {
+    s.root[k] = x - slope * (double)k;
+    top = s.root[k] > top ? s.root[k] : top;
+  });
+  vec z = vec{};
+  for (ptrdiff_t k = 0; k <= n; k++) {
+    s.root[k] = exp(s.root[k] - top);
+    z += s.root[k] * s.tree[k];
+  }
+  for (ptrdiff_t k = n + 1; k <= kGroup * s.groups; k++) s.root[k] = vec{};
+
+  vec least = z;
+  lane_down(s.leaf, s.groups, s.tree, s.root, s.buffer);
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    vec block[kLanes], on[kLanes];
+    for (int j = 0; j < kLanes; j++) {
+      block[j] = leave_one_out_ratio(s.leaf[i + j], &least);
+      on[j] = marginal_of(s.weight[i + j], block[j]);
+    }
+    transpose(block);
+    transpose(on);
+    for (int l = 0; l < models; l++) {
+      store(ratio[l] + i, block[l]);
+      store(marginal[l] + i, on[l]);
+    }
+  }
+  for (; i < n; i++) {
+    const vec r = leave_one_out_ratio(s.leaf[i], &least), m = marginal_of(s.weight[i], r);
+    for (int l = 0; l < models; l++) {
+      ratio[l][i] = r[l];
+      marginal[l][i] = m[l];
+    }
+  }
+  for (int l = 0; l < models; l++)
+    totals[l] = {(z[l] > kTiny ? std::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
+}
+
+void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const bool whole = n - i >= kLanes;
+    const vec r = log(whole ? load(ratio + i) : load_part(ratio + i, n - i, 1.0)) + tilt;
+    for (ptrdiff_t l = 0; l < (whole ? kLanes : n - i); l++) out[i + l] = r[l];
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,159 @@
+// The flat solver: E f(z) and all leave-one-out messages for z a sum of independent Bernoulli variables.
+#pragma once
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "flat/kernels.hpp"
+#include "base/kernels.hpp"
+
+namespace tallytree {
+
+// Finite logits, and the means to run over them.
+struct Logits {
+  const FlatKernels* kernels;
+  int lanes;
+  int threads;
+  const double* nu;
+  ptrdiff_t n;
+};
+
+// Sums of one pass over the logits under a tilt s.
+struct Sums {
+  FlatTotals totals;
+  std::vector<double> deviation;  // A_1 .. A_J
+  double mean() const { return totals.likely_on - 0.5 * deviation[0]; }
+  double variance() const { return deviation[1] / 8; }
+};
+Sums sum_deviations(const Logits& logits, double tilt, int count);
+
+// log sum_i of the norms: K(0) = softplus(totals) needs a pass with tilt 0.
+inline double softplus(const FlatTotals& untilted) { return untilted.positive + untilted.log_norm; }
+
+// K(s) - K(0) - s k, from sums that do not cancel.
+struct TiltNorm {
+  double tilt = 0, likely_on = 0, rest = 0, magnitude = 0;
+  double minus(double k) const { return tilt * (likely_on - k) + rest; }
+  // Rounding that differs between tilts; K(0) is common to all.
+  double error(double k) const { return 2.2204460492503131e-16 * (std::fabs(tilt * (likely_on - k)) + magnitude); }
+};
+inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
+  if (tilt == 0) return {};
+  return {tilt, tilted.likely_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
+          std::fabs(tilted.positive) + tilted.log_norm};
+}
+
+// The characteristic function of the tilted count on the frequencies that matter, centred at `centre`.
+struct Spectrum {
+  double tilt, mean, variance;
+  TiltNorm tilt_norm;
+  ptrdiff_t low, high;         // counts outside carry less than 2 exp(-kBudget)
+  ptrdiff_t period;            // N; w_m = 2 pi m / N
+  double centre;
+  int frequencies, padded;     // m = 0 .. frequencies - 1; arrays are zero up to `padded`
+  std::vector<double> w, cos_w, sin_w, cos_lanes, sin_lanes, re, im;  // lanes: e^{i w lanes}
+  std::vector<double> lane_error_re, lane_error_im;  // relative rounding error of e^{i w lanes} as it is stored
+  double largest_tan;          // tan(w_max / 4): interpolation in x converges like its powers
+  bool split;                  // small variance: deviations above kLargeDeviation were treated one by one
+  std::vector<double> large;   // p of those
+  double likely_on;            // small deviations whose likely state is on
+  std::vector<double> deviation;  // the sums behind it
+  // Lower bounds of P(k-1) / P(k) at low and above, and of P(k+1) / P(k) at high and below; see bound_ratios.
+  double ratio_below = 0, ratio_above = 0;
+};
+constexpr double kBudget = 44;
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known);
+
+// Round-off of log Phat_m: base + slope w_m, in absolute terms.
+struct SpectrumError {
+  double base, slope;
+};
+SpectrumError spectrum_error(const Spectrum& s);
+constexpr double kRoundOff = 1.1102230246251565e-16;
+
+// The part of the posterior whose counts are solved under one tilt.
+struct Piece {
+  double tilt = 0, log_weight = 0, bound = __builtin_inf();
+  double weight_error = 0;  // of log_weight, by rounding; matters where pieces are compared
+  double least_side = 0;  // min over leaves of d(0) / Z, d(1) / Z, in the tilted frame
+  double amplification = 0;    // what an error of the table, as a share of Z, becomes in a leaf's log-odds
+  double largest_message = 0;
+  bool split = false;
+  int terms = 0;
+  std::vector<double> log_ratio;                     // series, two of them when split
+  std::vector<double> wave_re, wave_im, cos_w, sin_w;  // only when split
+};
+// log_f: counts first .. first + length - 1; other counts have probability 0. Mass that the window leaves out is
+// part of the bound.
+Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
+
+// cos_w, sin_w, cos_lanes, sin_lanes and their errors from the period and the number of frequencies.
+void fill_frequencies(int lanes, Spectrum* s);
+
+// The rotations of a sum over the counts first, first + 1, ...
+struct TurnsFrom {
+  std::vector<double> cos_first, sin_first;
+  Turns turns;
+  TurnsFrom(const Spectrum& s, ptrdiff_t first);
+  TurnsFrom(const TurnsFrom&) = delete;
+};
+
+// Sets the two ratios of a spectrum. Without leaf i, P_i(k) / P(k) = 1 / (q + p P_i(k-1) / P_i(k)), and the ratio
+// P_i(k-1) / P_i(k) is at least P(k-1) / P(k) because P_i is log-concave. So an error of a table f at count k that
+// shifts sum_k f(k) P(k) by a share h of Z shifts sum_k f(k) P_i(k) by at most h Z / (q + p ratio_below).
+void bound_ratios(const Logits& logits, Spectrum* s);
+// Absolute error of every probability that the inverse transform of the spectrum gives.
+double pmf_error(const Spectrum& s);
+
+// A piece whose table is given as plain numbers on (part of) the window; `outside` bounds the table elsewhere, and f has
+// zeros up to a multiple of 8. Without an answer its bound is infinite.
+Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                   double outside);
+FlatPieceView view_of(const Piece& piece, double log_share);
+
+// Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
+void chebyshev_fit(const double* value, int count, double* series);
+
+enum class FlatKind { impossible, ends, series, direct, powers };
+
+struct FlatSolution {
+  FlatSolution() = default;
+  FlatSolution(FlatSolution&&) = default;
+  FlatSolution& operator=(FlatSolution&&) = default;
+
+  FlatKind kind = FlatKind::impossible;
+  double log_mean = -__builtin_inf(), softplus = 0, bound = 0;
+  std::vector<Piece> pieces;
+  double log_all_off = -__builtin_inf(), log_all_on = -__builtin_inf();  // logs of f(0) P(0), f(n) P(n)
+  double sum_logits = 0;
+  double largest_logit = 0;       // not below any |nu|
+  double tilt = 0;                // direct: tilt, leave-one-out ratios and marginals, n of each
+  double *ratio = nullptr, *marginal = nullptr;  // in `own`, or in memory shared by the rows of a batch
+  std::vector<double> own;
+  std::unique_ptr<PowerForm> powers;
+  bool any_infinite = false;
+  double message_excluded = 0, message_forced = 0;  // of variables with infinite logits
+};
+
+// Finite logits; log_f has n + 1 entries.
+FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted);
+// f(c) = sum_j a_j r_j^c, r_j >= -1, any logits; the bound is infinite where terms may cancel.
+void solve_powers(const Logits& logits, const double* coefficient, const double* rate, int terms, FlatSolution* solution);
+int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
+// Outcome of the ladder beyond tilt 0: several tilts (flat_hull.cpp).
+void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution);
+// A tilt whose mean is about the posterior mean; false if there is no interior support.
+bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const double* log_f, double* tilt);
+
+// Bounds above this are worth another rung of the ladder.
+constexpr double kTolerance = 5e-11;
+// Bounds are first order; larger ones certify nothing.
+constexpr double kMeaningful = 1e-6;
+
+bool marginals_known(const FlatSolution& solution);  // a direct tree's, where plain numbers can hold the odds
+void flat_marginals(const Logits& logits, const FlatSolution& solution, double* out);
+void flat_messages(const Logits& logits, const FlatSolution& solution, double* out);
+void flat_log_pmf(const Logits& logits, double* out);
+
+}  // namespace tallytree

@@ -1,0 +1,257 @@
+// One piece of the posterior: a table on a window of counts against one tilted characteristic function.
+//
+//   Z = sum_k f(k) e^{-sk} P_s(k) = Re sum_m G_m,  G_m = Phat_m F_m / N,  F_m = sum_k f(k) e^{-sk - i w_m k}
+//   d_p(0) = Re sum_m G_m / (q + p e^{iw}),  d_p(1) the same with e^{iw} in the numerator.
+#include <algorithm>
+#include <cmath>
+
+#include "flat/flat.hpp"
+#include "base/threads.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+// A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
+constexpr double kFloor = 0.05;
+constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
+constexpr ptrdiff_t kChunk = 1 << 16;
+constexpr ptrdiff_t kWorthThreads = 1 << 18;
+
+struct Waves {
+  std::vector<double> re, im, error;
+  double value = 0;     // Z
+  double total = 0;     // error of Z by round-off
+  double left_out = 0;  // absolute error of Z, d(0), d(1) by truncation
+  double log_scale = 0, scale_error = 0;
+};
+
+struct Window {
+  ptrdiff_t first, last;
+};
+
+// Largest log of f(k) e^{-s (k - window.first)} outside the window.
+double largest_outside(const Logits& logits, double tilt, const double* log_f, ptrdiff_t first, ptrdiff_t length,
+                       Window window) {
+  const ptrdiff_t chunks = (length + kChunk - 1) / kChunk;
+  std::vector<double> largest((size_t)chunks);
+  parallel_for(chunks, length >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = first + c * kChunk, to = std::min(first + length, from + kChunk);
+    const ptrdiff_t below = std::min(to, window.first) - from, after = std::max(from, window.last + 1);
+    largest[c] = -__builtin_inf();
+    if (below > 0)
+      largest[c] = logits.kernels->max_table(log_f + (from - first), below, tilt, (double)(from - window.first));
+    if (after < to)
+      largest[c] = std::fmax(largest[c], logits.kernels->max_table(log_f + (after - first), to - after, tilt,
+                                                                   (double)(after - window.first)));
+  });
+  return *std::max_element(largest.begin(), largest.end());
+}
+
+// `f` holds the table on the window, and zeros up to a multiple of 8; `table_error` is its rounding, `outside` the
+// largest value beyond the window.
+Waves weave(const Logits& logits, const Spectrum& s, const double* f, Window window, double table_error,
+            double outside) {
+  Waves waves;
+  waves.re.assign((size_t)s.padded, 0.0);
+  waves.im.assign((size_t)s.padded, 0.0);
+  waves.error.assign((size_t)s.padded, 0.0);
+  logits.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
+                            waves.im.data());
+  const double mass = waves.re[0];
+  SpectrumError error = spectrum_error(s);
+  error.base += table_error;
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = waves.re[m], fi = waves.im[m];
+    waves.re[m] = share * (fr * s.re[m] - fi * s.im[m]);
+    waves.im[m] = share * (fr * s.im[m] + fi * s.re[m]);
+    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
+    waves.error[m] = share * table * (error.base * (size + kFloor) + error.slope * s.w[m] * size);
+    waves.value += waves.re[m];
+    waves.total += waves.error[m];
+  }
+  waves.left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * outside);
+  return waves;
+}
+
+bool weave_table(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length,
+                 Waves* waves) {
+  const Window window = {first > s.low ? first : s.low, first + length - 1 < s.high ? first + length - 1 : s.high};
+  const ptrdiff_t width = window.last - window.first + 1;
+  if (width <= 0) return false;
+  const FlatKernels& k = *logits.kernels;
+  const double* inside = log_f + (window.first - first);
+  const double top = k.max_table(inside, width, s.tilt, 0);
+  if (!(top > -__builtin_inf())) return false;
+  std::vector<double> f((size_t)(width + 8));
+  k.exp_table(inside, width, s.tilt, 0, top, f.data());
+  for (ptrdiff_t j = width; j < width + 8; j++) f[j] = 0;
+
+  const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
+  *waves = weave(logits, s, f.data(), window,
+                 kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width),
+                 std::exp(std::fmin(outside - top, 700.0)));
+  waves->log_scale = top + s.tilt_norm.minus((double)window.first);
+  waves->scale_error = s.tilt_norm.error((double)window.first) + 2 * kRoundOff * std::fabs(top);
+  return true;
+}
+
+// The leaves at which log r is sampled, and their leave-one-out sums.
+struct Nodes {
+  std::vector<double> p, q, off, on, error;
+  explicit Nodes(int count) {
+    const size_t padded = (size_t)(count + 7) / 8 * 8;
+    p.assign(padded, 0.0);
+    q.assign(padded, 1.0);
+    for (auto* v : {&off, &on, &error}) v->assign(padded, 0.0);
+  }
+  void evaluate(const Logits& logits, const Spectrum& s, const Waves& w) {
+    logits.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
+                                  s.cos_w.data(), s.sin_w.data(), s.frequencies, off.data(), on.data(), error.data());
+  }
+  // For the certificate of a nested model: see bound_ratios in flat.hpp.
+  void report(int count, const Spectrum& s, const Waves& w, Piece* piece) const {
+    for (int j = 0; j < count; j++) {
+      piece->amplification = std::fmax(piece->amplification, w.value / (off[j] * (q[j] + p[j] * s.ratio_below)) +
+                                                                 w.value / (on[j] * (p[j] + q[j] * s.ratio_above)));
+      piece->largest_message = std::fmax(piece->largest_message, std::fabs(std::log(on[j] / off[j])));
+    }
+  }
+  // Relative error of the sides at the first `count` leaves; inf if one of them is not positive.
+  double worst(int count, const Waves& w, double* least_side) const {
+    double bound = 0;
+    for (int j = 0; j < count; j++) {
+      const double side = std::fmin(off[j], on[j]), error_j = error[j] + 4 * w.left_out;
+      if (!(side > 2 * error_j)) return __builtin_inf();
+      bound = std::fmax(bound, error_j / (side - error_j));
+      *least_side = std::fmin(*least_side, side / w.value);
+    }
+    return 2 * bound;
+  }
+};
+
+// One series of log r; returns what its tail leaves out. A tail that is not small does not decay
+// geometrically (log r is singular where a side vanishes) and says nothing.
+double fit_series(const Nodes& nodes, int count, double* series) {
+  std::vector<double> value((size_t)count);
+  for (int j = 0; j < count; j++) value[j] = std::log(nodes.on[j] / nodes.off[j]);
+  chebyshev_fit(value.data(), count, series);
+  double tail = 0;
+  for (int j = count - 3; j < count; j++) tail += std::fabs(series[j]);
+  return tail < kSeriesLimit ? 2 * tail : __builtin_inf();
+}
+
+double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
+
+void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+  int count = (int)std::ceil(30 / -std::log(s.largest_tan));
+  count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
+  for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
+    Nodes nodes(count);
+    for (int j = 0; j < count; j++) {
+      nodes.p[j] = 0.5 + 0.5 * node(j, count);
+      nodes.q[j] = 0.5 - 0.5 * node(j, count);
+    }
+    nodes.evaluate(logits, s, w);
+    piece->least_side = 1;
+    const double bound = nodes.worst(count, w, &piece->least_side);
+    if (!(bound < __builtin_inf())) return;
+    piece->log_ratio.resize((size_t)count);
+    const double tail = fit_series(nodes, count, piece->log_ratio.data());
+    if (tail > kSeriesTail + 0.1 * bound && count < kMaxNodes) continue;
+    piece->terms = count;
+    while (piece->terms > 1 && std::fabs(piece->log_ratio[piece->terms - 1]) < 1e-17) piece->terms--;
+    piece->bound = bound + tail;
+    nodes.report(count, s, w, piece);
+    return;
+  }
+}
+
+void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+  constexpr int kCount = 20;
+  const int large = (int)s.large.size();
+  piece->split = true;
+  piece->terms = kCount;
+  piece->log_ratio.assign(2 * kCount, 0.0);
+  piece->least_side = 1;
+  double bound = 0;
+  Nodes big(large);
+  for (int j = 0; j < large; j++) {
+    big.p[j] = s.large[j];
+    big.q[j] = 1 - s.large[j];
+  }
+  big.evaluate(logits, s, w);
+  bound = big.worst(large, w, &piece->least_side);
+  big.report(large, s, w, piece);
+  for (int on = 0; on < 2; on++) {
+    const double leaves = on ? s.likely_on : (double)logits.n - large - s.likely_on;
+    if (leaves <= 0) continue;
+    Nodes nodes(kCount);
+    for (int j = 0; j < kCount; j++) {
+      const double rare = 0.5 * kLargeDeviation * (1 + node(j, kCount));
+      nodes.p[j] = on ? 1 - rare : rare;
+      nodes.q[j] = on ? rare : 1 - rare;
+    }
+    nodes.evaluate(logits, s, w);
+    const double worst = nodes.worst(kCount, w, &piece->least_side);
+    bound = std::fmax(bound, worst);
+    if (!(bound < __builtin_inf())) break;
+    nodes.report(kCount, s, w, piece);
+    bound += fit_series(nodes, kCount, &piece->log_ratio[(size_t)on * kCount]);
+  }
+  piece->bound += bound;
+  piece->wave_re = w.re;
+  piece->wave_im = w.im;
+  piece->cos_w = s.cos_w;
+  piece->sin_w = s.sin_w;
+}
+
+}  // namespace
+
+void chebyshev_fit(const double* value, int count, double* series) {
+  std::vector<double> cosine((size_t)(4 * count));
+  for (int i = 0; i < 4 * count; i++) cosine[i] = std::cos(kPi * i / (2 * count));
+  for (int j = 0; j < count; j++) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += value[i] * cosine[(size_t)j * (2 * i + 1) % (4 * count)];
+    series[j] = sum * (j ? 2.0 : 1.0) / count;
+  }
+}
+
+namespace {
+
+void solve_waves(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+  const double error = w.total + w.left_out;
+  if (!(w.value > 2 * error)) return;
+  piece->log_weight = std::log(w.value) + w.log_scale;
+  piece->weight_error = w.scale_error;
+  if (s.split) {
+    piece->bound = error / (w.value - error);
+    solve_split(logits, s, w, piece);
+  } else {
+    solve_smooth(logits, s, w, piece);
+    if (piece->terms) piece->bound += error / (w.value - error);
+  }
+}
+
+}  // namespace
+
+Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length) {
+  Piece piece;
+  piece.tilt = s.tilt;
+  Waves w;
+  if (!weave_table(logits, s, log_f, first, length, &w)) return piece;
+  solve_waves(logits, s, w, &piece);
+  return piece;
+}
+
+Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+                   double outside) {
+  Piece piece;
+  piece.tilt = s.tilt;
+  solve_waves(logits, s, weave(logits, s, f, {first, first + length - 1}, kRoundOff * 16, outside), &piece);
+  return piece;
+}
+
+}  // namespace tallytree

@@ -1,0 +1,76 @@
+// log P(z = k) for every k: many tilts of the characteristic function, each right near its own mean.
+//
+// Under the tilt s, P(z = k) = P_s(k) exp(K(s) - K(0) - s k). The inverse transform gives P_s with an absolute
+// error, so a tilt serves the counts around its mean at which P_s is large; the next tilt starts where the last one
+// ends. That takes O(sqrt n) tilts of O(n) each. The two end counts have closed forms.
+#include <algorithm>
+#include <cmath>
+
+#include "flat/flat.hpp"
+#include "flat/summary.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kRelative = 8e-11;  // error of P(k) accepted from one tilt
+constexpr double kFarthest = 4.2;    // standard deviations from the first uncovered count to the next mean
+
+// How far from the mean a tilt can serve: P_s falls like exp(-z^2 / 2) from its peak 0.4 / sd, the error of P_s is
+// about that of the characteristic function times the peak.
+double useful_distance(double variance) {
+  const double noise = kRoundOff * (60 + 40 * std::fmin(variance, 100.0) + 45 * std::sqrt(variance));
+  return std::fmin(kFarthest, std::sqrt(2 * std::fmax(0.1, std::log(kRelative / noise))));
+}
+
+// Counts covered by one tilt: log P_s(k) + K(s) - K(0) - s k wherever the error allows. Returns the first count
+// after `from` that is not covered.
+ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double* out) {
+  const ptrdiff_t last = std::min(s.high, logits.n - 1), width = last - from + 1;
+  if (from < s.low || width <= 0) return from;
+  std::vector<double> re(s.re), im(s.im), pmf((size_t)width);
+  const double total = pmf_error(s);
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period;
+    re[m] *= share;
+    im[m] *= share;
+  }
+  logits.kernels->inverse(TurnsFrom(s, from).turns, re.data(), im.data(), width, pmf.data());
+  ptrdiff_t k = from;
+  for (; k <= last && pmf[(size_t)(k - from)] * kRelative > total; k++)
+    out[k] = std::log(pmf[(size_t)(k - from)]) + s.tilt_norm.minus((double)k);
+  return k;
+}
+
+}  // namespace
+
+void flat_log_pmf(const Logits& logits, double* out) {
+  const ptrdiff_t n = logits.n;
+  if (n == 0) {
+    out[0] = 0;
+    return;
+  }
+  const FlatTotals untilted = sum_deviations(logits, 0, 12).totals;
+  out[0] = -softplus(untilted);
+  out[n] = -(untilted.negative + untilted.log_norm);
+  const LogitSummary summary(logits, untilted);
+  double tilt = 0;
+  for (ptrdiff_t k = 1; k < n;) {
+    const Tilt here = summary.with_mean((double)k, tilt);
+    const double sd = std::sqrt(here.variance);
+    ptrdiff_t next = k;
+    for (double ahead = useful_distance(here.variance); next == k && ahead > 1e-3; ahead *= 0.5) {
+      const double target = std::fmin((double)k + (ahead > 0.1 ? ahead : 0.0) * sd, (double)n - 0.5);
+      tilt = summary.with_mean(target, here.s).s;
+      next = cover(logits, spectrum(logits, untilted, tilt, nullptr), k, out);
+      if (ahead <= 0.1) break;
+    }
+    if (next == k) {  // no tilt certifies this count; the caller sees NaN and takes a slower method
+      out[k] = __builtin_nan("");
+      next = k + 1;
+    }
+    k = next;
+  }
+}
+
+}  // namespace tallytree

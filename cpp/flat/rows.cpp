@@ -1,0 +1,318 @@
+// Batches of flat models.
+//
+// A direct tree takes infinite logits like others. Otherwise a variable with one is excluded or forced: the others are
+// solved with the table shifted by the number of forced ones. Its own message compares the two tables that result from
+// switching it: one more solve.
+#include "flat/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <new>
+
+#include "flat/infinite_logits.hpp"
+#include "base/memory.hpp"
+#include "base/threads.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInfinity = __builtin_inf();
+constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
+constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
+constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
+constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
+constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
+
+struct FreeDeleter {
+  void operator()(double* p) const { ::operator delete[](p, std::align_val_t(64)); }
+};
+using Scratch = std::unique_ptr<double[], FreeDeleter>;
+Scratch new_scratch(ptrdiff_t doubles) {
+  return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
+}
+
+Scratch direct_scratch(const Kernels& kernels, ptrdiff_t n) {
+  return new_scratch(std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
+}
+
+// Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
+// exp, which is the log of a number between `smallest` and 1 after the tilt.
+double direct_bound(ptrdiff_t n, double tilt, double log_mean, double smallest) {
+  const double steep = tilt == 0 ? 0 : std::fabs(log_mean) + 2 * std::fabs(tilt) * (double)n;
+  return kRoundOff * (4 * (double)n + 64 - 2 * std::log(smallest) + 2 * steep);
+}
+
+bool only_ends(const double* log_f, ptrdiff_t n) {
+  for (ptrdiff_t k = 1; k < n; k++)
+    if (log_f[k] > -kInfinity) return false;
+  return true;
+}
+
+// Up to one register of models, solved directly at the given tilts; true where underflow did no harm.
+struct DirectJob {
+  const double* nu;
+  const double* log_f;
+  double tilt;
+  FlatSolution* solution;
+  bool done;
+};
+
+void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
+  const double *nu[8], *log_f[8];
+  double tilt[8];
+  DirectTotals totals[8];
+  double *ratio[8], *marginal[8];
+  for (int l = 0; l < count; l++) {
+    nu[l] = job[l].nu;
+    log_f[l] = job[l].log_f;
+    tilt[l] = job[l].tilt;
+    FlatSolution& s = *job[l].solution;
+    if (!s.ratio) {
+      s.own.resize(2 * (size_t)n);
+      s.ratio = s.own.data();
+      s.marginal = s.ratio + n;
+    }
+    ratio[l] = s.ratio;
+    marginal[l] = s.marginal;
+  }
+  if (count == 1 && n <= kAloneAtMost)
+    kernels.flat->alone(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0], marginal[0]);
+  else
+    kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio, marginal);
+  for (int l = 0; l < count; l++) {
+    FlatSolution& s = *job[l].solution;
+    const DirectTotals& t = totals[l];
+    if (tilt[l] == 0) s.softplus = t.softplus;
+    job[l].done = t.smallest > kSafe;
+    if (!job[l].done) continue;
+    s.kind = FlatKind::direct;
+    s.tilt = tilt[l];
+    s.log_mean = t.log_mean;
+    s.largest_logit = t.largest + std::fabs(tilt[l]);
+    s.bound = direct_bound(n, tilt[l], t.log_mean, t.smallest);
+  }
+}
+
+// A direct tree under the tilt whose mean is the posterior mean.
+void direct_at_posterior(const Kernels& kernels, const Logits& logits, const Sums& untilted, DirectJob* job,
+                         double* scratch) {
+  if (!posterior_tilt(logits, untilted.totals, job->log_f, &job->tilt)) return;
+  run_direct(kernels, logits.n, job, 1, scratch);
+  if (!job->done || job->tilt == 0) return;
+  const Sums tilted = sum_deviations(logits, job->tilt, 8);
+  job->solution->log_mean += tilt_norm(untilted.totals, tilted.totals, job->tilt).minus(0);
+}
+
+// A small model that the first direct tree could not do: a better tilt, then the series with its certificate.
+void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
+  const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
+  const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+  direct_at_posterior(kernels, logits, untilted, job, scratch);
+  if (!job->done) *job->solution = solve_series(logits, job->log_f, untilted);
+}
+
+void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                           bool cavities, FlatSolution* s);
+
+void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* job, int count) {
+  const Scratch scratch = direct_scratch(kernels, n);
+  DirectJob together[8];
+  int where[8], open = 0;
+  const auto otherwise = [&](DirectJob* one, bool ends) {
+    const Logits logits = {kernels.flat, kernels.lanes, 1, one->nu, n};
+    if (any_infinite(one->nu, n))
+      solve_with_infinities(kernels, 1, one->nu, n, one->log_f, cavities, one->solution);
+    else if (ends)
+      *one->solution = solve_series(logits, one->log_f, sum_deviations(logits, 0, first_sums(n)));
+    else
+      retry(kernels, n, one, scratch.get());
+  };
+  for (int l = 0; l < count; l++) {
+    if (only_ends(job[l].log_f, n)) {
+      otherwise(&job[l], true);
+    } else {
+      where[open] = l;
+      together[open++] = job[l];
+    }
+  }
+  if (open) run_direct(kernels, n, together, open, scratch.get());
+  for (int l = 0; l < open; l++)
+    if (!together[l].done) otherwise(&job[where[l]], false);
+}
+
+// The series; if it cannot certify its answer, and n permits, a direct tree.
+void solve_large(const Kernels& kernels, const Logits& logits, const double* log_f, const Sums& untilted,
+                 FlatSolution* s) {
+  *s = solve_series(logits, log_f, untilted);
+  if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
+  const Scratch scratch = direct_scratch(kernels, logits.n);
+  FlatSolution other;
+  DirectJob job = {logits.nu, log_f, 0.0, &other, false};
+  run_direct(kernels, logits.n, &job, 1, scratch.get());
+  if (!job.done) direct_at_posterior(kernels, logits, untilted, &job, scratch.get());
+  if (job.done && other.bound < s->bound) *s = std::move(other);
+}
+
+// Finite logits, any size.
+void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                  FlatSolution* s) {
+  if (n == 0) {
+    s->kind = log_f[0] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
+    s->log_mean = log_f[0];
+  } else if (n <= kDirect) {
+    DirectJob job = {nu, log_f, 0.0, s, false};
+    solve_small(kernels, n, false, &job, 1);
+  } else {
+    const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
+    solve_large(kernels, logits, log_f, sum_deviations(logits, 0, first_sums(n)), s);
+  }
+}
+
+void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
+                           bool cavities, FlatSolution* s) {
+  const Split split = split_infinite(nu, n);
+  const std::vector<double>& finite = split.finite;
+  const ptrdiff_t m = (ptrdiff_t)finite.size();
+  const double* table = log_f + split.forced;
+  solve_finite(kernels, threads, finite.data(), m, table, s);
+  s->any_infinite = true;
+  s->message_excluded = -kInfinity;
+  s->message_forced = kInfinity;
+  if (!cavities) return;
+  // Bounds leave out the rounding of the log_means, of which messages are differences here.
+  const auto rounding = [](const FlatSolution& a, const FlatSolution& b) {
+    const double size = std::fabs(a.log_mean) + std::fabs(b.log_mean);
+    return size < kInfinity ? 8 * kRoundOff * size : 0.0;
+  };
+  double bound = s->bound;
+  if (split.excluded) {
+    FlatSolution switched;
+    solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
+    s->message_excluded = switched.log_mean - s->log_mean;
+    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
+  }
+  if (split.forced) {
+    FlatSolution switched;
+    solve_finite(kernels, threads, finite.data(), m, table - 1, &switched);
+    s->message_forced = s->log_mean - switched.log_mean;
+    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
+  }
+  s->bound = bound;
+}
+
+template <class Pass>
+void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, double* out, const Pass& pass,
+               bool messages) {
+  const FlatSolution& s = rows.row[(size_t)b];
+  Logits logits = {rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n};
+  std::vector<double> result;
+  if (s.any_infinite && s.kind == FlatKind::direct) {  // its answers are listed for the finite ones only
+    const std::vector<double> finite = split_infinite(nu, rows.n).finite;
+    result.resize(finite.size());
+    logits.nu = finite.data();
+    logits.n = (ptrdiff_t)finite.size();
+    pass(logits, s, result.data());
+  } else {
+    pass(logits, s, out);
+  }
+  if (!s.any_infinite) return;
+  const double on = messages ? s.message_forced : 1.0, off = messages ? s.message_excluded : 0.0;
+  const double* next = result.data();
+  around_infinities(
+      nu, rows.n,
+      [&](ptrdiff_t i) { out[i] = s.kind == FlatKind::impossible ? __builtin_nan("") : nu[i] > 0 ? on : off; },
+      [&](ptrdiff_t from, ptrdiff_t to) {
+        if (result.empty()) return;
+        std::copy(next, next + (to - from), out + from);
+        next += to - from;
+      });
+}
+
+// Many rows: one thread per row. One row, or long rows: threads inside the row.
+template <class Task>
+void over_rows(ptrdiff_t tasks, ptrdiff_t variables, int threads, const Task& task) {
+  if (tasks >= 2 * threads && variables >= kRowsWorthThreads)
+    parallel_for(tasks, threads, [&](ptrdiff_t t) { task(t, 1); });
+  else
+    for (ptrdiff_t t = 0; t < tasks; t++) task(t, threads);
+}
+
+}  // namespace
+
+void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+  const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
+  const Kernels& kernels = *rows->kernels;
+  rows->row.resize((size_t)batch);
+  if (n <= kDirect && batch * n) {
+    rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
+    if (!rows->small_models) throw std::bad_alloc();
+    for (ptrdiff_t b = 0; b < batch; b++) {
+      rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
+      rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
+    }
+  }
+  const bool together = batch > 1 && n > 0 && n <= kDirect;
+  const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
+  over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
+    DirectJob job[8];
+    int count = 0;
+    for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
+      const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
+      FlatSolution* s = &rows->row[(size_t)b];
+      if (n > kDirect) {
+        // The first pass of the series also says whether all logits are finite.
+        const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
+        const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+        if (untilted.totals.infinite > 0)
+          solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
+        else
+          solve_large(kernels, logits, table, untilted, s);
+      } else if (n > 0) {
+        job[count++] = {row_nu, table, 0.0, s, false};
+      } else {
+        solve_finite(kernels, threads, row_nu, n, table, s);
+      }
+    }
+    if (count) solve_small(kernels, n, rows->cavities, job, count);
+  });
+}
+
+void solve_power_rows(const double* nu, const double* coefficient, const double* rate, int terms, FlatRows* rows) {
+  rows->row.resize((size_t)rows->batch);
+  over_rows(rows->batch, rows->batch * rows->n, rows->threads, [&](ptrdiff_t b, int threads) {
+    const Logits logits = {rows->kernels->flat, rows->kernels->lanes, threads, nu + b * rows->n, rows->n};
+    solve_powers(logits, coefficient, rate, terms, &rows->row[(size_t)b]);
+  });
+}
+
+std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows) {
+  for (const FlatSolution& s : rows.row)
+    if (s.any_infinite || !marginals_known(s) || s.own.size()) return nullptr;
+  return rows.small_models;
+}
+
+void row_marginals(const FlatRows& rows, const double* nu, double* out) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_marginals, false);
+  });
+}
+
+void row_messages(const FlatRows& rows, const double* nu, double* out) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_messages, true);
+  });
+}
+
+void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out) {
+  over_rows(batch, batch * n, threads, [&](ptrdiff_t b, int inner) {
+    const Split split = split_infinite(nu + b * n, n);
+    const std::vector<double>& finite = split.finite;
+    double* row = out + b * (n + 1);
+    std::fill(row, row + n + 1, -kInfinity);
+    flat_log_pmf({kernels.flat, kernels.lanes, inner, finite.data(), (ptrdiff_t)finite.size()}, row + split.forced);
+  });
+}
+
+}  // namespace tallytree

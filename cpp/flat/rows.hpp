@@ -1,0 +1,33 @@
+// Batches of flat models: infinite logits, small models side by side, threads over rows.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "flat/flat.hpp"
+
+namespace tallytree {
+
+struct FlatRows {
+  FlatRows() = default;
+  FlatRows(FlatRows&&) = default;
+
+  const Kernels* kernels = nullptr;
+  int threads = 1;
+  ptrdiff_t batch = 0, n = 0;
+  bool cavities = true;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
+  std::vector<FlatSolution> row;
+  std::shared_ptr<double> small_models;  // their marginals, (batch, n), then their leave-one-out ratios
+};
+
+// nu is (batch, n); row b of the tables starts at log_f + b * table_stride.
+void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows);
+// The same for potentials sum_j a_j r_j^c; a row without a certificate has a bound of infinity and no answers.
+void solve_power_rows(const double* nu, const double* coefficient, const double* rate, int terms, FlatRows* rows);
+// All marginals, (batch, n), if solving left them behind; else null.
+std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows);
+void row_marginals(const FlatRows& rows, const double* nu, double* out);
+void row_messages(const FlatRows& rows, const double* nu, double* out);
+void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out);
+
+}  // namespace tallytree

@@ -1,0 +1,298 @@
+// The characteristic function of a sum of Bernoulli variables from a few sums over the variables.
+//
+// With x = tanh(t / 2) and tau = tan(w / 4),
+//   log(q + p e^{iw}) = i w / 2 + 2 log cos(w / 4) - 2 sum_j (-i tau)^j T_j(x) / j.
+// At x = +-1 the left side is i w or 0, so with A_j = sum_i sign^j (1 - T_j(|x|)):
+//   log Phat(w) = i w n_on + 2 sum_j (-i tau)^j A_j / j.
+// |Phat(w)| <= exp(-var (1 - cos w)) leaves a few dozen frequencies, and tau is small, when var is large. When var is
+// small, w reaches pi; then all but 10 var variables have a deviation below 0.1 and power sums of it converge.
+#include <cmath>
+#include <complex>
+#include <memory>
+
+#include "flat/flat.hpp"
+#include "base/threads.hpp"
+
+namespace tallytree {
+
+namespace {
+
+using complex = std::complex<double>;
+constexpr double kPi = 3.14159265358979323846;
+constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
+constexpr ptrdiff_t kWorthThreads = 1 << 17;
+constexpr double kSmallVariance = 50;       // below it the spectrum is split
+constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
+
+// Sum with the rounding errors carried along.
+struct CarefulSum {
+  double sum = 0, carry = 0;
+  void add(double x) {
+    const double next = sum + x;
+    carry += std::fabs(sum) >= std::fabs(x) ? (sum - next) + x : (x - next) + sum;
+    sum = next;
+  }
+  double value() const { return sum + carry; }
+};
+
+int sums_needed(double tau, double variance, ptrdiff_t n) {
+  double term = 8 * std::fmin(variance + 1, (double)n);
+  int j = 1;
+  for (double power = tau; j < kMaxChebyshev && term * j * power > 2e-17; j++) power *= tau;
+  return j < 4 ? 4 : j;
+}
+
+double widest_frequency(double variance) {
+  const double c = 1 - kBudget / std::fmax(variance, 1e-300);
+  return c > -1 ? std::acos(c) : kPi;
+}
+
+constexpr long double kPiExtended = 3.14159265358979323846264338327950288L;
+
+// e^{i m step} for m < count: each is the product of two others, about log2(m) products deep, in extended precision.
+struct Powers {
+  std::vector<long double> re, im;
+  Powers(int count, long double step) : re((size_t)count + 2), im((size_t)count + 2) {
+    re[0] = 1;
+    im[0] = 0;
+    re[1] = cosl(step);
+    im[1] = sinl(step);
+    for (size_t m = 2; m < (size_t)count; m++) {
+      const size_t a = m / 2, b = m - a;
+      re[m] = re[a] * re[b] - im[a] * im[b];
+      im[m] = re[a] * im[b] + im[a] * re[b];
+    }
+  }
+};
+
+void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s) {
+  const int count = (int)a.size();
+  const Powers quarter(s->frequencies, 0.5L * kPiExtended / s->period);
+  for (int m = 0; m < s->frequencies; m++) {
+    const double w = s->w[m], tau = (double)(quarter.im[m] / quarter.re[m]);
+    // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j
+    double re = 0, im = 0;
+    for (int j = count; j >= 2; j--) {
+      // (re, im) <- -i tau ((re, im) + A_j / j)
+      const double r = re + a[j - 1] / j;
+      re = tau * im;
+      im = -tau * r;
+    }
+    const double r2 = tau * im, i2 = -tau * re;
+    // The j = 1 term joins the phase: i w n_on - 2 i tau A_1 = i w mean - i (2 tau - w / 2) A_1.
+    const double phase = w * (mean - s->centre) - (2 * tau - w / 2) * a[0] + 2 * i2;
+    const double size = std::exp(2 * r2);
+    s->re[m] = size * std::cos(phase);
+    s->im[m] = size * std::sin(phase);
+  }
+}
+
+// Every chunk puts its large deviations at its own place; pages that stay empty are never touched.
+void sum_small_deviations(const Logits& logits, Spectrum* s, double* off, double* on) {
+  struct Part {
+    double off[kPowers], on[kPowers], likely_on;
+    ptrdiff_t found;
+  };
+  const ptrdiff_t length = 4 * kChunk, chunks = (logits.n + length - 1) / length;
+  std::vector<Part> parts((size_t)chunks);
+  const std::unique_ptr<double[]> large(new double[(size_t)logits.n]);
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * length, count = logits.n - from < length ? logits.n - from : length;
+    Part& part = parts[(size_t)c];
+    part.found = logits.kernels->small_deviation_sums(logits.nu + from, count, s->tilt, part.off, part.on,
+                                                      &part.likely_on, large.get() + from);
+  });
+  s->likely_on = 0;
+  for (ptrdiff_t c = 0; c < chunks; c++) {
+    s->likely_on += parts[(size_t)c].likely_on;
+    s->large.insert(s->large.end(), large.get() + c * length, large.get() + c * length + parts[(size_t)c].found);
+  }
+  for (int j = 0; j < kPowers; j++) {
+    CarefulSum sum_off, sum_on;
+    for (const Part& part : parts) {
+      sum_off.add(part.off[j]);
+      sum_on.add(part.on[j]);
+    }
+    off[j] = sum_off.value();
+    on[j] = sum_on.value();
+  }
+}
+
+void fill_from_powers(const Logits& logits, Spectrum* s) {
+  double off[kPowers], on[kPowers];
+  sum_small_deviations(logits, s, off, on);
+  for (int m = 0; m < s->frequencies; m++) {
+    const double half = std::sin(s->w[m] / 2);
+    const complex up(-2 * half * half, s->sin_w[m]);  // e^{iw} - 1
+    complex sum_off = 0, sum_on = 0;
+    for (int j = kPowers; j >= 1; j--) {
+      const double sign = j % 2 ? 1.0 : -1.0;
+      sum_off = up * (sum_off + sign * off[j - 1] / j);
+      sum_on = std::conj(up) * (sum_on + sign * on[j - 1] / j);
+    }
+    const complex value = std::exp(sum_off + sum_on + complex(0, s->w[m] * (s->likely_on - s->centre)));
+    s->re[m] = value.real();
+    s->im[m] = value.imag();
+  }
+  logits.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
+                                   s->re.data(), s->im.data());
+}
+
+}  // namespace
+
+Sums sum_deviations(const Logits& logits, double tilt, int count) {
+  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
+  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 28 ? 28 : count <= 32 ? 32 : 48;
+  std::vector<FlatTotals> totals((size_t)chunks);
+  std::vector<double> parts((size_t)(chunks * rounded));
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * kChunk, length = logits.n - from < kChunk ? logits.n - from : kChunk;
+    logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
+  });
+  Sums result;
+  CarefulSum norm, positive, negative, on;
+  double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
+  for (const FlatTotals& t : totals) {
+    norm.add(t.log_norm);
+    positive.add(t.positive);
+    negative.add(t.negative);
+    on.add(t.likely_on);
+    infinite += t.infinite;
+    smallest = std::fmin(smallest, t.smallest);
+    largest = std::fmax(largest, t.largest);
+  }
+  result.totals = {norm.value(), positive.value(), negative.value(), on.value(), infinite, smallest, largest};
+  result.deviation.resize((size_t)rounded);
+  for (int j = 0; j < rounded; j++) {
+    CarefulSum sum;
+    for (ptrdiff_t c = 0; c < chunks; c++) sum.add(parts[c * rounded + j]);
+    result.deviation[j] = sum.value();
+  }
+  return result;
+}
+
+// `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known) {
+  Sums sums;
+  if (known) {
+    sums = *known;
+  } else {
+    const double guess = std::tan(widest_frequency(0.1 * (double)logits.n) / 4);
+    sums = sum_deviations(logits, tilt, sums_needed(guess, 0.25 * (double)logits.n, logits.n));
+  }
+  Spectrum s;
+  s.tilt = tilt;
+  s.mean = sums.mean();
+  s.variance = sums.variance();
+  s.tilt_norm = tilt_norm(untilted, sums.totals, tilt);
+  s.split = s.variance < kSmallVariance;
+  s.likely_on = sums.totals.likely_on;
+  // Bernstein: P(|z - mean| > t) <= 2 exp(-t^2 / (2 (var + t / 3)))
+  const double reach = kBudget / 3 + std::sqrt(kBudget * kBudget / 9 + 2 * kBudget * s.variance) + 1;
+  s.low = (ptrdiff_t)std::fmax(0.0, std::floor(s.mean - reach));
+  s.high = (ptrdiff_t)std::fmin((double)logits.n, std::ceil(s.mean + reach));
+  s.period = s.split ? s.high - s.low + 1 + kPaddingCounts : 2 * (ptrdiff_t)std::ceil(reach) + 3;
+  s.period |= 1;  // odd: w = pi, where a factor with p = 1/2 vanishes, is not on the grid
+  s.centre = std::round(s.mean);
+
+  const double widest = widest_frequency(s.variance);
+  const ptrdiff_t wanted = (ptrdiff_t)std::ceil((double)s.period * widest / (2 * kPi));
+  s.frequencies = (int)(1 + (wanted < (s.period - 1) / 2 ? wanted : (s.period - 1) / 2));
+  fill_frequencies(logits.lanes, &s);
+  s.largest_tan = std::tan(s.w[s.frequencies - 1] / 4);
+  if (s.split) {
+    fill_from_powers(logits, &s);
+  } else {
+    const int needed = sums_needed(s.largest_tan, s.variance, logits.n);
+    if (needed > (int)sums.deviation.size()) sums.deviation = sum_deviations(logits, tilt, needed).deviation;
+    sums.deviation.resize((size_t)needed);
+    fill_from_chebyshev(sums.deviation, s.mean, &s);
+    s.deviation = std::move(sums.deviation);
+  }
+  return s;
+}
+
+// The sums are right to a few units of relative round-off, and |A_j| <= 4 j^2 var; the phase w mean dominates. Each
+// factor that was multiplied on its own adds about four roundings.
+void fill_frequencies(int lanes, Spectrum* s) {
+  s->padded = (s->frequencies + 7) / 8 * 8;
+  for (auto* v : {&s->w, &s->cos_w, &s->sin_w, &s->cos_lanes, &s->sin_lanes, &s->re, &s->im, &s->lane_error_re,
+                  &s->lane_error_im})
+    v->assign((size_t)s->padded, 0.0);
+  const Powers turn(s->frequencies, 2 * kPiExtended / s->period);
+  for (int m = 0; m < s->frequencies; m++) {
+    long double re = turn.re[m], im = turn.im[m];
+    s->w[m] = 2 * kPi * m / (double)s->period;
+    s->cos_w[m] = (double)re;
+    s->sin_w[m] = (double)im;
+    for (int done = 1; done < lanes; done *= 2) {
+      const long double squared = re * re - im * im;
+      im = 2 * re * im;
+      re = squared;
+    }
+    s->cos_lanes[m] = (double)re;
+    s->sin_lanes[m] = (double)im;
+    const long double off_re = s->cos_lanes[m] - re, off_im = s->sin_lanes[m] - im;
+    s->lane_error_re[m] = (double)(off_re * re + off_im * im);
+    s->lane_error_im[m] = (double)(off_im * re - off_re * im);
+  }
+}
+
+TurnsFrom::TurnsFrom(const Spectrum& s, ptrdiff_t first)
+    : cos_first((size_t)s.frequencies), sin_first((size_t)s.frequencies) {
+  const double offset = (double)first - s.centre;
+  const Powers turn(s.frequencies, 2 * kPiExtended * offset / s.period);
+  for (int m = 0; m < s.frequencies; m++) {
+    cos_first[(size_t)m] = (double)turn.re[m];
+    sin_first[(size_t)m] = (double)turn.im[m];
+  }
+  turns = {s.frequencies, offset, s.w.data(), s.cos_w.data(), s.sin_w.data(), s.cos_lanes.data(), s.sin_lanes.data(),
+           cos_first.data(), sin_first.data()};
+}
+
+// The mean under a further tilt v, from the series at w = -i v: with h = -tanh(v / 4),
+//   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n;
+// a split spectrum has no such series, and another pass over the variables is made.
+static double tilted_mean(const Logits& logits, const Spectrum& s, double v, double* error) {
+  const double n = (double)logits.n;
+  *error = 1e-12 * n;
+  if (s.split) return sum_deviations(logits, s.tilt + v, 8).mean();
+  const double h = -std::tanh(v / 4);
+  double sum = 0;
+  for (size_t j = s.deviation.size(); j-- > 0;) sum = h * sum + s.deviation[j];
+  *error += n * std::pow(std::fabs(h), (double)s.deviation.size()) / (1 - std::fabs(h));
+  return s.mean + 0.5 * s.deviation[0] - 0.5 * (1 - h * h) * sum;
+}
+
+// A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v < 0 is at most
+// low - 2 then P_v(k-1) >= P_v(k) from low on, which reads P(k-1) / P(k) >= e^v; likewise above.
+static double bound_ratio(const Logits& logits, const Spectrum& s, double target) {
+  const double first = (target - s.mean) / s.variance;
+  for (double stretch = 1; stretch < 5; stretch *= 1.3) {
+    double error;
+    const double v = stretch * first, mean = tilted_mean(logits, s, v, &error);
+    if (v < 0 ? mean + error <= target : mean - error >= target) return std::exp(-std::fabs(v));
+  }
+  return 0;
+}
+
+void bound_ratios(const Logits& logits, Spectrum* s) {
+  s->ratio_below = s->low > 2 ? bound_ratio(logits, *s, (double)s->low - 2) : 0;
+  s->ratio_above = s->high < logits.n - 2 ? bound_ratio(logits, *s, (double)s->high + 2) : 0;
+}
+
+double pmf_error(const Spectrum& s) {
+  const SpectrumError error = spectrum_error(s);
+  double total = std::exp(-kBudget + 2);
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
+    total += share * ((error.base + 8 * kRoundOff) * (size + 0.05) + error.slope * s.w[m] * size);
+  }
+  return total;
+}
+
+SpectrumError spectrum_error(const Spectrum& s) {
+  return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
+}
+
+}  // namespace tallytree

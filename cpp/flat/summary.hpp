@@ -1,0 +1,30 @@
+// The logits as far as tilts are concerned: a histogram that knows the mean and the spread inside each bin.
+//
+// It serves to choose tilts, where nothing depends on its accuracy, and to bound K(s) from above, which is rigorous:
+// inside a bin, K is at most its value at the mean plus half the spread times the largest K'' of the bin.
+#pragma once
+#include <vector>
+
+#include "flat/flat.hpp"
+
+namespace tallytree {
+
+struct Tilt {
+  double s, log_norm /* K(s), from above */, mean, variance;
+  double rate() const { return s * mean - log_norm; }
+};
+
+class LogitSummary {
+ public:
+  LogitSummary(const Logits& logits, const FlatTotals& untilted);
+  Tilt at(double s) const;
+  // The tilt whose mean is about `target`, 0 < target < n.
+  Tilt with_mean(double target, double start) const;
+
+ private:
+  const FlatKernels* kernels_;
+  std::vector<double> value_, weight_, spread_;
+  double count_, growth_ = 1, smallest_, largest_;
+};
+
+}  // namespace tallytree

@@ -1,0 +1,181 @@
+// Convolution of log-messages with relative accuracy in every entry: plain sums under a few slopes.
+//
+// Multiplying entry i by exp(-s i) on both sides multiplies entry k of the result by exp(-s k). Near a slope at which
+// both peaks add up to k nothing underflows. Entries in holes that no slope reaches are summed one by one.
+#include <cmath>
+
+#include "base/elementary.hpp"
+#include "sample/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+constexpr double kReach = 340.0;   // nats below the peak that are kept: products of two such numbers stay normal
+constexpr double kFloor = -290.0;  // entries above exp(kFloor) lose less than 2^-60 of themselves to the cut
+constexpr int kChunk = 4 * kLanes;
+const double kInf = __builtin_inf();
+
+ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+
+struct Scaled {
+  ptrdiff_t first, length;  // the part within reach of the peak
+  double top;               // log of the peak
+};
+
+// out[i] = exp(values[first + i] - slope (first + i) - top), 0 below reach.
+Scaled scale(const double* values, ptrdiff_t n, double slope, double* out) {
+  double top = -kInf;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const double v = values[i] - slope * (double)i;
+    top = v > top ? v : top;
+  }
+  // Differences from the peak, not `top - kReach`: beside a large peak the reach would vanish. The peak itself stays.
+  const auto negligible = [&](ptrdiff_t i) { return !(values[i] - slope * (double)i - top > -kReach); };
+  ptrdiff_t first = 0, last = n - 1;
+  while (first < last && negligible(first)) first++;
+  while (last > first && negligible(last)) last--;
+  const ptrdiff_t length = last - first + 1;
+  for (ptrdiff_t i = 0; i < length; i += kLanes) {
+    vec v = i + kLanes <= length ? load(values + first + i) : load_part(values + first + i, length - i, -kInf);
+    vec place;
+    for (int j = 0; j < kLanes; j++) place[j] = (double)(first + i + j);
+    v = v - slope * place - top;
+    const vec e = exp(v);
+    store(out + i, v > -kReach ? e : vec{});  // out has room for a whole vector
+  }
+  return {first, length, top};
+}
+
+// c[k - from] = sum_i x[i] y[k - i] for k = from..to; y is surrounded by kChunk zeros on both sides.
+void plain(const double* x, ptrdiff_t nx, const double* y, ptrdiff_t ny, ptrdiff_t from, ptrdiff_t to, double* c) {
+  for (ptrdiff_t k = from; k <= to; k += kChunk) {
+    const ptrdiff_t low = larger(0, k - ny + 1), high = smaller(nx - 1, k + kChunk - 1);
+    vec s0 = vec{}, s1 = vec{}, s2 = vec{}, s3 = vec{};
+    for (ptrdiff_t i = low; i <= high; i++) {
+      const vec xi = splat(x[i]);
+      const double* at = y + (k - i);
+      s0 += xi * load(at);
+      s1 += xi * load(at + kLanes);
+      s2 += xi * load(at + 2 * kLanes);
+      s3 += xi * load(at + 3 * kLanes);
+    }
+    double all[kChunk];
+    store(all, s0);
+    store(all + kLanes, s1);
+    store(all + 2 * kLanes, s2);
+    store(all + 3 * kLanes, s3);
+    const ptrdiff_t count = smaller(kChunk, to - k + 1);
+    std::memcpy(c + (k - from), all, (size_t)count * sizeof(double));
+  }
+}
+
+ptrdiff_t peak(const double* values, ptrdiff_t n, double slope) {
+  ptrdiff_t best = 0;
+  double top = -kInf;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const double v = values[i] - slope * (double)i;
+    if (v > top) top = v, best = i;
+  }
+  return best;
+}
+
+// Slope at which the peaks add up to k, or jump over it.
+double slope_through(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t k) {
+  double low = -1.0, high = 1.0;
+  while (peak(a, na, low) + peak(b, nb, low) < k && low > -1e300) low *= 4.0;
+  while (peak(a, na, high) + peak(b, nb, high) > k && high < 1e300) high *= 4.0;
+  for (int step = 0; step < 100; step++) {
+    const double middle = 0.5 * (low + high);
+    const ptrdiff_t at = peak(a, na, middle) + peak(b, nb, middle);
+    if (at == k || middle == low || middle == high) return middle;
+    if (at < k) high = middle;
+    else low = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+// log sum exp of one entry; -inf where no pair is possible.
+double entry(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t k, double* terms) {
+  const ptrdiff_t low = larger(0, k - nb + 1), high = smaller(na - 1, k), n = high - low + 1;
+  double top = -kInf;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    terms[i] = a[low + i] + b[k - low - i];
+    top = terms[i] > top ? terms[i] : top;
+  }
+  if (top == -kInf) return top;
+  vec sum = vec{};
+  for (ptrdiff_t i = 0; i < n; i += kLanes)
+    sum += exp((i + kLanes <= n ? load(terms + i) : load_part(terms + i, n - i, -kInf)) - top);
+  return top + std::log(sum_lanes(sum));
+}
+
+bool has_zero(const double* values, ptrdiff_t n) {
+  for (ptrdiff_t i = 0; i < n; i++)
+    if (values[i] == -kInf) return true;
+  return false;
+}
+
+}  // namespace
+
+void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t first, ptrdiff_t last,
+                  double* out, double* scratch) {
+  if (na < nb) {
+    const double* t = a;
+    a = b, b = t;
+    const ptrdiff_t n = na;
+    na = nb, nb = n;
+  }
+  const ptrdiff_t count = last - first + 1;
+  const double open = __builtin_nan("");  // marks entries that are still to be found
+  double *x = scratch, *y = x + nb + kLanes, *c = y + na + 3 * kChunk;
+  double top_a = -kInf, top_b = -kInf;
+  for (ptrdiff_t i = 0; i < na; i++) top_a = a[i] > top_a ? a[i] : top_a;
+  for (ptrdiff_t i = 0; i < nb; i++) top_b = b[i] > top_b ? b[i] : top_b;
+  const bool dead = top_a == -kInf || top_b == -kInf;
+  for (ptrdiff_t k = 0; k < count; k++) out[k] = dead ? -kInf : open;
+  if (dead) return;
+  bool zeros = has_zero(a, na) || has_zero(b, nb);
+  ptrdiff_t from = first, to = last, left = count;
+  double slope = 0.0;
+  while (left > 0) {
+    for (int j = 0; j < kChunk; j++) y[j] = 0.0;
+    const Scaled sb = scale(b, nb, slope, x), sa = scale(a, na, slope, y + kChunk);
+    for (int j = 0; j < 2 * kChunk; j++) y[kChunk + sa.length + j] = 0.0;
+    const ptrdiff_t shift = sa.first + sb.first;
+    const ptrdiff_t begin = larger(from, shift), end = smaller(to, shift + sa.length + sb.length - 2);
+    ptrdiff_t covered = 0;
+    if (begin <= end) {
+      plain(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
+      for (ptrdiff_t k = begin; k <= end; k++) {
+        if (out[k - first] == out[k - first] || !(c[k - begin] > 1.1e-126)) continue;  // exp(kFloor)
+        out[k - first] = std::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
+        covered++;
+      }
+    }
+    left -= covered;
+    if (left && zeros) {  // tell impossible counts from those that the cut has lost
+      for (int j = 0; j < kChunk; j++) y[j] = y[kChunk + na + j] = y[2 * kChunk + na + j] = 0.0;
+      for (ptrdiff_t i = 0; i < na; i++) y[kChunk + i] = a[i] > -kInf;
+      for (ptrdiff_t i = 0; i < nb; i++) x[i] = b[i] > -kInf;
+      plain(x, nb, y + kChunk, na, first, last, c);
+      for (ptrdiff_t k = 0; k < count; k++)
+        if (out[k] != out[k] && c[k] < 0.5) out[k] = -kInf, left--;
+      zeros = false;
+    }
+    if (!left) return;
+    while (out[from - first] == out[from - first]) from++;
+    while (out[to - first] == out[to - first]) to--;
+    // Going on must be cheaper than summing what this slope has covered entry by entry.
+    if ((double)covered * 8.0 * (double)nb < (double)sa.length * (double)sb.length) break;
+    ptrdiff_t middle = from;
+    for (ptrdiff_t k = from, seen = 0; k <= to; k++)
+      if (out[k - first] != out[k - first] && ++seen == (left + 1) / 2) middle = k;
+    slope = slope_through(a, na, b, nb, middle);
+  }
+  for (ptrdiff_t k = from; k <= to; k++)
+    if (out[k - first] != out[k - first]) out[k - first] = entry(a, na, b, nb, k, c);
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,185 @@
+// Upward messages: which counts can occur, then one convolution per node.
+#include "sample/forest.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+namespace tallytree {
+
+namespace {
+
+const double kInf = __builtin_inf();
+
+template <class Task>
+void parallel_tasks(int64_t tasks, int threads, const Task& task) {
+  threads = (int)std::min<int64_t>(threads, tasks);
+  std::atomic<int64_t> next{0};
+  auto work = [&](int thread) {
+    for (int64_t i; (i = next.fetch_add(1)) < tasks;) task(i, thread);
+  };
+  std::vector<std::thread> helpers;
+  for (int t = 1; t < threads; t++) helpers.emplace_back(work, t);
+  work(0);
+  for (auto& helper : helpers) helper.join();
+}
+
+}  // namespace
+
+SampleForest::SampleForest(const ForestInput& in, const SampleKernels& kernels, int threads)
+    : kernels_(kernels), blocks_(in.blocks), nodes_(in.nodes), left_(in.left, in.left + in.nodes),
+      right_(in.right, in.right + in.nodes), roots_(in.roots, in.roots + in.n_roots) {
+  collect(in);
+  bound(in);
+  if (!impossible_) pass_up(in, threads);
+  if (!impossible_) order_nodes(8);
+}
+
+// Variables with finite log-odds stay in their blocks, the others are drawn by themselves.
+void SampleForest::collect(const ForestInput& in) {
+  const double tilt = in.windowed ? in.tilt : 0.0;
+  start_.push_back(0);
+  forced_.assign(blocks_, 0);
+  for (int64_t b = 0; b < blocks_; b++) {
+    for (int64_t i = in.start[b]; i < in.start[b + 1]; i++) {
+      const int64_t v = in.variables[i];
+      if (std::isfinite(in.nu[v])) {
+        variables_.push_back(v);
+        nu_.push_back(in.nu[v] + tilt);
+      } else {
+        plain_.push_back(v);
+        forced_[b] += in.nu[v] > 0;
+      }
+    }
+    start_.push_back((int64_t)variables_.size());
+  }
+  plain_.insert(plain_.end(), in.free, in.free + in.n_free);
+  std::sort(plain_.begin(), plain_.end());
+  for (int64_t v : plain_) plain_nu_.push_back(in.nu[v]);
+  for (const auto* held : {&variables_, &plain_})
+    for (const int64_t v : *held) width_ = std::max(width_, v + 1);
+}
+
+// Smallest and largest count of every block and node: from zeros in tables upwards, from parents downwards.
+void SampleForest::bound(const ForestInput& in) {
+  const int64_t total = blocks_ + nodes_;
+  low_.resize(total);
+  high_.resize(total);
+  std::vector<double> mean(in.windowed ? total : 0), variance(mean.size());
+  for (int64_t id = 0; id < total; id++) {
+    if (id < blocks_) {
+      low_[id] = forced_[id];
+      high_[id] = low_[id] + start_[id + 1] - start_[id];
+      if (in.windowed) mean[id] = (double)forced_[id];
+      for (int64_t i = start_[id]; in.windowed && i < start_[id + 1]; i++) {
+        const double small = std::exp(-std::fabs(nu_[i])), p = (nu_[i] > 0 ? 1.0 : small) / (1.0 + small);
+        mean[id] += p;
+        variance[id] += small / ((1.0 + small) * (1.0 + small));
+      }
+    } else {
+      const int64_t a = left_[id - blocks_], b = right_[id - blocks_];
+      low_[id] = low_[a] + low_[b];
+      high_[id] = high_[a] + high_[b];
+      if (in.windowed) mean[id] = mean[a] + mean[b], variance[id] = variance[a] + variance[b];
+    }
+    if (in.table[id] >= 0) {
+      const double* table = in.tables + in.table[id];
+      while (low_[id] <= high_[id] && table[low_[id]] == -kInf) low_[id]++;
+      while (low_[id] <= high_[id] && table[high_[id]] == -kInf) high_[id]--;
+    }
+    if (in.windowed) {
+      const double c = in.budget / 3.0, radius = c + std::sqrt(c * c + 2.0 * in.budget * variance[id]);  // Bernstein
+      // Compared as doubles: a wide budget may reach beyond all integers.
+      low_[id] = (int64_t)std::max((double)low_[id], std::floor(mean[id] - radius));
+      high_[id] = (int64_t)std::min((double)high_[id], std::ceil(mean[id] + radius));
+    }
+    impossible_ |= low_[id] > high_[id];
+    if (impossible_) return;
+  }
+  if (in.windowed && !roots_.empty()) {
+    low_[roots_[0]] = std::max(low_[roots_[0]], in.low);
+    high_[roots_[0]] = std::min(high_[roots_[0]], in.high);
+    impossible_ |= low_[roots_[0]] > high_[roots_[0]];
+  }
+  for (int64_t i = nodes_ - 1; i >= 0 && !impossible_; i--) {
+    const int64_t p = blocks_ + i;
+    for (int side = 0; side < 2; side++) {
+      const int64_t x = side ? right_[i] : left_[i], y = side ? left_[i] : right_[i];
+      low_[x] = std::max(low_[x], low_[p] - high_[y]);
+      high_[x] = std::min(high_[x], high_[p] - low_[y]);
+    }
+  }
+}
+
+void SampleForest::pass_up(const ForestInput& in, int threads) {
+  const int64_t total = blocks_ + nodes_;
+  place_.assign(total + 1, 0);
+  for (int64_t id = 0; id < total; id++) {
+    const int64_t length = high_[id] - low_[id] + 1;
+    place_[id + 1] = place_[id] + length;
+    longest_ = std::max(longest_, length);
+  }
+  up_.resize(place_[total]);
+  auto weigh = [&](int64_t id) {
+    double* up = up_.data() + place_[id];
+    const double* table = in.table[id] < 0 ? nullptr : in.tables + in.table[id] + low_[id];
+    for (int64_t k = 0; table && k <= high_[id] - low_[id]; k++) up[k] += table[k];
+  };
+  const int64_t grain = 16;
+  const int64_t tiles = (blocks_ + grain - 1) / grain;
+  parallel_tasks(tiles, blocks_ < 64 ? 1 : threads, [&](int64_t tile, int) {
+    double message[kBlock + 1];
+    for (int64_t b = tile * grain; b < std::min(blocks_, (tile + 1) * grain); b++) {
+      kernels_.block_message(nu_.data() + start_[b], (int)(start_[b + 1] - start_[b]), message);
+      std::copy(message + (low_[b] - forced_[b]), message + (high_[b] - forced_[b] + 1), up_.data() + place_[b]);
+      weigh(b);
+    }
+  });
+  // Nodes by height; one level is shared among threads where that is worth a thread's start.
+  std::vector<int64_t> height(total, 0), by_height(nodes_);
+  for (int64_t i = 0; i < nodes_; i++) {
+    height[blocks_ + i] = 1 + std::max(height[left_[i]], height[right_[i]]);
+    by_height[i] = blocks_ + i;
+  }
+  std::stable_sort(by_height.begin(), by_height.end(), [&](int64_t a, int64_t b) { return height[a] < height[b]; });
+  std::vector<std::vector<double>> scratch(std::max(threads, 1));
+  for (int64_t begin = 0, end; begin < nodes_; begin = end) {
+    double work = 0;
+    for (end = begin; end < nodes_ && height[by_height[end]] == height[by_height[begin]]; end++) {
+      const MessageView a = message(left_[by_height[end] - blocks_]), b = message(right_[by_height[end] - blocks_]);
+      work += (double)a.length * (double)b.length;
+    }
+    parallel_tasks(end - begin, work < 3e5 ? 1 : threads, [&](int64_t i, int thread) {
+      const int64_t id = by_height[begin + i];
+      const MessageView a = message(left_[id - blocks_]), b = message(right_[id - blocks_]);
+      auto& room = scratch[thread];
+      room.resize(std::max<size_t>(room.size(), log_convolve_scratch(a.length, b.length)));
+      const int64_t origin = a.low + b.low;
+      kernels_.log_convolve(a.log_weight, a.length, b.log_weight, b.length, low_[id] - origin, high_[id] - origin,
+                            up_.data() + place_[id], room.data());
+      weigh(id);
+    });
+  }
+  for (int64_t root : roots_) {
+    const MessageView m = message(root);
+    impossible_ |= *std::max_element(m.log_weight, m.log_weight + m.length) == -kInf;
+  }
+}
+
+// Nodes by depth. Wide levels are shared by nodes, runs of thin ones by samples.
+void SampleForest::order_nodes(int threads_hint) {
+  std::vector<int64_t> depth(blocks_ + nodes_, 0);
+  for (int64_t i = nodes_ - 1; i >= 0; i--) depth[left_[i]] = depth[right_[i]] = depth[blocks_ + i] + 1;
+  order_.resize(nodes_);
+  for (int64_t i = 0; i < nodes_; i++) order_[i] = blocks_ + i;
+  std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return depth[a] < depth[b]; });
+  for (int64_t begin = 0, end; begin < nodes_; begin = end) {
+    for (end = begin; end < nodes_ && depth[order_[end]] == depth[order_[begin]]; end++) {
+    }
+    const bool wide = end - begin >= 4 * threads_hint;
+    if (!wide && !stages_.empty() && !stages_.back().wide) stages_.back().end = end;
+    else stages_.push_back({begin, end, wide});
+  }
+}
+
+}  // namespace tallytree

@@ -1,0 +1,74 @@
+// Upward messages of one model on a forest of blocks, and draws from them. Never included by kernel files.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "sample/kernels.hpp"
+
+namespace tallytree {
+
+// A forest cut at blocks (structure/blocks.py) and the numbers of one model; borrowed while the messages are made.
+struct ForestInput {
+  const int64_t *variables, *start;
+  int64_t blocks;
+  const int64_t *left, *right;
+  int64_t nodes;
+  const int64_t* table;  // where a block's or node's log-table starts, -1 if it has none
+  const int64_t* roots;
+  int64_t n_roots;
+  const int64_t* free;
+  int64_t n_free;
+  const double *nu, *tables;
+  bool windowed;  // one root without tables below it: counts stay within `budget` nats of their tilted means
+  double tilt, budget;
+  int64_t low, high;
+};
+
+class SampleForest {
+ public:
+  SampleForest(const ForestInput& in, const SampleKernels& kernels, int threads);
+
+  // Fills rows of `out` (each `stride` bytes) with samples; totals, if given, are the counts of the first root.
+  void draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
+            const int64_t* totals, int threads) const;
+
+  bool impossible() const { return impossible_; }
+  // One more than the largest variable: what a row of samples must hold.
+  int64_t width() const { return width_; }
+  MessageView root() const { return impossible_ || roots_.empty() ? MessageView{nullptr, 0, 0} : message(roots_[0]); }
+  MessageView message(int64_t id) const { return {up_.data() + place_[id], low_[id], high_[id] - low_[id] + 1}; }
+
+ private:
+  struct Stage {  // nodes order_[begin..end), one level or several thin ones
+    int64_t begin, end;
+    bool wide;
+  };
+  struct Work;  // of one call
+  struct Room;  // of one thread
+
+  void collect(const ForestInput& in);
+  void bound(const ForestInput& in);
+  void pass_up(const ForestInput& in, int threads);
+  void order_nodes(int threads_hint);
+  void draw_roots(Work& work, int64_t root, Room& room) const;
+  void draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const;
+  void draw_tile(Work& work, int64_t task, Room& room) const;
+  void run(Work& work, Room& room, int thread, int threads, void* barrier) const;
+
+  const SampleKernels& kernels_;
+  int64_t blocks_, nodes_;
+  std::vector<int64_t> left_, right_, roots_;
+  std::vector<int64_t> variables_, start_, forced_;  // variables with finite log-odds, by block
+  std::vector<double> nu_;
+  std::vector<int64_t> plain_;  // variables drawn by themselves: free, excluded and forced ones
+  std::vector<double> plain_nu_;
+  std::vector<int64_t> low_, high_, place_;
+  std::vector<double> up_;
+  std::vector<int64_t> order_;
+  std::vector<Stage> stages_;
+  int64_t longest_ = 1, width_ = 0;
+  bool impossible_ = false;
+};
+
+}  // namespace tallytree

@@ -1,0 +1,99 @@
+// Convolution and correlation of plain vectors by each kernel, so that the tests can call them one by one.
+#include "base/fft_merge.hpp"
+#include "tree/linear.hpp"
+#include "base/tiled.hpp"
+#include "tree/kernels.hpp"
+#include "base/wide.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+struct WideVector {
+  double *value, *exponent;
+};
+
+static WideVector to_wide(Worker& worker, const double* x, int n) {
+  WideVector w = {arena_take(worker.arena, (size_t)(n + 2 * kPad)), arena_take(worker.arena, (size_t)(n + 2 * kPad))};
+  fill(w.value, n + 2 * kPad, 0.0);
+  fill(w.exponent, n + 2 * kPad, kZeroExponent);
+  for (int j = 0; j < n; j += kLanes)
+    store_wide(load_part(x + j, min(n - j, kLanes), 0.0), vec{}, w.value + j, w.exponent + j);
+  return w;
+}
+
+static void from_wide(const WideVector& w, int n, double* out) {
+  for (int j = 0; j < n; j++) out[j] = std::ldexp(w.value[j], (int)max(w.exponent[j], -3000.0));
+}
+
+static Tiled to_tiled(Worker& worker, const double* x, int n) {
+  Tiled out = new_tiled(worker, n);
+  for (int t = 0; t < out.tiles(); t++) {
+    vec v[kTileRows];
+    for (int r = 0; r < kTileRows; r++) {
+      const int j = t * kTile + r * kLanes;
+      v[r] = load_part(x + j, max(0, min(n - j, kLanes)), 0.0);
+    }
+    settle_tile(out, t, v, 0.0, Loss());
+  }
+  return out;
+}
+
+// Entries first .. first+n-1.
+static void from_tiled(const Tiled& x, int first, int n, double* out) {
+  for (int j = first; j < first + n; j++)
+    out[j - first] = std::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
+}
+
+void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
+                 PlanCache* plans) {
+  const int count = na + nb - 1;
+  double* c = scratch_part(worker, 0);
+  if (kernel == KernelName::direct) {
+    convolve_direct(a, na, b, nb, c, scratch_part(worker, 1));
+  } else if (kernel == KernelName::fft) {
+    const int N = merge_length(na, nb);
+    double *sa = arena_take(worker.arena, (size_t)N), *sb = arena_take(worker.arena, (size_t)N);
+    convolve_fft(a, na, b, nb, c, sa, sb, scratch_part(worker, 1), *fft_plan(plans, N, kLanes));
+  } else if (kernel == KernelName::tiled) {
+    const Tiled x = to_tiled(worker, a, na), y = to_tiled(worker, b, nb);
+    return from_tiled(convolve_tiled(worker, x, y, 0, count - 1, c, scratch_part(worker, 4)), 0, count, out);
+  } else {
+    const WideVector x = to_wide(worker, a, na), y = to_wide(worker, b, nb);
+    double *value = scratch_part(worker, 0), *exponent = scratch_part(worker, 1);
+    convolve_wide({x.value, x.exponent, na}, {y.value, y.exponent, nb}, 0, count, value, exponent,
+                  scratch_part(worker, 2), scratch_part(worker, 3));
+    return from_wide({value, exponent}, count, out);
+  }
+  std::memcpy(out, c, sizeof(double) * (size_t)count);
+}
+
+// out[k] = sum_j g[k+j] u[j], k < ng - nu + 1.
+void correlate_by(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
+                  PlanCache* plans) {
+  const int n = ng - nu + 1;
+  double *padded = scratch_part(worker, 0), *c = scratch_part(worker, 1);
+  std::memcpy(padded, g, sizeof(double) * (size_t)ng);
+  fill(padded + ng, kPad, 0.0);
+  if (kernel == KernelName::direct) {
+    correlate_direct(padded, u, nu, c, n);
+  } else if (kernel == KernelName::fft) {
+    const int N = merge_length(n, nu);
+    const FftPlan& plan = *fft_plan(plans, N, kLanes);
+    double *sg = arena_take(worker.arena, (size_t)N), *su = arena_take(worker.arena, (size_t)N);
+    padded_spectrum(u, nu, su, c, plan);
+    correlate_fft_prepare(g, ng, sg, c, plan);
+    correlate_fft(sg, su, g, u, nu, n, c, scratch_part(worker, 2), plan);
+  } else if (kernel == KernelName::tiled) {
+    const Tiled x = to_tiled(worker, g, ng), y = to_tiled(worker, u, nu);
+    if (ng <= kTile) return from_tiled(correlate_small(worker, x, y, n), 0, n, out);
+    const Tiled moved = shifted(worker, x, 0, ng);
+    return from_tiled(correlate_tiled(worker, moved, y, n, padded, scratch_part(worker, 4)), 0, n, out);
+  } else {
+    const WideVector x = to_wide(worker, g, ng), y = to_wide(worker, u, nu);
+    double* exponent = scratch_part(worker, 2);
+    correlate_wide(x.value, x.exponent, {y.value, y.exponent, nu}, c, exponent, n);
+    return from_wide({c, exponent}, n, out);
+  }
+  std::memcpy(out, c, sizeof(double) * (size_t)n);
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,68 @@
+// Subtrees that are solved as a whole. Blocks: small ones without tables, grouped by shape so that several can be solved
+// side by side in the SIMD lanes. Waves: large ones with no table but that of their root.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "tree/forest.hpp"
+
+namespace tallytree {
+
+constexpr int32_t kBlockLeast = 12, kBlockMost = kBlockLeavesMost;  // leaves of a block
+constexpr int32_t kBlockGroup = 8;                    // blocks handed to a kernel at once
+
+constexpr int32_t kWaveLeast = 256;  // leaves of a wave: from here on it is quicker than a tree
+
+constexpr size_t kStarLeast = 16;    // children of a star
+
+// A node with many children and no tables between it and them: all are merged at once.
+struct Star {
+  int32_t node;
+  std::vector<int32_t> merges;    // the nodes between, ascending, for when that does not work
+  std::vector<int32_t> children;  // inner nodes
+};
+
+struct WaveBlock {
+  int32_t node;  // inner node of the carved forest
+  int32_t count;
+  const int32_t* leaves;
+  bool side_by_side;  // the leaves are consecutive
+};
+
+// A forest in which every block and every wave is a single node, without children of its own.
+class BlockForest {
+ public:
+  BlockForest(const Forest& whole, bool with_waves, bool with_blocks);
+
+  const Forest& forest() const { return *forest_; }
+  const std::vector<BlockGroup>& groups() const { return groups_; }
+  const std::vector<WaveBlock>& waves() const { return waves_; }
+  const std::vector<Star>& stars() const { return stars_; }
+  // The star that an inner node is the top of, or lies inside of; -1 for the others.
+  int32_t star_of(int32_t i) const { return stars_.empty() ? -1 : star_of_[(size_t)i]; }
+  bool empty() const { return groups_.empty() && waves_.empty() && stars_.empty(); }
+
+ private:
+  using Blocks = std::vector<std::pair<int32_t, int32_t>>;  // (shape, root)
+  Blocks find_blocks(const ForestView& f, const std::vector<char>& inside) const;
+  std::vector<int32_t> find_waves(const ForestView& f) const;
+  void find_stars();
+  void group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number);
+  void add_shape(const Forest& whole, int32_t root);
+  void list_leaves(const ForestView& f, int32_t root, std::vector<int32_t>* out) const;
+
+  struct Shape {
+    BlockShape view;
+    std::vector<int32_t> left, right, size, start;
+  };
+  std::deque<Shape> shapes_;  // addresses stay valid
+  std::vector<int32_t> block_roots_, block_leaves_, wave_leaves_;
+  std::vector<BlockGroup> groups_;
+  std::vector<WaveBlock> waves_;
+  std::vector<Star> stars_;
+  std::vector<int32_t> star_of_;
+  std::unique_ptr<Forest> forest_;
+};
+
+}  // namespace tallytree

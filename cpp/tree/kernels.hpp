@@ -1,0 +1,43 @@
+// The tree kernels of one level, as a table of plain functions.
+#pragma once
+#include "tree/types.hpp"
+
+namespace tallytree {
+
+// "waves" is "fft" with the loose variables of every group solved by their characteristic function where that works.
+enum class KernelName { direct, fft, waves, tiled, wide };
+
+// Passes over a list of inner nodes: `up` in ascending order, `down` in descending order of ids.
+struct TreeMethod {
+  void (*up)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*start_down)(TreeItem& item, Worker& worker, int32_t root);
+  void (*down)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+};
+
+struct TreeKernels {
+  void (*leaves)(const TreeItem& item, const int32_t* variables, ptrdiff_t count);
+  void (*block_up)(TreeItem& item, Worker& worker, const BlockGroup& group);  // for the linear method
+  void (*block_down)(TreeItem& item, Worker& worker, const BlockGroup& group);
+  void (*wave_up)(TreeItem& item, Worker& worker, int32_t node, const WaveMessage& wave);
+  // g = f . down of the node, zero up to kPad entries beyond; also notes the error of its upward message.
+  void (*wave_gradient)(TreeItem& item, Worker& worker, int32_t node, double* g);
+  void (*child_shape)(const double* value, int32_t length, double sum, ChildShape* shape);
+  double (*child_log_mgf)(const double* value, int32_t length, double sum, double s, int32_t centre);
+  // Down values of a star's child, the sums over everything else; `error` is that of each.
+  void (*star_child)(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
+                     double down_limit, double lost);
+  Interval (*down_domain)(const TreeItem& item, int32_t node);
+  // Many small models at once: lane_forest.cpp. A bound of infinity asks for another pass.
+  ptrdiff_t (*lane_forest_scratch)(const ForestView& forest);  // doubles
+  void (*lane_forest)(const ForestView& forest, const LaneModels& models, double* scratch, double* log_mean,
+                      double* bound);
+  TreeMethod linear, tiled, wide;
+
+  // Kernels on their own, for the tests.
+  void (*convolve)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
+                   PlanCache* plans);
+  void (*correlate)(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
+                    PlanCache* plans);
+};
+
+}  // namespace tallytree

@@ -1,0 +1,129 @@
+// Linear passes ("direct" and "fft"): messages are plain doubles with one power of two per message.
+#pragma once
+#include "base/convolve.hpp"
+#include "tree/types.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// Values below 2^kTiny relative to the largest of a message are not trusted: products of two of them underflow.
+constexpr double kTiny = -1000.0;
+
+static inline double* scratch_part(const Worker& worker, int part) {
+  return worker.scratch + (size_t)part * worker.scratch_stride;
+}
+
+// The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp). Larger ones made the
+// bounds of clustering trees and of groups of any size looser.
+constexpr int kProbeSize = 2;
+
+static inline bool any(ivec mask) {
+  int64_t bits = 0;
+  for (int j = 0; j < kLanes; j++) bits |= mask[j];
+  return bits != 0;
+}
+
+// log2 of an upper bound of a sum of n values, given what they add up to after losses of at most 2^lost each.
+static inline double log2_total(double sum, double lost, int n) {
+  return log2_sum_above(std::log2(sum), lost + std::log2((double)n));
+}
+
+// The up message of a node with its notes; a leaf's is built here.
+struct UpView {
+  double pair[kLanes];
+  Message message;
+  double sum, norm2, smallest, lost, trimmed;
+  bool exact;
+
+  UpView(const TreeItem& item, int32_t node) {
+    const int32_t leaves = item.forest->leaves;
+    if (node < leaves) {
+      leaf(item, node);
+      return;
+    }
+    const NodeNotes& note = item.notes[node - leaves];
+    message = item.up[node - leaves];
+    sum = note.sum;
+    norm2 = note.norm2;
+    smallest = note.smallest;
+    lost = note.lost_up;
+    trimmed = note.trimmed;
+    exact = note.exact;
+  }
+  UpView(const UpView&) = delete;
+
+  double log2_total() const { return TT_LEVEL::log2_total(sum, lost, message.length); }
+
+ private:
+  void leaf(const TreeItem& item, int32_t node) {
+    const Interval s = item.support[node];
+    double scale = kZeroExponent;
+    for (int y = s.lo; y <= s.hi; y++) scale = max(scale, item.leaf_exponent[y][node]);
+    sum = norm2 = trimmed = 0;
+    smallest = 1;
+    lost = -__builtin_inf();
+    exact = true;
+    for (int y = s.lo; y <= s.hi; y++) {
+      const double shift = item.leaf_exponent[y][node] - scale, mantissa = item.leaf_value[y][node];
+      const double value = shift < kTiny ? 0.0 : mantissa * pow2(shift);
+      if (shift < kTiny && mantissa > 0) lost = kTiny + 1;
+      pair[y - s.lo] = value;
+      sum += value;
+      if (value > 0) smallest = min(smallest, value);
+    }
+    norm2 = sum;
+    message = {pair, nullptr, s.lo, s.hi - s.lo + 1, scale};
+  }
+};
+
+// The first `count` lanes of x, the rest filled with `pad`.
+static inline vec first_lanes(vec x, int count, double pad) {
+  vec index;
+  for (int j = 0; j < kLanes; j++) index[j] = j;
+  return index < (double)count ? x : splat(pad);
+}
+
+// log f - tilt * count at a root, log f elsewhere.
+static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
+  const int64_t at = item.forest->table_offset[i] + count;
+  const double* f = item.tables + at;
+  vec x;
+  if (at + kLanes <= item.table_entries) x = first_lanes(load(f), valid, -__builtin_inf());
+  else x = load_part(f, valid < kLanes ? valid : kLanes, -__builtin_inf());
+  if (item.tilt != 0 && item.forest->parent[item.forest->leaves + i] < 0)
+    for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j);
+  return x;
+}
+
+struct TableLoss {
+  bool dropped;     // a positive value below 2^kTiny became 0
+  double smallest;  // smallest positive value kept
+};
+
+// out[j] = f(lo + j) * 2^-top for j < n, zero beyond to a whole vector.
+static inline TableLoss scaled_table(const TreeItem& item, int32_t i, int lo, int n, double top, double* out) {
+  vec least = splat(2.0);
+  ivec dropped = {};
+  for (int j = 0; j < n; j += kLanes) {
+    vec exponent;
+    const vec value = exp_split_or_zero(log_table(item, i, lo + j, n - j), exponent);
+    const vec shift = exponent - top;
+    const vec f = shift < kTiny ? vec{} : value * pow2(shift);
+    dropped |= (shift < kTiny) & (value > 0.0);
+    least = f > 0.0 ? min(least, f) : least;
+    store(out + j, f);
+  }
+  return {any(dropped), min_lanes(least)};
+}
+
+// The largest exponent of the table over lo .. lo+n-1; kZeroExponent if it vanishes there.
+static inline double table_exponent(const TreeItem& item, int32_t i, int lo, int n) {
+  vec largest = splat(-__builtin_inf());
+  for (int j = 0; j < n; j += kLanes) largest = max(largest, log_table(item, i, lo + j, n - j));
+  const double m = max_lanes(largest);
+  if (m == -__builtin_inf()) return kZeroExponent;
+  vec exponent;
+  exp_split(splat(m), exponent);
+  return exponent[0];
+}
+
+}  // namespace tallytree::TT_LEVEL

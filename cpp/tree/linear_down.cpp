@@ -1,0 +1,306 @@
+// Downward linear pass: down_l(i) = sum_j (f_p down_p)(i+j) up_r(j), beliefs and leaf messages.
+//
+// Certificate of the "fft" method. An error e of a merge c shifts Z by <e, g>, where g = f . down is the derivative of
+// Z by c; relative to Z that is <e, g> / <c, g>. Mass m cut off a child's message
+// shifts it by at most m max(g) times the sum of its sibling. Those shares of Z add up over all nodes (`amplified`);
+// transforms on the way down add theirs along one path (`path_error`).
+//
+// A share h of Z becomes an error h Z / up(k) of the down value at count k. For a leaf that would read h / P(y), far
+// too pessimistic where P(y) is small, so the conversion is made at the top of small exact subtrees and the vector
+// Z / up(k), the `probe`, is passed down to the leaves like a message. All counts k share one h, as the errors e(k)
+// satisfy sum_k up(k) |e(k)| <= h Z, so on the first step down only the worst count matters, not their sum.
+#include "base/fft_merge.hpp"
+#include "tree/linear.hpp"
+#include "tree/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// Counts for which a node's down message is computed: its reach, or what is left of it where ends were cut.
+static Interval down_domain(const TreeItem& item, int32_t node) {
+  const Interval reach = item.reach[node];
+  if (node < item.forest->leaves || !item.use_fft) return reach;
+  const Message& up = item.up[node - item.forest->leaves];
+  const Interval support = item.support[node];
+  const int last = up.lo + up.length - 1;
+  return {up.lo == support.lo ? reach.lo : up.lo - (reach.lo < support.lo),
+          last == support.hi ? reach.hi : last + (reach.hi > support.hi)};
+}
+
+// <up, down> on their common counts.
+static double overlap(const Message& u, const double* d, Interval domain) {
+  const int lo = max(u.lo, domain.lo), hi = min(u.lo + u.length - 1, domain.hi);
+  return hi < lo ? 0.0 : dot(u.value + (lo - u.lo), d + (lo - domain.lo), hi - lo + 1);
+}
+
+void linear_start_down(TreeItem& item, Worker& worker, int32_t i) {
+  const Interval domain = down_domain(item, item.forest->leaves + i);
+  const int n = domain.hi - domain.lo + 1;
+  double* ones = arena_take(worker.arena, (size_t)(n + kLanes));
+  fill(ones, n, 1.0);
+  fill(ones + n, kLanes, 0.0);
+  item.down[i] = {ones, nullptr, domain.lo, n, 0.0};
+  NodeNotes& note = item.notes[i];
+  note.lost_down = -__builtin_inf();
+  note.overlap = note.sum;
+  note.down_limit = 1;
+  note.path_error = 0;
+  note.amplified = note.trimmed / note.sum;
+  note.transformed = 0;
+  note.probe = nullptr;
+}
+
+// Posterior log-distribution of the count, log(up) + log(down) - log <up, down>.
+static void write_beliefs(TreeItem& item, int32_t i, double* product) {
+  const Message u = item.up[i], d = item.down[i];
+  double* out = item.log_beliefs + item.forest->table_offset[i];
+  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
+  double largest = -__builtin_inf();
+  for (int k = lo; k < hi; k += kLanes) {
+    const int valid = min(kLanes, hi - k);
+    const vec x = log(load_part(u.value + k - u.lo, valid, 0.0)) + log(load_part(d.value + k - d.lo, valid, 0.0));
+    store(product + k - lo, x);
+    largest = max(largest, max_lanes(x));
+  }
+  if (largest == -__builtin_inf()) return;
+  double sum = 0;
+  for (int k = lo; k < hi; k++) sum += std::exp(product[k - lo] - largest);
+  const double log_sum = largest + std::log(sum);
+  for (int k = lo; k < hi; k++) out[k] = product[k - lo] - log_sum;
+}
+
+// log(d(1) / d(0)); what underflow may have done to it; and what an error relative to Z does to it.
+static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const double* probe, double lost,
+                        double path_error) {
+  const Interval reach = item.reach[leaf];
+  const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
+  if (off > 0 && on > 0) {
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
+  } else {
+    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
+  }
+  double bound = 0, amplification = 0;
+  for (int y = reach.lo; y <= reach.hi; y++) {
+    // A state outside the reach is impossible for certain; one inside that vanished may have been lost.
+    if (lost > -__builtin_inf()) bound += std::exp2(lost - std::log2(d[y - reach.lo]));
+    if (probe) amplification += probe[y - reach.lo] > 0 ? probe[y - reach.lo] / d[y - reach.lo] : 0.0;
+  }
+  if (path_error > 0) bound += amplification * path_error;
+  item.leaf_bound[leaf] = bound >= 0 ? bound : __builtin_inf();
+  item.leaf_amplification[leaf] = amplification >= 0 ? amplification : __builtin_inf();
+}
+
+// g = f . down of one node, ready to be correlated.
+struct Gradient {
+  const double* value;  // value[0] belongs to count lo
+  const double* probe;  // the probe times f, laid out like value; or null
+  int lo, length;
+  double sum, norm2, smallest, largest, lost;
+  double* spectrum;  // null: correlate directly
+};
+
+// Z / up(k): the down error that corresponds to an error of all of Z.
+static void start_probe(const Message& u, Interval domain, double z, double* probe) {
+  for (int k = domain.lo; k <= domain.hi; k++) {
+    const int j = k - u.lo;
+    const double up = j >= 0 && j < u.length ? u.value[j] : 0.0;
+    probe[k - domain.lo] = up > 0 ? z / up : 0.0;
+  }
+}
+
+// Scales the n down values of an inner node, drops those below 2^kTiny and makes its notes. `z` is <up, down> and
+// `limit` a bound of the values at any count, both before the scaling.
+static void store_down(TreeItem& item, int32_t child, double* out, Interval domain, double lost, double z, double limit,
+                       double path_error, double* probe) {
+  const int n = domain.hi - domain.lo + 1;
+  fill(out + n, kLanes, 0.0);
+  vec top = {};
+  for (int j = 0; j < n; j += kLanes) top = max(top, load(out + j));
+  const double largest = max_lanes(top), shift = largest > 0 ? exponent_of(largest) : 0.0;
+  const double factor = pow2(-shift), tiny = pow2(kTiny);
+  ivec dropped = {};
+  for (int j = 0; j < n; j += kLanes) {
+    const vec before = load(out + j), x = before * factor;
+    dropped |= (x < tiny) & (before > 0.0);
+    store(out + j, x < tiny ? vec{} : x);
+  }
+  if (probe)
+    for (int j = 0; j < n; j++) probe[j] *= factor;
+  NodeNotes& note = item.notes[child];
+  note.lost_down = lost - shift;
+  if (any(dropped)) note.lost_down = log2_sum_above(note.lost_down, kTiny);
+  item.down[child] = {out, nullptr, domain.lo, n, 0.0};
+  if (!item.use_fft) return;
+  note.overlap = z * factor;
+  note.down_limit = limit * factor;
+  note.path_error = path_error;
+  note.probe = probe;
+  note.amplified = note.trimmed > 0 ? note.trimmed * note.down_limit / note.overlap : 0.0;
+  note.transformed = 0;
+}
+
+// out[k] = max_j g[k+j] u[j].
+static void worst_of(const double* g, const double* u, int nu, double* out, int n) {
+  for (int k = 0; k < n; k++) {
+    out[k] = 0;
+    for (int j = 0; j < nu; j++) out[k] = max(out[k], g[k + j] * u[j]);
+  }
+}
+
+static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above, int32_t child, const UpView& own,
+                          const UpView& sibling, const double* sibling_spectrum, const Gradient& g) {
+  const int32_t leaves = item.forest->leaves;
+  const bool leaf = child < leaves;
+  const Interval domain = down_domain(item, child);
+  const int n = domain.hi - domain.lo + 1;
+  const Message& s = sibling.message;
+  double lost = -__builtin_inf();
+  if (max(g.lost, sibling.lost) > lost)
+    lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
+  if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)s.length));
+
+  double pair[kTileOutputs], pair_probe[kTileOutputs];
+  double *out = pair, *probe = nullptr, error = 0;
+  const double* aligned = g.value + (domain.lo + s.lo - g.lo);
+  if (g.spectrum) {
+    const FftPlan& plan = *fft_plan(item.plans, above.transform, kLanes);
+    double* whole = scratch_part(worker, 3);
+    correlate_fft(g.spectrum, sibling_spectrum, aligned, s.value, s.length, n, whole, scratch_part(worker, 4), plan);
+    out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+    std::memcpy(out, whole, sizeof(double) * (size_t)n);
+    error = transform_error(above.transform, g.norm2, sibling.norm2, own.sum, own.norm2);
+  } else {
+    if (!leaf) out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+    correlate_direct(aligned, s.value, s.length, out, n);
+  }
+  double z = 0, path_error = 0;
+  if (item.use_fft) {
+    z = overlap(own.message, out, domain);
+    path_error = above.path_error + (error > 0 ? error / z : 0.0);
+    if (own.exact) {
+      probe = leaf ? pair_probe : arena_take(worker.arena, (size_t)(n + kTileOutputs));
+      const double* from = g.probe ? g.probe + (domain.lo + s.lo - g.lo) : nullptr;
+      if (!from) start_probe(own.message, domain, z, probe);
+      else if (above.probe_starts) worst_of(from, s.value, s.length, probe, n);
+      else correlate_direct(from, s.value, s.length, probe, n);
+    }
+  }
+  if (leaf) return finish_leaf(item, child, out, probe, lost, path_error);
+
+  store_down(item, child - leaves, out, domain, lost, z, g.largest * sibling.sum, path_error, probe);
+  item.notes[child - leaves].probe_starts = !g.probe;
+}
+
+static void multiply(double* x, const double* f, int n) {
+  for (int j = 0; j < n; j++) x[j] *= f[j];
+}
+
+// Of values that are at most about 2; 2 if there is none.
+static double smallest_positive(const double* x, int n) {
+  double least = 2;
+  for (int j = 0; j < n; j++) least = x[j] > 0 ? min(least, x[j]) : least;
+  return least;
+}
+
+// Copies `from` to `to + skip`, zeros before and after it.
+static void embed(const double* from, int n, int skip, int total, double* to) {
+  fill(to, skip, 0.0);
+  std::memcpy(to + skip, from, sizeof(double) * (size_t)n);
+  fill(to + skip + n, total - skip - n + kPad, 0.0);
+}
+
+static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  NodeNotes& note = item.notes[i];
+  const Message d = item.down[i];
+  double* f = scratch_part(worker, 0);
+  if (item.log_beliefs && forest.table_offset[i] >= 0) write_beliefs(item, i, f);
+
+  const int32_t l = forest.left[i], r = forest.right[i];
+  const UpView a(item, l), b(item, r);
+  const Interval domain_l = down_domain(item, l), domain_r = down_domain(item, r);
+  const int la = a.message.lo, lb = b.message.lo, na = a.message.length, nb = b.message.length;
+
+  // g = f . down, with zeros at every count that a shift by a child's entry can touch.
+  const int lo = min(d.lo, min(domain_l.lo + lb, domain_r.lo + la));
+  const int end = max(d.lo + d.length, max(domain_l.hi + lb + nb, domain_r.hi + la + na));
+  double *value = scratch_part(worker, 1), *probe = note.probe ? scratch_part(worker, 2) : nullptr;
+  embed(d.value, d.length, d.lo - lo, end - lo, value);
+  if (probe) embed(note.probe, d.length, d.lo - lo, end - lo, probe);
+  Gradient g = {value, probe, lo, d.length, 0, 0, 0, 0, note.lost_down, nullptr};
+  if (forest.table_offset[i] >= 0) {
+    const double least_down = smallest_positive(d.value, d.length);
+    const TableLoss table = scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
+    multiply(value + (d.lo - lo), f, d.length);
+    if (probe) multiply(probe + (d.lo - lo), f, d.length);
+    g.lost += 1;
+    // A product of the two may vanish although neither factor does, and then `least` below does not see it.
+    if (table.dropped || table.smallest * least_down < pow2(kTiny)) g.lost = log2_sum_above(g.lost, kTiny + 1);
+  }
+  vec sum = {}, squares = {}, least = splat(2.0), largest = {};
+  for (int j = d.lo - lo; j < d.lo - lo + d.length; j += kLanes) {
+    const vec x = load(value + j);
+    sum += x;
+    squares += x * x;
+    least = x > 0.0 ? min(least, x) : least;
+    largest = max(largest, x);
+  }
+  g.sum = sum_lanes(sum);
+  g.norm2 = std::sqrt(sum_lanes(squares));
+  g.smallest = min_lanes(least);
+  g.largest = max(max_lanes(largest), note.outside_table * note.down_limit);
+  if (g.smallest < pow2(kTiny)) g.lost = log2_sum_above(g.lost, kTiny);
+
+  const bool same_domains =
+      domain_l.lo == la && domain_l.hi == la + na - 1 && domain_r.lo == lb && domain_r.hi == lb + nb - 1;
+  if (note.transform > 0) {
+    // <c, g> = <up, down> 2^shift, as up = f c 2^-shift.
+    const double error = transform_error(note.transform, a.norm2, b.norm2, g.sum, g.norm2);
+    note.transformed = error / (note.overlap * pow2(note.shift));
+    if (same_domains) {
+      g.spectrum = scratch_part(worker, 5);
+      correlate_fft_prepare(value + (la + lb - lo), na + nb - 1, g.spectrum, scratch_part(worker, 3),
+                            *fft_plan(item.plans, note.transform, kLanes));
+    }
+  }
+  down_to_child(item, worker, note, l, a, b, note.right_spectrum, g);
+  down_to_child(item, worker, note, r, b, a, note.left_spectrum, g);
+}
+
+void wave_gradient(TreeItem& item, Worker& worker, int32_t i, double* g) {
+  const Message d = item.down[i];
+  NodeNotes& note = item.notes[i];
+  embed(d.value, d.length, 0, d.length, g);
+  if (item.forest->table_offset[i] >= 0) {
+    double* f = scratch_part(worker, 1);
+    scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
+    multiply(g, f, d.length);
+  }
+  vec sum = {};
+  for (int j = 0; j < d.length; j += kLanes) sum += load(g + j);
+  note.transformed = note.wave_error * sum_lanes(sum) / (note.overlap * pow2(note.shift));
+}
+
+Interval star_domain(const TreeItem& item, int32_t node) { return down_domain(item, item.forest->leaves + node); }
+
+void star_child(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
+                double down_limit, double lost) {
+  const Interval domain = star_domain(item, child);
+  const int n = domain.hi - domain.lo + 1;
+  double* out = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  for (int j = 0; j < n; j++) out[j] = max(value[j], 0.0);
+  const NodeNotes& note = item.notes[child];
+  const double z = overlap(item.up[child], out, domain);
+  double* probe = nullptr;
+  if (note.exact) {
+    probe = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+    start_probe(item.up[child], domain, z, probe);
+  }
+  store_down(item, child, out, domain, lost, z, down_limit, item.notes[star].path_error + error * note.sum / z, probe);
+  item.notes[child].probe_starts = true;
+}
+
+void linear_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,189 @@
+// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost.
+#include "base/fft_merge.hpp"
+#include "tree/linear.hpp"
+#include "base/tails.hpp"
+#include "tree/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+constexpr int kTrimFrom = 48;  // shorter messages are left whole
+
+static void store_zero(TreeItem& item, Worker& worker, int32_t i, int lo, double lost) {
+  item.up[i] = {arena_take(worker.arena, kLanes), nullptr, lo, 1, 0.0};
+  fill(item.up[i].value, kLanes, 0.0);
+  NodeNotes& note = item.notes[i];
+  note.sum = note.norm2 = 0;
+  note.smallest = 1;
+  note.lost_up = lost;
+}
+
+// How many entries to cut, walking inwards from an end, without exceeding the budget. Adds what is cut to `mass`.
+static int entries_to_cut(const double* end, int step, int n, double budget, double& mass) {
+  double cut = 0;
+  int k = 0;
+  for (; k < n - 1; k++, end += step) {
+    if (cut + *end > budget) break;
+    cut += *end;
+  }
+  mass += cut;
+  return k;
+}
+
+// Largest scaled table value on the parts of `whole` outside lo..hi.
+static double table_outside(const TreeItem& item, int32_t i, Interval whole, int lo, int hi, double top) {
+  if (item.forest->table_offset[i] < 0) return 1.0;
+  double e = kZeroExponent;
+  if (whole.lo < lo) e = max(e, table_exponent(item, i, whole.lo, lo - whole.lo));
+  if (whole.hi > hi) e = max(e, table_exponent(item, i, hi + 1, whole.hi - hi));
+  return 1.5 * pow2(max(e - top, -1022.0));
+}
+
+// Scales the n values so that the largest lies in [1, 2), drops those below 2^kTiny and keeps the result.
+static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, double* c, int lo, int n, double scale,
+                                double lost) {
+  fill(c + n, kLanes, 0.0);
+  vec top = {};
+  for (int j = 0; j < n; j += kLanes) top = max(top, load(c + j));
+  const double largest = max_lanes(top);
+  if (!(largest > 0)) return store_zero(item, worker, i, lo, lost);
+  NodeNotes& note = item.notes[i];
+  note.shift = exponent_of(largest);
+  const double factor = pow2(-note.shift), tiny = pow2(kTiny);
+  double* out = arena_take(worker.arena, (size_t)(n + kLanes));
+  vec sum = {}, squares = {}, least = splat(2.0);
+  ivec dropped = {};
+  for (int j = 0; j < n; j += kLanes) {
+    const vec before = load(c + j);
+    vec x = before * factor;
+    const auto small = x < tiny;
+    dropped |= small & (before > 0.0);
+    x = small ? vec{} : x;
+    least = small ? least : min(least, x);
+    sum += x;
+    squares += x * x;
+    store(out + j, x);
+  }
+  note.sum = sum_lanes(sum);
+  note.norm2 = std::sqrt(sum_lanes(squares));
+  note.smallest = min_lanes(least);
+  note.trimmed *= factor;
+  note.lost_up = lost - note.shift;
+  if (any(dropped)) note.lost_up = log2_sum_above(note.lost_up, kTiny);
+  item.up[i] = {out, nullptr, lo, n, scale + note.shift};
+}
+
+static double sum_of(const double* c, int n) {
+  vec sum = {};
+  int j = 0;
+  for (; j + kLanes <= n; j += kLanes) sum += load(c + j);
+  double total = sum_lanes(sum);
+  for (; j < n; j++) total += c[j];
+  return total;
+}
+
+// c = a * b, by transform where that is allowed and pays.
+static void merge(TreeItem& item, Worker& worker, NodeNotes& note, const UpView& a, const UpView& b, double* c) {
+  const int na = a.message.length, nb = b.message.length, N = merge_length(na, nb);
+  if (!item.use_fft || !fft_pays(na, nb, N))
+    return convolve_direct(a.message.value, na, b.message.value, nb, c, scratch_part(worker, 1));
+  note.transform = N;
+  note.left_spectrum = arena_take(worker.arena, (size_t)N);
+  note.right_spectrum = arena_take(worker.arena, (size_t)N);
+  convolve_fft(a.message.value, na, b.message.value, nb, c, note.left_spectrum, note.right_spectrum,
+               scratch_part(worker, 1), *fft_plan(item.plans, N, kLanes));
+}
+
+// What is known before the table comes in: values at the counts start, start + 1, ..., of which `kept` are kept.
+struct Merged {
+  double* value;
+  int start;
+  Interval kept;
+  double scale;
+  double sum, smallest;  // bounds of the sum and of the smallest positive value
+  double lost;           // log2 of what underflow took
+  double cut;            // mass outside `kept`
+  bool exact_ends;       // small values are as accurate as large ones
+};
+
+static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Merged m) {
+  const ForestView& forest = *item.forest;
+  NodeNotes& note = item.notes[i];
+  const Interval s = item.support[forest.leaves + i];
+  Interval kept = m.kept;
+  double* c = m.value + (kept.lo - m.start);
+  if (forest.table_offset[i] >= 0) {
+    const Interval reach = item.reach[forest.leaves + i];
+    const int n = kept.hi - kept.lo + 1, first = min(reach.lo, s.lo), last = max(reach.hi, s.hi);
+    note.table_exponent = table_exponent(item, i, first, last - first + 1);
+    double* f = scratch_part(worker, 1);
+    const TableLoss table = scaled_table(item, i, kept.lo, n, note.table_exponent, f);
+    for (int j = 0; j < n; j += kLanes) store(c + j, load(c + j) * load(f + j));
+    m.lost += 1;
+    if (table.dropped) m.lost = log2_sum_above(m.lost, kTiny + std::log2(m.sum + 1.0));
+    if (m.smallest * table.smallest < pow2(kTiny)) m.lost = log2_sum_above(m.lost, -1070.0);
+  }
+  if (item.use_fft && m.exact_ends && kept.hi - kept.lo + 1 >= kTrimFrom) {
+    // The values are accurate up to the ends, so these can be judged by looking.
+    const int n = kept.hi - kept.lo + 1;
+    const double budget = 0.5 * kTrim * sum_of(c, n);
+    const int below = entries_to_cut(c, 1, n, budget, note.trimmed);
+    kept.hi -= entries_to_cut(c + n - 1, -1, n - below, budget, note.trimmed);
+    kept.lo += below;
+    c += below;
+  }
+  if (kept.lo > s.lo || kept.hi < s.hi) {
+    note.outside_table = table_outside(item, i, s, kept.lo, kept.hi, note.table_exponent);
+    note.trimmed += m.cut * note.outside_table;
+  }
+  note.exact = note.exact && note.trimmed == 0;
+  normalise_and_store(item, worker, i, c, kept.lo, kept.hi - kept.lo + 1, m.scale + note.table_exponent, m.lost);
+}
+
+static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  NodeNotes& note = item.notes[i];
+  const UpView a(item, forest.left[i]), b(item, forest.right[i]);
+  const int start = a.message.lo + b.message.lo, count = a.message.length + b.message.length - 1;
+  const int terms = min(a.message.length, b.message.length);
+  note = {};
+  note.rounding = terms + 16.0;
+  const Interval s = item.support[forest.leaves + i];
+  Interval kept = {max(start, s.lo), min(start + count - 1, s.hi)};
+  if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
+
+  double* c = scratch_part(worker, 0);
+  merge(item, worker, note, a, b, c);
+  double cut_before_table = 0;
+  if (note.transform > 0) {
+    const Interval entries = kept_by_chernoff(a.message.value, a.message.length, a.sum, b.message.value,
+                                              b.message.length, b.sum);
+    kept = {max(kept.lo, start + entries.lo), min(kept.hi, start + entries.hi)};
+    if (entries.lo > 0 || entries.hi < count - 1) cut_before_table = kTrim * a.sum * b.sum;
+    if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
+  }
+  double lost = -__builtin_inf();
+  if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
+  if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
+
+  note.exact = a.exact && b.exact && note.transform == 0 && forest.size[forest.leaves + i] <= kProbeSize;
+  apply_table_and_store(item, worker, i,
+                        {c, start, kept, a.message.scale + b.message.scale, a.sum * b.sum, a.smallest * b.smallest, lost,
+                         cut_before_table, note.transform == 0});
+}
+
+void wave_up(TreeItem& item, Worker& worker, int32_t i, const WaveMessage& wave) {
+  NodeNotes& note = item.notes[i];
+  note = {};
+  note.rounding = 16;
+  note.wave_error = wave.error;
+  fill(wave.value + wave.length, kLanes, 0.0);
+  apply_table_and_store(item, worker, i,
+                        {wave.value, wave.lo, {wave.lo, wave.lo + wave.length - 1}, wave.scale, wave.sum, 1e-100,
+                         -__builtin_inf(), wave.outside, false});
+}
+
+void linear_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
+}
+
+}  // namespace tallytree::TT_LEVEL

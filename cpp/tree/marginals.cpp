@@ -1,0 +1,19 @@
+// P(y = 1) from log-odds and messages.
+#include "flat/elementary.hpp"
+#include "base/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
+void posterior_marginals(const double* nu, const double* message, ptrdiff_t n, double* out) {
+  const double inf = __builtin_inf();
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const bool whole = n - i >= kLanes;
+    const vec x = whole ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    const vec m = whole ? load(message + i) : load_part(message + i, n - i, 0.0);
+    const vec t = abs(x) == inf ? x : x + m, e = exp(-abs(t)), p = (t < 0.0 ? e : splat(1.0)) / (1.0 + e);
+    store_up_to(out + i, p, n - i);
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,337 @@
+#include "tree/pass.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "base/parallel.hpp"
+#include "tree/star_blocks.hpp"
+#include "tree/wave_blocks.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kUnitRoundoff = 1.1102230246251565e-16;
+constexpr double kLn2 = 0.69314718055994530942;
+constexpr size_t kGroupsPerTask = 16;
+
+bool is_linear(KernelName name) {
+  return name == KernelName::direct || name == KernelName::fft || name == KernelName::waves;
+}
+
+// One model, from opening to its bound. `carved` is null where every node is solved on its own.
+struct Solver {
+  const Kernels& all_kernels;
+  const TreeKernels& kernels;
+  const TreeMethod& method;
+  const Forest& forest;
+  const BlockForest* carved;
+  const std::vector<WaveState>& waves;  // as many as the carved forest has
+  const TreeInputs& in;
+  const TreeOutputs& out;
+  KernelName name;
+  size_t model;
+  TreeItem item;
+  std::vector<Worker> workers;
+  std::vector<StarState> stars;
+
+  bool usual(int32_t i) const { return !carved || carved->star_of(i) < 0; }
+  void up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
+  void down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
+  void up();
+  void down();
+  void no_answer(double bound);
+  void finish(bool downwards);
+  double root_log_mean(bool& zero, bool& lost) const;
+  double bound(bool messages) const;
+
+  template <class Task>
+  void for_groups(Task task) {
+    if (!carved) return;
+    const std::vector<BlockGroup>& groups = carved->groups();
+    const size_t tasks = (groups.size() + kGroupsPerTask - 1) / kGroupsPerTask;
+    run_tasks(tasks, (int)workers.size(), [&](size_t k, int t) {
+      for (size_t g = k * kGroupsPerTask; g < std::min(groups.size(), (k + 1) * kGroupsPerTask); g++)
+        task(item, workers[t], groups[g]);
+    });
+  }
+  template <class Task>
+  void for_waves(Task task) {
+    run_tasks(waves.size(), (int)workers.size(), [&](size_t w, int t) {
+      task(kernels, carved->waves()[w], waves[w], item, workers[t]);
+    });
+  }
+};
+
+// The characteristic functions of all waves; false if one of them cannot serve.
+bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt, bool cavities,
+                   int threads, std::vector<WaveState>* prepared) {
+  const std::vector<WaveBlock>& waves = carved.waves();
+  std::vector<WaveState>& states = *prepared;
+  states.resize(waves.size());
+  std::atomic<bool> able{true};
+  const int inside = waves.size() < (size_t)threads ? threads : 1;
+  run_tasks(waves.size(), threads, [&](size_t w, int) {
+    if (able && !prepare_wave(kernels, inside, waves[w], nu, tilt, cavities, &states[w])) able = false;
+  });
+  if (!able) states.clear();
+  return able;
+}
+
+void Solver::up() {
+  kernels.leaves(item, forest.loose().data(), (ptrdiff_t)forest.loose().size());
+  for_groups(kernels.block_up);
+  for_waves(wave_up);
+  const auto& subtrees = forest.subtrees();
+  if (carved) stars.resize(carved->stars().size());
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up_nodes(subtrees[s], t, false); });
+  up_nodes(forest.top(), 0, true);
+}
+
+// `alone`: nobody else is at work, so a star can have all workers.
+void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
+  Worker& worker = workers[(size_t)thread];
+  for (const int32_t i : nodes) {
+    if (usual(i)) {
+      method.up(item, worker, &i, 1);
+      continue;
+    }
+    const int32_t s = carved->star_of(i);
+    const Star& star = carved->stars()[(size_t)s];
+    if (star.node != i || star_up(all_kernels, star, item, workers, thread, alone, &stars[(size_t)s])) continue;
+    method.up(item, worker, star.merges.data(), (ptrdiff_t)star.merges.size());
+    method.up(item, worker, &i, 1);
+  }
+}
+
+void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
+  for (size_t j = nodes.size(); j-- > 0;) {
+    const int32_t i = nodes[j], s = carved ? carved->star_of(i) : -1;
+    if (s < 0 || !stars[(size_t)s].used)
+      method.down(item, workers[(size_t)thread], &i, 1);
+    else if (carved->stars()[(size_t)s].node == i)
+      star_down(all_kernels, carved->stars()[(size_t)s], stars[(size_t)s], item, workers, thread, alone);
+  }
+}
+
+void Solver::down() {
+  const auto& subtrees = forest.subtrees();
+  for (const int32_t i : forest.inner_roots()) method.start_down(item, workers[0], i);
+  down_nodes(forest.top(), 0, true);
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down_nodes(subtrees[s], t, false); });
+  for_groups(kernels.block_down);
+  for_waves(wave_down);
+}
+
+void Solver::no_answer(double bound) {
+  out.log_mean[model] = -kInf;
+  out.bound[model] = bound;
+  std::fill_n(item.messages, forest.leaves(), 0.0);
+  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
+}
+
+double Solver::root_log_mean(bool& zero, bool& lost) const {
+  double log_mean = 0;
+  for (const int32_t i : forest.inner_roots()) {
+    if (item.notes[i].sum > 0) {
+      log_mean += std::log(item.notes[i].sum) + item.up[i].scale * kLn2;
+    } else {
+      zero = true;
+      lost |= item.notes[i].lost_up > -kInf;
+    }
+  }
+  return log_mean;
+}
+
+// Rounding errors of the merges are modelled as independent, eight standard deviations allowed, with a bias of a
+// quarter unit per node on top. Those of transforms are independent as well: six standard deviations, each taken as the
+// bound on a single transform. Errors of underflow and cut tails are bounded without such a model.
+double Solver::bound(bool messages) const {
+  const bool linear = is_linear(name);
+  const ForestView& f = *item.forest;
+  // Variables inside waves take part in no merge.
+  double leaves = (double)forest.loose().size();
+  if (carved)
+    for (const BlockGroup& group : carved->groups()) leaves += (double)group.count * group.shape->leaves;
+  if (carved) leaves += (double)carved->waves().size();
+  double variance = 4.0 * leaves, amplified = 0, transforms = 0, lost = 0, size = 0, of_messages = 0;
+  for (int32_t i = 0; i < f.inner; i++) {
+    variance += item.notes[i].rounding;
+    amplified += item.notes[i].amplified;
+    if (linear) transforms += item.notes[i].transformed * item.notes[i].transformed;
+  }
+  amplified += 6 * std::sqrt(transforms);
+  int32_t largest_root = 0;
+  for (const int32_t i : forest.inner_roots()) {
+    const NodeNotes& note = item.notes[i];
+    if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
+    largest_root = std::max(largest_root, f.size[f.leaves + i]);
+  }
+  const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * leaves) +
+                          2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
+  // The tiled pass has two bounds for the same losses; the others add different ones.
+  const bool alternative = name == KernelName::tiled;
+  // The rounding of log_mean itself, a few units of its size, is left out: callers grant it relative accuracy.
+  const double of_mean = rounding + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified);
+  if (!messages) return of_mean;
+  const auto include = [&](double by_floor, double amplification, double message) {
+    // Infinite amplification: the share of Z says nothing about a state of (almost) no probability.
+    const double by_share = amplification == kInf ? (amplified > 0 || alternative ? kInf : 0.0)
+                                                 : amplification * amplified;
+    of_messages = std::max(of_messages, alternative ? std::min(by_floor, by_share) : by_floor + by_share);
+    if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
+  };
+  for (const int32_t d : forest.loose())
+    if (f.parent[d] >= 0) include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d]);
+  for (int32_t i = 0; i < f.inner; i++) {
+    const NodeNotes& note = item.notes[i];
+    if (f.left[i] < 0) include(note.block_bound, note.block_amplification, note.block_message);
+  }
+  of_messages += 3 * rounding + 2 * kUnitRoundoff * (size + std::fabs(item.tilt));
+  return std::max(of_mean, of_messages);
+}
+
+void Solver::finish(bool downwards) {
+  bool zero = false, lost = false;
+  const double log_mean = root_log_mean(zero, lost);
+  // A zero is the truth only if nothing on the way to it was lost, cut or transformed.
+  if (zero && (!waves.empty() || !stars.empty())) lost = true;
+  if (zero && item.use_fft)
+    for (int32_t i = 0; i < forest.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
+  if (zero) return no_answer(lost ? kInf : 0.0);
+  out.log_mean[model] = log_mean;
+  for (const int32_t d : forest.free()) item.messages[d] = 0.0;
+  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
+  if (downwards) down();
+  const double certified = bound(downwards);
+  out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
+}
+
+// The forest to work on: with waves where their characteristic functions can serve, with blocks where all counts are
+// possible, or as it is.
+const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt, bool cavities,
+                         bool blocks, bool may_have_waves, int threads, std::vector<WaveState>* waves) {
+  if (may_have_waves) {
+    const BlockForest& carved = plan.carved(true, blocks);
+    if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, cavities, threads, waves)) return &carved;
+  }
+  if (!blocks || plan.carved(false, true).empty()) return nullptr;
+  return &plan.carved(false, true);
+}
+
+void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
+                 KernelName name, size_t model, ItemMemory& memory, WorkerMemory* workers, int threads) {
+  const double* nu = in.nu + model * (size_t)plan.forest().leaves();
+  const double* tables = in.tables + (in.shared_tables ? 0 : model * in.table_entries);
+  const double tilt = in.tilt ? in.tilt[model] : 0.0;
+  std::vector<WaveState> waves;
+  const BlockForest* carved = nullptr;
+  const bool all_possible = all_counts_possible(plan.forest(), nu, tables);
+  if (is_linear(name))
+    carved = carve(kernels, plan, nu, tilt, in.cavities, all_possible, name == KernelName::waves && !out.log_beliefs,
+                   threads, &waves);
+  const Forest& forest = carved ? carved->forest() : plan.forest();
+  const TreeKernels& tree = *kernels.tree;
+  const TreeMethod& method = is_linear(name) ? tree.linear : name == KernelName::tiled ? tree.tiled : tree.wide;
+  const ForestView view = forest.view();
+  const size_t leaves = (size_t)view.leaves;
+
+  TreeItem item = {};
+  item.forest = &view;
+  item.nu = nu;
+  item.tables = tables;
+  item.table_entries = (int64_t)in.table_entries;
+  item.tilt = tilt;
+  for (int y = 0; y < 2; y++) {
+    item.leaf_value[y] = memory.leaves.get() + (size_t)(2 * y) * leaves;
+    item.leaf_exponent[y] = memory.leaves.get() + (size_t)(2 * y + 1) * leaves;
+  }
+  item.up = memory.up.get();
+  item.down = memory.down.get();
+  item.notes = memory.notes.get();
+  item.messages = out.messages ? out.messages + model * leaves : memory.messages.get();
+  item.log_beliefs = out.log_beliefs ? out.log_beliefs + model * in.table_entries : nullptr;
+  item.leaf_bound = memory.leaf_bound.get();
+  item.leaf_amplification = memory.leaf_amplification.get();
+  item.plans = plan.fft_plans();
+  item.use_fft = name == KernelName::fft || name == KernelName::waves;
+
+  Solver solver = {kernels, tree, method, forest, carved, waves, in, out, name, model, item, {}, {}};
+  std::vector<BlockCounts> counts;
+  for (size_t w = 0; w < waves.size(); w++) counts.push_back({carved->waves()[w].node, possible_counts(waves[w])});
+  find_supports(forest, nu, tables, all_possible, in.cavities, counts, memory.supports);
+  if (!memory.supports.possible) return solver.no_answer(0.0);
+  solver.item.support = memory.supports.support;
+  solver.item.reach = memory.supports.reach;
+  for (int t = 0; t < threads; t++) {
+    workers[t].arena.reset();
+    solver.workers.push_back(workers[t].worker((size_t)forest.largest() + 1));
+  }
+  solver.up();
+  // The certificate of the fft method is made on the way down.
+  solver.finish(out.messages || out.log_beliefs || item.use_fft);
+}
+
+// Small models of a batch go side by side in the lanes of a register.
+constexpr int32_t kLaneForestMost = 320;
+
+bool suits_lanes(const Forest& forest, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
+  return name == KernelName::direct && in.batch > 1 && forest.leaves() <= kLaneForestMost && forest.inner() > 0 &&
+         !in.tilt && out.messages && !out.log_beliefs;
+}
+
+void solve_lanes(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
+                 size_t first, size_t count, double* scratch) {
+  const size_t leaves = (size_t)forest.leaves();
+  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
+  for (size_t l = 0; l < 8; l++) {
+    const size_t b = l < count ? first + l : first;
+    models.nu[l] = in.nu + b * leaves;
+    models.tables[l] = in.tables + (in.shared_tables ? 0 : b * in.table_entries);
+    models.messages[l] = out.messages + b * leaves;
+  }
+  double log_mean[8], bound[8];
+  kernels.tree->lane_forest(forest.view(), models, scratch, log_mean, bound);
+  for (size_t l = 0; l < count; l++) {
+    out.log_mean[first + l] = log_mean[l];
+    out.bound[first + l] = bound[l];
+  }
+}
+
+}  // namespace
+
+void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName name,
+               int threads) {
+  threads = thread_count(threads);
+  std::unique_ptr<PassMemory> memory = plan.take_memory();
+  memory->require(threads);
+  const auto item = [&](int t) -> ItemMemory& {
+    if (!memory->items[t])
+      memory->items[t] = std::make_unique<ItemMemory>((size_t)plan.forest().leaves(), (size_t)plan.forest().inner());
+    return *memory->items[t];
+  };
+  const auto one = [&](size_t b, int t) {
+    solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
+  };
+  if (suits_lanes(plan.forest(), in, out, name)) {
+    const size_t lanes = (size_t)kernels.lanes;
+    const size_t doubles = (size_t)kernels.tree->lane_forest_scratch(plan.forest().view());
+    memory->require_lanes(threads, doubles);
+    run_tasks((in.batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
+      const size_t first = k * lanes, count = std::min(lanes, in.batch - first);
+      solve_lanes(kernels, plan.forest(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
+      for (size_t b = first; b < first + count; b++)
+        if (out.bound[b] == kInf) one(b, t);
+    });
+  } else if (in.batch == 1) {
+    solve_model(kernels, plan, in, out, name, 0, item(0), memory->workers.data(), threads);
+  } else {
+    run_tasks(in.batch, threads, one);
+  }
+  plan.give_back(std::move(memory));
+}
+
+}  // namespace tallytree

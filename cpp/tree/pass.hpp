@@ -1,0 +1,29 @@
+// Sum-product on a forest for a batch of models.
+#pragma once
+#include "base/kernels.hpp"
+#include "tree/kernels.hpp"
+#include "tree/plan.hpp"
+
+namespace tallytree {
+
+struct TreeInputs {
+  size_t batch;
+  const double* nu;      // (batch, leaves)
+  const double* tables;  // (batch or 1, table_entries)
+  const double* tilt;    // (batch,) or null
+  size_t table_entries;
+  bool shared_tables;
+  bool cavities;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
+};
+
+struct TreeOutputs {
+  double* log_mean;     // (batch,)
+  double* messages;     // (batch, leaves) or null
+  double* log_beliefs;  // (batch, table_entries) or null
+  double* bound;        // (batch,)
+};
+
+void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName method,
+               int threads);
+
+}  // namespace tallytree

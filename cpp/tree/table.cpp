@@ -1,0 +1,50 @@
+// The tree kernels of this level.
+#include "tree/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+void tree_leaves(const TreeItem&, const int32_t*, ptrdiff_t);
+void block_up(TreeItem&, Worker&, const BlockGroup&);
+void block_down(TreeItem&, Worker&, const BlockGroup&);
+void wave_up(TreeItem&, Worker&, int32_t, const WaveMessage&);
+void wave_gradient(TreeItem&, Worker&, int32_t, double*);
+void child_shape(const double*, int32_t, double, ChildShape*);
+double child_log_mgf(const double*, int32_t, double, double, int32_t);
+void star_child(TreeItem&, Worker&, int32_t, int32_t, const double*, double, double, double);
+Interval star_domain(const TreeItem&, int32_t);
+ptrdiff_t lane_forest_scratch(const ForestView&);
+void lane_forest(const ForestView&, const LaneModels&, double*, double*, double*);
+void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void linear_start_down(TreeItem&, Worker&, int32_t);
+void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void tiled_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void tiled_start_down(TreeItem&, Worker&, int32_t);
+void tiled_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void wide_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void wide_start_down(TreeItem&, Worker&, int32_t);
+void wide_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+
+void convolve_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
+void correlate_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
+
+extern const TreeKernels tree_kernels;
+const TreeKernels tree_kernels = {
+    tree_leaves,
+    block_up,
+    block_down,
+    wave_up,
+    wave_gradient,
+    child_shape,
+    child_log_mgf,
+    star_child,
+    star_domain,
+    lane_forest_scratch,
+    lane_forest,
+    {linear_up, linear_start_down, linear_down},
+    {tiled_up, tiled_start_down, tiled_down},
+    {wide_up, wide_start_down, wide_down},
+    convolve_by,
+    correlate_by,
+};
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,290 @@
+// Sum-product in exponent-tiled vectors: relatively accurate entries, ranges far beyond a double.
+#include "tree/linear.hpp"
+#include "base/tiled.hpp"
+#include "tree/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+// A message keeps its tiles in Message::value, with exponents, floors, fresh losses and least values behind them.
+static Tiled view(const Message& m, bool lossy) {
+  const ptrdiff_t tiles = (m.length + kTile - 1) / kTile;
+  double* p = m.exponent;
+  return {m.value, p, p + tiles, p + 2 * tiles, p + 3 * tiles, m.length, lossy, false};
+}
+static Message as_message(const Tiled& t, int lo, double scale) { return {t.value, t.exponent, lo, t.length, scale}; }
+
+// A leaf's weights, or an inner node's message.
+struct TiledUp {
+  double storage[kTile + 4];
+  Message message;
+  Tiled tiled;
+
+  TiledUp(const TreeItem& item, int32_t node) {
+    const int32_t leaves = item.forest->leaves;
+    if (node >= leaves) {
+      message = item.up[node - leaves];
+      tiled = view(message, item.notes[node - leaves].lost_up > -__builtin_inf());
+      return;
+    }
+    const Interval s = item.support[node];
+    double weights[2][kTile] = {};
+    Piece off = {{}, kZeroExponent, kZeroExponent}, on = off;
+    double* p = storage + kTile;
+    tiled = {storage, p, p + 1, p + 2, p + 3, s.hi - s.lo + 1, false, false};
+    for (int y = s.lo; y <= s.hi; y++) {
+      weights[y][y - s.lo] = item.leaf_value[y][node];
+      (y ? on : off).exponent = item.leaf_exponent[y][node];
+    }
+    for (int r = 0; r < kTileRows; r++) {
+      off.value[r] = load(weights[0] + r * kLanes);
+      on.value[r] = load(weights[1] + r * kLanes);
+    }
+    combine_pieces(tiled, 0, off, on);
+    message = as_message(tiled, s.lo, 0.0);
+  }
+  TiledUp(const TiledUp&) = delete;
+};
+
+// x(k) *= f(lo + k), tile by tile.
+static void multiply_table(const TreeItem& item, int32_t i, int lo, Tiled& x) {
+  for (int t = 0; t < x.tiles(); t++) {
+    double* p = x.value + (ptrdiff_t)t * kTile;
+    vec value[kTileRows], exponent[kTileRows], top = splat(2 * kZeroExponent);
+    vec largest_f = splat(kZeroExponent), least = splat(-kZeroExponent);
+    ivec hidden = {};  // zeros that the table does not explain
+    for (int r = 0; r < kTileRows; r++) {
+      const int j = t * kTile + r * kLanes;
+      vec fe;
+      const vec f = exp_split_or_zero(log_table(item, i, lo + j, x.length - j), fe);
+      value[r] = load(p + r * kLanes) * f;
+      const auto zero = value[r] <= 0.0;
+      exponent[r] = zero ? splat(2 * kZeroExponent) : fe;
+      top = max(top, zero ? exponent[r] : fe + exponent_of(value[r]));
+      largest_f = max(largest_f, fe);
+      least = zero ? least : min(least, fe + exponent_of(value[r]));
+      hidden |= zero & (f > 0.0);
+    }
+    // Scaled so that the largest product is near 2^kCentre: a large f on a small entry cannot overflow.
+    const double e = max_lanes(top) - kCentre, tile_exponent = x.exponent[t] + e;
+    Loss loss;
+    if (x.floor[t] > kZeroExponent / 2) loss.floor = x.floor[t] + max_lanes(largest_f) + 1;
+    if (x.fresh[t] > kZeroExponent / 2) loss.fresh = x.fresh[t] + max_lanes(largest_f) + 1;
+    if (!any(hidden)) loss.drop_negligible(x.exponent[t] + min_lanes(least));
+    bool vanished = false;
+    for (int r = 0; r < kTileRows; r++) {
+      const vec shift = exponent[r] - e;
+      vanished |= any((exponent_of(value[r]) + shift < kLeast) & (value[r] > 0.0));
+      const vec half = max(min(shift, splat(1000.0)), splat(-1000.0));
+      value[r] = value[r] * pow2(half) * pow2(max(shift - half, splat(-1022.0)));
+    }
+    if (vanished) loss.add(tile_exponent + kLeast + 1);
+    settle_tile(x, t, value, tile_exponent, loss);
+  }
+}
+
+// Makes kCentre below zero the largest tile exponent, so that the largest entry is about 1; returns what was taken out.
+static double take_out_scale(Tiled& x) {
+  double top = kZeroExponent;
+  for (int t = 0; t < x.tiles(); t++) top = max(top, x.exponent[t]);
+  if (top <= kZeroExponent / 2) return 0.0;
+  top += kCentre;
+  for (int t = 0; t < x.tiles(); t++) {
+    if (x.exponent[t] > kZeroExponent / 2) x.exponent[t] -= top;
+    if (x.floor[t] > kZeroExponent / 2) x.floor[t] -= top;
+    if (x.fresh[t] > kZeroExponent / 2) x.fresh[t] -= top;
+  }
+  return top;
+}
+
+static double largest_floor(const Tiled& x) {
+  if (!x.lossy) return -__builtin_inf();
+  double floor = kZeroExponent;
+  for (int t = 0; t < x.tiles(); t++) floor = max(floor, x.floor[t]);
+  return floor;
+}
+
+// A sum of positive terms x y 2^e of any size.
+struct ScaledSum {
+  double value = 0, exponent = kZeroExponent;
+
+  void add(double x, double y, double e) {
+    if (!(x > 0 && y > 0)) return;
+    const double ex = exponent_of(x), ey = exponent_of(y);
+    e += ex + ey;
+    if (e > exponent) {
+      value *= pow2(max(exponent - e, -1023.0));
+      exponent = e;
+    }
+    value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(e - exponent);
+  }
+  double log2() const { return value > 0 ? exponent + std::log2(value) : kZeroExponent; }
+};
+
+// <x, y> over the counts that both have.
+static ScaledSum inner_product(const Tiled& x, int x_lo, const Tiled& y, int y_lo) {
+  ScaledSum z;
+  for (int k = max(x_lo, y_lo); k < min(x_lo + x.length, y_lo + y.length); k++) {
+    const int i = k - x_lo, j = k - y_lo;
+    z.add(x.value[i], y.value[j], x.exponent[i / kTile] + y.exponent[j / kTile]);
+  }
+  return z;
+}
+
+// Share of Z that fresh losses in x, weighted by its adjoint y, may amount to: sum of 2^fresh(k) y(k) / <x, y>. An
+// entry far above the loss in its tile is not affected.
+static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, int y_lo) {
+  if (!x.has_fresh) return 0.0;
+  ScaledSum weight;
+  for (int k = max(x_lo, y_lo); k < min(x_lo + x.length, y_lo + y.length); k++) {
+    const int i = k - x_lo, j = k - y_lo, t = i / kTile;
+    if (x.fresh[t] <= kZeroExponent / 2) continue;
+    if (x.value[i] > 0 && x.exponent[t] + exponent_of(x.value[i]) > x.fresh[t] - kSkip) continue;
+    weight.add(1.0, y.value[j], y.exponent[j / kTile] + x.fresh[t]);
+  }
+  if (weight.value == 0) return 0.0;
+  const double share = weight.log2() - inner_product(x, x_lo, y, y_lo).log2();
+  return share > 0 ? __builtin_inf() : pow2(max(std::ceil(share), -1022.0));
+}
+
+static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  const TiledUp a(item, forest.left[i]), b(item, forest.right[i]);
+  const Interval s = item.support[forest.leaves + i];
+  const int start = a.message.lo + b.message.lo, first = s.lo - start, last = s.hi - start;
+  Tiled c = convolve_tiled(worker, a.tiled, b.tiled, first, last, scratch_part(worker, 0), scratch_part(worker, 4));
+  const int lo = start + first / kTile * kTile;
+  if (forest.table_offset[i] >= 0) multiply_table(item, i, lo, c);
+  const double shift = take_out_scale(c);
+  item.up[i] = as_message(c, lo, a.message.scale + b.message.scale + shift);
+
+  NodeNotes& note = item.notes[i];
+  note.rounding = min(a.message.length, b.message.length) + 16.0;
+  note.lost_up = largest_floor(c);
+  note.amplified = note.sum = 0;
+  note.exact = !c.has_fresh;
+  if (forest.parent[forest.leaves + i] < 0)
+    for (int j = 0; j < c.length; j++) note.sum += c.value[j] * pow2(c.exponent[j / kTile]);
+}
+
+void tiled_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
+}
+
+void tiled_start_down(TreeItem& item, Worker& worker, int32_t i) {
+  const Interval reach = item.reach[item.forest->leaves + i];
+  Tiled ones = new_tiled(worker, reach.hi - reach.lo + 1);
+  for (int t = 0; t < ones.tiles(); t++) {
+    double buffer[kTile];
+    for (int k = 0; k < kTile; k++) buffer[k] = t * kTile + k < ones.length ? 1.0 : 0.0;
+    vec v[kTileRows];
+    for (int r = 0; r < kTileRows; r++) v[r] = load(buffer + r * kLanes);
+    settle_tile(ones, t, v, 0.0, Loss());
+  }
+  item.down[i] = as_message(ones, reach.lo, 0.0);
+  item.notes[i].lost_down = -__builtin_inf();
+}
+
+// Posterior log-distribution of the count.
+static void write_beliefs(TreeItem& item, int32_t i) {
+  const Message u = item.up[i], d = item.down[i];
+  double* out = item.log_beliefs + item.forest->table_offset[i];
+  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
+  double largest = -__builtin_inf();
+  for (int k = lo; k < hi; k++) {
+    const int ju = k - u.lo, jd = k - d.lo;
+    if (u.value[ju] > 0 && d.value[jd] > 0)
+      out[k] = (u.exponent[ju / kTile] + d.exponent[jd / kTile]) * kLn2 +
+               (std::log(u.value[ju]) + std::log(d.value[jd]));
+    largest = max(largest, out[k]);
+  }
+  if (largest == -__builtin_inf()) return;
+  double sum = 0;
+  for (int k = lo; k < hi; k++) sum += std::exp(out[k] - largest);
+  const double log_sum = largest + std::log(sum);
+  for (int k = lo; k < hi; k++) out[k] -= log_sum;
+}
+
+// Two bounds on what losses did to the message: the floor itself, and the losses' share of Z over the posterior
+// probability of each state (leaf_amplification). The smaller one holds.
+static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const Tiled& d) {
+  const Interval reach = item.reach[leaf];
+  const double off = reach.lo == 0 ? d.value[0] : 0.0, on = reach.hi == 1 ? d.value[1 - reach.lo] : 0.0;
+  if (off > 0 && on > 0) {
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
+  } else {
+    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
+  }
+  double bound = 0;
+  if (d.lossy) {
+    const double floor = d.floor[0] - d.exponent[0];
+    const double error = floor < 1000 ? pow2(max(std::ceil(floor), -1022.0)) : __builtin_inf();
+    for (int y = reach.lo; y <= reach.hi; y++) bound += error / d.value[y - reach.lo];
+  }
+  // A zero where the supports allow a value may be exact (tables with holes) or lost: the next rung decides.
+  const bool doubtful = (reach.lo == 0 && !(off > 0)) || (reach.hi == 1 && !(on > 0));
+  item.leaf_bound[leaf] = bound >= 0 && !doubtful ? bound : __builtin_inf();
+
+  item.leaf_amplification[leaf] = doubtful ? __builtin_inf() : 0.0;
+  if (!d.lossy || doubtful) return;
+  double amplification = 0;
+  const double z = inner_product(own.tiled, own.message.lo, d, reach.lo).log2();
+  for (int y = reach.lo; y <= reach.hi; y++) {
+    const double value = item.leaf_value[y][leaf] * d.value[y - reach.lo];
+    const double log2_p = value > 0 ? std::log2(value) + item.leaf_exponent[y][leaf] + d.exponent[0] - z : -2000.0;
+    amplification += log2_p < -1020 ? __builtin_inf() : std::exp2(-log2_p);
+  }
+  item.leaf_amplification[leaf] = amplification;
+}
+
+// down(k) = sum_j g(k+j) up_sibling(j).
+static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int32_t child, const TiledUp& own,
+                          const TiledUp& sibling, const Tiled& g, const Tiled* G, int g_lo) {
+  const int32_t leaves = item.forest->leaves;
+  const Interval reach = item.reach[child];
+  const int n = reach.hi - reach.lo + 1, offset = reach.lo + sibling.message.lo - g_lo;
+  const int needed = n + sibling.message.length - 1;
+  Tiled out;
+  if (g.length <= kTile && offset == 0 && needed <= kTile) {
+    out = correlate_small(worker, g, sibling.tiled, n);
+  } else {
+    const Tiled moved = offset == 0 && G ? *G : shifted(worker, g, offset, needed);
+    out = correlate_tiled(worker, moved, sibling.tiled, n, scratch_part(worker, 0), scratch_part(worker, 4));
+  }
+  const double share = share_of_fresh_losses(out, reach.lo, own.tiled, own.message.lo);
+  if (child < leaves) {
+    // What one tile could not hold of the leaf's own two weights counts as well.
+    above.amplified += share + share_of_fresh_losses(own.tiled, own.message.lo, out, reach.lo);
+    return finish_leaf(item, child, own, out);
+  }
+  take_out_scale(out);
+  item.notes[child - leaves].amplified = share;
+  item.down[child - leaves] = as_message(out, reach.lo, 0.0);
+  item.notes[child - leaves].lost_down = largest_floor(out);
+}
+
+static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  const bool table = forest.table_offset[i] >= 0;
+  if (item.log_beliefs && table) write_beliefs(item, i);
+  const TiledUp a(item, forest.left[i]), b(item, forest.right[i]);
+  const Message d = item.down[i];
+  NodeNotes& note = item.notes[i];
+  Tiled g = view(d, note.lost_down > -__builtin_inf());
+  if (!note.exact) {
+    Tiled u = view(item.up[i], true);
+    u.has_fresh = true;
+    note.amplified += share_of_fresh_losses(u, item.up[i].lo, g, d.lo);
+  }
+  if (table) multiply_table(item, i, d.lo, g);
+  Tiled G;
+  if (g.length > kTile) G = shifted(worker, g, 0, g.length);
+  const Tiled* shared = g.length > kTile ? &G : nullptr;
+  down_to_child(item, worker, note, forest.left[i], a, b, g, shared, d.lo);
+  down_to_child(item, worker, note, forest.right[i], b, a, g, shared, d.lo);
+}
+
+void tiled_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,143 @@
+// Sum-product with one exponent per entry: the last rung, right for every finite input.
+#include "tree/linear.hpp"
+#include "tree/kernels.hpp"
+#include "base/wide.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+struct LeafPair {
+  double value[kLanes + 2], exponent[kLanes + 2];
+};
+
+static Message wide_up_message(const TreeItem& item, int32_t node, LeafPair& pair) {
+  if (node >= item.forest->leaves) return item.up[node - item.forest->leaves];
+  const Interval s = item.support[node];
+  for (int y = s.lo; y <= s.hi; y++) {
+    pair.value[y - s.lo] = item.leaf_value[y][node];
+    pair.exponent[y - s.lo] = item.leaf_exponent[y][node];
+  }
+  return {pair.value, pair.exponent, s.lo, s.hi - s.lo + 1, 0.0};
+}
+
+// Multiplies entries for the counts lo .. lo+n-1 by the table of node i.
+static void multiply_table(const TreeItem& item, int32_t i, int lo, int n, double* value, double* exponent) {
+  for (int j = 0; j < n; j += kLanes) {
+    vec fe;
+    const vec f = exp_split_or_zero(log_table(item, i, lo + j, n - j), fe);
+    store_wide(load(value + j) * f, load(exponent + j) + fe, value + j, exponent + j);
+  }
+}
+
+static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  LeafPair pair_a, pair_b;
+  const Message a = wide_up_message(item, forest.left[i], pair_a);
+  const Message b = wide_up_message(item, forest.right[i], pair_b);
+  const Interval s = item.support[forest.leaves + i];
+  const int lo = s.lo, n = s.hi - s.lo + 1, first = lo - a.lo - b.lo;
+  double* value = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  double* exponent = arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  convolve_wide({a.value, a.exponent, a.length}, {b.value, b.exponent, b.length}, first, first + n, value, exponent,
+                scratch_part(worker, 0), scratch_part(worker, 1));
+  if (forest.table_offset[i] >= 0) multiply_table(item, i, lo, n, value, exponent);
+  const double shift = take_out_scale(value, exponent, n);
+  item.up[i] = {value, exponent, lo, n, a.scale + b.scale + shift};
+
+  double sum = 0;
+  if (forest.parent[forest.leaves + i] < 0)
+    for (int j = 0; j < n; j++) sum += value[j] * pow2(exponent[j]);
+  item.notes[i].sum = sum;
+  item.notes[i].amplified = 0;
+  item.notes[i].rounding = min(a.length, b.length) + 16.0;
+  item.notes[i].lost_up = -__builtin_inf();
+}
+
+void wide_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
+}
+
+void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
+  const Interval reach = item.reach[item.forest->leaves + i];
+  const int n = reach.hi - reach.lo + 1;
+  double* ones = arena_take(worker.arena, (size_t)(n + kLanes));
+  double* zeros = arena_take(worker.arena, (size_t)(n + kLanes));
+  fill(ones, n + kLanes, 1.0);
+  fill(zeros, n + kLanes, 0.0);
+  item.down[i] = {ones, zeros, reach.lo, n, 0.0};
+}
+
+// Posterior log-distribution of the count, normalised with exponents relative to the largest product.
+static void write_beliefs(TreeItem& item, int32_t i) {
+  const Message u = item.up[i], d = item.down[i];
+  double* out = item.log_beliefs + item.forest->table_offset[i];
+  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
+  const double *uv = u.value - u.lo, *ue = u.exponent - u.lo, *dv = d.value - d.lo, *de = d.exponent - d.lo;
+  double top = kZeroExponent;
+  for (int k = lo; k < hi; k++) top = max(top, ue[k] + de[k]);
+  if (top <= kZeroExponent / 2) return;
+  double sum = 0;
+  for (int k = lo; k < hi; k++) sum += uv[k] * dv[k] * pow2(ue[k] + de[k] - top);
+  const double log_sum = std::log(sum);
+  for (int k = lo; k < hi; k++)
+    if (uv[k] > 0 && dv[k] > 0) out[k] = (ue[k] + de[k] - top) * kLn2 + (std::log(uv[k] * dv[k]) - log_sum);
+}
+
+static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const double* exponent) {
+  const Interval reach = item.reach[leaf];
+  const double off = reach.lo == 0 ? value[0] : 0.0, on = reach.hi == 1 ? value[1 - reach.lo] : 0.0;
+  item.leaf_bound[leaf] = item.leaf_amplification[leaf] = 0;
+  if (off > 0 && on > 0) {
+    item.messages[leaf] = (exponent[1] - exponent[0]) * kLn2 + std::log(on / off) + item.tilt;
+  } else {
+    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
+  }
+}
+
+static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const Message& sibling, const double* g,
+                          const double* g_exponent, int g_lo) {
+  const int32_t leaves = item.forest->leaves;
+  const Interval reach = item.reach[child];
+  const int n = reach.hi - reach.lo + 1;
+  const bool leaf = child < leaves;
+  double pair[kTileOutputs], pair_exponent[kTileOutputs];
+  double* out = leaf ? pair : arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  double* out_exponent = leaf ? pair_exponent : arena_take(worker.arena, (size_t)(n + kTileOutputs));
+  const ptrdiff_t start = reach.lo + sibling.lo - g_lo;
+  correlate_wide(g + start, g_exponent + start, {sibling.value, sibling.exponent, sibling.length}, out, out_exponent,
+                 n);
+  if (leaf) return finish_leaf(item, child, out, out_exponent);
+  take_out_scale(out, out_exponent, n);
+  item.down[child - leaves] = {out, out_exponent, reach.lo, n, 0.0};
+}
+
+static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+  const ForestView& forest = *item.forest;
+  const Message d = item.down[i];
+  const bool table = forest.table_offset[i] >= 0;
+  if (item.log_beliefs && table) write_beliefs(item, i);
+
+  LeafPair pair_a, pair_b;
+  const int32_t l = forest.left[i], r = forest.right[i];
+  const Message a = wide_up_message(item, l, pair_a), b = wide_up_message(item, r, pair_b);
+
+  // g = f . down, with zeros at every count that a shift by a child's entry can touch.
+  const int lo = min(d.lo, min(item.reach[l].lo + b.lo, item.reach[r].lo + a.lo));
+  const int end = max(d.lo + d.length, max(item.reach[l].hi + b.lo + b.length, item.reach[r].hi + a.lo + a.length));
+  double *g = scratch_part(worker, 0), *g_exponent = scratch_part(worker, 1);
+  double *at_d = g + (d.lo - lo), *at_d_exponent = g_exponent + (d.lo - lo);
+  fill(g, d.lo - lo, 0.0);
+  fill(g_exponent, d.lo - lo, kZeroExponent);
+  std::memcpy(at_d, d.value, sizeof(double) * (size_t)d.length);
+  std::memcpy(at_d_exponent, d.exponent, sizeof(double) * (size_t)d.length);
+  if (table) multiply_table(item, i, d.lo, d.length, at_d, at_d_exponent);
+  fill(at_d + d.length, end - d.lo - d.length + kPad, 0.0);
+  fill(at_d_exponent + d.length, end - d.lo - d.length + kPad, kZeroExponent);
+  down_to_child(item, worker, l, b, g, g_exponent, lo);
+  down_to_child(item, worker, r, a, g, g_exponent, lo);
+}
+
+void wide_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
+  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
+}
+
+}  // namespace tallytree::TT_LEVEL

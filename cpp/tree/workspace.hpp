@@ -1,0 +1,39 @@
+// Memory of the tree passes: arenas, per-thread scratch and the cache of FFT plans.
+#pragma once
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "tree/types.hpp"
+
+namespace tallytree {
+
+struct FreeAligned {
+  void operator()(double* p) const { std::free(p); }
+};
+using AlignedArray = std::unique_ptr<double, FreeAligned>;
+AlignedArray aligned_doubles(size_t n);
+
+struct Arena {
+  struct Block {
+    AlignedArray data;
+    size_t size;
+  };
+  std::vector<Block> blocks;
+  size_t block = 0, used = 0;
+
+  void reset() { block = used = 0; }
+};
+
+std::shared_ptr<PlanCache> new_plan_cache();
+
+// One thread's memory.
+struct WorkerMemory {
+  Arena arena;
+  AlignedArray scratch;
+  size_t stride = 0;
+
+  Worker worker(size_t longest);
+};
+
+}  // namespace tallytree

@@ -1,0 +1,1 @@
+"""Count problems without edges: passes over binary trees, closed forms, characteristic functions."""

@@ -1,0 +1,299 @@
+"""One potential over a block of variables, without a tree: the characteristic function from Chebyshev sums.
+
+With x_i = tanh((nu_i + s) / 2), p_i = (1 + x_i) / 2, C_j = sum_i T_j(x_i) and t = tan(w / 4),
+
+    log E e^(iwz) = n (i w / 2 + 2 log cos(w / 4)) - 2 sum_{j >= 1} (-i t)^j C_j / j .
+
+Its size is at most exp(-var (1 - cos w)), so a few dozen frequencies carry everything once the variance is large, and
+a few dozen sums C_j give them all. The answer needs the variables only twice, in two streaming passes: once for the
+sums, once to evaluate the odds ratio r(x), a smooth function interpolated at a few Chebyshev nodes.
+
+``amp = sum |G_m| / Z`` is the cancellation in the final sum; the observed error of the odds stays below 4e-14 amp.
+When amp is large the block is tilted to the posterior mean; if that does not help (several modes), the counts are
+split into segments, whose joint masses add without cancellation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Float64
+from ..answer import Answer
+from ..tilt import Block, posterior_rate, summarise
+from .arithmetic import UNIT_ROUNDOFF
+
+ERROR_PER_AMP = 1e-13
+MAX_AMP = 1e3
+_BUDGET = 56.0  # nats: mass outside the window and frequencies beyond the band are below e^-56
+_NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
+_MAX_SUMS = 300
+_MAX_SEGMENTS = 64
+_DROPPED = 41.0  # nats below the best count at which a count is left out
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Frequencies of one window of counts ``first..last``; the sum of ``law * spectrum`` is the (scaled) mass."""
+
+    omega: Float64
+    law: NDArray[np.complex128]
+    spectrum: NDArray[np.complex128]
+    first: int
+    last: int
+    centre: int
+    length: int
+    potential: Float64  # f on the window, scaled
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The solution for one segment of counts: log mass, tilt, and Chebyshev coefficients of the odds ratio."""
+
+    log_mean: float
+    tilt: float
+    coefficients: Float64
+    amp: float
+    rounding: float  # of log_mean
+    band: Band
+
+
+def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
+    """Standard models (B, n) with tables (B, n + 1), one after the other; bound inf where nothing is certified."""
+    log_means, messages, bounds = [], [], []
+    for b in range(nu.shape[0]):
+        pieces = solve(xp, nu[b, :], np.asarray(log_f[b, :]))
+        log_mean, message, bound = combine(xp, nu[b, :], pieces)
+        log_means.append(log_mean)
+        messages.append(message)
+        bounds.append(bound)
+    like = {"dtype": nu.dtype, "device": nu.device}
+    stacked = xp.stack(messages) if messages else xp.zeros(nu.shape, **like)
+    return Answer(xp.asarray(log_means, **like), stacked, None, xp.asarray(bounds, **like))
+
+
+def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
+    """Pieces whose sum is the answer, or None where the method does not apply."""
+    plain = _solve_at(xp, nu, log_f, 0.0, 0, len(log_f) - 1)
+    if plain is not None and plain.amp <= MAX_AMP:
+        return [plain]
+    block = summarise(np.asarray(nu))
+    if block.n == 0:
+        return None
+    rate = posterior_rate(block, log_f)
+    best = rate.log_mass.max()
+    if best == -math.inf:
+        return None
+    alive = np.flatnonzero(rate.log_mass > best - _DROPPED)
+    waiting = [(int(alive[0]), int(alive[-1]))]
+    pieces: list[Piece] = []
+    while waiting:
+        if len(waiting) + len(pieces) > _MAX_SEGMENTS:
+            return None
+        first, last = waiting.pop()
+        inside = alive[(alive >= first) & (alive <= last)]
+        if len(inside) == 0:
+            continue
+        first, last = int(inside[0]), int(inside[-1])
+        piece = _tilted(xp, nu, log_f, block, rate.first, rate.log_mass, first, last)
+        if piece is not None and piece.amp <= MAX_AMP:
+            pieces.append(piece)
+        elif first == last:
+            return None
+        else:
+            middle = _gap(inside)
+            waiting += [(first, middle), (middle + 1, last)]
+    return pieces
+
+
+def _gap(counts: NDArray[np.int64]) -> int:
+    """Where to cut: in the widest gap between live counts if there is one, else in the middle."""
+    jumps = np.diff(counts)
+    widest = int(np.argmax(jumps))
+    return int(counts[widest]) if jumps[widest] > 1 else int(counts[0] + counts[-1]) // 2
+
+
+def _tilted(
+    xp: Any, nu: Any, log_f: Float64, block: Block, offset: int, log_mass: Float64, first: int, last: int
+) -> Piece | None:
+    """The segment under the tilt that puts the mean count at the segment's posterior mean."""
+    weight = np.exp(log_mass[first : last + 1] - log_mass[first : last + 1].max())
+    mean = float(weight @ np.arange(first, last + 1.0) / weight.sum())
+    tilt = block.solve(min(max(mean, 0.05), block.n - 0.05))
+    return _solve_at(xp, nu, log_f, tilt, offset + first, offset + last)
+
+
+def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: int) -> Piece | None:
+    """Counts ``first..last`` under one tilt; None if the series or the window does not work out."""
+    n = nu.shape[0]
+    x = xp.tanh(0.5 * (nu + tilt))
+    sums = _chebyshev_sums(xp, x, 2)
+    mean, var = 0.5 * (n + sums[1]), 0.125 * (n - sums[2])
+    if not var > 0:
+        return None
+    cosine = 1.0 - _BUDGET / var
+    cutoff = math.acos(cosine) if cosine > -1.0 else math.pi
+    if cutoff > 0.95 * math.pi:
+        return None
+    t_max = math.tan(cutoff / 4.0)
+    n_sums = max(4, math.ceil(math.log(n * 1e17) / -math.log(t_max)) + 1)
+    if n_sums > _MAX_SUMS:
+        return None
+    radius = _BUDGET / 3.0 + math.sqrt(_BUDGET**2 / 9.0 + 2.0 * _BUDGET * var)
+    low, high = max(0, math.floor(mean - radius)), min(n, math.ceil(mean + radius))
+    length = high - low + 1
+    outside = _outside(log_f, tilt, first, last, low, high)
+    first, last = max(low, first), min(high, last)
+    if first > last:
+        return None
+    sums = _chebyshev_sums(xp, x, n_sums)
+    centre = round(mean)
+    omega = (
+        2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * cutoff / (2.0 * math.pi))) + 1)
+    )
+
+    counts = np.arange(first, last + 1)
+    log_g = log_f[first : last + 1] - tilt * counts
+    top = log_g.max()
+    if top == -math.inf:
+        return None
+    potential = np.exp(log_g - top)
+    spectrum = potential_spectrum(potential, counts - centre, length, len(omega))
+    law = np.exp(_log_characteristic(sums, n, omega, centre)) / length
+    law[1:] *= 2.0
+    if 2 * (len(omega) - 1) == length:
+        law[-1] *= 0.5
+    product = law * spectrum
+    mass = float(product.real.sum())
+    if not mass > 0 or outside - _BUDGET > math.log(mass) + top - _NEGLIGIBLE:
+        return None
+    coefficients = _odds_ratio(product, omega, t_max)
+    if coefficients is None:
+        return None
+    # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
+    change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
+    band = Band(omega, law, spectrum, first, last, centre, length, potential)
+    amp = float(np.abs(product).sum() / mass)
+    size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
+    return Piece(
+        math.log(mass) + float(top) + change, tilt, coefficients, amp, 8.0 * UNIT_ROUNDOFF * size, band
+    )
+
+
+def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
+    """Log of the potential's weight on counts ``first..last`` that lie outside the window ``low..high``."""
+    counts = np.concatenate([np.arange(first, min(last + 1, low)), np.arange(max(first, high + 1), last + 1)])
+    if len(counts) == 0:
+        return -math.inf
+    return float((log_f[counts] - tilt * counts).max()) + math.log(len(counts))
+
+
+def _log1p_difference(xp: Any, nu: Any, tilt: float) -> Any:
+    """``log(1 + e^(nu + tilt)) - log(1 + e^nu)``; a forced variable moves by the whole tilt, an excluded one by 0."""
+    finite = xp.isfinite(nu)
+    x = xp.where(finite, nu, 0.0)
+    change = _softplus(xp, x + tilt) - _softplus(xp, x)
+    return xp.where(finite, change, xp.where(nu > 0, tilt, 0.0))
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def _chebyshev_sums(xp: Any, x: Any, count: int) -> Float64:
+    """C_0..C_count by the three-term recurrence."""
+    sums = [float(x.shape[0]), float(xp.sum(x))]
+    before, current, twice = xp.ones_like(x), x, 2.0 * x
+    for _ in range(2, count + 1):
+        before, current = current, twice * current - before
+        sums.append(float(xp.sum(current)))
+    return np.array(sums)
+
+
+def _log_characteristic(sums: Float64, n: int, omega: Float64, centre: int) -> NDArray[np.complex128]:
+    """Log E exp(i w (z - centre)); the j = 1 term joins the phase, where large numbers would cancel otherwise."""
+    t = np.tan(omega / 4.0)
+    z = -1j * t
+    series = np.zeros(len(omega), np.complex128)
+    for j in range(len(sums) - 1, 1, -1):
+        series = z * (series + sums[j] / j)
+    series = z * series
+    phase = omega * (n / 2.0 - centre + sums[1] / 2.0) + (2.0 * t - omega / 2.0) * sums[1]
+    return np.asarray(2.0 * n * np.log(np.cos(omega / 4.0)) - 2.0 * series + 1j * phase)
+
+
+def potential_spectrum(
+    f: Float64, shifted: NDArray[np.int64], length: int, wanted: int
+) -> NDArray[np.complex128]:
+    """``sum_k f(k) exp(-i w_m (k - centre))`` for the first frequencies of a window of this length."""
+    folded = np.bincount(shifted % length, f, length)
+    return np.asarray(np.fft.rfft(folded)[:wanted])
+
+
+def _odds_ratio(product: NDArray[np.complex128], omega: Float64, t_max: float) -> Float64 | None:
+    """Chebyshev coefficients of r(x) = d(1)/d(0), where d(y) is what the rest of the model says to a leaf."""
+    angles = node_angles(t_max)
+    p = 0.5 + 0.5 * np.cos(angles)
+    turn = np.exp(1j * omega)
+    share = product / ((1.0 - p)[:, None] + p[:, None] * turn)
+    off, on = share.real.sum(1), (share * turn).real.sum(1)
+    if not (np.all(off > 0) and np.all(on > 0)):
+        return None
+    return chebyshev_fit(on / off, angles)
+
+
+def node_angles(t_max: float) -> Float64:
+    """Interpolation nodes: the odds ratio's series in x converges like powers of ``t_max``."""
+    count = min(96, max(8, math.ceil(40.0 / -math.log(t_max))))
+    return np.asarray(math.pi * (np.arange(count) + 0.5) / count)
+
+
+def chebyshev_fit(values: Float64, angles: Float64) -> Float64:
+    """Coefficients of the interpolant through values at ``x = cos(angles)``, negligible ones dropped."""
+    count = len(angles)
+    coefficients = np.cos(np.outer(np.arange(count), angles)) @ values * (2.0 / count)
+    coefficients[0] *= 0.5
+    significant = np.flatnonzero(np.abs(coefficients) > 1e-17 * np.abs(coefficients).max())
+    return np.asarray(coefficients[: significant[-1] + 1] if len(significant) else coefficients[:1])
+
+
+def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, float]:
+    """log_mean, leaf messages and error bound of a sum of pieces."""
+    if pieces is None:
+        return math.nan, xp.zeros_like(nu), math.inf
+    amp = max(piece.amp for piece in pieces)
+    top = max(piece.log_mean for piece in pieces)
+    weights = [math.exp(piece.log_mean - top) for piece in pieces]
+    log_mean = top + math.log(sum(weights))
+    bound = ERROR_PER_AMP * (1.0 + amp)
+    messages = [piece.tilt + xp.log(_evaluate(xp, nu, piece)) for piece in pieces]
+    if len(pieces) == 1:
+        return log_mean, messages[0], bound
+    bound += 2.0 * max(piece.rounding for piece in pieces)
+    # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments.
+    on = xp.full(nu.shape, -math.inf, dtype=nu.dtype, device=nu.device)
+    off = on
+    for piece, message in zip(pieces, messages):
+        odds = xp.where(xp.isfinite(nu), nu, 0.0) + message
+        log_on = piece.log_mean - _softplus(xp, -odds)
+        log_off = piece.log_mean - _softplus(xp, odds)
+        on, off = xp.logaddexp(on, log_on), xp.logaddexp(off, log_off)
+    mixed = on - off - xp.where(xp.isfinite(nu), nu, 0.0)
+    return log_mean, mixed, bound
+
+
+def _evaluate(xp: Any, nu: Any, piece: Piece) -> Any:
+    """r(x) at the leaves."""
+    return clenshaw(xp, xp.tanh(0.5 * (nu + piece.tilt)), piece.coefficients)
+
+
+def clenshaw(xp: Any, x: Any, coefficients: Float64) -> Any:
+    """Value of a Chebyshev series."""
+    later, latest = xp.zeros_like(x), xp.zeros_like(x)
+    for c in coefficients[:0:-1].tolist():
+        later, latest = latest, 2.0 * x * latest - later + c
+    return x * latest - later + float(coefficients[0])

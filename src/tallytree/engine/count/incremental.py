@@ -1,0 +1,42 @@
+"""What a solved model says about one whose log-odds differ a little, without another pass.
+
+Changing one log-odds by delta multiplies Z by ``1 - P + P e^delta``; with posterior log-odds o,
+
+    log Z' = log Z + log(1 + e^(o + delta)) - log(1 + e^o),
+
+for any groups. Variables in no group change nothing but themselves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Float64
+from ...structure.nested.count_tree import CountTree
+
+_STRETCH = 1024
+
+
+def changed_variables(tree: CountTree, old: Float64, new: Float64) -> NDArray[np.int64] | None:
+    """Variables whose log-odds differ in some model of the batch; arrays of equal shape (B, D).
+
+    None if several of them are in groups, which is known before all are compared when everything has changed.
+    """
+    for stop in (_STRETCH, old.shape[1]):
+        changed = np.flatnonzero((old[:, :stop] != new[:, :stop]).any(0))
+        if len(changed) > 1 and np.count_nonzero(tree.family.variable_parent[changed] >= 0) > 1:
+            return None
+    return changed
+
+
+def only_free(tree: CountTree, variables: NDArray[np.int64]) -> bool:
+    """Whether none of the variables is in a group of two or more."""
+    return bool((tree.family.variable_parent[variables] < 0).all())
+
+
+def log_partition_change(odds: Float64, old: Float64, new: Float64) -> Float64 | None:
+    """Change of log Z, (B,), when the log-odds of one variable move; None where they are or become infinite."""
+    if not (np.isfinite(old).all() and np.isfinite(new).all() and np.isfinite(odds).all()):
+        return None
+    return np.logaddexp(0.0, odds + (new - old)) - np.logaddexp(0.0, odds)

@@ -1,0 +1,102 @@
+"""Sums over variables and tables: log-weights of configurations and their expectations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ... import config
+from ...arrays import Float64
+from ...structure.nested.count_tree import CountTree
+from .arithmetic import UNIT_ROUNDOFF
+
+
+def softplus_sum(nu: Float64) -> Float64:
+    """``sum_d log(1 + e^nu_d)``, (B,); excluded and forced variables contribute nothing."""
+    engine = config.native()
+    if engine is not None:
+        return np.asarray(engine.softplus_sums(np.ascontiguousarray(nu), config.threads(), config.level()))
+    finite = np.isfinite(nu)
+    return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
+
+
+def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float64:
+    """Log of the unnormalised weight of configurations; forced variables enter with weight one."""
+    logits = np.asarray(params.logits, np.float64)
+    on = np.where(states, np.where(logits == math.inf, 0.0, logits), 0.0).sum(-1)
+    missing = (~states & (logits == math.inf)).any(-1)
+    total = np.where(missing, -math.inf, on)
+    for g, members in enumerate(tree.groups):
+        count = states[..., members].sum(-1)
+        table = params.tables[g]
+        shape = np.broadcast_shapes(table.shape[:-1], count.shape)
+        picked = np.take_along_axis(
+            np.broadcast_to(table, (*shape, table.shape[-1])), np.broadcast_to(count, shape)[..., None], -1
+        )
+        total = total + picked[..., 0]
+    return np.asarray(total + params.batch_constant)
+
+
+def expected_score(logits: Float64, marginals: Float64, tables: Any, counts: Any) -> Float64:
+    """E[log weight] = sum_d theta_d mu_d + sum_i sum_c P_i(c) log f_i(c), with 0 log 0 = 0.
+
+    Infinite log-odds: weight one where they agree with the marginal, -inf where they forbid what has mass.
+    """
+    finite = np.isfinite(logits)
+    total = (np.where(finite, logits, 0.0) * marginals).sum(-1)
+    forbidden = ((logits == -math.inf) & (marginals > 0)) | ((logits == math.inf) & (marginals < 1))
+    total = np.where(forbidden.any(-1), -math.inf, total)
+    for table, log_probs in zip(tables, counts):
+        probs = np.exp(log_probs)
+        term = np.where(probs > 0, probs * np.where(table == -math.inf, 0.0, table), 0.0).sum(-1)
+        dead = ((probs > 0) & (table == -math.inf)).any(-1)
+        total = total + np.where(dead, -math.inf, term)
+    return np.asarray(total)
+
+
+def cross_entropy(
+    odds: Float64, nu: Float64, log_mean: Float64, tables: Any, counts: Any, bound: Float64
+) -> tuple[Float64, Float64]:
+    """-E[log q(y)] of a model q under another law, (...,), and what rounding may have done to it.
+
+    ``-log q(y) = sum_d -log q_d(y_d) + log E_q[f] - sum_i log f_i(c_i)``, where q_d are the variables of q by
+    themselves. Tables enter relative to their value at the most probable count.
+
+    Parameters
+    ----------
+    odds : (..., D)
+        Posterior log-odds of the law, right to `bound`.
+    nu, log_mean, tables
+        Log-odds (..., D), log E_q[f] (...,) right to `bound`, and log-tables (..., n + 1) of q.
+    counts : list of (..., n + 1)
+        Log-probabilities of the counts of these tables under the law.
+    """
+    on, off = expit(odds), expit(-odds)
+    finite = np.isfinite(nu)
+    size = np.where(finite, nu, 0.0)
+    each = np.where(finite, on * np.logaddexp(0.0, -size) + off * np.logaddexp(0.0, size), 0.0)
+    excluded = (np.isneginf(nu) & (odds > -math.inf)) | (np.isposinf(nu) & (odds < math.inf))
+    rounding = each.sum(-1) + np.abs(log_mean)
+    total, references = each.sum(-1), np.asarray(log_mean)
+    for table, log_probs in zip(tables, counts):
+        probs = np.exp(log_probs)
+        mode = np.argmax(log_probs, -1)[..., None]
+        shape = np.broadcast_shapes(table.shape, log_probs.shape)
+        reference = np.take_along_axis(
+            np.broadcast_to(table, shape), np.broadcast_to(mode, (*shape[:-1], 1)), -1
+        )[..., 0]
+        dead = table == -math.inf
+        safe = np.where(np.isneginf(reference), 0.0, reference)
+        gap = np.where((probs > 0) & ~dead, safe[..., None] - np.where(dead, 0.0, table), 0.0)
+        total = total + (probs * gap).sum(-1)
+        references = references - safe
+        rounding = rounding + np.abs(safe) + 8.0 * (probs * np.abs(gap)).sum(-1)
+        impossible = ((log_probs > -math.inf) & dead).any(-1)
+        total = np.where(impossible, math.inf, total)
+    total = np.where(excluded.any(-1), math.inf, total + references)
+    spread = (np.abs(size) * on * off).sum(-1)
+    return np.asarray(total), np.asarray(4.0 * UNIT_ROUNDOFF * rounding + bound * (1.0 + spread))

@@ -1,0 +1,1 @@
+"""Problems with edges: passes over programs of clusters."""

@@ -1,0 +1,249 @@
+"""Sum-product over a program of clusters: values upwards, then reverse mode for everything else.
+
+Every operation is linear in each operand, so one backward sweep gives the adjoints of all values; the adjoint of a
+vertex's weights is its message, that of an edge's table its marginal, that of a count its belief. Values are scaled
+to sum 1, adjoints to <value, adjoint> = 1, scales are carried as logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Float64, Ints
+from ...structure.forest import clusters
+from ...structure.forest.clusters import MATRIX, VECTOR
+from .arithmetic import TINY, Direct, Fourier
+from .problem import ForestAnswer, certificate
+from .values import Chunk, ForestValues
+
+
+class ForestPass(ForestValues):
+    """Both passes for one arithmetic."""
+
+    def downward(self) -> ForestAnswer:
+        """Adjoints of everything."""
+        ar, problem, program = self.arithmetic, self.problem, self.program
+        n = program.n_nodes
+        log_z = self.log_z()
+        self.adjoint = self.up.twin()
+        self.reach = np.zeros((self.batch * n, self.k * self.k))  # largest adjoint of any count, by state
+        self.path_error = np.zeros(self.batch * n)
+        self.damage = np.zeros(self.batch)
+        self.vanished = np.zeros(self.batch)  # what may be missing from Z or any part of it, relative to Z
+        self.adjoint_underflow = np.zeros(self.batch * n)
+        self.messages = np.zeros((self.batch, program.n_variables, self.k))
+        self.log_edges = np.full((self.batch, problem.log_edge.shape[1], self.k, self.k), -math.inf)
+        self.log_counts = np.full((self.batch, problem.tables.shape[1]), -math.inf)
+        roots = (np.arange(self.batch)[:, None] * n + program.roots).reshape(-1)
+        self.adjoint[self.up.base[roots]] = ar.one
+        self.reach[roots, 0] = 1.0
+        for chunk in reversed(self.tape):
+            self._pull(chunk)
+        bound = self._bound(log_z)
+        return ForestAnswer(log_z, self.messages, self.log_edges, self.log_counts, bound, self.vanished)
+
+    def _pull(self, chunk: Chunk) -> None:
+        """From the adjoint of a chunk's values to those of its operands."""
+        ar, program, step = self.arithmetic, self.program, chunk.step
+        if step.op == clusters.ONES:
+            return None
+        states = self._states(step.kind)
+        rows = chunk.rows
+        if ar.keep > 0.0:
+            self._charge(chunk, states)
+        if step.op == clusters.LEAF:
+            return self._read_messages(chunk)
+        a_rows, a = self._operand(chunk, program.a, self._first_kind(step))
+        width = a.shape[1]
+        reach = self.reach[rows, :states].T
+        if step.op >= clusters.RAKE:
+            return self._pull_product(chunk, a_rows, a, reach)
+        if step.op == clusters.TABLE:
+            low = self.up.low[a_rows]
+            f, _, collapse = self._potential(chunk, low, width)
+            g = self._adjoint(
+                rows, states, 1 if collapse else width, 0 if collapse else self.up.low[rows] - low
+            )
+            g = ar.times(np.broadcast_to(g, (states, width, len(rows))), f)
+            self._read_counts(chunk, a, g, low)
+        else:
+            shift = self.up.low[rows] - self.up.low[a_rows]
+            g = self._adjoint(rows, states, width, shift)
+            if step.op == clusters.THROUGH:
+                self._read_edges(chunk, g, a)
+                tables, _ = self._edge_tables(chunk, transposed=True)
+                g, reach = ar.transform(tables, g), _linear(tables, ar) @ reach
+            elif step.op == clusters.SUM:
+                g, reach = np.broadcast_to(g, a.shape), np.broadcast_to(reach, (self.k, len(rows)))
+            else:
+                square = (self.k, self.k)
+                g = g.reshape(*square, *g.shape[1:]).swapaxes(0, 1).reshape(a.shape)
+                reach = reach.reshape(*square, -1).swapaxes(0, 1).reshape(reach.shape)
+        self._settle(chunk, a_rows, a, g, reach, 0.0)
+
+    def _pull_product(self, chunk: Chunk, a_rows: Ints, a: Float64, reach: Float64) -> None:
+        ar, program, step = self.arithmetic, self.program, chunk.step
+        b_rows, b = self._operand(chunk, program.b, step.second)
+        joined, _ = self._second(chunk, b)
+        x, y = self._shape(chunk, a, joined)
+        shift = self.up.low[chunk.rows] - self.up.low[a_rows] - self.up.low[b_rows]
+        width = x.shape[3] + y.shape[3] - 1
+        g = self._adjoint(chunk.rows, self._states(step.kind), width, shift)
+        shape = (max(x.shape[0], y.shape[0]), 1, max(x.shape[2], y.shape[2]))
+        g, reach = g.reshape(*shape, *g.shape[1:]), reach.reshape(*shape, -1)
+        gx, gy = ar.adjoint(g, y, x), ar.adjoint(g, x, y)
+        fresh_x: Any = 0.0
+        fresh_y: Any = 0.0
+        reach_x: Any = np.zeros(1)
+        reach_y: Any = np.zeros(1)
+        if ar.keep > 0.0:
+            norm_x, norm_y = x.sum(axis=3), y.sum(axis=3)
+            fresh_x = _relative(ar.adjoint_error(g, y, x) * norm_x, x, gx)
+            fresh_y = _relative(ar.adjoint_error(g, x, y) * norm_y, y, gy)
+            reach_x = _fold_sum(reach * norm_y, norm_x.shape).reshape(-1, len(chunk.rows))
+            reach_y = _fold_sum(reach * norm_x, norm_y.shape)
+        self._settle(chunk, a_rows, a, gx.reshape(a.shape), reach_x, fresh_x)
+        # Back through the edge's table.
+        gy = gy.reshape(joined.shape)
+        has_edge = step.op <= clusters.COMPRESS and joined is not b
+        if has_edge:
+            gy, reach_y = self._pull_edge(chunk, b, gy, reach_y)
+        self._settle(chunk, b_rows, b, gy.reshape(b.shape), reach_y.reshape(-1, reach_y.shape[-1]), fresh_y)
+
+    def _pull_edge(self, chunk: Chunk, b: Float64, g: Float64, reach: Float64) -> tuple[Float64, Float64]:
+        """Adjoint of the second operand from the adjoint of table times operand; reads the edge's marginal."""
+        ar, step = self.arithmetic, chunk.step
+        count = len(chunk.rows)
+        spread = step.second == VECTOR and step.op in (clusters.HANG, clusters.COMPRESS)
+        tables, _ = self._edge_tables(chunk)
+        if spread:
+            pair = ar.total(ar.times(g, b[None]), 2)
+            self._read_pairs(chunk, ar.times(tables, pair))
+            if ar.keep > 0.0:
+                reach = (reach.reshape(self.k, self.k, count) * _linear(tables, ar, move=False)).sum(0)
+            return ar.total(ar.times(g, tables[:, :, None, :]), 0), reach
+        square = b.reshape(self.k, self.k, *b.shape[1:]) if step.second == MATRIX else b
+        self._read_pairs(chunk, ar.times(tables, ar.pair(g, square)))
+        if ar.keep > 0.0:
+            plain = _linear(tables, ar, move=False)
+            reach = np.einsum("pqn,prn->qrn", plain, reach.reshape(self.k, -1, count)).reshape(-1, count)
+        back, _ = self._edge_tables(chunk, transposed=True)
+        return ar.transform(back, g), reach
+
+    def _adjoint(self, rows: Ints, states: int, width: int, shift: Ints | int) -> Float64:
+        return self.adjoint[self.up.cells(rows, states, width, shift)]
+
+    def _settle(
+        self, chunk: Chunk, rows: Ints, value: Float64, g: Float64, reach: Float64, fresh: Float64 | float
+    ) -> None:
+        """Scale an adjoint to <value, adjoint> = 1 and store it."""
+        ar = self.arithmetic
+        dot = ar.log(ar.total(ar.total(ar.times(value, g), 0), 0))
+        scale = np.where(np.isfinite(dot), dot, 0.0)
+        cells = self.up.cells(rows, *value.shape[:2])
+        self.adjoint[cells] = ar.scale(g, scale)
+        self.adjoint[0] = ar.zero
+        if ar.keep > 0.0:
+            relative = np.exp(-scale)
+            self.reach[rows, : value.shape[0]] = (reach * relative).T
+            self.adjoint_underflow[rows] = TINY * np.maximum(1.0, relative)
+            # The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
+            gone = np.where(dot > math.log(TINY), 0.0, math.inf)
+            self.path_error[rows] = self.path_error[chunk.rows] + fresh + gone
+
+    # -- answers and errors ------------------------------------------------------------------------------------
+
+    def _charge(self, chunk: Chunk, states: int) -> None:
+        """What errors and cuts in values do.
+
+        Errors of transforms are compared with the mass of their state, where it has any. What has underflowed is gone
+        from the whole; whoever wants a part of it compares it with that part.
+        """
+        rows = chunk.rows
+        cells = self.up.cells(rows, states, int(self.up.width[rows].max()))
+        g, value = self.adjoint[cells], self.up.buffer[cells]
+        sum_g = g.sum(axis=1).T
+        gone = self.underflow[rows] * sum_g.sum(axis=1) + self.adjoint_underflow[rows] * value.sum(
+            axis=(0, 1)
+        )
+        harm = self.lost[rows, :states] * sum_g + self.cut[rows, :states] * self.reach[rows, :states]
+        seen = np.zeros(harm.shape, bool)
+        if isinstance(self.arithmetic, Fourier):
+            mass = (value * g).sum(axis=1).T
+            seen = mass > 0.0
+            relative = np.where(seen, harm / np.where(seen, mass, 1.0), 0.0).max(axis=1)
+            np.add.at(self.damage, chunk.batch, relative * relative)
+        np.add.at(self.vanished, chunk.batch, gone + np.where(seen, 0.0, harm).sum(axis=1))
+
+    def _read_messages(self, chunk: Chunk) -> None:
+        vertex = self.program.ref[chunk.nodes]
+        g = self._adjoint(chunk.rows, self.k, int(self.up.width[chunk.rows].max()), 0)
+        if self.program.counted[vertex[0]]:
+            states = np.broadcast_to(np.arange(self.k), (len(vertex), self.k))
+            g = g[
+                states,
+                self.problem.score[vertex] - self.up.low[chunk.rows][:, None],
+                np.arange(len(vertex))[:, None],
+            ]
+        else:
+            g = g[:, 0].T
+        self.messages[chunk.batch, vertex] = self.arithmetic.log(g)
+
+    def _read_counts(self, chunk: Chunk, a: Float64, g: Float64, low: Ints) -> None:
+        ar = self.arithmetic
+        belief = ar.total(ar.times(a, g), 0)  # (count, row)
+        belief = ar.log(belief) - ar.log(ar.total(belief, 0))
+        sets = self.program.ref[chunk.nodes]
+        start, stop = self.problem.offset[sets], self.problem.offset[sets + 1]
+        place = start + low + np.arange(len(belief))[:, None]
+        inside = place < stop
+        batch = np.broadcast_to(chunk.batch, place.shape)
+        self.log_counts[batch[inside], place[inside]] = belief[inside]
+
+    def _read_edges(self, chunk: Chunk, g: Float64, a: Float64) -> None:
+        tables, _ = self._edge_tables(chunk)
+        self._read_pairs(chunk, self.arithmetic.times(tables, self.arithmetic.pair(g, a)))
+
+    def _read_pairs(self, chunk: Chunk, pair: Float64) -> None:
+        ar, edge = self.arithmetic, self.program.edge[chunk.nodes]
+        log_pair = ar.log(pair) - ar.log(ar.total(ar.total(pair, 0), 0))
+        log_pair = np.where(self.program.flip[chunk.nodes], log_pair.transpose(1, 0, 2), log_pair)
+        real = edge >= 0
+        self.log_edges[chunk.batch[real], edge[real]] = np.moveaxis(log_pair, 2, 0)[real]
+
+    def _bound(self, log_z: Float64) -> Float64:
+        # Errors of different clusters are independent: four standard deviations of their sum.
+        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
+        return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error, self.vanished)
+
+
+def _linear(tables: Float64, ar: Direct, *, move: bool = True) -> Float64:
+    """Tables in plain numbers; (row, p, q) ready for a product with (q, row) if `move`."""
+    plain = tables if ar.zero == 0.0 else np.exp(tables)
+    return _RowProduct(plain) if move else plain  # type: ignore[return-value]
+
+
+class _RowProduct:
+    """``tables @ values`` row by row, rows last."""
+
+    def __init__(self, tables: Float64) -> None:
+        self.tables = tables
+
+    def __matmul__(self, values: Float64) -> Float64:
+        return np.asarray(np.einsum("pqn,qn->pn", self.tables, values))
+
+
+def _relative(error: Float64, value: Float64, g: Float64) -> Float64:
+    """Largest error of a state's mass relative to it, by row."""
+    mass = (value * g).sum(axis=3)
+    return np.asarray(np.where(mass > 0.0, error / np.where(mass > 0.0, mass, 1.0), 0.0).max(axis=(0, 1, 2)))
+
+
+def _fold_sum(values: Float64, shape: tuple[int, ...]) -> Float64:
+    for axis in range(3):
+        if shape[axis] == 1 and values.shape[axis] > 1:
+            values = values.sum(axis=axis, keepdims=True)
+    return np.broadcast_to(values, (*shape[:3], values.shape[-1]))

@@ -1,0 +1,164 @@
+"""Tilts for forests: where the posterior mean of every top-level count lies.
+
+Multiplying the weight of every state by e^(s score) and the table by e^(-s z) changes nothing but rounding. The
+convolutions are accurate around the mean of the count under the forest alone, so s is chosen to put that mean at the
+posterior mean. Means under the forest alone come from ordinary belief propagation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import softmax
+
+from ...arrays import Float64, Ints
+from ...structure.forest.contraction import without_sets
+from . import plain
+from .arithmetic import Direct
+from .passes import both_passes
+from .problem import ForestAnswer, ForestProblem
+
+_STEPS = 12
+_LARGEST = 60.0  # beyond this a tilt does not move a mean that is not there yet
+
+
+class Tilter:
+    """Tilts for a batch of models."""
+
+    def __init__(self, problem: ForestProblem) -> None:
+        self.problem = problem
+        self.tops = np.flatnonzero(problem.program.set_top)
+        self.size = np.diff(problem.offset)[self.tops] - 1
+
+    @cached_property
+    def _forest(self) -> ForestProblem:
+        """The forest alone: ordinary belief propagation."""
+        old = self.problem
+        program = without_sets(old.program)
+        nothing = np.zeros((1, 0))
+        return replace(old, program=program, tables=nothing, offset=np.zeros(1, np.int64))
+
+    def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
+        """Mean and a variance of every top-level count (row, top) under the tilted forest."""
+        problem = self.problem
+        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
+        top = self._place
+        shift = np.where(top >= 0, tilts[:, top], 0.0)
+        leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
+        weight = self._marginals(leaf, log_edge)
+        mean = (weight * problem.score).sum(2)
+        variance = (weight * problem.score**2).sum(2) - mean**2
+        out = np.zeros((2, len(rows), len(self.tops)))
+        for t in range(len(self.tops)):
+            out[0, :, t] = mean[:, top == t].sum(1)
+            out[1, :, t] = variance[:, top == t].sum(1)
+        return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
+
+    def leverage(self, rows: Ints, tilts: Float64) -> Float64:
+        """How far one vertex can move a count of the forest alone, in standard deviations of the count, (row,).
+
+        The derivative of a vertex's log-odds with respect to the tilt is the difference of the conditional means.
+        """
+        step = 1e-4
+        own = tilts[:, self.tops]
+        low, high = (self._log_beliefs(rows, own + move) for move in (-step, step))
+        with np.errstate(all="ignore"):
+            change = np.where(self.problem.log_leaf[rows] == -np.inf, np.nan, (high - low) / (2.0 * step))
+            moved = np.nanmax(change, axis=2) - np.nanmin(change, axis=2)
+            spread = np.nansum(np.exp(0.5 * (low + high)) * change * self.problem.score, axis=2)
+        out = np.zeros(len(rows))
+        for t in range(len(self.tops)):
+            inside = self._place == t
+            deviation = np.sqrt(np.maximum(spread[:, inside].sum(1), 1e-12))
+            out = np.maximum(out, moved[:, inside].max(axis=1, initial=0.0) / deviation)
+        impossible = ~np.isfinite(np.where(np.isnan(change), 0.0, change)).all(axis=(1, 2))
+        return np.where(impossible | np.isnan(out), np.inf, out)
+
+    def _log_beliefs(self, rows: Ints, tilts: Float64) -> Float64:
+        problem, top = self.problem, self._place
+        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
+        shift = np.where(top >= 0, tilts[:, top], 0.0)
+        with np.errstate(divide="ignore"):
+            return np.log(
+                self._marginals(problem.log_leaf[rows] + shift[:, :, None] * problem.score, log_edge)
+            )
+
+    def _marginals(self, leaf: Float64, log_edge: Float64) -> Float64:
+        """Marginals (row, D, K) of the forest alone."""
+        quick = plain.means(self._rooting, leaf, log_edge)
+        if quick is not None:
+            return quick
+        with np.errstate(all="ignore"):
+            forest = self._forest
+            found = both_passes(replace(forest, log_leaf=leaf, log_edge=log_edge), Direct)
+            return np.asarray(softmax(leaf + found.messages, axis=2))
+
+    @cached_property
+    def _rooting(self) -> plain.Rooting:
+        return self.problem.program.rooting
+
+    @cached_property
+    def _place(self) -> Ints:
+        """Position among the top-level sets of every vertex's own, or -1."""
+        place = np.full(len(self.problem.program.set_node) + 1, -1, np.int64)
+        place[self.tops] = np.arange(len(self.tops))
+        return place[self.problem.top_set]
+
+    def _spread(self, tilts: Float64) -> Float64:
+        out = np.zeros((len(tilts), len(self.problem.program.set_node)))
+        out[:, self.tops] = tilts
+        return out
+
+    def first(self) -> Float64:
+        """Tilts from the tables and a Gaussian law of the counts, (B, n_sets)."""
+        rows = np.arange(len(self.problem.log_leaf))
+        return self._spread(self._search(rows, None))
+
+    def again(self, found: ForestAnswer, tilts: Float64, rows: Ints) -> Float64:
+        """Tilts at the posterior means that an uncertain answer reports."""
+        wanted = np.zeros((len(rows), len(self.tops)))
+        for t, s in enumerate(self.tops.tolist()):
+            cells = found.log_counts[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
+            probs = np.exp(np.nan_to_num(cells, nan=-np.inf))
+            total = probs.sum(1)
+            mean = (probs * np.arange(probs.shape[1])).sum(1) / np.where(total > 0, total, 1.0)
+            wanted[:, t] = np.where(np.isfinite(mean) & (total > 0), mean, 0.5 * self.size[t])
+        return self._spread(self._search(rows, wanted, tilts[rows][:, self.tops]))
+
+    def _search(self, rows: Ints, wanted: Float64 | None, start: Float64 | None = None) -> Float64:
+        """Newton steps in s; without a wanted mean, towards the mode of table times a local Gaussian."""
+        tilts = np.zeros((len(rows), len(self.tops))) if start is None else start.copy()
+        previous: tuple[Float64, Float64] | None = None
+        for _ in range(_STEPS):
+            mean, variance = self._moments(rows, tilts)
+            if previous is not None:
+                moved = tilts - previous[0]
+                with np.errstate(all="ignore"):
+                    secant = (mean - previous[1]) / moved
+                # The forest's own couplings: the slope that the last step showed.
+                usable = np.isfinite(secant) & (secant > 1e-3 * variance) & (secant < 1e3 * variance)
+                variance = np.where(usable, secant, variance)
+            target = wanted if wanted is not None else self._modes(rows, tilts, mean, variance)
+            target = np.clip(target, 0.02, self.size - 0.02)
+            step = np.clip((target - mean) / variance, -2.0, 2.0)
+            near = np.abs(target - mean) <= 0.5 * np.sqrt(variance) + 0.5
+            if near.all():
+                break
+            previous = (tilts, mean)
+            tilts = np.clip(tilts + np.where(near, 0.0, step), -_LARGEST, _LARGEST)
+        return tilts
+
+    def _modes(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+        out = np.empty_like(mean)
+        problem = self.problem
+        for t, s in enumerate(self.tops.tolist()):
+            table = problem.tables[:, problem.offset[s] : problem.offset[s + 1]]
+            table = table if len(table) == 1 else table[rows]
+            z = np.arange(table.shape[1])
+            score = (
+                table - tilts[:, t : t + 1] * z - 0.5 * (z - mean[:, t : t + 1]) ** 2 / variance[:, t : t + 1]
+            )
+            out[:, t] = score.argmax(1)
+        return out

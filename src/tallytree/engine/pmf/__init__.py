@@ -1,0 +1,1 @@
+"""Distributions of sums of independent variables, with relative accuracy at every count."""

@@ -1,0 +1,1 @@
+"""Exact joint samples of count problems."""

@@ -1,0 +1,130 @@
+"""Exact joint samples of a batch of models: small components together, large ones by windows of their total."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import config
+from ...arrays import Float64, Ints
+from ...structure.nested.blocks import BlockForest, cut
+from ...structure.nested.count_tree import CountTree
+from ..auto import Problem
+from .array import ArrayForest, Window
+from .compiled import NativeForest
+from .windows import Cover
+
+Key = tuple[int, ...]  # 128 random bits as four words, then the place where they are used
+
+LARGE = 4096  # components with one set and more variables than this are drawn in windows of their total
+CHUNK = 1 << 27  # bytes of dense samples drawn at a time
+LANES = 64  # samples that the compiled engine draws side by side
+
+
+class Sampler:
+    """Upward messages of every model of a batch, ready to draw from; safe to share between threads."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._shape = problem.nu.shape
+        tables = np.broadcast_to(problem.tables, (len(problem.nu), problem.tables.shape[1]))
+        plan = _plan(problem.tree)
+        self._models = [_Model(plan, nu, row) for nu, row in zip(problem.nu, tables)]
+        self.impossible = np.array([model.impossible for model in self._models], bool)
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Samples (count, B, D)."""
+        out = np.empty((count, *self._shape), np.uint8)
+        key = _key(rng)
+        for chunk, first, last in self._chunks(count):
+            self._fill(out[first:last], key, chunk)
+        return out
+
+    def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """The same samples as the variables that are on: indices, and where each of the count * B samples starts."""
+        batch, n = self._shape
+        key = _key(rng)
+        found, sums = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
+        for chunk, first, last in self._chunks(count):
+            dense = np.empty((last - first, batch, n), np.uint8)
+            self._fill(dense, key, chunk)
+            rows, active = np.nonzero(dense.reshape(-1, n).view(bool)) if n else (sums[0][:0], found[0])
+            found.append(active.astype(np.int64, copy=False))
+            sums.append(np.bincount(rows, minlength=(last - first) * batch))
+        return np.concatenate(found), np.cumsum(np.concatenate(sums))
+
+    def _chunks(self, count: int) -> list[tuple[int, int, int]]:
+        """Chunks of samples with streams of their own: number, first and last sample. They depend on D and B only."""
+        room = max(1, CHUNK // max(1, self._shape[0] * self._shape[1]))
+        step = min(room - room % LANES, 4096) if room >= LANES else 1 << (room.bit_length() - 1)
+        return [(i, s, min(s + step, count)) for i, s in enumerate(range(0, count, step))]
+
+    def _fill(self, out: NDArray[np.uint8], key: Key, chunk: int) -> None:
+        count, batch, n = out.shape
+        for b, model in enumerate(self._models):
+            model.draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
+
+
+def _plan(tree: CountTree) -> _Plan:
+    found: _Plan | None = tree.__dict__.get("_sampling_plan")
+    if found is None:
+        found = tree.__dict__["_sampling_plan"] = _Plan(tree)
+    return found
+
+
+class _Plan:
+    """How a structure is drawn: one forest for all small components, one tree for each large one."""
+
+    def __init__(self, tree: CountTree) -> None:
+        program = tree.program
+        large = [b for b in tree.components.flat if b.size > LARGE]
+        sets = [cells[0] for bucket in large for cells in bucket.cells]
+        away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
+        self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
+        self.large: list[tuple[Ints, BlockForest]] = []
+        for bucket in large:
+            own = CountTree.flat(bucket.size).program
+            shape = cut(own, own.roots, free=False)
+            for variables, cells in zip(bucket.variables, bucket.cells):
+                self.large.append((cells, replace(shape, variables=variables[shape.variables])))
+
+
+class _Model:
+    def __init__(self, plan: _Plan, nu: Float64, tables: Float64) -> None:
+        self._small = make_forest(plan.small, nu, tables)
+        self._large = [
+            Cover(nu[shape.variables], tables[cells], partial(make_forest, shape, nu, tables[cells]))
+            for cells, shape in plan.large
+        ]
+        self.impossible = self._small.impossible or any(cover.impossible for cover in self._large)
+
+    def draw(self, out: NDArray[np.uint8], rows: Ints, key: Key) -> None:
+        self._small.draw(out, rows, stream(key, 0))
+        for i, cover in enumerate(self._large, 1):
+            weights = np.cumsum(np.exp(cover.log_weights - cover.log_weights.max()))
+            u = np.random.default_rng(stream(key, i)).random(len(rows)) * weights[-1]
+            at = np.minimum(np.searchsorted(weights, u, side="right"), int(np.argmax(weights)))
+            for j in np.unique(cover.window_of[at]).tolist():
+                mine = np.flatnonzero(cover.window_of[at] == j)
+                totals = cover.counts[at[mine]]
+                cover.part(j).draw(out, rows[mine], stream(key, i, j), totals)
+
+
+def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:
+    """Upward messages by the engine in use."""
+    engine = config.native()
+    if engine is None:
+        return ArrayForest(shape, nu, tables, window)
+    return NativeForest(engine, shape, nu, tables, window)
+
+
+def stream(key: Key, *place: int) -> np.random.SeedSequence:
+    """Seed of an independent stream: a hash of the key and of where it is used."""
+    return np.random.SeedSequence(key[:4], spawn_key=(*key[4:], *place))
+
+
+def _key(rng: np.random.Generator) -> Key:
+    return tuple(rng.integers(0, 2**32, 4, dtype=np.uint32).tolist())

@@ -1,0 +1,296 @@
+"""`ChainModel`: sequences of labels with potentials on how often labels occur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..engine.forest import entropy, ladder
+from ..errors import ParameterError
+from ..potentials import exactly
+from ..structure.forest.clusters import ClusterProgram
+from ..structure.nested.count_tree import CountTree
+from .chain_arguments import (
+    count_groups,
+    count_potential,
+    score_table,
+    sequence_lengths,
+    transition_tables,
+    unary_weights,
+)
+from .chain_core import ChainCore
+from .sampling import Size, shape_of_size
+
+
+@dataclass(frozen=True, eq=False)
+class ChainStatistics:
+    """Gradient of ``log_partition``: ``unary`` (..., T, K), ``transitions`` (..., T - 1, K, K), ``tables`` by group."""
+
+    unary: Float64
+    transitions: Float64
+    tables: tuple[Float64, ...]
+
+
+class ChainModel(ChainCore):
+    """A chain of labels, as in a hidden Markov model or a chain CRF, with potentials on counts.
+
+    ``log p(y) = sum_t unary_t(y_t) + sum_t transitions_t(y_t, y_t+1) + sum_i log f_i(sum_{t in group i} score_t(y_t))``
+    up to a constant, log Z.
+
+    Parameters
+    ----------
+    log_unary : array_like, (..., T, K)
+        Log-weight of every label at every position, ``-inf`` where it is impossible. Leading axes are a batch.
+    log_transitions : array_like, (K, K), (T - 1, K, K) or (..., T - 1, K, K)
+        Log-weight of every pair of neighbouring labels ``[from, to]``; it may change with the position.
+    counts : potential or sequence of Group, optional
+        One potential on the count of the whole sequence, or :class:`~tallytree.Group` objects whose members are
+        positions: intervals, nested or disjoint.
+    counted : int or sequence of int, optional
+        The label, or the labels, that are counted; default 1.
+    scores : array_like of int, (K,) or (T, K), optional
+        Instead: what each label adds to the counts, not negative.
+    lengths : array_like of int, (...), optional
+        Length of every sequence; entries behind its end are ignored. Default T.
+
+    Notes
+    -----
+    Cost: O(K^3 T log^2 T); tables that no count concerns, O(K^3 T). ``mode`` takes O(K^3 T^2).
+
+    Accuracy: log-marginals to 1e-9 absolute or 1e-10 relative, ``log_partition`` to 1e-10 (1 + abs(log Z)).
+
+    Behind the end of a sequence marginals are 0 and labels are -1. A potential sees the counts that the sequence can
+    reach: of an array of log-values the first ones.
+
+    Examples
+    --------
+    Three positions, two labels that rather stay; exactly one position has label 1:
+
+    >>> stay = np.log([[0.9, 0.1], [0.1, 0.9]])
+    >>> model = tt.ChainModel(np.zeros((3, 2)), stay, tt.exactly(1))
+    >>> model
+    ChainModel(n_positions=3, n_labels=2, n_groups=1)
+    >>> model.marginals[:, 1].round(3)
+    array([0.474, 0.053, 0.474])
+    """
+
+    def __init__(
+        self, log_unary: ArrayLike, log_transitions: ArrayLike, counts: Any = None, *,
+        counted: Any = None, scores: ArrayLike | None = None, lengths: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
+        unary, dtype = unary_weights(log_unary)
+        n, k = unary.shape[-2:]
+        if n == 0 or k == 0:
+            raise ParameterError(
+                f"`log_unary` needs at least one position and one label; shape {unary.shape} arrived."
+            )
+        transitions = transition_tables(log_transitions, n, k)
+        self._scores = score_table(counted, scores, n, k)
+        tree, potentials = count_groups(counts, n)
+        self._setup(tree, potentials, unary, transitions, sequence_lengths(lengths, n), None, dtype)
+
+    def replace(
+        self,
+        *,
+        log_unary: ArrayLike | None = None,
+        log_transitions: ArrayLike | None = None,
+        tables: Any = None,
+    ) -> ChainModel:
+        """The same structure with new numbers; ``tables`` has one potential per group."""
+        unary, dtype = (self._unary, self._dtype) if log_unary is None else unary_weights(log_unary)
+        n, k = self.n_positions, self.n_labels
+        if unary.shape[-2:] != (n, k):
+            raise ParameterError(f"`log_unary` must keep shape (..., {n}, {k}); shape {unary.shape} arrived.")
+        transitions = (
+            self._transitions if log_transitions is None else transition_tables(log_transitions, n, k)
+        )
+        potentials = self._potentials
+        if tables is not None:
+            potentials = tuple(count_potential(p) for p in tables)
+            if len(potentials) != self.n_groups:
+                raise ParameterError(
+                    f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
+                )
+        return self._with(self._tree, potentials, unary, transitions, self._program, dtype)
+
+    def _with(
+        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64,
+        program: ClusterProgram | None, dtype: np.dtype[Any] | None = None,
+    ) -> ChainModel:  # fmt: skip
+        new = ChainModel.__new__(ChainModel)
+        new._scores = self._scores
+        new._setup(tree, potentials, unary, transitions, self._lengths, program, dtype or self._dtype)
+        return new
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def log_partition(self) -> Any:
+        """Log Z, (...,)."""
+        return self._shaped(self._answer.log_z + self._constant)
+
+    @cached_property
+    def marginals(self) -> Float64:
+        """P(y_t = k), (..., T, K)."""
+        found = np.exp(self._beliefs)
+        found[~self._inside] = 0.0
+        return self._frozen(found)
+
+    @cached_property
+    def edge_marginals(self) -> Float64:
+        """P(y_t = j, y_t+1 = k), (..., T - 1, K, K)."""
+        pairs = np.exp(self._answer.log_edges)
+        pairs[~self._inside[:, 1:]] = 0.0
+        return self._frozen(pairs)
+
+    @property
+    def error_bound(self) -> Any:
+        """Certified bound on the absolute error of differences of log-marginals, (...,)."""
+        return self._shaped(self._answer.bound)
+
+    def count_log_probs(self, group: int | None = None) -> Float64:
+        """Log-probabilities of the count of a group, (..., n + 1); default the count of the whole sequence.
+
+        n is the largest count that T positions can reach.
+        """
+        index = self._whole() if group is None else self._group(group)
+        if index is None:
+            tree = self._tree.with_groups([None])
+            more = self._with(
+                tree, [*self._potentials, count_potential(None)], self._unary, self._transitions, None
+            )
+            return more.count_log_probs(more.n_groups - 1)
+        self._answer  # noqa: B018 - raises for an impossible model
+        return self._frozen(self._count_rows(index))
+
+    @cached_property
+    def expected_statistics(self) -> ChainStatistics:
+        """The gradient of ``log_partition``."""
+        self._answer  # noqa: B018 - raises for an impossible model
+        counts = tuple(self._frozen(np.exp(self._count_rows(g))) for g in range(self.n_groups))
+        return ChainStatistics(self.marginals, self.edge_marginals, counts)
+
+    def log_prob(self, labels: ArrayLike) -> Any:
+        """Log-probability of sequences of labels, (..., T); what stands behind the end is ignored."""
+        y = np.asarray(labels)
+        n = self.n_positions
+        if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
+            raise ParameterError(f"`labels` must be integers (..., {n}); {checks.describe(y)} arrived.")
+        shape = np.broadcast_shapes(y.shape[:-1], self._batch_shape)
+        y = np.broadcast_to(y, (*shape, n))
+        inside = np.broadcast_to(np.arange(n) < self.lengths[..., None], y.shape)
+        if (inside & ((y < 0) | (y >= self.n_labels))).any():
+            raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}.")
+        y = np.where(inside, y, self._resting)
+        # What far numbers add to all sequences alike is in neither term.
+        return np.asarray(self._log_weight(y) - self._answer.log_z.reshape(self._batch_shape))[()]
+
+    def _log_weight(self, y: Ints) -> Float64:
+        problem, n = self._problem, self.n_positions
+        shape = y.shape[:-1]
+        rows = np.broadcast_to(np.arange(len(problem.log_leaf)).reshape(self._batch_shape), shape)[..., None]
+        total = problem.log_leaf[rows, np.arange(n), y].sum(-1)
+        edge_rows = rows if len(problem.log_edge) > 1 else np.zeros_like(rows)
+        total = total + problem.log_edge[edge_rows, np.arange(n - 1), y[..., :-1], y[..., 1:]].sum(-1)
+        score = self._scores[np.arange(n), y]
+        table_rows = rows[..., 0] if len(problem.tables) > 1 else np.zeros(shape, np.int64)
+        family = self._tree.family
+        for s in range(family.n_sets):
+            members = family.order[family.start[s] : family.stop[s]]
+            total = total + problem.tables[table_rows, self._offset[s] + score[..., members].sum(-1)]
+        return np.asarray(total)
+
+    def sample(self, size: Size = None, rng: Any = None) -> Ints:
+        """Exact joint samples of label sequences, (*size, ..., T); -1 behind the end."""
+        shape = shape_of_size(size)
+        generator = checks.generator(rng)
+        self._answer  # noqa: B018 - raises for an impossible model
+        _, rungs, tilts = self._inferred
+        found = ladder.draw(self._problem, rungs, tilts, math.prod(shape), generator)
+        found[:, ~self._inside] = -1
+        return found.reshape(*shape, *self._batch_shape, self.n_positions)
+
+    def mode(self) -> Ints:
+        """A most probable sequence of labels, (..., T); -1 behind the end.
+
+        Notes
+        -----
+        Cost: O(K^3 T^2): Viterbi over labels and counts, in (max, +).
+        """
+        states, values = ladder.best(self._problem)
+        self._check_possible(values)
+        states[~self._inside] = -1
+        return states.reshape(*self._batch_shape, self.n_positions)
+
+    @property
+    def entropy(self) -> Any:
+        """Entropy in nats, (...,)."""
+        answer = self._answer
+        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_z), 0))
+        return self._shaped(entropy.entropy(self._problem, answer, counts))
+
+    def condition(self, evidence: Mapping[int, int]) -> ChainModel:
+        """The model given the labels at some positions, ``{position: label}``."""
+        unary = np.array(self._unary)
+        for position, label in evidence.items():
+            t = checks.count("evidence", position, self.n_positions - 1, "the last position")
+            k = checks.count("evidence", label, self.n_labels - 1, "the last label")
+            others = np.arange(self.n_labels) != k
+            unary[..., t, others] = -math.inf
+        return self._with(self._tree, self._potentials, unary, self._transitions, self._program)
+
+    def condition_count(self, group: int | None, count: int) -> ChainModel:
+        """The model given the count of a group (None: of the whole sequence)."""
+        members = None if group is None else self._tree.groups[self._group(group)]
+        degree = self._scores.max(axis=1)
+        largest = int(degree.sum() if members is None else degree[members].sum())
+        c = checks.count("count", count, largest, "the largest count that the group can reach")
+        tree = self._tree.with_groups([members])
+        return self._with(tree, [*self._potentials, exactly(c)], self._unary, self._transitions, None)
+
+    # -- as a Python object ------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape={self._batch_shape}" if self._batch_shape else ""
+        return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChainModel):
+            return NotImplemented
+        mine, theirs = self._problem, other._problem
+        return (
+            self._tree == other._tree
+            and self._batch_shape == other._batch_shape
+            and np.array_equal(self._scores, other._scores)
+            and np.array_equal(self.lengths, other.lengths)
+            and np.array_equal(mine.log_leaf, theirs.log_leaf)
+            and np.array_equal(mine.log_edge, theirs.log_edge)
+            and np.array_equal(mine.tables, theirs.tables)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._tree, self._unary.tobytes()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("_tree", "_potentials", "_unary", "_transitions", "_scores", "_lengths", "_dtype")
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._scores = state["_scores"]
+        self._setup(
+            state["_tree"],
+            state["_potentials"],
+            state["_unary"],
+            state["_transitions"],
+            state["_lengths"],
+            None,
+            state["_dtype"],
+        )

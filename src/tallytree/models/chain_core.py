@@ -1,0 +1,279 @@
+"""A chain of labels as a forest with counts: weights, tables and one lazy inference."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..engine import far
+from ..engine.forest import ladder
+from ..engine.forest.problem import ForestAnswer, ForestProblem, folded_size
+from ..errors import InfeasibleError, ParameterError
+from ..structure.forest.clusters import ClusterProgram
+from ..structure.forest.contraction import contract, top_sets
+from ..structure.nested.count_tree import CountTree
+
+
+class ChainCore:
+    """Parameters and inference of a chain; the base of :class:`~tallytree.ChainModel`, not used on its own."""
+
+    _scores: Ints
+
+    def _setup(
+        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
+        program: ClusterProgram | None, dtype: np.dtype[Any],
+    ) -> None:  # fmt: skip
+        self._dtype = dtype
+        self._tree, self._potentials = tree, tuple(potentials)
+        self._unary, self._transitions, self._lengths = unary, transitions, lengths
+        n = unary.shape[-2]
+        degree = self._scores.max(axis=1)
+        pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
+        self._program = contract(n, pairs, degree, tree.family) if program is None else program
+        shapes = [unary.shape[:-2], transitions.shape[:-3]]
+        shapes += [] if lengths is None else [lengths.shape]
+        shapes += [np.shape(p)[:-1] for p in potentials if isinstance(p, np.ndarray)]
+        try:
+            self._batch_shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise ParameterError(
+                f"Batch axes must broadcast against each other; shapes {shapes} arrived."
+            ) from None
+        for array in (self._unary, self._transitions, self._scores):
+            array.flags.writeable = False
+        self._lock = threading.RLock()
+
+    # -- parameters --------------------------------------------------------------------------------------------
+
+    @property
+    def n_positions(self) -> int:
+        """Number of positions T."""
+        return int(self._unary.shape[-2])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels K."""
+        return int(self._unary.shape[-1])
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups with a potential."""
+        return self._tree.family.n_groups
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        return self._batch_shape
+
+    @property
+    def scores(self) -> Ints:
+        """What each label adds to the counts, (T, K), read-only."""
+        return self._scores
+
+    @property
+    def lengths(self) -> Ints:
+        """Length of every sequence, (...)."""
+        full = np.array(self.n_positions) if self._lengths is None else self._lengths
+        return np.broadcast_to(full, self._batch_shape)
+
+    @cached_property
+    def log_marginals(self) -> Float64:
+        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end."""
+        belief = self._beliefs.copy()
+        belief[~self._inside] = -math.inf
+        return self._frozen(belief)
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _beliefs(self) -> Float64:
+        """Log-marginals (B, T, K), also behind the end, where every position rests."""
+        belief = self._problem.log_leaf + self._answer.messages
+        return np.asarray(belief - ladder.log_sum(belief)[..., None])
+
+    @cached_property
+    def _resting(self) -> Ints:
+        """The label that positions behind the end take: one with the smallest score."""
+        return np.asarray(self._scores.argmin(axis=1))
+
+    @cached_property
+    def _inside(self) -> NDArray[np.bool_]:
+        """(B, T): whether a position is in its sequence."""
+        return np.arange(self.n_positions) < self.lengths.reshape(-1, 1)
+
+    @cached_property
+    def _offset(self) -> Ints:
+        family, degree = self._tree.family, self._scores.max(axis=1)
+        before = np.concatenate([[0], np.cumsum(degree[family.order])])
+        sizes = before[family.stop] - before[family.start] + 1
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def _problem(self) -> ForestProblem:
+        return self._made[0]
+
+    @property
+    def _constant(self) -> Float64:
+        """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.far`."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[ForestProblem, Float64]:
+        batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
+        leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
+        edge = self._transitions
+        edge = (
+            edge[None]
+            if edge.ndim == 3
+            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(-1, n - 1, k, k)
+        )
+        if not self._inside.all():
+            leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()
+            rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
+            leaf = np.where(self._inside[..., None], leaf, rest)
+            edge[~self._inside[:, 1:]] = 0.0
+        leaf, of_leaves = far.near_tables(leaf, 1)
+        edge, of_edges = far.near_tables(edge, 2)
+        tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
+        constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
+        packed, shared = self._packed([table for table, _ in tables])
+        tops = top_sets(self._tree.family)
+        problem = ForestProblem(
+            self._program, self._scores, leaf, edge, packed, self._offset, tops, folded + shared
+        )
+        return problem, np.asarray(constant)
+
+    def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
+        """Potentials of groups of one position belong to the weights there; also where these were rounded."""
+        family = self._tree.family
+        alone = np.flatnonzero(family.variable_of_group >= 0).tolist()
+        if alone:
+            leaf = leaf.copy()
+        folded = 0.0
+        for g in alone:
+            t = int(family.variable_of_group[g])
+            leaf[:, t] += tables[g][:, self._scores[t]]
+            folded += folded_size(leaf[:, t])
+        return leaf, folded
+
+    def _packed(self, tables: list[Float64]) -> tuple[Float64, float]:
+        """Log-tables of the sets one after the other, and where they were rounded: duplicates of a set multiply."""
+        family = self._tree.family
+        inside = np.flatnonzero(family.set_of_group >= 0).tolist()
+        rows = [(int(family.set_of_group[g]), tables[g]) for g in inside]
+        batch = max((len(t) for _, t in rows), default=1)
+        packed, folded = np.zeros((batch, int(self._offset[-1]))), 0.0
+        seen: set[int] = set()
+        for s, table in rows:
+            cells = slice(self._offset[s], self._offset[s + 1])
+            packed[:, cells] += table
+            folded += folded_size(packed[:, cells]) if s in seen else 0.0
+            seen.add(s)
+        return packed, folded
+
+    def _skipped(self, group: int) -> Ints:
+        """What the positions behind the end add to a group's count, (B,)."""
+        members = self._tree.groups[group]
+        least = self._scores.min(axis=1)[members]
+        return np.asarray((~self._inside[:, members] * least).sum(1))
+
+    def _table(self, group: int) -> Float64:
+        """Log-table (1 or B, n + 1) of a group over the counts of T positions."""
+        members, given = self._tree.groups[group], self._potentials[group]
+        degree = self._scores.max(axis=1)[members]
+        largest = int(degree.sum())
+        reach = (self._inside[:, members] * degree).sum(1)
+        skipped = self._skipped(group)
+        name = f"The table of group {group}"
+        if isinstance(given, np.ndarray):
+            whole = checks.log_table(given, largest, name=name)
+            flat = np.broadcast_to(whole, (*self._batch_shape, largest + 1)).reshape(-1, largest + 1)
+            if whole.ndim == 1 and bool((reach == largest).all()):
+                return whole[None]
+        elif bool((reach == largest).all()):
+            return checks.log_table(given.log_table(largest), largest, name=name)[None]
+        out = np.full((len(reach), largest + 1), -math.inf)
+        for b, (n, shift) in enumerate(zip(reach.tolist(), skipped.tolist())):
+            entries = flat[b, : n + 1] if isinstance(given, np.ndarray) else given.log_table(n)
+            out[b, shift : shift + n + 1] = entries
+        return out
+
+    @cached_property
+    def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
+        with self._lock:
+            return ladder.infer(self._problem)
+
+    @property
+    def _answer(self) -> ForestAnswer:
+        found = self._inferred[0]
+        self._check_possible(found.log_z)
+        return found
+
+    @cached_property
+    def _counts(self) -> Float64:
+        return ladder.relative_counts(self._problem, self._inferred[2])
+
+    def _single_count(self, position: int) -> Float64:
+        log_p, score = self._beliefs[:, position], self._scores[position]
+        columns = [log_p[:, score == c] for c in range(int(score.max()) + 1)]
+        found = [ladder.log_sum(c) if c.shape[1] else np.full(len(log_p), -math.inf) for c in columns]
+        out = np.stack(found, axis=-1)
+        out[~self._inside[:, position]] = np.where(np.arange(out.shape[1]) == 0, 0.0, -math.inf)
+        return out
+
+    def _count_rows(self, group: int) -> Float64:
+        """Log-probabilities of the count of a group, (B, n + 1)."""
+        s = int(self._tree.family.set_of_group[group])
+        if s < 0:
+            return self._single_count(int(self._tree.family.variable_of_group[group]))
+        found = self._counts[:, self._offset[s] : self._offset[s + 1]]
+        out = np.full_like(found, -math.inf)
+        for b, k in enumerate(self._skipped(group).tolist()):
+            out[b, : found.shape[1] - k] = found[b, k:]
+        return out
+
+    def _whole(self) -> int | None:
+        for g, members in enumerate(self._tree.groups):
+            if len(members) == self.n_positions:
+                return g
+        return None
+
+    def _group(self, group: Any) -> int:
+        number, total = checks.integer("group", group), self.n_groups
+        if not -total <= number < total:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {total - 1}, or None for all positions; {number} arrived."
+                if total
+                else f"`group` must be None, because the model has no groups; {number} arrived."
+            )
+        return number % total
+
+    def _check_possible(self, values: Float64) -> None:
+        dead = np.isneginf(values)
+        if dead.any():
+            where = ""
+            if self._batch_shape:
+                index = np.unravel_index(int(np.argmax(dead)), self._batch_shape)
+                where = f" at batch index {tuple(int(i) for i in index)}"
+            raise InfeasibleError(
+                f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
+                "with the weights of -inf. Relax a potential or a weight."
+            )
+
+    def _shaped(self, values: Float64) -> Any:
+        return values.reshape(self._batch_shape)[()]
+
+    def _frozen(self, values: Float64) -> Float64:
+        """(B, ...) with the batch axes of the model, in the dtype of the weights, read-only."""
+        out = values.reshape(*self._batch_shape, *values.shape[1:]).astype(self._dtype, copy=False)
+        out.flags.writeable = False
+        return out

@@ -1,0 +1,301 @@
+"""`FactorGraph`: binary variables with any number of overlapping count factors, and pairwise factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..engine.count import moments
+from ..errors import InfeasibleError, ParameterError
+from . import graph_arguments
+from .arguments import states
+from .count import CountModel, Group
+from .forest import ForestCountModel
+
+Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
+
+
+class FactorGraph:
+    """Binary variables with potentials on counts of groups that may overlap in any way.
+
+    ``p(y) = exp(sum_d logits_d y_d) prod_a f_a(y_a) / Z``, where the factor ``f_a`` is a potential on the count of its
+    group, a whole :class:`CountModel` over its group, or a table over a pair.
+
+    Exact answers are out of reach in general (with "exactly one" in every row and column of a matrix, Z is a
+    permanent); :func:`loopy_bp`, :func:`~tallytree.loopy.holder_bound` and
+    :func:`~tallytree.loopy.dual_decomposition` approximate and bound them. If the groups are nested, use
+    :class:`CountModel`, which is exact.
+
+    Parameters
+    ----------
+    logits : array_like, (D,)
+        Log-odds of the variables; ``-inf`` excludes a variable, ``inf`` forces it on with weight one.
+    groups : sequence of Group
+        The count factors. The potential of a :class:`Group` is whatever :class:`CountModel` accepts, or a
+        :class:`CountModel` over as many variables as the group has members, in their order, with or without edges; the
+        logits of such a model add to those of the variables.
+    edges : (pairs, log_tables), optional
+        Pairwise factors: ``pairs`` (m, 2) integers and ``log_tables`` (m, 2, 2) or (2, 2), where
+        ``log_tables[e, a, b]`` belongs to ``y_i = a, y_j = b`` for ``pairs[e] = (i, j)``. An object with attributes
+        ``pairs`` and ``log_tables`` serves too.
+
+    Notes
+    -----
+    Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.
+
+    Finite numbers that stand for ``-inf``, such as masks of -1e20, are taken for it: log-odds below -1e15, and table
+    entries that far below the largest of their table.
+
+    Examples
+    --------
+    Two overlapping groups of three variables, exactly one active in each:
+
+    >>> graph = tt.FactorGraph(np.zeros(5), [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group([2, 3, 4], tt.exactly(1))])
+    >>> graph
+    FactorGraph(n_variables=5, n_groups=2, n_edges=0)
+    >>> tt.loopy_bp(graph).marginals.round(3)
+    array([0.4, 0.4, 0.2, 0.4, 0.4])
+    """
+
+    def __init__(self, logits: ArrayLike, groups: Iterable[Group] = (), *, edges: Any = None) -> None:
+        values, _ = checks.logits(logits)
+        if values.ndim != 1:
+            raise ParameterError(
+                f"`logits` of a FactorGraph must be one-dimensional, one entry per variable; shape {values.shape} "
+                "arrived. Make one graph per model, or ravel a matrix of variables."
+            )
+        listed = graph_arguments.groups_of(groups)
+        members, offsets = checks.all_members([g.members for g in listed], len(values))
+        n = len(values)
+        cache: dict[Any, Float64] = {}
+        factors = [
+            graph_arguments.factor(group.potential, int(offsets[i + 1] - offsets[i]), i, cache)
+            for i, group in enumerate(listed)
+        ]
+        pairs, pair_tables = graph_arguments.pairwise(edges, n)
+        self._setup(values.copy(), members, offsets, tuple(factors), pairs, pair_tables)
+
+    def _setup(
+        self,
+        logits: Float64,
+        members: Ints,
+        offsets: Ints,
+        factors: tuple[Factor, ...],
+        pairs: Ints,
+        pair_tables: Float64,
+    ) -> None:
+        for array in (logits, members, offsets, pairs, pair_tables):
+            array.flags.writeable = False
+        self._logits, self._members, self._offsets = logits, members, offsets
+        self._factors = factors
+        self._pairs, self._pair_tables = pairs, pair_tables
+        self._cache: dict[Any, Any] = {}
+
+    # -- what it is made of ------------------------------------------------------------------------------------
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return len(self._logits)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of count factors; pairwise factors are numbered after them."""
+        return len(self._factors)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of pairwise factors."""
+        return len(self._pairs)
+
+    @property
+    def logits(self) -> Float64:
+        """Log-odds as given, (D,), read-only."""
+        return self._logits
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Members and potential of every count factor."""
+        return tuple(Group(self.members(i), given) for i, (given, _, _) in enumerate(self._factors))
+
+    @property
+    def tables(self) -> tuple[Float64 | None, ...]:
+        """Log-table of every count factor, (n + 1,); None where the factor is a CountModel."""
+        return tuple(table for _, table, _ in self._factors)
+
+    @property
+    def models(self) -> tuple[CountModel | None, ...]:
+        """Model of every count factor that is one, None for the others."""
+        return tuple(model for _, _, model in self._factors)
+
+    @property
+    def pairs(self) -> Ints:
+        """Variables of the pairwise factors, (m, 2)."""
+        return self._pairs
+
+    @property
+    def pair_tables(self) -> Float64:
+        """Log-tables of the pairwise factors, (m, 2, 2)."""
+        return self._pair_tables
+
+    def members(self, group: int) -> Ints:
+        """Variables of one count factor."""
+        number = checks.integer("group", group)
+        if not -self.n_groups <= number < self.n_groups:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {self.n_groups - 1}; {number} arrived."
+                if self.n_groups
+                else f"`group` must be the number of a group, but the graph has none; {number} arrived."
+            )
+        number %= self.n_groups
+        return self._members[self._offsets[number] : self._offsets[number + 1]]
+
+    @property
+    def total_logits(self) -> Float64:
+        """Log-odds with those of the factors that are models added, (D,): infinite ones decide by themselves."""
+        return self._totals[0]
+
+    @property
+    def forced_log_weight(self) -> float:
+        """Finite log-odds of variables that an infinite one forces on: part of the log-weight of every configuration.
+
+        A forced variable has weight one where it is forced; what its other log-odds say is a constant.
+        """
+        return self._totals[1]
+
+    @property
+    def _totals(self) -> tuple[Float64, float]:
+        found: tuple[Float64, float] | None = self._cache.get("totals")
+        if found is None:
+            found = self._cache["totals"] = self._add_up()
+        return found
+
+    def _add_up(self) -> tuple[Float64, float]:
+        own = graph_arguments.logits_without_masks(self._logits)
+        finite = np.where(np.isfinite(own), own, 0.0)
+        excluded, forced = own == -math.inf, own == math.inf
+        for i, model in enumerate(self.models):
+            if model is None:
+                continue
+            logits, at = np.asarray(model.logits, np.float64), self.members(i)
+            finite[at] += np.where(np.isfinite(logits), logits, 0.0)
+            excluded[at] |= logits == -math.inf
+            forced[at] |= logits == math.inf
+            clash = at[excluded[at] & forced[at]]
+            if len(clash):
+                raise InfeasibleError(
+                    f"Variable {int(clash[0])} is forced on by one infinite logit and excluded by another (group {i}). "
+                    "Remove one of them."
+                )
+        total = np.where(excluded, -math.inf, np.where(forced, math.inf, finite))
+        total.flags.writeable = False
+        return total, float(finite[forced].sum())
+
+    def replace(self, *, logits: ArrayLike) -> FactorGraph:
+        """The same factors with other log-odds.
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(1))])
+        >>> tt.loopy_bp(graph.replace(logits=[0.0, np.log(3.0)])).marginals
+        array([0.25, 0.75])
+        """
+        values, _ = checks.logits(logits)
+        if values.shape != self._logits.shape:
+            raise ParameterError(
+                f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived. For another number of "
+                "variables make a new FactorGraph."
+            )
+        new = FactorGraph.__new__(FactorGraph)
+        new._setup(
+            values.copy(),
+            self._members,
+            self._offsets,
+            self._factors,
+            self._pairs,
+            self._pair_tables,
+        )
+        return new
+
+    def log_weight(self, y: ArrayLike) -> Any:
+        """Logarithm of the unnormalised weight of configurations (..., D).
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph([1.0, 2.0, 4.0], [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> graph.log_weight([[1, 0, 1], [1, 1, 0]])
+        array([  5., -inf])
+        """
+        on = states(y, self.n_variables)
+        total = _own_weight(graph_arguments.logits_without_masks(self._logits), on)
+        for i, (_, table, model) in enumerate(self._factors):
+            part = on[..., self.members(i)]
+            if model is not None:
+                total = total + _model_weight(model, part)
+            elif table is not None:
+                total = total + table[part.sum(-1)]
+        if self.n_edges:
+            a, b = on[..., self._pairs[:, 0]].astype(np.intp), on[..., self._pairs[:, 1]].astype(np.intp)
+            total = total + self._pair_tables[np.arange(self.n_edges), a, b].sum(-1)
+        return np.asarray(total)[()]
+
+    # -- as a Python object ------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return (
+            f"FactorGraph(n_variables={self.n_variables}, n_groups={self.n_groups}, n_edges={self.n_edges})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FactorGraph):
+            return NotImplemented
+        return (
+            np.array_equal(self._logits, other._logits)
+            and np.array_equal(self._members, other._members)
+            and np.array_equal(self._offsets, other._offsets)
+            and all(_same(a, b) for a, b in zip(self.tables, other.tables))
+            and self.models == other.models
+            and np.array_equal(self._pairs, other._pairs)
+            and np.array_equal(self._pair_tables, other._pair_tables)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._logits.tobytes(), self._members.tobytes(), self._offsets.tobytes()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_cache"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _cache={})
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    def __copy__(self) -> FactorGraph:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FactorGraph:
+        return self  # frozen
+
+
+def _same(a: Float64 | None, b: Float64 | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def _own_weight(logits: Float64, on: NDArray[np.bool_]) -> Float64:
+    """What log-odds alone say of configurations (..., D); forced variables have weight one."""
+    forced = logits == math.inf
+    total = np.where(on, np.where(forced, 0.0, logits), 0.0).sum(-1)
+    return np.asarray(np.where((~on & forced).any(-1), -math.inf, total))
+
+
+def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
+    """Log of the unnormalised weight under a model, (...,); in double precision whatever the model answers in."""
+    total = moments.log_weight(model._tree, model._params, on)
+    return total + model._edge_weight(on) if isinstance(model, ForestCountModel) else total

@@ -1,0 +1,417 @@
+"""The numbers of a model: log-odds and log-tables, validated, broadcast and packed for the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..arrays import Float64, lazy
+from ..engine import far
+from ..engine.count.leaves import fold_singletons
+from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
+from ..errors import ParameterError
+from ..potentials import Potential, as_potential
+from ..structure.nested.count_tree import CountTree
+from ..structure.nested.family import FlatFamily
+
+Mixture = tuple[NDArray[Any], NDArray[Any]]
+
+
+class Parameters:
+    """Parameters of a batch of models on one tree.
+
+    Attributes
+    ----------
+    logits : (..., D), in the dtype of the answers
+    potentials
+        What the user gave per group: a potential or a validated log-table; kept for `replace`.
+    own_constant : (B,) or scalar
+        Part of log Z that no variable can change: log f(0) of a potential over no variables.
+    """
+
+    def __init__(
+        self,
+        tree: CountTree,
+        logits: NDArray[np.floating[Any]],
+        dtype: np.dtype[Any],
+        potentials: tuple[Any, ...],
+        tables: tuple[Float64, ...],
+        batch_shape: tuple[int, ...],
+        own_constant: Any,
+    ) -> None:
+        self.tree = tree
+        self.logits = logits
+        self.dtype = dtype
+        self.potentials = potentials
+        self.tables = tables
+        self.batch_shape = batch_shape
+        self.own_constant = own_constant
+
+    def _changed(
+        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
+    ) -> Parameters:
+        return Parameters(
+            self.tree, logits, dtype, self.potentials, self.tables, batch_shape, self.own_constant
+        )
+
+    @lazy
+    def _replaced(self) -> Parameters | None:
+        """The same with infinities for finite numbers that stand for them; None if there are none of these."""
+        logits = np.asarray(self.logits, np.float64)
+        if far.all_near(logits) and all(far.all_near(table) for table in self._all_tables()):
+            return None
+        logits, constant = far.near_logits(logits)
+        tables, potentials = list(self.tables), list(self.potentials)
+        for g, table in enumerate(tables):
+            if not far.all_near(table):
+                tables[g], added = far.near_table(table)
+                potentials[g] = tables[g]
+                constant = constant + added
+        new = Parameters(
+            self.tree,
+            logits,
+            self.dtype,
+            tuple(potentials),
+            tuple(tables),
+            self.batch_shape,
+            self.own_constant,
+        )
+        new._replaced = None
+        new.far_constant = np.broadcast_to(constant, self.batch_shape).reshape(-1)
+        return new
+
+    def _all_tables(self) -> Sequence[Float64]:
+        return self.tables
+
+    @property
+    def near(self) -> Parameters:
+        """The numbers that the engines work with: far ones are infinite; see :mod:`~tallytree.engine.far`."""
+        return self if self._replaced is None else self._replaced
+
+    @lazy
+    def far_constant(self) -> Any:
+        """What far numbers add to log Z and to nothing else, () or (B,)."""
+        return 0.0 if self._replaced is None else self._replaced.far_constant
+
+    @lazy
+    def _leaves(self) -> tuple[Float64, Any]:
+        """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
+        if self._replaced is not None:
+            return self.near._leaves
+        logits = np.asarray(self.logits, np.float64)
+        n = logits.shape[-1]
+        alone = self.tree.singleton_groups
+        if len(alone) == 0 and logits.ndim == 1 and not self.batch_shape:
+            return logits.reshape(1, n), self.own_constant
+        nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
+        if len(alone) == 0:
+            return np.ascontiguousarray(nu), self.own_constant
+        folded, constant = self._with_singletons(nu)
+        return folded, constant + np.broadcast_to(self.own_constant, (len(nu),))
+
+    def _with_singletons(self, nu: Float64) -> tuple[Float64, Float64]:
+        alone = self.tree.singleton_groups
+        variables = self.tree.family.variable_of_group[alone].tolist()
+        return fold_singletons(nu, variables, [self.rows(g) for g in alone.tolist()])
+
+    @lazy
+    def tables_batch(self) -> tuple[int, ...]:
+        """Batch shape of the tables alone."""
+        constant = np.shape(self.own_constant) and self.batch_shape
+        return np.broadcast_shapes(constant or (), *(t.shape[:-1] for t in self.tables if t.ndim > 1))
+
+    @property
+    def nu(self) -> Float64:
+        """Log-odds of the leaves, (B, D)."""
+        return self._leaves[0]
+
+    @property
+    def near_constant(self) -> Any:
+        """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
+        return self._leaves[1]
+
+    @property
+    def constant(self) -> Any:
+        """What has to be added to log Z of the leaves, () or (B,)."""
+        return self.near_constant if self._replaced is None else self.near_constant + self.far_constant
+
+    @lazy
+    def singleton_logits(self) -> Any:
+        """What the tables of single variables add to the log-odds, (B, D) or 0."""
+        if len(self.tree.singleton_groups) == 0:
+            return 0.0
+        zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
+        return self.near._with_singletons(zeros)[0]
+
+    @property
+    def batch_constant(self) -> Any:
+        """Log f(0) of a potential over no variables, () or (...,)."""
+        return np.reshape(self.own_constant, self.batch_shape if np.ndim(self.own_constant) else ())
+
+    @lazy
+    def packed(self) -> Float64:
+        """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
+        if self._replaced is not None:
+            return self.near.packed
+        family = self.tree.family
+        if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
+            return np.asarray(self.tables[0].reshape(1, -1))
+        inside = np.flatnonzero(family.set_of_group >= 0)
+        shared = all(self.tables[g].ndim == 1 for g in inside)
+        batch = 1 if shared else math.prod(self.batch_shape)
+        offset = family.set_offset
+        packed = np.zeros((batch, int(offset[-1])))
+        for g in inside.tolist():
+            s = int(family.set_of_group[g])
+            packed[:, offset[s] : offset[s + 1]] += self.rows(g)
+        return packed
+
+    def rows(self, group: int) -> Float64:
+        """A group's table as (1 or B, n + 1)."""
+        table = self.tables[group]
+        if table.ndim == 1:
+            return table.reshape(1, -1)
+        return np.broadcast_to(table, (*self.batch_shape, table.shape[-1])).reshape(-1, table.shape[-1])
+
+    @lazy
+    def mixtures(self) -> dict[int, Mixture]:
+        """Exponential mixtures of the sets that hold a single potential with such a form."""
+        if self._replaced is not None:
+            return self.near.mixtures
+        found: dict[int, Mixture] = {}
+        family = self.tree.family
+        if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
+            return found
+        terms = self.potentials[0].mixture(self.tree.group_size(0))
+        return found if terms is None else {0: terms}
+
+    def direction(self, logits: Any, tables: Any) -> tuple[Float64, Float64]:
+        """A direction in parameter space as (B, D) and packed (B, T); singleton tables move the leaves."""
+        batch, n = math.prod(self.batch_shape), self.tree.n_variables
+        nu = np.zeros((batch, n))
+        if logits is not None:
+            array, _ = checks.logits(logits)
+            try:
+                nu += np.broadcast_to(array, (*self.batch_shape, n)).reshape(batch, n)
+            except ValueError:
+                raise ParameterError(
+                    f"`logits` must broadcast to shape {(*self.batch_shape, n)}; shape {array.shape} arrived."
+                ) from None
+        family, offset = self.tree.family, self.tree.family.set_offset
+        packed = np.zeros((batch, int(offset[-1])))
+        entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
+        for g, entry in enumerate(entries):
+            if entry is None:
+                continue
+            size = family.group_size(g)
+            array = checks.log_table(entry, size, name=f"The direction of group {g}")
+            rows = np.broadcast_to(array, (*self.batch_shape, size + 1)).reshape(batch, size + 1)
+            s = int(family.set_of_group[g])
+            if s >= 0:
+                packed[:, offset[s] : offset[s + 1]] += rows
+            else:
+                nu[:, int(family.variable_of_group[g])] += rows[:, 1] - rows[:, 0]
+        return nu, packed
+
+    def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
+        """D P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
+        family, offset = self.tree.family, self.tree.family.set_offset
+        found = []
+        for g in range(family.n_groups):
+            s = int(family.set_of_group[g])
+            if s >= 0:
+                probs = np.exp(np.asarray(log_probs[g], np.float64)).reshape(len(moved), -1)
+                found.append(probs * packed[:, offset[s] : offset[s + 1]])
+            else:
+                change = moved[:, int(family.variable_of_group[g])]
+                found.append(np.stack([-change, change], axis=-1))
+        return found
+
+    def equal(self, other: Parameters) -> bool:
+        """Same numbers in the same places."""
+        return (
+            self.dtype == other.dtype
+            and self.batch_shape == other.batch_shape
+            and np.array_equal(self.logits, other.logits)
+            and len(self.tables) == len(other.tables)
+            and all(np.array_equal(a, b) for a, b in zip(self.tables, other.tables))
+            and np.array_equal(self.own_constant, other.own_constant)
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        cached = (
+            "_leaves",
+            "packed",
+            "mixtures",
+            "singleton_logits",
+            "tables_batch",
+            "_replaced",
+            "far_constant",
+        )
+        return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+
+def collect(
+    tree: CountTree,
+    logits: Float64,
+    dtype: np.dtype[Any],
+    potentials: Sequence[Any],
+    constant: Any = None,
+) -> Parameters:
+    """Validate the potentials against their groups and freeze everything, copies included."""
+    family = tree.family
+    if type(family) is FlatFamily and family.n_variables and _is_writable(potentials[0]):
+        return _of_one_array(tree, logits, dtype, potentials[0])
+    own_constant: Any = 0.0
+    borrowed: list[int] = []
+    if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
+        # One potential over no variables: a constant.
+        table = _table(potentials[0], 0, "`groups`")[1]
+        own_constant = table[..., 0]
+        batch_shape = broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
+        own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
+        potentials, tables = [], []
+    else:
+        if len(potentials) != family.n_groups:
+            raise ParameterError(
+                f"`tables` must have one entry per group of the tree, {family.n_groups} in all; "
+                f"{len(potentials)} arrived."
+            )
+        single = family.n_groups == 1
+        checked = [_table(p, family.group_size(g), table_name(g, single)) for g, p in enumerate(potentials)]
+        potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
+        borrowed = [g for g, c in enumerate(checked) if c[2]]
+        batch_shape = logits.shape[:-1]
+        if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
+            shapes = [(table_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
+            batch_shape = broadcast(batch_shape, shapes)
+    copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
+    for i, g in enumerate(borrowed):
+        _check_copy(copies[i], extremes[i] if extremes else None, table_name(g, family.n_groups == 1))
+        potentials[g] = copies[i] if potentials[g] is tables[g] else potentials[g]
+        tables[g] = copies[i]
+    kept = checked_logits(copies[-1], extremes, dtype)
+    if constant is not None and tree.n_variables == 0:
+        own_constant = constant
+    return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+
+
+def _of_one_array(tree: CountTree, logits: Float64, dtype: np.dtype[Any], value: NDArray[Any]) -> Parameters:
+    """One array over all variables: the usual case, kept short."""
+    table = checks.log_table(value, logits.shape[-1], name="`groups`", unseen=WORTH_A_BLOCK)
+    batch_shape = logits.shape[:-1]
+    if table.ndim > 1:
+        batch_shape = broadcast(batch_shape, [("`groups`", table.shape[:-1])])
+    (table, copy), extremes = frozen_copies((table, logits))
+    _check_copy(table, extremes[0] if extremes else None, "`groups`")
+    kept = checked_logits(copy, extremes, dtype)
+    return Parameters(tree, kept, dtype, (table,), (table,), batch_shape, 0.0)
+
+
+def _is_writable(value: Any) -> bool:
+    return type(value) is np.ndarray and value.flags.writeable
+
+
+def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:
+    """Look at a long table, which was not looked at before it was copied."""
+    if table.size >= WORTH_A_BLOCK and (extremes is None or not extremes[1] < math.inf):
+        checks.log_table(table, table.shape[-1] - 1, name=name)
+
+
+def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Parameters:
+    """The same tables with other log-odds."""
+    batch_shape = logits.shape[:-1]
+    if old.tables_batch:
+        batch_shape = broadcast(batch_shape, [("The tables", old.tables_batch)])
+    copies, extremes = frozen_copies([logits])
+    kept = checked_logits(copies[0], extremes, dtype)
+    new = old._changed(kept, dtype, batch_shape)
+    packed = old.__dict__.get("packed")
+    if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
+        if old._replaced is None and new._replaced is None:
+            new.__dict__["packed"] = packed
+    return new
+
+
+def logits_to_keep(value: Any) -> tuple[Float64, np.dtype[Any]]:
+    """Log-odds for :func:`collect` and :func:`with_logits`, which look for NaN in long arrays as they copy them."""
+    return checks.logits(value, unseen=WORTH_A_BLOCK)
+
+
+def checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if copy.size >= WORTH_A_BLOCK and (extremes is None or math.isnan(sum(extremes[-1]))):
+        checks.logits(copy)
+    if copy.dtype is dtype:
+        return copy
+    kept = copy.astype(dtype, copy=False)
+    kept.setflags(write=False)
+    return kept
+
+
+def table_name(group: int, single: bool) -> str:
+    return "`groups`" if single else f"The table of group {group}"
+
+
+def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
+    """A group's potential as given (if it is one), its log-table, and whether somebody else can change that."""
+    if not isinstance(value, np.ndarray) and (
+        value is None or isinstance(value, Potential) or callable(value)
+    ):
+        given: Any = as_potential(value)
+        table = checks.log_table(given.log_table(n), n, name=name)
+        made_here = table.base is None
+    elif isinstance(value, np.ndarray) and not is_frozen(value):
+        # Its numbers are looked at when it is copied, if it is long.
+        given = table = checks.log_table(value, n, name=name, unseen=WORTH_A_BLOCK)
+        return given, table, True
+    else:
+        given = table = checks.log_table(value, n, name=name)
+        made_here = isinstance(value, (list, tuple)) or (table is not value and table.base is None)
+    if not made_here and not is_frozen(table):
+        return given, table, True
+    table.setflags(write=False)
+    return given, table, False
+
+
+def broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
+    for name, shape in shapes:
+        try:
+            batch_shape = np.broadcast_shapes(batch_shape, shape)
+        except ValueError:
+            raise ParameterError(
+                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
+                "logits (..., D), tables (..., n + 1)."
+            ) from None
+    return batch_shape
+
+
+def is_packed(tables: Any) -> bool:
+    """Whether the tables are one array of numbers."""
+    return isinstance(tables, np.ndarray) and tables.dtype != object
+
+
+def check_packed_length(tree: CountTree, tables: NDArray[Any]) -> None:
+    total = int(tree.family.group_offset[-1])
+    if tables.ndim == 0 or tables.shape[-1] != total:
+        raise ParameterError(
+            f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the "
+            f"{tree.family.n_groups} groups; shape {tables.shape} arrived. Or pass a list with one table per group."
+        )
+
+
+def unpack(tree: CountTree, tables: Any) -> list[Any]:
+    """One entry per group from a sequence, or from all tables packed in one array."""
+    if is_packed(tables):
+        check_packed_length(tree, tables)
+        return list(np.split(tables, tree.family.group_offset[1:-1], axis=-1)) if tree.family.n_groups else []
+    if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):
+        raise ParameterError(
+            "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
+            f"{checks.describe(tables)} arrived."
+        )
+    return list(tables)

@@ -1,0 +1,204 @@
+"""Reliability of systems that need some number of their components: k-out-of-n, k-to-l-out-of-n, importances.
+
+Components work independently, component i with probability p_i. A k-out-of-n:G system works while at least k
+components are good; a k-out-of-n:F system fails as soon as at least k components have failed. Every function
+returns the probability that the *system works*, or its logarithm.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
+from tallytree.errors import ParameterError
+from tallytree.models.poisson_binomial import PoissonBinomial
+
+from ..arrays import Float64
+
+__all__ = [
+    "birnbaum_importance",
+    "k_out_of_n",
+    "k_to_l_out_of_n",
+    "log_birnbaum_importance",
+    "log_k_out_of_n",
+    "log_k_to_l_out_of_n",
+]
+
+
+def log_k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
+    """Logarithm of :func:`k_out_of_n`, for probabilities below the range of float64 or next to 1."""
+    return _at_least(probs, k, system)
+
+
+def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
+    """Probability that a k-out-of-n system works.
+
+    ``P(X >= k)`` for a G system and ``P(X >= n - k + 1)`` for an F system, X the number of good components.
+
+    Parameters
+    ----------
+    probs : array_like (..., n)
+        Probabilities that the components work.
+    k : int
+        Number of good (G) or failed (F) components, ``0 <= k <= n + 1``.
+    system : {"G", "F"}
+        What k counts.
+
+    Returns
+    -------
+    (...) array
+
+    Notes
+    -----
+    Cost: one Poisson-binomial table, O(n^2) simple steps up to n of about 10^4 and O(n^1.5) beyond.
+    Accuracy: 1e-10 relative, however small the answer. For a small probability of *failure* use
+    ``PoissonBinomial(probs).cdf(k - 1)``.
+
+    References
+    ----------
+    Barlow and Heidtmann, IEEE Transactions on Reliability 33 (1984). Belfore, the same 44 (1995).
+
+    Examples
+    --------
+    >>> from tallytree.reliability import k_out_of_n
+    >>> k_out_of_n([0.9, 0.8, 0.7], 2).round(6)
+    np.float64(0.902)
+    >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
+    np.float64(0.902)
+    """
+    return np.exp(_at_least(probs, k, system))
+
+
+def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
+    """Logarithm of :func:`k_to_l_out_of_n`."""
+    return _between(probs, k, l, system)[()]
+
+
+def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
+    """Probability that a k-to-l-out-of-n system works (Belfore).
+
+    ``P(k <= X <= l)``, X the number of good components, for a G system. An F system fails when the number of
+    failed components lies in k..l.
+
+    Parameters
+    ----------
+    probs : array_like (..., n)
+        Probabilities that the components work.
+    k, l : int
+        Smallest and largest count, ``0 <= k <= l <= n``.
+    system : {"G", "F"}
+        What k and l count.
+
+    Returns
+    -------
+    (...) array
+
+    Notes
+    -----
+    Cost: as :func:`k_out_of_n`.
+    Accuracy: 1e-10 relative: only positive terms are added.
+
+    Examples
+    --------
+    >>> from tallytree.reliability import k_to_l_out_of_n
+    >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
+    np.float64(0.49)
+    """
+    return np.exp(_between(probs, k, l, system))[()]
+
+
+def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
+    """Logarithm of :func:`birnbaum_importance`."""
+    return _decisive(probs, k, system)
+
+
+def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
+    """Birnbaum importance of every component of a k-out-of-n system.
+
+    ``d P(system works) / d p_i``, the probability that exactly ``k - 1`` of the other components are good (G)
+    or have failed (F): that component i decides.
+
+    Parameters
+    ----------
+    probs : array_like (..., n)
+        Probabilities that the components work.
+    k : int
+        Number of good (G) or failed (F) components, ``0 <= k <= n + 1``.
+    system : {"G", "F"}
+        What k counts.
+
+    Returns
+    -------
+    (..., n) array
+
+    Notes
+    -----
+    Cost: one Poisson-binomial table and O(n s) more, s the number of counts within about 9 tilted standard
+    deviations of k.
+    Accuracy: 1e-10 relative, however small.
+
+    Examples
+    --------
+    >>> from tallytree.reliability import birnbaum_importance
+    >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
+    array([0.38, 0.34, 0.26])
+    """
+    return np.exp(_decisive(probs, k, system))
+
+
+def _at_least(probs: ArrayLike, k: int, system: str) -> Any:
+    count = PoissonBinomial(probs)
+    return count.logsf(_good_needed(k, count.n, system) - 1)
+
+
+def _between(probs: ArrayLike, k: int, l: int, system: str) -> Float64:  # noqa: E741
+    count = PoissonBinomial(probs)
+    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
+    if low > high:
+        raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
+    table = count.count_log_probs
+    if _kind(system) == "G":
+        parts = table[..., low : high + 1]
+    else:  # works with fewer than k failures or more than l
+        parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
+    total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
+    return np.asarray(np.minimum(total, 0.0))  # rounding may lift a sum of almost everything above 1
+
+
+def _decisive(probs: ArrayLike, k: int, system: str) -> Float64:
+    count = PoissonBinomial(probs)
+    needed = _good_needed(k, count.n, system)
+    nu, table = count.logits, count.count_log_probs
+    out = np.full(nu.shape, -np.inf)
+    if 1 <= needed <= count.n:
+        for row in np.ndindex(count.batch_shape):
+            out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
+    return out
+
+
+def _kind(system: str) -> str:
+    if system not in ("G", "F"):
+        raise ParameterError(
+            f'`system` must be "G" (k counts good) or "F" (k counts failed); got {system!r}.'
+        )
+    return system
+
+
+def _whole(name: str, value: int, highest: int) -> int:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise ParameterError(f"`{name}` must be an integer; got {value!r}.") from None
+    if not 0 <= whole <= highest:
+        raise ParameterError(f"`{name}` must lie in 0..{highest} for this system; got {whole}.")
+    return whole
+
+
+def _good_needed(k: int, n: int, system: str) -> int:
+    """Return the number of good components that the system needs."""
+    whole = _whole("k", k, n + 1)
+    return whole if _kind(system) == "G" else n - whole + 1

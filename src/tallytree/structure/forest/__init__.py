@@ -1,0 +1,1 @@
+"""Edges between variables: which groups fit them, and in which order clusters are contracted."""

@@ -1,0 +1,391 @@
+"""Which groups fit a forest, and the order in which they are contracted.
+
+A set of vertices is summed up in a table over the states of its *boundary*, a smallest set of vertices that covers all
+edges leaving it, inside or outside. Sets with a boundary of at most two vertices can be handled: every one is
+contracted to a scalar, a vector that hangs at its boundary vertex, or an edge between two boundary vertices, and what
+remains is a forest again. Descendant sets and unions of child subtrees have width 1, intervals of a chain width 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Ints
+from ...errors import StructureError
+from ..nested.balance import split_sequences
+from ..nested.family import NestedFamily
+from . import clusters, top_tree
+from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
+
+MAX_WIDTH = 2
+_SHOWN = 6
+
+
+@dataclass
+class _Contracted:
+    """What a set has become."""
+
+    node: int
+    boundary: tuple[int, ...]
+    weight: int
+
+
+@dataclass
+class _State:
+    """The forest as far as it has been contracted."""
+
+    pairs: Ints
+    edge_alive: NDArray[np.bool_]
+    leaf_alive: NDArray[np.bool_]
+    waiting: dict[int, list[_Contracted]]  # contracted sets by the set that counts them next; -1: none
+    joined: list[int]  # union-find over vertices: which are connected
+    attached: dict[int, list[int]]  # boundary vertices of contracted sets: the sets that count them next
+    set_node: Ints
+    boundary: list[tuple[int, ...]]
+    out: ClusterList = field(default_factory=ClusterList)
+
+    def find(self, v: int) -> int:
+        while self.joined[v] != v:
+            self.joined[v] = self.joined[self.joined[v]]
+            v = self.joined[v]
+        return v
+
+
+def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> ClusterProgram:
+    """Program for a forest with a nested family of counts.
+
+    Parameters
+    ----------
+    pairs : (m, 2)
+        Edges of a forest (checked).
+    degree : (n,)
+        Largest count of every vertex, for balance.
+    """
+    start = top_tree.components(n, pairs)
+    first = top_tree.first_vertices(start)
+    state = _State(
+        pairs, np.ones(len(pairs), bool), np.ones(n, bool), {}, first[start].tolist(), {},
+        np.full(family.n_sets, -1, np.int64), [()] * family.n_sets,
+    )  # fmt: skip
+    weight = np.asarray(degree, np.int64) + 1
+    for sets in _by_height(family):
+        _contract_sets(state, family, sets, weight)
+    roots = _finish(state, weight)
+    op, kind, a, b, edge, flip, ref = state.out.columns()
+    return ClusterProgram(
+        n, pairs, op.astype(np.int8), kind.astype(np.int8), a, b, edge, flip.astype(bool), ref,
+        family.variable_parent >= 0, roots, state.set_node, tuple(state.boundary), family.set_parent < 0,
+    )  # fmt: skip
+
+
+def without_sets(program: ClusterProgram) -> ClusterProgram:
+    """The same clusters when nothing is counted: ordinary belief propagation."""
+    nothing = np.empty(0, np.int64)
+    # A potential that is not there: turn its cluster into the one below.
+    keep = program.op != clusters.TABLE
+    below = np.where(keep, np.arange(program.n_nodes), program.a)
+    while not keep[below].all():
+        below = np.where(keep[below], below, program.a[below])
+    number = np.cumsum(keep) - 1
+
+    def follow(x: Ints) -> Ints:
+        return np.where(x >= 0, number[below[np.maximum(x, 0)]], -1)
+
+    return ClusterProgram(
+        program.n_variables, program.pairs, program.op[keep], program.kind[keep],
+        follow(program.a)[keep], follow(program.b)[keep],
+        program.edge[keep], program.flip[keep], program.ref[keep], np.zeros(program.n_variables, bool),
+        follow(program.roots), nothing, (), np.empty(0, bool),
+    )  # fmt: skip
+
+
+def top_sets(family: NestedFamily) -> Ints:
+    """The largest set that holds each variable, or -1."""
+    out = np.full(family.n_variables, -1, np.int64)
+    for s in np.flatnonzero(family.set_parent < 0).tolist():
+        out[family.order[family.start[s] : family.stop[s]]] = s
+    return out
+
+
+def _by_height(family: NestedFamily) -> list[list[int]]:
+    """Sets by the number of sets nested inside them, one below the other; those of one height are disjoint."""
+    height = [0] * family.n_sets
+    parents = family.set_parent.tolist()
+    for s, p in enumerate(parents):  # children come first
+        if p >= 0:
+            height[p] = max(height[p], height[s] + 1)
+    levels: list[list[int]] = [[] for _ in range(max(height, default=-1) + 1)]
+    for s, h in enumerate(height):
+        levels[h].append(s)
+    return levels
+
+
+@dataclass
+class _Part:
+    """What belongs to one set: the vertices, edges and contracted sets it sums up, and its boundary."""
+
+    held: list[_Contracted]
+    edges: Ints
+    boundary: tuple[int, ...]
+
+
+def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight: Ints) -> None:
+    n = len(weight)
+    label = np.full(n, -1, np.int64)
+    for s in sets:
+        label[family.order[family.start[s] : family.stop[s]]] = s
+    alive = np.flatnonzero(state.edge_alive)
+    ends = label[state.pairs[alive]]
+    both = (ends[:, 0] == ends[:, 1]) & (ends[:, 0] >= 0)
+    inner = _by_set(alive[both], ends[both, 0])
+    crossing = alive[(ends[:, 0] != ends[:, 1])]
+    cut: dict[int, list[tuple[int, int, int]]] = {s: [] for s in sets}  # (inside, outside, edge)
+    for e, (u, v) in zip(crossing.tolist(), state.pairs[crossing].tolist()):
+        a, b = int(label[u]), int(label[v])
+        if a >= 0:
+            cut[a].append((u, v, e))
+        if b >= 0:
+            cut[b].append((v, u, e))
+
+    # A vertex at which something hangs that this set does not count stays open.
+    kept: dict[int, set[int]] = {s: set() for s in sets}
+    for v, owners in state.attached.items():
+        if label[v] >= 0 and any(o != label[v] for o in owners):
+            kept[int(label[v])].add(v)
+
+    builder = _PieceBuilder(state, weight, label)
+    parts: dict[int, _Part] = {}
+    taken: set[int] = set()  # edges between sets that are summed up in one of them
+    for s in sets:
+        held = state.waiting.pop(s, [])
+        for t in (t for c in held for t in c.boundary):
+            state.attached[t].remove(s)
+        forced = kept[s] | {t for c in held for t in c.boundary if label[t] != s}
+        # An edge between two sets can be summed up in one of them only.
+        free = [x for x in cut[s] if forced.isdisjoint(x[:2]) and x[2] not in taken]
+        cover = _cover([(i, o) for i, o, _ in free], MAX_WIDTH - len(forced))
+        if cover is None:
+            _refuse(family, s, [e for _, _, e in cut[s]], state.pairs)
+        boundary = (*sorted(forced), *cover)
+        outside = {t for t in boundary if label[t] != s}
+        for t in outside:
+            if label[t] >= 0:
+                kept[int(label[t])].add(t)
+        extra = [e for _, o, e in cut[s] if o in outside and e not in taken]
+        taken.update(extra)
+        mine = inner.get(s, np.empty(0, np.int64))
+        parts[s] = _Part(held, np.concatenate([mine, np.array(extra, np.int64)]), boundary)
+        members = family.order[family.start[s] : family.stop[s]]
+        builder.add(s, members[state.leaf_alive[members]], parts[s])
+        state.leaf_alive[members] = False
+    for part in parts.values():
+        state.edge_alive[part.edges] = False
+    builder.build()
+    for s in sets:
+        cluster = builder.cluster(s, parts[s], family)
+        node = state.out.one(
+            clusters.TABLE, (SCALAR, VECTOR, MATRIX)[len(cluster.boundary)], cluster.node, ref=s
+        )
+        state.set_node[s], state.boundary[s] = node, cluster.boundary
+        cluster.node = node
+        for t in cluster.boundary:
+            state.attached.setdefault(t, []).append(int(family.set_parent[s]))
+        state.waiting.setdefault(int(family.set_parent[s]), []).append(cluster)
+
+
+def _by_set(edges: Ints, owner: Ints) -> dict[int, Ints]:
+    order = np.argsort(owner, kind="stable")
+    owners, start = np.unique(owner[order], return_index=True)
+    return dict(zip(owners.tolist(), np.split(edges[order], start[1:])))
+
+
+def _cover(edges: list[tuple[int, int]], limit: int) -> tuple[int, ...] | None:
+    """A smallest set of at most `limit` vertices that covers all edges (inside, outside); None if there is none.
+
+    Among equals those inside are taken: an edge that is left to the outside leaves the outside its choice.
+    """
+    if not edges:
+        return ()
+    if limit <= 0:
+        return None
+    for side in (0, 1):
+        v = edges[0][side]
+        rest = [e for e in edges if e[side] != v]
+        if not rest:
+            return (v,)
+    found: list[tuple[int, ...]] = []
+    for side in (0, 1):
+        v = edges[0][side]
+        more = _cover([e for e in edges if e[side] != v], limit - 1)
+        if more is not None:
+            found.append((v, *more))
+    return min(found, key=len) if found else None
+
+
+def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> NoReturn:
+    group = int(np.flatnonzero(family.set_of_group == s)[0])
+    shown = ", ".join(f"({int(u)}, {int(v)})" for u, v in pairs[sorted(crossing)[:_SHOWN]])
+    more = f" and {len(crossing) - _SHOWN} more" if len(crossing) > _SHOWN else ""
+    raise StructureError(
+        f"`groups` must fit the edges: the edges that leave a group must be covered by at most {MAX_WIDTH} vertices, "
+        "and groups may not close a cycle. "
+        f"Group {group} ({int(family.stop[s] - family.start[s])} variables) is crossed by edges {shown}{more}. "
+        "Groups that fit: all variables, a subtree, a union of subtrees with one parent, an interval of a chain. "
+        "Change the group, or build edges for given groups with `Forest.compatible_with`."
+    )
+
+
+class _PieceBuilder:
+    """The union of the parts of several disjoint sets, as one forest for the top tree."""
+
+    def __init__(self, state: _State, weight: Ints, label: Ints) -> None:
+        self.state, self.weight, self.label = state, weight, label
+        self.n = 0
+        self.inside = np.full(len(weight), -1, np.int64)  # place of a vertex in the part of its own set
+        self.outside: dict[tuple[int, int], int] = {}  # place of a vertex in the part of another set
+        self.vertex: list[Ints] = []
+        self.own_weight: list[Ints] = []
+        self.pendants: list[tuple[int, int, int]] = []
+        self.ends: list[Ints] = [np.empty((0, 2), np.int64)]
+        self.edge: list[Ints] = [np.empty(0, np.int64)]
+        self.edge_weight: list[Ints] = [np.empty(0, np.int64)]
+        self.parts: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+
+    def _new(self, vertices: Ints, weights: Ints) -> Ints:
+        self.vertex.append(vertices)
+        self.own_weight.append(weights)
+        self.n += len(vertices)
+        return np.arange(self.n - len(vertices), self.n)
+
+    def place(self, s: int, vertices: Ints) -> Ints:
+        """Places of vertices in the part of set s; those whose weights are elsewhere get one when first named."""
+        own = self.label[vertices] == s
+        missing = np.unique(vertices[own & (self.inside[vertices] < 0)])
+        self.inside[missing] = self._new(np.full(len(missing), -1), np.ones(len(missing), np.int64))
+        found = self.inside[vertices]
+        for i in np.flatnonzero(~own).tolist():
+            key = (s, int(vertices[i]))
+            if key not in self.outside:
+                self.outside[key] = int(self._new(np.array([-1]), np.array([1]))[0])
+            found[i] = self.outside[key]
+        return found
+
+    def add(self, s: int, members: Ints, part: _Part) -> None:
+        first = self.n
+        self.inside[members] = self._new(members, self.weight[members])
+        for c in part.held:
+            spots = self.place(s, np.array(c.boundary, np.int64))
+            if len(spots) == 1:
+                self.pendants.append((int(spots[0]), c.node, c.weight))
+            elif len(spots) == 2:
+                self.ends.append(spots[None])
+                self.edge.append(np.array([~c.node]))
+                self.edge_weight.append(np.array([c.weight]))
+        self.place(s, np.array(part.boundary, np.int64))
+        if len(part.edges):
+            ends = self.place(s, self.state.pairs[part.edges].reshape(-1))
+            self.ends.append(ends.reshape(-1, 2))
+            self.edge.append(part.edges)
+            self.edge_weight.append(np.zeros(len(part.edges), np.int64))
+        self.parts[s] = (first, self.n, part.boundary)
+
+    def spots(self, s: int) -> list[int]:
+        """Places of the boundary of a set."""
+        return [int(i) for i in self.place(s, np.array(self.parts[s][2], np.int64))]
+
+    def build(self) -> None:
+        """Root every component, at the boundary where there is one, and append the clusters."""
+        pieces = self.pieces()
+        component = pieces.components()
+        roots: dict[int, int] = {}
+        exits: dict[int, int] = {}
+        for s in self.parts:
+            for spot in self.spots(s):
+                root = roots.setdefault(int(component[spot]), spot)
+                if root != spot:
+                    exits[root] = spot
+        first = top_tree.first_vertices(component)
+        for label, spot in roots.items():
+            first[label] = spot
+        self.component, self.root, self.exits = component, first, exits
+        self.value = top_tree.build(pieces, first, exits, self.state.out)
+
+    def pieces(self) -> top_tree.Pieces:
+        pendants = np.array(self.pendants, np.int64).reshape(-1, 3)
+        empty = np.empty(0, np.int64)
+        return top_tree.Pieces(
+            np.concatenate([empty, *self.vertex]), np.concatenate([empty, *self.own_weight]),
+            pendants[:, 0], pendants[:, 1], pendants[:, 2],
+            np.concatenate(self.ends), np.concatenate(self.edge), np.concatenate(self.edge_weight),
+        )  # fmt: skip
+
+    def cluster(self, s: int, part: _Part, family: NestedFamily) -> _Contracted:
+        """The value of a whole set: components with a boundary vertex, times those without."""
+        state, out = self.state, self.state.out
+        first, last, boundary = self.parts[s]
+        mine = np.unique(self.component[first:last])
+        spots = self.spots(s)
+        open_ = [int(self.component[i]) for i in spots]
+        closed = mine[~np.isin(mine, open_)]
+        sums = out.reserve(len(closed))
+        out.put(sums, clusters.SUM, SCALAR, self.value[closed])
+        scalars = np.concatenate([sums, [c.node for c in part.held if not c.boundary]]).astype(np.int64)
+        rest = _join(scalars, out)
+        weight = int(self.weight[family.order[family.start[s] : family.stop[s]]].sum())
+        if not spots:
+            return _Contracted(rest, (), weight)
+        node = int(self.value[open_[0]])
+        kind = VECTOR
+        if len(spots) == 2:
+            kind = MATRIX
+            if open_[0] != open_[1]:
+                a, b = state.find(boundary[0]), state.find(boundary[1])
+                if a == b:
+                    crossing = [
+                        e for e, (u, v) in enumerate(state.pairs.tolist()) if self._crosses(s, family, u, v)
+                    ]
+                    _refuse(family, s, crossing, state.pairs)
+                state.joined[a] = b
+                node = out.one(clusters.OUTER, MATRIX, node, int(self.value[open_[1]]))
+        if rest >= 0:
+            node = out.one(clusters.SCALE if kind == VECTOR else clusters.SCALE_PATH, kind, node, rest)
+        return _Contracted(node, boundary, weight)
+
+    @staticmethod
+    def _crosses(s: int, family: NestedFamily, u: int, v: int) -> bool:
+        inside = set(family.order[family.start[s] : family.stop[s]].tolist())
+        return (u in inside) != (v in inside)
+
+
+def _join(scalars: Ints, out: ClusterList) -> int:
+    """The product of scalars, balanced; -1 if there are none."""
+    if len(scalars) == 0:
+        return -1
+    splits = split_sequences(np.array([0]), np.array([len(scalars)]), np.ones(len(scalars), np.int64))
+    new = out.reserve(len(splits.low))
+
+    def cluster(operand: Ints) -> Ints:
+        return np.where(
+            operand >= 0,
+            new[np.maximum(operand, 0)] if len(new) else -1,
+            scalars[np.where(operand >= 0, 0, ~operand)],
+        )
+
+    out.put(new, clusters.JOIN, SCALAR, cluster(splits.left), cluster(splits.right))
+    return int(cluster(splits.root)[0])
+
+
+def _finish(state: _State, weight: Ints) -> Ints:
+    """Sum up what no set counts; components stay apart, their product is Z."""
+    builder = _PieceBuilder(state, weight, np.full(len(weight), -1))
+    held = state.waiting.pop(-1, [])
+    part = _Part(held, np.flatnonzero(state.edge_alive), ())
+    builder.add(-1, np.flatnonzero(state.leaf_alive), part)
+    builder.build()
+    sums = state.out.reserve(len(builder.value))
+    state.out.put(sums, clusters.SUM, SCALAR, builder.value)
+    return np.concatenate([sums, [c.node for c in held if not c.boundary]]).astype(np.int64)

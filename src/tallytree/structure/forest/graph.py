@@ -1,0 +1,73 @@
+"""Edges of a forest: checks, and the forest that follows a given tree of groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Ints
+from ...errors import StructureError
+from ..nested.tree import TreeProgram
+from . import top_tree
+
+
+def check_forest(pairs: Any) -> Ints:
+    """Edges (E, 2) of a graph without cycles."""
+    array = np.asarray(pairs)
+    if array.size == 0:
+        return np.empty((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise StructureError(
+            "`pairs` must be a list of pairs of variables (i, j), an integer array of shape (E, 2); "
+            f"an array of shape {array.shape} and dtype {array.dtype} arrived."
+        )
+    edges = array.astype(np.int64)
+    if edges.min() < 0:
+        bad = int(np.flatnonzero((edges < 0).any(1))[0])
+        raise StructureError(
+            f"Edge {bad} of `pairs` names variable {int(edges[bad].min())}; numbers start at 0."
+        )
+    loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
+    if len(loops):
+        raise StructureError(
+            f"Edge {int(loops[0])} of `pairs` joins variable {int(edges[loops[0], 0])} to itself. "
+            "Put what it says into the logits."
+        )
+    _, dense = np.unique(edges, return_inverse=True)
+    dense = dense.reshape(edges.shape)
+    n = int(dense.max()) + 1
+    if n - (int(top_tree.components(n, dense).max()) + 1) != len(edges):
+        _refuse_cycle(edges)
+    return edges
+
+
+def _refuse_cycle(edges: Ints) -> None:
+    """Name the first edge that closes a cycle."""
+    root: dict[int, int] = {}
+
+    def find(v: int) -> int:
+        while root.setdefault(v, v) != v:
+            root[v] = root[root[v]]
+            v = root[v]
+        return v
+
+    for e, (u, v) in enumerate(edges.tolist()):
+        a, b = find(u), find(v)
+        if a == b:
+            raise StructureError(
+                f"`pairs` must describe a forest, but edge {e}, ({u}, {v}), closes a cycle: its ends are already "
+                "connected by the edges before it. Remove an edge of the cycle."
+            )
+        root[a] = b
+
+
+def follow_tree(program: TreeProgram) -> Ints:
+    """Edges along a binary tree: the representatives of two parts are joined, the left one speaks for both."""
+    n = program.n_leaves
+    speaker = list(range(program.n_nodes))
+    pairs = []
+    for i, (a, b) in enumerate(zip(program.left.tolist(), program.right.tolist())):
+        pairs.append((speaker[a], speaker[b]))
+        speaker[n + i] = speaker[a]
+    return np.array(pairs, np.int64).reshape(-1, 2)

@@ -1,0 +1,1 @@
+"""Nested families of groups and the binary trees that count inference runs on."""

@@ -1,0 +1,131 @@
+"""A binary forest cut at blocks: small sets of variables without a table inside, and the nodes above them.
+
+Samplers draw counts down the nodes and then the variables of a block one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Ints
+from .tree import TreeProgram
+
+BLOCK = 64  # variables per block: one machine word, and a table of conditional probabilities that stays in L1
+
+
+@dataclass(frozen=True, eq=False)
+class BlockForest:
+    """Blocks ``0..n_blocks-1``, then nodes, children before parents.
+
+    Attributes
+    ----------
+    variables, start : (n_variables,), (n_blocks + 1,)
+        Block b holds ``variables[start[b]:start[b + 1]]``, increasing.
+    left, right : (n_nodes,)
+        Children of node ``n_blocks + i``.
+    size, table : (n_blocks + n_nodes,)
+        Number of variables below, and where the log-table of ``size + 1`` entries starts (-1: none).
+    roots : (n_roots,)
+        Blocks and nodes without a parent.
+    free : (n_free,)
+        Variables in no group.
+    """
+
+    variables: Ints
+    start: Ints
+    left: Ints
+    right: Ints
+    size: Ints
+    table: Ints
+    roots: Ints
+    free: Ints
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.start) - 1
+
+
+def cut(program: TreeProgram, roots: Ints, *, free: bool) -> BlockForest:
+    """The trees below `roots`; ``free`` adds the leaves that hang on no tree."""
+    n, total = program.n_leaves, program.n_nodes
+    table = np.concatenate([np.full(n, -1, np.int64), program.table_offset])
+    pure = (program.size <= BLOCK) & ~_above_a_table(program)
+    parent = program.parent
+    top = pure & (np.arange(total) >= 0)
+    top[parent >= 0] &= ~pure[parent[parent >= 0]]
+    chosen = _below(program, roots)
+    heads = np.flatnonzero(top & chosen)
+    heads = heads[np.argsort(_first_leaf(program, heads), kind="stable")]
+    block_of = _spread(program, heads)
+    members = np.flatnonzero(block_of[:n] >= 0)
+    members = members[np.argsort(block_of[members], kind="stable")]
+    counts = np.bincount(block_of[members], minlength=len(heads))
+    nodes = np.flatnonzero(chosen & ~pure)
+    new_id = np.full(total, -1, np.int64)
+    new_id[heads] = np.arange(len(heads))
+    new_id[nodes] = len(heads) + np.arange(len(nodes))
+    everything = np.concatenate([heads, nodes])
+    return BlockForest(
+        members,
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        new_id[program.left[nodes - n]],
+        new_id[program.right[nodes - n]],
+        program.size[everything],
+        table[everything],
+        new_id[roots],
+        np.flatnonzero(parent[:n] < 0) if free else np.empty(0, np.int64),
+    )
+
+
+def _above_a_table(program: TreeProgram) -> NDArray[np.bool_]:
+    """Nodes with a table strictly below them."""
+    parent = program.parent
+    marked = np.zeros(program.n_nodes, bool)
+    frontier = parent[program.set_node]
+    while len(frontier):
+        frontier = np.unique(frontier[frontier >= 0])
+        frontier = frontier[~marked[frontier]]
+        marked[frontier] = True
+        frontier = parent[frontier]
+    return marked
+
+
+def _below(program: TreeProgram, roots: Ints) -> NDArray[np.bool_]:
+    chosen = np.zeros(program.n_nodes, bool)
+    frontier = roots
+    while len(frontier):
+        chosen[frontier] = True
+        frontier = _children(program, frontier)
+    return chosen
+
+
+def _spread(program: TreeProgram, heads: Ints) -> Ints:
+    """For every node the position in `heads` of the head above it, -1 if there is none."""
+    owner = np.full(program.n_nodes, -1, np.int64)
+    owner[heads] = np.arange(len(heads))
+    frontier = heads[heads >= program.n_leaves]
+    while len(frontier):
+        inner = frontier - program.n_leaves
+        owner[program.left[inner]] = owner[frontier]
+        owner[program.right[inner]] = owner[frontier]
+        frontier = _children(program, frontier)
+        frontier = frontier[frontier >= program.n_leaves]
+    return owner
+
+
+def _children(program: TreeProgram, nodes: Ints) -> Ints:
+    inner = nodes[nodes >= program.n_leaves] - program.n_leaves
+    return np.concatenate([program.left[inner], program.right[inner]]).astype(np.int64)
+
+
+def _first_leaf(program: TreeProgram, nodes: Ints) -> Ints:
+    """Some leaf below each node: neighbours in memory are drawn one after the other."""
+    leaf = nodes.copy()
+    inside = leaf >= program.n_leaves
+    while inside.any():
+        leaf[inside] = program.left[leaf[inside] - program.n_leaves]
+        inside = leaf >= program.n_leaves
+    return leaf

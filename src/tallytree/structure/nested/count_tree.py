@@ -1,0 +1,329 @@
+"""The public face of structure: which groups there are, built in several ways, printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ... import checks
+from ...arrays import Ints
+from ...errors import StructureError
+from .components import Components, split
+from .family import FlatFamily, NestedFamily, family_from_forest, family_from_members
+from .tree import TreeProgram, binarise
+
+
+class CountTree:
+    """A nested family of groups over ``n_variables`` binary variables: the structure of a model, without numbers.
+
+    Build one with :meth:`from_groups`, :meth:`from_linkage`, :meth:`from_parents`, :meth:`balanced` or
+    :meth:`flat`, and give it numbers with :meth:`CountModel.from_tree`. A tree is analysed once and can be shared
+    by any number of models.
+
+    Notes
+    -----
+    Cost: near-linear in the total size of the groups; 10^6 variables in 10^5 nested groups take seconds.
+
+    Examples
+    --------
+    >>> tree = tt.CountTree.from_groups([[0, 1], range(4), None], n_variables=6)
+    >>> print(tree)
+    CountTree: 6 variables, 3 groups
+    └─ group 2: 6 variables
+       ├─ group 1: 4 variables
+       │  ├─ group 0: 2 variables
+       │  │  └─ variables 0, 1
+       │  └─ variables 2, 3
+       └─ variables 4, 5
+    """
+
+    def __init__(self, family: NestedFamily) -> None:
+        self._family = family
+
+    # -- ways to build one ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_groups(cls, groups: Iterable[Any], n_variables: int) -> CountTree:
+        """Tree of the given groups.
+
+        Parameters
+        ----------
+        groups : iterable
+            Each group is a list of indices, a range, a slice, a boolean mask, or None for all variables. Any two
+            must be disjoint or nested. A group that occurs twice is kept twice: the tables multiply.
+        n_variables : int
+            Number of variables; those in no group are free.
+
+        Raises
+        ------
+        StructureError
+            For groups that overlap, are empty, repeat a variable or name one that does not exist.
+        """
+        n = _n_variables(n_variables)
+        members, offsets = checks.all_members(groups, n)
+        return cls(family_from_members(n, members, offsets))
+
+    @classmethod
+    def flat(cls, n_variables: int) -> CountTree:
+        """One group of all variables: the standard cardinality model.
+
+        Examples
+        --------
+        >>> tt.CountTree.flat(3)
+        CountTree(n_variables=3, n_groups=1)
+        """
+        return _flat(_n_variables(n_variables))
+
+    @classmethod
+    def balanced(cls, n_variables: int, arity: int = 2, min_size: int = 2) -> CountTree:
+        """All variables, split into ``arity`` contiguous parts of nearly equal size, and so on.
+
+        Groups are listed level by level, the group of all variables first; parts with fewer than ``min_size``
+        variables are not groups.
+
+        Examples
+        --------
+        >>> [len(g) for g in tt.CountTree.balanced(6).groups]
+        [6, 3, 3, 2, 2]
+        """
+        n = _n_variables(n_variables)
+        arity = _at_least("arity", arity, 2)
+        min_size = _at_least("min_size", min_size, 1)
+        ranges: list[range] = []
+        level = [range(n)] if n >= min_size and n else []
+        while level:
+            ranges += level
+            cuts = [[r.start + len(r) * i // arity for i in range(arity + 1)] for r in level if len(r) > 1]
+            parts = [range(a, b) for cut in cuts for a, b in pairwise(cut)]
+            level = [p for p in parts if len(p) >= max(min_size, 1)]
+        return cls.from_groups(ranges, n)
+
+    @classmethod
+    def from_linkage(cls, linkage: ArrayLike) -> CountTree:
+        """One group per merge of a SciPy linkage matrix, in its order.
+
+        Parameters
+        ----------
+        linkage : (D - 1, 4) array
+            As returned by :func:`scipy.cluster.hierarchy.linkage`: row i merges two clusters into cluster D + i.
+
+        Examples
+        --------
+        >>> tree = tt.CountTree.from_linkage([[0, 1, 0.1, 2], [2, 3, 0.5, 3]])
+        >>> [g.tolist() for g in tree.groups]
+        [[0, 1], [0, 1, 2]]
+        """
+        array, _ = checks.real_array("linkage", linkage, axis="columns")
+        if array.ndim != 2 or array.shape[1] != 4:
+            raise StructureError(
+                "`linkage` must have shape (D - 1, 4), as scipy.cluster.hierarchy.linkage returns it; "
+                f"shape {array.shape} arrived."
+            )
+        merges = len(array)
+        n = merges + 1
+        children = array[:, :2]
+        bad = np.flatnonzero(
+            (children != np.floor(children)).any(1)
+            | (children < 0).any(1)
+            | (children >= (n + np.arange(merges))[:, None]).any(1)
+        )
+        if len(bad):
+            raise StructureError(
+                f"Row {bad[0]} of `linkage` must merge two clusters that exist by then (integers from 0 to "
+                f"{n + int(bad[0]) - 1}); {children[bad[0]].tolist()} arrived."
+            )
+        pairs = children.astype(np.int64)
+        parents = np.full(n + merges, -1, np.int64)
+        used = np.bincount(pairs.reshape(-1), minlength=n + merges)
+        if np.any(used > 1):
+            raise StructureError(f"`linkage` merges cluster {int(np.argmax(used > 1))} more than once.")
+        parents[pairs] = n + np.arange(merges)[:, None]
+        return cls.from_parents(parents, n)
+
+    @classmethod
+    def from_parents(cls, parents: ArrayLike, n_variables: int) -> CountTree:
+        """Tree from an array of parents.
+
+        Parameters
+        ----------
+        parents : (n_nodes,) int array
+            Nodes ``0..n_variables-1`` are the variables, every later node is a group. ``parents[i]`` is the group
+            that node i belongs to directly, -1 at the top. Group g of the tree is node ``n_variables + g``.
+        n_variables : int
+            Number of variables.
+
+        Examples
+        --------
+        >>> tree = tt.CountTree.from_parents([3, 3, 4, 4, -1], n_variables=3)
+        >>> [g.tolist() for g in tree.groups]
+        [[0, 1], [0, 1, 2]]
+        """
+        n = _n_variables(n_variables)
+        parent = np.asarray(parents)
+        if parent.ndim != 1 or parent.dtype.kind not in "iu" or len(parent) < n:
+            raise StructureError(
+                f"`parents` must be a one-dimensional integer array with at least {n} entries (one per variable); "
+                f"{checks.describe(parent)} arrived."
+            )
+        parent = parent.astype(np.int64)
+        nodes = len(parent)
+        bad = np.flatnonzero((parent < -1) | (parent >= nodes) | ((parent >= 0) & (parent < n)))
+        if len(bad):
+            raise StructureError(
+                f"`parents[{bad[0]}]` must be -1 or the number of a group node ({n} to {nodes - 1}); "
+                f"{int(parent[bad[0]])} arrived."
+            )
+        size = _subtree_sizes(parent, n)
+        empty = np.flatnonzero(size[n:] == 0)
+        if len(empty):
+            raise StructureError(
+                f"Every group needs at least one variable, but node {n + int(empty[0])} of `parents` has none below it."
+            )
+        above = np.where(parent >= 0, parent - n, -1)
+        return cls(family_from_forest(n, above[n:], above[:n], size[n:]))
+
+    # -- what it says ------------------------------------------------------------------------------------------
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return self._family.n_variables
+
+    @property
+    def groups(self) -> GroupList:
+        """The groups as given, each an increasing array of variables, made when asked for."""
+        return GroupList(self._family)
+
+    @property
+    def family(self) -> NestedFamily:
+        """The analysed nested family."""
+        return self._family
+
+    @cached_property
+    def singleton_groups(self) -> Ints:
+        """Numbers of the groups that hold a single variable."""
+        return np.flatnonzero(self._family.variable_of_group >= 0)
+
+    @cached_property
+    def program(self) -> TreeProgram:
+        """The binary forest that inference runs on."""
+        return binarise(self._family)
+
+    @cached_property
+    def components(self) -> Components:
+        """Independent parts of the structure."""
+        return split(self._family, lambda: self.program)
+
+    def group_size(self, group: int) -> int:
+        """Number of variables in a group."""
+        return self._family.group_size(group)
+
+    def with_singletons(self, variables: Ints) -> CountTree:
+        """The same tree with groups of one variable at the end of the list; nothing is analysed again."""
+        tree = CountTree(self._family.with_singletons(variables))
+        for name in ("program", "components"):
+            if name in self.__dict__:
+                tree.__dict__[name] = self.__dict__[name]
+        return tree
+
+    def with_groups(self, extra: Iterable[Any]) -> CountTree:
+        """The same tree with more groups at the end of the list."""
+        return CountTree.from_groups([*self.groups, *extra], self.n_variables)
+
+    def __repr__(self) -> str:
+        return f"CountTree(n_variables={self.n_variables}, n_groups={self._family.n_groups})"
+
+    def __str__(self) -> str:
+        from .printing import draw  # printing is needed only here
+
+        return draw(self._family)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CountTree):
+            return NotImplemented
+        if self is other:
+            return True
+        a, b = self._family, other._family
+        return (
+            a.n_variables == b.n_variables
+            and a.n_groups == b.n_groups
+            and all(np.array_equal(x, y) for x, y in zip(self.groups, other.groups))
+        )
+
+    def __hash__(self) -> int:
+        f = self._family
+        return hash((f.n_variables, f.n_groups, f.set_size.tobytes()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_family": self._family}  # the binary forest is rebuilt when needed
+
+
+class GroupList(Sequence[Ints]):
+    """The groups of a tree; member lists are made one at a time, so a deep tree costs no memory."""
+
+    def __init__(self, family: NestedFamily) -> None:
+        self._family = family
+
+    def __len__(self) -> int:
+        return self._family.n_groups
+
+    @overload
+    def __getitem__(self, index: int) -> Ints: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Ints]: ...
+    def __getitem__(self, index: int | slice) -> Ints | list[Ints]:
+        if isinstance(index, slice):
+            return [self._family.members(i) for i in range(len(self))[index]]
+        return self._family.members(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Ints]:
+        return (self._family.members(i) for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} groups>"
+
+
+def _n_variables(value: Any) -> int:
+    n = checks.integer("n_variables", value)
+    if n < 0:
+        raise StructureError(f"`n_variables` must not be negative; {n} arrived.")
+    return n
+
+
+def _at_least(name: str, value: Any, least: int) -> int:
+    number = checks.integer(name, value)
+    if number < least:
+        raise StructureError(f"`{name}` must be at least {least}; {number} arrived.")
+    return number
+
+
+@lru_cache(maxsize=256)
+def _flat(n: int) -> CountTree:
+    return CountTree(FlatFamily(n))
+
+
+def _subtree_sizes(parent: Ints, n_variables: int) -> Ints:
+    """Leaves below every node, peeling the forest from its leaves; refuses cycles."""
+    nodes = len(parent)
+    size = np.zeros(nodes, np.int64)
+    size[:n_variables] = 1
+    waiting = np.bincount(parent[parent >= 0], minlength=nodes)
+    ready = np.flatnonzero(waiting == 0)
+    done = 0
+    while len(ready):
+        done += len(ready)
+        up = parent[ready]
+        inner = up >= 0
+        np.add.at(size, up[inner], size[ready[inner]])
+        np.subtract.at(waiting, up[inner], 1)
+        above = np.unique(up[inner])
+        ready = above[waiting[above] == 0]
+    if done < nodes:
+        stuck = int(np.flatnonzero(waiting > 0)[0])
+        raise StructureError(f"`parents` must describe a forest, but node {stuck} lies on or above a cycle.")
+    return size

@@ -1,0 +1,151 @@
+"""From a nested family to the binary forest on which messages are passed.
+
+Inside each set the loose variables form one balanced block; block and child sets are then merged two smallest
+first (Huffman). The sum of the sizes of all internal nodes is at most ``D log2 D + 2 N``, N the total size of the
+sets: Huffman's path length telescopes along every variable's ancestors.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Ints
+from .family import NestedFamily
+
+
+@dataclass(frozen=True, eq=False)
+class TreeProgram:
+    """A binary forest: leaves ``0..n_leaves-1``, then internal nodes, children before parents.
+
+    Attributes
+    ----------
+    left, right : (n_internal,) int32
+        Children of internal node ``n_leaves + i``.
+    size : (n_leaves + n_internal,)
+        Number of leaves below a node.
+    table_offset : (n_internal,) int64
+        Where the node's log-table of ``size + 1`` entries starts in the packed tables, -1 if it has none.
+    set_node : (n_sets,)
+        The node of each set of the family; its table starts at ``set_offset``.
+    """
+
+    n_leaves: int
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    size: Ints
+    table_offset: Ints
+    set_node: Ints
+    set_offset: Ints
+
+    @property
+    def n_internal(self) -> int:
+        return len(self.left)
+
+    @property
+    def n_nodes(self) -> int:
+        return self.n_leaves + len(self.left)
+
+    @property
+    def table_total(self) -> int:
+        """Length of the packed tables."""
+        return int(self.set_offset[-1]) if len(self.set_offset) else 0
+
+    @cached_property
+    def parent(self) -> Ints:
+        """Parent of every node, -1 at the roots."""
+        parent = np.full(self.n_nodes, -1, np.int64)
+        ids = np.arange(self.n_leaves, self.n_nodes)
+        parent[self.left] = ids
+        parent[self.right] = ids
+        return parent
+
+    @cached_property
+    def roots(self) -> Ints:
+        """Internal nodes without a parent; free leaves are not listed."""
+        internal = np.arange(self.n_leaves, self.n_nodes)
+        return internal[self.parent[internal] < 0]
+
+
+def binarise(family: NestedFamily) -> TreeProgram:
+    """Binary forest of a nested family."""
+    n = family.n_variables
+    left, right, size, block_root = _balanced_blocks(family)
+    left_list, right_list, sizes = left.tolist(), right.tolist(), size.tolist()
+
+    children: dict[int, list[int]] = {}
+    for s, p in enumerate(family.set_parent.tolist()):
+        if p >= 0:
+            children.setdefault(p, []).append(s)
+    set_node = np.empty(family.n_sets, np.int64)
+    for s, block in enumerate(block_root.tolist()):
+        items = [int(set_node[c]) for c in children.get(s, ())]
+        if block >= 0:
+            items.append(block)
+        heap = [(sizes[i], i) for i in items]
+        heapq.heapify(heap)
+        while len(heap) > 1:
+            a, i = heapq.heappop(heap)
+            b, j = heapq.heappop(heap)
+            node = n + len(left_list)
+            left_list.append(i)
+            right_list.append(j)
+            sizes.append(a + b)
+            heapq.heappush(heap, (a + b, node))
+        set_node[s] = heap[0][1]
+
+    table_offset = np.full(len(left_list), -1, np.int64)
+    set_offset = family.set_offset
+    table_offset[set_node - n] = set_offset[:-1]
+    return TreeProgram(
+        n,
+        np.array(left_list, np.int32),
+        np.array(right_list, np.int32),
+        np.array(sizes, np.int64),
+        table_offset,
+        set_node,
+        set_offset,
+    )
+
+
+def _balanced_blocks(family: NestedFamily) -> tuple[Ints, Ints, Ints, Ints]:
+    """Balanced trees over the loose variables of all sets at once, one level of every tree per round."""
+    n = family.n_variables
+    loose_set = family.variable_parent[family.order]
+    nodes = family.order[loose_set >= 0]
+    segment = loose_set[loose_set >= 0]
+    # `order` lists a set's loose variables behind its child sets, whose own loose variables may split the run.
+    by_segment = np.argsort(segment, kind="stable")
+    nodes, segment = nodes[by_segment], segment[by_segment]
+    size = np.ones(n, np.int64)
+    lefts, rights, total = [], [], n
+    while len(segment) and np.any(segment[1:] == segment[:-1]):
+        first = np.searchsorted(segment, segment, side="left")
+        position = np.arange(len(segment)) - first
+        last = np.append(segment[1:] != segment[:-1], True)
+        opens = (position % 2 == 0) & ~last
+        closes = np.zeros_like(opens)
+        closes[1:] = opens[:-1]
+        a, b = nodes[opens], nodes[closes]
+        new = np.arange(total, total + len(a))
+        lefts.append(a)
+        rights.append(b)
+        size = np.concatenate([size, size[a] + size[b]])
+        total += len(a)
+        keep = ~closes
+        nodes = nodes.copy()
+        nodes[opens] = new
+        nodes, segment = nodes[keep], segment[keep]
+    empty = np.empty(0, np.int64)
+    block_root = np.full(family.n_sets, -1, np.int64)
+    block_root[segment] = nodes
+    return (
+        np.concatenate([empty, *lefts]),
+        np.concatenate([empty, *rights]),
+        size,
+        block_root,
+    )
