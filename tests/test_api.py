@@ -11,7 +11,7 @@ import pytest
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine import auto
+from tallytree.engine.count import infer
 
 NAN, INF = np.nan, np.inf
 
@@ -145,8 +145,8 @@ def test_a_model_keeps_copies_and_gives_read_only_answers():
 
 def test_nothing_is_computed_before_it_is_asked_for_and_nothing_twice(monkeypatch):
     calls = []
-    real = auto.infer
-    monkeypatch.setattr(auto, "infer", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = infer.infer
+    monkeypatch.setattr(infer, "infer", lambda *a, **k: calls.append(1) or real(*a, **k))
     model = tt.CountModel(np.zeros(6), [tt.Group([0, 1], tt.at_least(1)), tt.Group(None, tt.exactly(3))])
     assert not calls
     for _ in range(2):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tallytree as tt
 from helpers import model_of
 from strategies import nested_models
-from tallytree.engine import auto
+from tallytree.engine.count import infer
 
 
 @settings(max_examples=150, deadline=None)
@@ -28,8 +28,8 @@ def test_one_changed_logit_gives_the_right_answers(case, delta, which):
 
 def counting(monkeypatch):
     calls = []
-    real = auto.infer
-    monkeypatch.setattr(auto, "infer", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = infer.infer
+    monkeypatch.setattr(infer, "infer", lambda *a, **k: calls.append(1) or real(*a, **k))
     return calls
 
 

@@ -11,16 +11,14 @@ from .errors import InfeasibleError, ParameterError, PrecisionError, StructureEr
 from .loopy import loopy_bp
 from .models.chain import ChainModel
 from .models.conditional_sum import ConditionalPoissonBinomial
-from .models.count import CountModel, Group
+from .models.count import CountModel
 from .models.edges import Forest
 from .models.factor_graph import FactorGraph
-from .models.forest import ForestCountModel
-from .models.maximization import Modes
+from .models.group import Group
 from .models.poisson_binomial import PoissonBinomial
 from .models.ragged import RaggedBatch
 from .models.reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
-from .models.sampling import SparseSamples
-from .models.second_order import ExpectedStatistics
+from .models.results import ExpectedStatistics, Modes, SparseSamples
 from .potentials import (
     Potential,
     all_or_none,
@@ -52,7 +50,6 @@ __all__ = [
     "ExpectedStatistics",
     "FactorGraph",
     "Forest",
-    "ForestCountModel",
     "Group",
     "InfeasibleError",
     "Modes",

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
-from ..models.count import Group
 from ..models.factor_graph import FactorGraph
+from ..models.group import Group
 from .feasibility import Counts, decide
 
 

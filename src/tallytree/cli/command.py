@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from ..config import show_config
-from ..engine.auto import METHODS
+from ..engine.count.infer import METHODS
 from ..errors import TallyTreeError
 from . import demo, infer, reproduce
 from .problems import UsageProblem

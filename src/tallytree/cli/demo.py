@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64
-from ..models.count import CountModel, Group
+from ..models.count import CountModel
+from ..models.group import Group
 from ..potentials import at_least, exactly, gaussian
 from .count_table import count_table
 from .terminal import Column, Terminal, probability, seconds

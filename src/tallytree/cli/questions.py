@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Float64
 from ..errors import TallyTreeError
-from ..models.count import CountModel, Group
+from ..models.count import CountModel
+from ..models.group import Group
 from ..potentials import Potential, parse_potential, table
 from .csv_files import header_hint
 from .problems import InputProblem, quoted
 from .tables import (
     Codes,
-    Float64,
     InputTable,
     place,
     read_table,

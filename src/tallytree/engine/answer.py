@@ -1,29 +1,125 @@
-"""What every executor returns."""
+"""What inference returns, whatever the model, the method and the executor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 
-@dataclass(frozen=True, eq=False)
+from ..arrays import Float64, Ints
+
+
 class Answer:
-    """Result of one run on a batch of B models; arrays of the executor's own kind.
+    """What was found for a batch of B models; arrays of the executor's own kind.
 
     Attributes
     ----------
     log_mean : (B,)
-        ``log E[prod_k f_k(z_k)]`` under independent variables, -inf for an impossible model.
-    messages : (B, D) or None
-        Leaf messages ``log d(1)/d(0)``: posterior log-odds minus ``nu``, right also where ``nu`` is infinite.
-    log_beliefs : (B, T) or None
-        Log of the posterior count distribution of every set, packed like the tables.
+        ``log E[prod_k f_k(z_k)]`` under independent variables; with edges log Z. -inf for an impossible model.
     bound : (B,)
         Bound on the absolute error of every message, and of ``log_mean`` beyond the rounding of a number of its size;
         inf where nothing is certified.
+    messages : (B, D), with edges (B, D, K)
+        ``log d(1)/d(0)`` of every leaf: posterior log-odds minus ``nu``, right also where ``nu`` is infinite. With
+        edges what the rest of the model says about each state, up to a constant.
+    log_beliefs : (B, T) or None
+        Log of the posterior count distribution of every set, packed like the tables.
+    log_edges : (B, E, K, K) or None
+        Log of the edge marginals.
+    softplus : (B,) or None
+        Sum of log(1 + e^nu), where the executor knows it.
+    vanished : (B,) or None
+        With edges: what may be missing from Z, or from any part of it, by underflow; relative to Z.
+    tilts : (B, n_sets) or None
+        With edges: the tilts under which the answer was found.
+    arithmetic : (B,) of int or None
+        With edges: by which arithmetic, in the order of :data:`~tallytree.engine.forest.arithmetic.ARITHMETICS`.
     """
 
-    log_mean: Any
-    messages: Any
-    log_beliefs: Any
-    bound: Any
+    __slots__ = (
+        "_marginals", "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "softplus",
+        "tilts", "vanished",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        log_mean: Any,
+        messages: Any,
+        log_beliefs: Any,
+        bound: Any,
+        *,
+        log_edges: Any = None,
+        marginals: Any = None,
+        softplus: Any = None,
+        vanished: Any = None,
+        tilts: Any = None,
+        arithmetic: Any = None,
+    ) -> None:
+        self.log_mean = log_mean
+        self._messages = (
+            messages  # an array, or a function that makes it: large answers are made when asked for
+        )
+        self.log_beliefs = log_beliefs
+        self.bound = bound
+        self.log_edges = log_edges
+        self._marginals = marginals
+        self.softplus = softplus
+        self.vanished = vanished
+        self.tilts = tilts
+        self.arithmetic = arithmetic
+
+    @property
+    def messages(self) -> Any:
+        found = self._messages
+        return found() if callable(found) else found
+
+    def marginals(self) -> Float64 | None:
+        """P(y = 1), (B, D), where the executor has a short way to it."""
+        return None if self._marginals is None else self._marginals()
+
+    def patched(self, other: Answer, rows: Ints) -> Answer:
+        """The same with another answer in the place of some models."""
+
+        def merged(first: Any, second: Any) -> Any:
+            if first is None or second is None:
+                return None
+            out = first.copy()
+            out[rows] = second
+            return out
+
+        return Answer(
+            merged(self.log_mean, other.log_mean),
+            lambda: merged(self.messages, other.messages),
+            merged(self.log_beliefs, other.log_beliefs),
+            merged(self.bound, other.bound),
+            log_edges=merged(self.log_edges, other.log_edges),
+            vanished=merged(self.vanished, other.vanished),
+            tilts=merged(self.tilts, other.tilts),
+            arithmetic=merged(self.arithmetic, other.arithmetic),
+        )
+
+    def take(self, rows: Any) -> Answer:
+        """The answers for some models."""
+
+        def picked(values: Any) -> Any:
+            return None if values is None else values[rows]
+
+        return Answer(
+            picked(self.log_mean),
+            lambda: picked(self.messages),
+            picked(self.log_beliefs),
+            picked(self.bound),
+            log_edges=picked(self.log_edges),
+            vanished=picked(self.vanished),
+            tilts=picked(self.tilts),
+            arithmetic=picked(self.arithmetic),
+        )
+
+
+def posterior(nu: Float64, messages: Float64) -> Float64:
+    """``nu + messages``; infinite log-odds decide by themselves."""
+    with np.errstate(invalid="ignore"):
+        total = nu + messages
+    if np.isfinite(nu).all():
+        return np.asarray(total)
+    return np.where(np.isinf(nu), nu, total)

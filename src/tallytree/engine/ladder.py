@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..arrays import Float64
-from .solution import Solution
-
-Rung = Callable[[Float64, Float64], Solution]
+from ..arrays import Ints
+from .answer import Answer
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are far above the errors they bound
 
 
-def climb(rungs: Iterable[Rung], nu: Float64, tables: Float64, *, tolerance: float = TOLERANCE) -> Solution:
+class Batch(Protocol):
+    """Models that are solved together, some of which can be taken out."""
+
+    def __len__(self) -> int: ...
+    def take(self, rows: Ints) -> Self: ...
+
+
+B = TypeVar("B", bound=Batch)
+
+
+def climb(rungs: Iterable[Callable[[B], Answer]], batch: B, *, tolerance: float = TOLERANCE) -> Answer:
     """The first answer for every model that is certified to `tolerance`; the last rung is trusted.
 
-    A rung maps (B, n) log-odds and (1 or B, T) tables to a solution whose ``bound`` says which models it certifies.
+    A rung maps a batch to an answer whose ``bound`` says which models it certifies.
     """
     ladder = iter(rungs)
-    found = next(ladder)(nu, tables)
-    if len(nu) == 1 and found.bound[0] <= tolerance:
+    found = next(ladder)(batch)
+    if len(batch) == 1 and found.bound[0] <= tolerance:
         return found  # the usual case, kept short
     failed = np.flatnonzero(~(found.bound <= tolerance))
-    further = list(ladder) if len(failed) else []
+    if not len(failed):
+        return found
+    further: list[Any] = list(ladder)
     if not further:
         return found
-    everything = len(failed) == len(nu)
-    shared = tables.shape[0] == 1
-    again = climb(
-        further,
-        nu if everything else nu[failed],
-        tables if everything or shared else tables[failed],
-        tolerance=tolerance,
-    )
-    return again if everything else _patched(found, again, failed)
-
-
-def _patched(first: Solution, second: Solution, rows: NDArray[np.int64]) -> Solution:
-    log_mean, bound = first.log_mean.copy(), first.bound.copy()
-    log_mean[rows], bound[rows] = second.log_mean, second.bound
-
-    def messages() -> Float64:
-        merged = first.messages().copy()
-        merged[rows] = second.messages()
-        return merged
-
-    return Solution(log_mean, bound, messages)
+    if len(failed) == len(batch):
+        return climb(further, batch, tolerance=tolerance)
+    return found.patched(climb(further, batch.take(failed), tolerance=tolerance), failed)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import config
 from ..arrays import Float64
+from . import native
 
 WORTH_A_BLOCK = 1 << 15  # numbers: from here on one pass that copies and looks is quicker than several
 
@@ -20,12 +20,10 @@ def frozen_copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[
     for a in arrays:
         total += a.size
     extremes = None
-    native = None if total < WORTH_A_BLOCK else config.native()
-    if native is None:
+    if total < WORTH_A_BLOCK or not native.present():
         copies = [a.copy() for a in arrays]
     else:
-        contiguous = [np.ascontiguousarray(a) for a in arrays]
-        copies, extremes = native.copies(contiguous, config.threads(), config.level())
+        copies, extremes = native.copies(arrays)
     for copy in copies:
         copy.setflags(write=False)
     return copies, extremes

@@ -1,8 +1,9 @@
-"""The native executor: thin calls into the compiled extension."""
+"""The compiled engine: the only callers of the extension, with the threads and the instruction set in force."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,76 +13,135 @@ from .. import config
 from ..arrays import Float64
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
-from .solution import Solution
-
-LARGEST_MIXTURE = 8  # terms: kMaxPowers of the C++ layer
+from .choose import MIXTURE_TERMS
 
 
-def flat(native: Any, nu: Float64, tables: Float64, cavities: bool = True) -> Solution:
+def present() -> bool:
+    """Whether the compiled engine is in use."""
+    return config.native() is not None
+
+
+def _extension() -> Any:
+    engine = config.native()
+    assert engine is not None, "asked for the compiled engine without looking whether it is there"
+    return engine
+
+
+# -- arrays --------------------------------------------------------------------------------------------------------
+
+
+def copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[float, float]]]:
+    """Copies, and the smallest and largest number of each; NaN if there is one."""
+    contiguous = [np.ascontiguousarray(a) for a in arrays]
+    made, extremes = _extension().copies(contiguous, config.threads(), config.level())
+    return made, extremes
+
+
+def softplus_sums(nu: Float64) -> Float64:
+    """``sum_d log(1 + e^nu_d)`` of every row."""
+    return np.asarray(_extension().softplus_sums(np.ascontiguousarray(nu), config.threads(), config.level()))
+
+
+def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
+    """P(y = 1) from log-odds and messages."""
+    return np.asarray(_extension().posterior_marginals(nu, messages, config.threads(), config.level()))
+
+
+# -- one potential over all variables ------------------------------------------------------------------------------
+
+
+def flat(nu: Float64, tables: Float64, cavities: bool = True) -> Answer:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
-    return _flat_solution(
-        native, nu, native.flat_solve(nu, tables, cavities, config.threads(), config.level())
-    )
+    engine = _extension()
+    return _flat_answer(engine, nu, engine.flat_solve(nu, tables, cavities, config.threads(), config.level()))
 
 
-def closed_form(native: Any, nu: Float64, coefficients: Float64, rates: Float64) -> Solution:
+def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
     """Standard models (B, n) with the potential ``sum_j coefficients[j] rates[j]^c``."""
-    found = native.flat_solve_powers(nu, coefficients, rates, config.threads(), config.level())
-    return _flat_solution(native, nu, found)
+    engine = _extension()
+    found = engine.flat_solve_powers(nu, coefficients, rates, config.threads(), config.level())
+    return _flat_answer(engine, nu, found)
 
 
 def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
     """Whether the compiled closed form serves this mixture; the solver serves the others as well."""
-    if len(rates) > LARGEST_MIXTURE or coefficients.dtype != np.float64 or rates.dtype != np.float64:
+    if len(rates) > MIXTURE_TERMS or coefficients.dtype != np.float64 or rates.dtype != np.float64:
         return False
     return bool(np.all(np.isfinite(coefficients) & np.isfinite(rates) & (rates >= -1.0)))
 
 
-def _flat_solution(native: Any, nu: Float64, found: Any) -> Solution:
+def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
     log_mean, softplus, bound = found.totals()
-    return Solution(
+    return Answer(
         log_mean,
+        lambda: engine.flat_messages(found, nu),
+        None,
         bound,
-        lambda: native.flat_messages(found, nu),
-        lambda: native.flat_marginals(found, nu),
-        softplus,
+        marginals=lambda: engine.flat_marginals(found, nu),
+        softplus=softplus,
     )
 
 
-def _plan(native: Any, program: TreeProgram) -> Any:
-    """Analysis of the forest, FFT plans and memory outlive a call: they belong to the forest they serve."""
-    plan = program.__dict__.get("_native_plan")
-    if plan is None:
-        made = native.TreePlan(
+def flat_log_pmf(nu: Float64) -> Float64:
+    """Log P(z = k) of every row and every k."""
+    return np.asarray(_extension().flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
+
+
+# -- binary trees --------------------------------------------------------------------------------------------------
+
+
+def _plan(program: TreeProgram) -> Any:
+    """Analysis of the tree, FFT plans and memory outlive a call: they belong to the tree they serve."""
+    return program.kept(
+        "native plan",
+        lambda: _extension().TreePlan(
             program.left, program.right, program.table_offset, program.n_leaves, program.table_total
-        )
-        plan = program.__dict__["_native_plan"] = made
-    return plan
+        ),
+    )
 
 
-def has_waves(native: Any, program: TreeProgram) -> bool:
-    """Whether parts of the forest can be solved by characteristic functions."""
-    return bool(_plan(native, program).has_waves())
+def has_waves(program: TreeProgram) -> bool:
+    """Whether parts of the tree can be solved by characteristic functions."""
+    return bool(_plan(program).has_waves())
 
 
 def tree_pass(
-    native: Any,
     program: TreeProgram,
     nu: Float64,
     tables: Float64,
-    method: str,
+    kind: str,
     *,
     tilt: Float64 | None = None,
     beliefs: bool = False,
     messages: bool = True,
     cavities: bool = True,
 ) -> Answer:
-    """Both passes over a forest: ``method`` is "direct", "fft", "waves", "tiled" or "wide"."""
-    found = _plan(native, program).tree_pass(
-        nu, tables, tilt, method, beliefs, messages, cavities, config.threads(), config.level()
+    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide"."""
+    found = _plan(program).tree_pass(
+        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level()
     )
     log_mean, sent, log_beliefs, bound = found
-    if method != "wide":
+    if kind != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
         bound[log_mean == -math.inf] = math.inf
     return Answer(log_mean, sent, log_beliefs, bound)
+
+
+# -- forests -------------------------------------------------------------------------------------------------------
+
+
+def cluster_pass(*arguments: Any) -> Any:
+    """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
+    return _extension().cluster_pass(*arguments, config.threads(), config.level())
+
+
+def forest_means(
+    rooted: tuple[NDArray[Any], ...], leaf: Float64, edges: Float64, everything: bool = False
+) -> Any:
+    """Belief propagation on a rooted forest: marginals, and with `everything` all other answers."""
+    return _extension().forest_means(*rooted, leaf, edges, everything)
+
+
+def forest_gauge(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
+    """Weights and edge tables with what children say moved into the weights."""
+    return _extension().forest_gauge(*rooted, log_leaf, log_edge)

@@ -19,7 +19,6 @@ import numpy as np
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
-from ..models.forest import ForestCountModel
 from .statistics import CountFeatures
 
 
@@ -86,12 +85,12 @@ class FreeParameters:
 
 def pairs_of(model: CountModel) -> Ints:
     """The pairs of a model's edges, (E, 2)."""
-    return model.edges.pairs if isinstance(model, ForestCountModel) else np.zeros((0, 2), np.int64)
+    return np.zeros((0, 2), np.int64) if model.edges is None else model.edges.pairs
 
 
 def natural_parameters(model: CountModel) -> Float64:
     """Logits, log-tables of groups and log-tables of edges of a model, packed, (D + T + 4 E,)."""
-    edges = model.edges.log_tables.reshape(-1) if isinstance(model, ForestCountModel) else np.zeros(0)
+    edges = np.zeros(0) if model.edges is None else model.edges.log_tables.reshape(-1)
     return np.concatenate([np.asarray(model.logits, np.float64), *map(np.asarray, model.tables), edges])
 
 

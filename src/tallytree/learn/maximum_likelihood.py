@@ -16,7 +16,6 @@ from scipy import optimize
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
-from ..models.forest import ForestCountModel
 from .blas import one_blas_thread
 from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
@@ -148,7 +147,7 @@ def fit(
     array([0.1667, 0.1667])
     """
     features = CountFeatures(_single(model).tree, pairs_of(model))
-    if method == "newton-cg" and isinstance(model, ForestCountModel):
+    if method == "newton-cg" and model.edges is not None:
         raise ParameterError(
             "`method` must be 'l-bfgs' or 'cg' for a model with edges; 'newton-cg' arrived, which needs "
             "Hessian products, and these are not available with edges."

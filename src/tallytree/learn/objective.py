@@ -15,7 +15,6 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
-from ..models.forest import ForestCountModel, ForestStatistics
 from .free import FreeParameters
 from .statistics import CountFeatures, Statistics
 
@@ -73,7 +72,7 @@ class Objective:
         key = values.tobytes()
         if self._seen is None or self._seen[0] != key:
             logits, packed, edges = self._free.natural(values)
-            if isinstance(self._model, ForestCountModel) and len(edges):
+            if self._model.edges is not None and len(edges):
                 tables = edges.reshape(-1, 2, 2)
                 self._seen = (key, self._model.replace(logits=logits, tables=packed, edges=tables))
             else:
@@ -94,7 +93,7 @@ class Objective:
         packed = parts[1]
         value = -self._log_likelihood(model, np.concatenate(parts))
         expected = model.expected_statistics
-        pairs = expected.edges.reshape(-1) if isinstance(expected, ForestStatistics) else np.zeros(0)
+        pairs = np.zeros(0) if expected.edges is None else expected.edges.reshape(-1)
         means = np.concatenate([expected.logits, *expected.tables, pairs])
         gradient = self._free.pull(means - self._means) + self._l2 * values
         value += 0.5 * float(self._l2 @ values**2)

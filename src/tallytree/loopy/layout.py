@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import connected_components
 from ..arrays import Float64, Ints
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
-from ..models.forest import ForestCountModel
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch
@@ -76,7 +75,7 @@ def _tempered(model: CountModel | None, power: float) -> CountModel | None:
     if model is None:
         return None
     tables = [t * power for t in model.tables]
-    if isinstance(model, ForestCountModel):
+    if model.edges is not None:
         return model.replace(tables=tables, edges=model.edges.log_tables * power)
     return model.replace(tables=tables)
 
@@ -226,7 +225,7 @@ def _plan(graph: FactorGraph, factors: Ints, members: list[Ints]) -> list[tuple[
 
 def _structure(model: CountModel) -> tuple[Any, bytes | None]:
     """What models must share to go through the engine together: groups, and edges."""
-    return model.tree, model.edges.pairs.tobytes() if isinstance(model, ForestCountModel) else None
+    return model.tree, None if model.edges is None else model.edges.pairs.tobytes()
 
 
 def _stacked(models: list[CountModel]) -> CountModel:
@@ -234,8 +233,8 @@ def _stacked(models: list[CountModel]) -> CountModel:
     first = models[0]
     nothing = np.zeros((len(models), first.n_variables))
     tables = [np.stack(each) for each in zip(*(m.tables for m in models))]
-    if isinstance(first, ForestCountModel):
-        edges = np.stack([m.edges.log_tables for m in models if isinstance(m, ForestCountModel)])
+    if first.edges is not None:
+        edges = np.stack([m.edges.log_tables for m in models if m.edges is not None])
         return first.replace(logits=nothing, tables=tables, edges=edges)
     return CountModel.from_tree(first.tree, nothing, tables)
 

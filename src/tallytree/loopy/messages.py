@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import config
 from ..arrays import Float64
-from ..engine import auto
-from ..engine.count import moments
+from ..engine import native
+from ..engine.choose import SMALL_IN_LANES
+from ..engine.count import infer, moments
+from ..engine.problem import Problem
 from ..errors import InfeasibleError
 from ..structure.nested.count_tree import CountTree
 from . import capped, maximum
@@ -20,7 +21,6 @@ Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
 # Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
 # too wide for its SIMD lanes.
-_LANES = 320
 _FEW_COUNTS = 16
 
 
@@ -69,10 +69,10 @@ def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     n = nu.shape[1]
     if n == 1:
         return _single(nu, tables)
-    if config.native() is None:
+    if not native.present():
         chain = capped.cap(tables) <= capped.LARGEST
     else:
-        chain = n > _LANES and capped.cap(tables) <= _FEW_COUNTS
+        chain = n > SMALL_IN_LANES and capped.cap(tables) <= _FEW_COUNTS
     if not chain:
         return _engine(nu, tables)
     log_z, messages, certain = capped.solve(nu, tables)
@@ -93,8 +93,8 @@ def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
 
 
 def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
-    found = auto.infer(auto.Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables, {}))
-    return found.log_mean + moments.softplus_sum(nu), found.messages()
+    found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables))
+    return found.log_mean + moments.softplus_sum(nu), found.messages
 
 
 def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64, Ints
-from ..engine.forest import entropy, ladder
+from ..arrays import Float64, FloatArray, Ints
+from ..engine.forest import configurations, entropy
 from ..errors import ParameterError
 from ..potentials import exactly
-from ..structure.forest.clusters import ClusterProgram
+from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from .chain_arguments import (
     count_groups,
@@ -27,16 +26,8 @@ from .chain_arguments import (
     unary_weights,
 )
 from .chain_core import ChainCore
+from .results import ChainStatistics
 from .sampling import Size, shape_of_size
-
-
-@dataclass(frozen=True, eq=False)
-class ChainStatistics:
-    """Gradient of ``log_partition``: ``unary`` (..., T, K), ``transitions`` (..., T - 1, K, K), ``tables`` by group."""
-
-    unary: Float64
-    transitions: Float64
-    tables: tuple[Float64, ...]
 
 
 class ChainModel(ChainCore):
@@ -119,15 +110,15 @@ class ChainModel(ChainCore):
                 raise ParameterError(
                     f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
                 )
-        return self._with(self._tree, potentials, unary, transitions, self._program, dtype)
+        return self._with(self._tree, potentials, unary, transitions, self._structure, dtype)
 
     def _with(
         self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64,
-        program: ClusterProgram | None, dtype: np.dtype[Any] | None = None,
+        structure: ForestStructure | None, dtype: np.dtype[Any] | None = None,
     ) -> ChainModel:  # fmt: skip
         new = ChainModel.__new__(ChainModel)
         new._scores = self._scores
-        new._setup(tree, potentials, unary, transitions, self._lengths, program, dtype or self._dtype)
+        new._setup(tree, potentials, unary, transitions, self._lengths, structure, dtype or self._dtype)
         return new
 
     # -- answers -----------------------------------------------------------------------------------------------
@@ -135,28 +126,28 @@ class ChainModel(ChainCore):
     @property
     def log_partition(self) -> Any:
         """Log Z, (...,)."""
-        return self._shaped(self._answer.log_z + self._constant)
+        return self._scalar(self._answer.log_mean + self._constant)
 
     @cached_property
-    def marginals(self) -> Float64:
+    def marginals(self) -> FloatArray:
         """P(y_t = k), (..., T, K)."""
         found = np.exp(self._beliefs)
         found[~self._inside] = 0.0
-        return self._frozen(found)
+        return self._vector(found)
 
     @cached_property
-    def edge_marginals(self) -> Float64:
+    def edge_marginals(self) -> FloatArray:
         """P(y_t = j, y_t+1 = k), (..., T - 1, K, K)."""
         pairs = np.exp(self._answer.log_edges)
         pairs[~self._inside[:, 1:]] = 0.0
-        return self._frozen(pairs)
+        return self._vector(pairs)
 
     @property
     def error_bound(self) -> Any:
         """Certified bound on the absolute error of differences of log-marginals, (...,)."""
-        return self._shaped(self._answer.bound)
+        return self._scalar(self._answer.bound)
 
-    def count_log_probs(self, group: int | None = None) -> Float64:
+    def count_log_probs(self, group: int | None = None) -> FloatArray:
         """Log-probabilities of the count of a group, (..., n + 1); default the count of the whole sequence.
 
         n is the largest count that T positions can reach.
@@ -169,13 +160,13 @@ class ChainModel(ChainCore):
             )
             return more.count_log_probs(more.n_groups - 1)
         self._answer  # noqa: B018 - raises for an impossible model
-        return self._frozen(self._count_rows(index))
+        return self._vector(self._count_rows(index))
 
     @cached_property
     def expected_statistics(self) -> ChainStatistics:
         """The gradient of ``log_partition``."""
         self._answer  # noqa: B018 - raises for an impossible model
-        counts = tuple(self._frozen(np.exp(self._count_rows(g))) for g in range(self.n_groups))
+        counts = tuple(self._vector(np.exp(self._count_rows(g))) for g in range(self.n_groups))
         return ChainStatistics(self.marginals, self.edge_marginals, counts)
 
     def log_prob(self, labels: ArrayLike) -> Any:
@@ -191,7 +182,7 @@ class ChainModel(ChainCore):
             raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}.")
         y = np.where(inside, y, self._resting)
         # What far numbers add to all sequences alike is in neither term.
-        return np.asarray(self._log_weight(y) - self._answer.log_z.reshape(self._batch_shape))[()]
+        return np.asarray(self._log_weight(y) - self._answer.log_mean.reshape(self._batch_shape))[()]
 
     def _log_weight(self, y: Ints) -> Float64:
         problem, n = self._problem, self.n_positions
@@ -212,9 +203,7 @@ class ChainModel(ChainCore):
         """Exact joint samples of label sequences, (*size, ..., T); -1 behind the end."""
         shape = shape_of_size(size)
         generator = checks.generator(rng)
-        self._answer  # noqa: B018 - raises for an impossible model
-        _, rungs, tilts = self._inferred
-        found = ladder.draw(self._problem, rungs, tilts, math.prod(shape), generator)
+        found = configurations.draw(self._problem, self._answer, math.prod(shape), generator)
         found[:, ~self._inside] = -1
         return found.reshape(*shape, *self._batch_shape, self.n_positions)
 
@@ -225,7 +214,7 @@ class ChainModel(ChainCore):
         -----
         Cost: O(K^3 T^2): Viterbi over labels and counts, in (max, +).
         """
-        states, values = ladder.best(self._problem)
+        states, values = configurations.best(self._problem)
         self._check_possible(values)
         states[~self._inside] = -1
         return states.reshape(*self._batch_shape, self.n_positions)
@@ -234,8 +223,8 @@ class ChainModel(ChainCore):
     def entropy(self) -> Any:
         """Entropy in nats, (...,)."""
         answer = self._answer
-        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_z), 0))
-        return self._shaped(entropy.entropy(self._problem, answer, counts))
+        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_mean), 0))
+        return self._scalar(entropy.entropy(self._problem, answer, counts))
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``."""
@@ -245,7 +234,7 @@ class ChainModel(ChainCore):
             k = checks.count("evidence", label, self.n_labels - 1, "the last label")
             others = np.arange(self.n_labels) != k
             unary[..., t, others] = -math.inf
-        return self._with(self._tree, self._potentials, unary, self._transitions, self._program)
+        return self._with(self._tree, self._potentials, unary, self._transitions, self._structure)
 
     def condition_count(self, group: int | None, count: int) -> ChainModel:
         """The model given the count of a group (None: of the whole sequence)."""

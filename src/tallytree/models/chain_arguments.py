@@ -11,7 +11,7 @@ from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
-from .count import Group
+from .group import Group
 
 
 def unary_weights(value: Any) -> tuple[Float64, np.dtype[Any]]:

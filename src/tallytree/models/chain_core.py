@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Float64, FloatArray, Ints
 from ..engine import far
+from ..engine.answer import Answer
 from ..engine.forest import ladder
-from ..engine.forest.problem import ForestAnswer, ForestProblem, folded_size
-from ..errors import InfeasibleError, ParameterError
-from ..structure.forest.clusters import ClusterProgram
-from ..structure.forest.contraction import contract, top_sets
+from ..engine.forest.problem import ForestProblem, folded_size
+from ..errors import ParameterError
+from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
+from .base import Model
 
 
-class ChainCore:
+class ChainCore(Model):
     """Parameters and inference of a chain; the base of :class:`~tallytree.ChainModel`, not used on its own."""
 
+    _units: ClassVar[str] = "positions"
     _scores: Ints
 
     def _setup(
         self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
-        program: ClusterProgram | None, dtype: np.dtype[Any],
+        structure: ForestStructure | None, dtype: np.dtype[Any],
     ) -> None:  # fmt: skip
         self._dtype = dtype
         self._tree, self._potentials = tree, tuple(potentials)
         self._unary, self._transitions, self._lengths = unary, transitions, lengths
         n = unary.shape[-2]
-        degree = self._scores.max(axis=1)
-        pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
-        self._program = contract(n, pairs, degree, tree.family) if program is None else program
+        if structure is None:
+            pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
+            structure = ForestStructure(pairs, self._scores.max(axis=1), tree.family)
+            structure.program  # noqa: B018 - refuses groups that do not fit
+        self._structure = structure
         shapes = [unary.shape[:-2], transitions.shape[:-3]]
         shapes += [] if lengths is None else [lengths.shape]
         shapes += [np.shape(p)[:-1] for p in potentials if isinstance(p, np.ndarray)]
@@ -49,7 +52,7 @@ class ChainCore:
             ) from None
         for array in (self._unary, self._transitions, self._scores):
             array.flags.writeable = False
-        self._lock = threading.RLock()
+        self._forget()
 
     # -- parameters --------------------------------------------------------------------------------------------
 
@@ -62,11 +65,6 @@ class ChainCore:
     def n_labels(self) -> int:
         """Number of labels K."""
         return int(self._unary.shape[-1])
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups with a potential."""
-        return self._tree.family.n_groups
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -85,11 +83,11 @@ class ChainCore:
         return np.broadcast_to(full, self._batch_shape)
 
     @cached_property
-    def log_marginals(self) -> Float64:
+    def log_marginals(self) -> FloatArray:
         """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end."""
         belief = self._beliefs.copy()
         belief[~self._inside] = -math.inf
-        return self._frozen(belief)
+        return self._vector(belief)
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
@@ -109,12 +107,9 @@ class ChainCore:
         """(B, T): whether a position is in its sequence."""
         return np.arange(self.n_positions) < self.lengths.reshape(-1, 1)
 
-    @cached_property
+    @property
     def _offset(self) -> Ints:
-        family, degree = self._tree.family, self._scores.max(axis=1)
-        before = np.concatenate([[0], np.cumsum(degree[family.order])])
-        sizes = before[family.stop] - before[family.start] + 1
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return self._structure.offset
 
     @property
     def _problem(self) -> ForestProblem:
@@ -146,10 +141,7 @@ class ChainCore:
         constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
         leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
         packed, shared = self._packed([table for table, _ in tables])
-        tops = top_sets(self._tree.family)
-        problem = ForestProblem(
-            self._program, self._scores, leaf, edge, packed, self._offset, tops, folded + shared
-        )
+        problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
         return problem, np.asarray(constant)
 
     def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
@@ -207,20 +199,18 @@ class ChainCore:
             out[b, shift : shift + n + 1] = entries
         return out
 
-    @cached_property
-    def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
-        with self._lock:
-            return ladder.infer(self._problem)
-
     @property
-    def _answer(self) -> ForestAnswer:
-        found = self._inferred[0]
-        self._check_possible(found.log_z)
+    def _answer(self) -> Answer:
+        return self._cached("answer", self._infer)
+
+    def _infer(self) -> Answer:
+        found = ladder.infer(self._problem)
+        self._check_possible(found.log_mean)
         return found
 
     @cached_property
     def _counts(self) -> Float64:
-        return ladder.relative_counts(self._problem, self._inferred[2])
+        return ladder.relative_counts(self._problem, self._answer.tilts)
 
     def _single_count(self, position: int) -> Float64:
         log_p, score = self._beliefs[:, position], self._scores[position]
@@ -241,39 +231,8 @@ class ChainCore:
             out[b, : found.shape[1] - k] = found[b, k:]
         return out
 
-    def _whole(self) -> int | None:
-        for g, members in enumerate(self._tree.groups):
-            if len(members) == self.n_positions:
-                return g
-        return None
-
-    def _group(self, group: Any) -> int:
-        number, total = checks.integer("group", group), self.n_groups
-        if not -total <= number < total:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {total - 1}, or None for all positions; {number} arrived."
-                if total
-                else f"`group` must be None, because the model has no groups; {number} arrived."
-            )
-        return number % total
-
-    def _check_possible(self, values: Float64) -> None:
-        dead = np.isneginf(values)
-        if dead.any():
-            where = ""
-            if self._batch_shape:
-                index = np.unravel_index(int(np.argmax(dead)), self._batch_shape)
-                where = f" at batch index {tuple(int(i) for i in index)}"
-            raise InfeasibleError(
-                f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
-                "with the weights of -inf. Relax a potential or a weight."
-            )
-
-    def _shaped(self, values: Float64) -> Any:
-        return values.reshape(self._batch_shape)[()]
-
-    def _frozen(self, values: Float64) -> Float64:
-        """(B, ...) with the batch axes of the model, in the dtype of the weights, read-only."""
-        out = values.reshape(*self._batch_shape, *values.shape[1:]).astype(self._dtype, copy=False)
-        out.flags.writeable = False
-        return out
+    def _impossible(self, where: str) -> str:
+        return (
+            f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
+            "with the weights of -inf. Relax a potential or a weight."
+        )

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64
+from ..arrays import Bools, FloatArray
+from ..engine.answer import Answer
 from ..engine.count import incremental, moments
-from ..engine.solution import Solution
 from ..errors import ParameterError, StructureError
 from ..structure.nested.count_tree import CountTree
-from . import arguments, packed_parameters, parameters
+from . import arguments, packed_parameters, parameters, pose
+from .edges import Forest, check_members
+from .group import read_groups
 from .information import Information
 from .maximization import Maximization
+from .results import ExpectedStatistics
 from .sampling import Sampling
-from .second_order import ExpectedStatistics, SecondOrder
-
-
-@dataclass(frozen=True)
-class Group:
-    """A set of variables with a potential on how many of them are on.
-
-    Parameters
-    ----------
-    members : list of int, range, slice, boolean mask or None
-        The variables; None means all of them.
-    potential : Potential, array, callable or None
-        A potential, its log-table ``log f(0), ..., log f(n)`` (with leading batch axes if it differs between models),
-        a function from counts to log-values, or None: no preference, but the count can be asked for.
-
-    Examples
-    --------
-    >>> tt.Group(range(3), tt.at_least(1))
-    Group(members=range(0, 3), potential=at_least(1))
-    """
-
-    members: Any
-    potential: Any = None
+from .second_order import SecondOrder
 
 
 class CountModel(Maximization, SecondOrder, Sampling, Information):
@@ -58,7 +38,8 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         One potential over all variables (a :class:`~tallytree.potentials.Potential`, an array of D + 1 log-values, a
         callable), or a list of :class:`Group`, any two disjoint or nested. Without it the variables are independent.
     edges : Forest, optional
-        Pairwise tables on the edges of a forest; see :class:`~tallytree.models.forest.ForestCountModel`.
+        Pairwise tables on the edges of a forest, ``prod_(i,j) t_ij(y_i, y_j)`` in the weight of a configuration. Groups
+        must then fit the edges; see :class:`~tallytree.Forest`.
     method : str
         ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"``,
         ``"characteristic"``, ``"mixture"``, ``"potetz-lee"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
@@ -93,18 +74,14 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     array([0.   , 0.   , 0.583, 0.   , 0.417, 0.   ])
     """
 
-    # The kind of model that `edges` asks for; the module that defines it builds on this one and fills it in.
-    _edge_model: ClassVar[type[CountModel] | None] = None
-
-    def __new__(cls, *args: Any, edges: Any = None, **options: Any) -> CountModel:
-        return super().__new__(cls if edges is None or cls._edge_model is None else cls._edge_model)
-
     def __init__(
-        self, logits: ArrayLike, groups: Any = None, *, edges: Any = None, method: str = "auto"
+        self, logits: ArrayLike, groups: Any = None, *, edges: Forest | None = None, method: str = "auto"
     ) -> None:
         values, dtype = parameters.logits_to_keep(logits)
-        tree, potentials = _structure(groups, values.shape[-1])
-        self._setup(tree, parameters.collect(tree, values, dtype, potentials), method)
+        tree, potentials = read_groups(groups, values.shape[-1])
+        if edges is not None:
+            values = pose.stretched(values, check_members(edges, values.shape[-1]))
+        self._setup(tree, parameters.collect(tree, values, dtype, potentials), method, edges)
 
     @classmethod
     def from_tree(
@@ -138,11 +115,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             )
         return cls._make(tree, packed_parameters.from_user(tree, values, dtype, tables), method)
 
-    def replace(self, *, logits: ArrayLike | None = None, tables: Any = None) -> CountModel:
+    def replace(
+        self, *, logits: ArrayLike | None = None, tables: Any = None, edges: Any = None
+    ) -> CountModel:
         """The same structure with new parameters; nothing is analysed again.
 
         If this model has been solved and a single logit changes, ``log_partition`` of the result needs no inference;
-        if only variables outside all groups change, none of its answers do.
+        if only variables outside all groups change, none of its answers do (models without edges).
 
         Parameters
         ----------
@@ -150,7 +129,10 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             New log-odds.
         tables : sequence, packed array or mapping, optional
             As in :meth:`from_tree`, or ``{group: table}`` for those that change.
+        edges : Forest or array_like, optional
+            A forest with the same pairs, or new log-tables or couplings for them.
         """
+        forest = self._forest if edges is None else self._new_edges(edges)
         if isinstance(tables, Mapping):
             potentials = list(self._params.potentials)
             for group, value in tables.items():
@@ -166,34 +148,103 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
                 f"`logits` must keep {self.n_variables} entries on the last axis; shape {values.shape} arrived. "
                 "For another number of variables make a new CountModel."
             )
+        if forest is not None:
+            values = pose.stretched(values, forest)
         if tables is None:
-            model = self._make(self._tree, parameters.with_logits(self._params, values, dtype), self._method)
+            params = parameters.with_logits(self._params, values, dtype)
+        else:
+            params = packed_parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
+        model = self._make(self._tree, params, self._method, forest, self._structure)
+        if tables is None and forest is None:
             self._hand_over(model)
-            return model
-        params = packed_parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
-        return self._make(self._tree, params, self._method)
+        return model
+
+    def _new_edges(self, edges: Any) -> Forest:
+        own = self._with_edges("replace(edges=...)")
+        forest = edges if isinstance(edges, Forest) else own.replace(edges)
+        if not np.array_equal(forest.pairs, own.pairs):
+            raise ParameterError(
+                "`edges` must keep the pairs of the model. For others make a new CountModel."
+            )
+        return forest
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
-        solution, log_norm = self._cache.get("solution"), self._cache.get("log_norm")
+        solved, log_norm = self._cache.get("solved"), self._cache.get("log_norm")
         old, new = self._params, model._params
-        if solution is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
+        if solved is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
         changed = incremental.changed_variables(self._tree, old.nu, new.nu)
         if changed is None:
             return
         if incremental.only_free(self._tree, changed):
-            model._cache["solution"] = Solution(solution.log_mean, solution.bound, solution.messages)
+            found = solved.answer
+            model._solver._cache["answer"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
             step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
             if step is not None:
                 model._cache["log_norm"] = log_norm + step
 
+    # -- edges -------------------------------------------------------------------------------------------------
+
+    def _with_edges(self, what: str) -> Forest:
+        if self._forest is None:
+            raise ParameterError(
+                f"`{what}` is for models with edges, and this one has none. "
+                "Make it with CountModel(logits, groups, edges=Forest(pairs, log_tables))."
+            )
+        return self._forest
+
+    @property
+    def edges(self) -> Forest | None:
+        """The forest, or None."""
+        return self._forest
+
+    @property
+    def edge_marginals(self) -> FloatArray:
+        """P(y_i, y_j) of every edge, (..., E, 2, 2), axes in the order of its pair."""
+        self._with_edges("edge_marginals")
+        return self._cached("edge_marginals", lambda: self._vector(np.exp(self._solved.edge_log_probs())))
+
+    @property
+    def width(self) -> int:
+        """Largest number of boundary vertices that a group needs on the edges: 0, 1 or 2."""
+        self._with_edges("width")
+        assert self._structure is not None
+        return self._structure.program.width
+
+    def boundary(self, group: int) -> tuple[int, ...]:
+        """Vertices that cover the edges leaving a group: its table is summed up for every state of theirs."""
+        self._with_edges("boundary")
+        assert self._structure is not None
+        index = self._group(group)
+        s = int(self._tree.family.set_of_group[index])
+        if s < 0:
+            return (int(self._tree.family.variable_of_group[index]),)
+        return self._structure.program.set_boundary[s]
+
+    def _edge_weight(self, states: Bools) -> Any:
+        """Log-weights that the edges give to configurations, far numbers apart."""
+        if self._forest is None:
+            return 0.0
+        pairs, tables = self._forest.pairs, self._near_edges.tables
+        first, second = states[..., pairs[:, 0]], states[..., pairs[:, 1]]
+        on = np.where(second, tables[..., 1, 1], tables[..., 1, 0])
+        off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])
+        return np.where(first, on, off).sum(-1)
+
+    # -- expectations ------------------------------------------------------------------------------------------
+
     @property
     def expected_statistics(self) -> ExpectedStatistics:
         """Expected y and expected indicators of every count: the gradient of ``log_partition``."""
         return self._cached("expected_statistics", self._expected_statistics)
+
+    def _expected_statistics(self) -> ExpectedStatistics:
+        counts = [np.exp(self.count_log_probs(i)) for i in range(self.n_groups)]
+        edges = None if self._forest is None else self.edge_marginals
+        return ExpectedStatistics(self.marginals, tuple(counts), edges)
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations.
@@ -210,7 +261,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         """
         states = arguments.states(y, self.n_variables)
         # What far numbers add to all configurations alike is in neither term.
-        score = moments.log_weight(self._tree, self._params.near, states)
+        score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
         return self._result(score - np.reshape(self._log_norm, self.batch_shape))
 
     # -- evidence ----------------------------------------------------------------------------------------------
@@ -248,25 +299,12 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         c = checks.count("count", count, n, "the number of variables in the group")
         return self.replace(tables={index: self._params.tables[index] + arguments.one_hot(c, n)})
 
-    def _expected_score(self, other: CountModel, first: int) -> Float64:
-        """E[log weight under `other`], whose groups are groups ``first, first + 1, ...`` of this model."""
-        counts = [
-            np.asarray(self.count_log_probs(first + g), np.float64)
-            for g in range(other._tree.family.n_groups)
-        ]
-        logits, marginals = np.asarray(other.logits, np.float64), np.asarray(self.marginals, np.float64)
-        score = moments.expected_score(logits, marginals, other.tables, counts)
-        return np.asarray(score + other._params.batch_constant)
-
-    def _expected_statistics(self) -> ExpectedStatistics:
-        counts = [np.exp(self.count_log_probs(i)) for i in range(self._tree.family.n_groups)]
-        return ExpectedStatistics(self.marginals, tuple(counts))
-
     # -- as a Python object ------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        family = self._tree.family
-        parts = [f"n_variables={family.n_variables}", f"n_groups={family.n_groups}"]
+        parts = [f"n_variables={self.n_variables}", f"n_groups={self.n_groups}"]
+        if self._forest is not None:
+            parts.append(f"n_edges={self._forest.n_edges}")
         if self.batch_shape:
             parts.append(f"batch_shape={self.batch_shape}")
         if self._method != "auto":
@@ -277,37 +315,17 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         if not isinstance(other, CountModel):
             return NotImplemented
         return (
-            self._tree == other._tree and self._params.equal(other._params) and self._method == other._method
+            self._tree == other._tree
+            and self._method == other._method
+            and self._forest == other._forest
+            and self._params.equal(other._params)
         )
 
     def __hash__(self) -> int:
-        return hash((self._tree, self._params.logits.tobytes()))
+        return hash((self._tree, self._params.logits.tobytes(), self._forest))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"tree": self._tree, "params": self._params, "method": self._method}
+        return {"tree": self._tree, "params": self._params, "method": self._method, "forest": self._forest}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._setup(state["tree"], state["params"], state["method"])
-
-    def __copy__(self) -> CountModel:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> CountModel:
-        return self  # frozen
-
-
-def _structure(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
-    """Tree and potentials from what the user passed as `groups`."""
-    if groups is None:
-        return CountTree.from_groups([], n), []
-    if isinstance(groups, Group):
-        groups = [groups]
-    if isinstance(groups, (list, tuple)) and all(isinstance(g, Group) for g in groups):
-        if len(groups) == 1 and groups[0].members is None:
-            return CountTree.flat(n), [groups[0].potential]
-        return CountTree.from_groups([g.members for g in groups], n), [g.potential for g in groups]
-    if isinstance(groups, (list, tuple)) and any(isinstance(g, Group) for g in groups):
-        raise ParameterError(
-            "`groups` mixes Group objects with other values. Wrap every entry: Group(members, potential)."
-        )
-    return CountTree.flat(n), [groups]
+        self._setup(state["tree"], state["params"], state["method"], state["forest"])

@@ -33,7 +33,15 @@ class Forest:
 
     Notes
     -----
-    Cost: near-linear in the number of edges. Objects are frozen.
+    Objects are frozen.
+
+    Groups of a model with edges must fit them: the edges that leave a group are covered by at most two vertices. All
+    variables, subtrees, unions of subtrees with one parent and intervals of a chain do, nested as one likes.
+
+    Cost of inference: O(D log^2 D) for any shape of the forest, plus the size of the tables; without groups that of
+    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals`` take
+    O(D^2), because (max, +) has no fast convolution; ``sample`` one inference and O(D log D) per sample. Accuracy: as
+    for :class:`~tallytree.CountModel`.
 
     Examples
     --------
@@ -47,6 +55,16 @@ class Forest:
     array([0.5, 0.5, 0.5, 0.5])
     >>> round(float(model.edge_marginals[0, 1, 1]), 6)
     0.433407
+
+    At least one of the first two on, four on in all:
+
+    >>> chain = tt.Forest([(i, i + 1) for i in range(5)], 0.5)
+    >>> groups = [tt.Group([0, 1], tt.at_least(1)), tt.Group(None, tt.exactly(4))]
+    >>> model = tt.CountModel(np.zeros(6), groups, edges=chain)
+    >>> model
+    CountModel(n_variables=6, n_groups=2, n_edges=5)
+    >>> model.marginals.round(3)
+    array([0.775, 0.824, 0.692, 0.692, 0.533, 0.483])
     """
 
     def __init__(self, pairs: ArrayLike, log_tables: Any = None, *, coupling: Any = None) -> None:

@@ -15,8 +15,8 @@ from ..engine.count import moments
 from ..errors import InfeasibleError, ParameterError
 from . import graph_arguments
 from .arguments import states
-from .count import CountModel, Group
-from .forest import ForestCountModel
+from .count import CountModel
+from .group import Group
 
 Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
@@ -298,4 +298,4 @@ def _own_weight(logits: Float64, on: NDArray[np.bool_]) -> Float64:
 def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
     """Log of the unnormalised weight under a model, (...,); in double precision whatever the model answers in."""
     total = moments.log_weight(model._tree, model._params, on)
-    return total + model._edge_weight(on) if isinstance(model, ForestCountModel) else total
+    return np.asarray(total + model._edge_weight(on))

@@ -14,24 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
-from ..engine.forest import ladder
+from ..engine.forest import configurations
 from ..engine.forest.problem import ForestProblem
-from .forest_core import ForestCore
 
 _CERTAIN = 1e-9  # a difference of probabilities above this is not rounding
 
 
-def divergence(law: ForestCore, other: ForestCore) -> Float64:
+def divergence(law: Any, other: Any) -> Float64:
     """KL(law || other) over the same variables, (...)."""
-    log_leaf, log_edge = other._weights()
+    log_leaf, log_edge = other._solver.problem.log_leaf, other._solver.problem.log_edge
     beliefs, weights = _log_beliefs(law), _shaped(log_leaf, other.batch_shape, 2)
     total = _expected(np.exp(beliefs), weights, beliefs > -math.inf).sum(axis=-1)
     pairs = other._forest.pairs
     if len(pairs):
         total = total + _expected_edges(law, pairs, _shaped(log_edge, other.batch_shape, 3))
     total = total + _expected_tables(law, other)
-    log_norm = np.reshape(other._answer.log_z, other.batch_shape)
-    entropy = np.reshape(law._entropy(), law.batch_shape)
+    log_norm = np.reshape(other._solved.log_norm(), other.batch_shape)
+    entropy = np.reshape(law._solved.entropy(), law.batch_shape)
     return np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
 
 
@@ -41,7 +40,7 @@ def _shaped(rows: Float64, batch: tuple[int, ...], axes: int) -> Float64:
     return rows[0] if len(rows) == 1 else rows.reshape(*batch, *own)
 
 
-def _log_beliefs(law: ForestCore) -> Float64:
+def _log_beliefs(law: Any) -> Float64:
     """Log P(y_d), (..., D, 2)."""
     odds = law._odds.reshape(*law.batch_shape, law.n_variables)
     return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
@@ -54,19 +53,19 @@ def _expected(probs: Float64, log_weights: Float64, support: NDArray[np.bool_]) 
     return np.asarray(np.where((support & dead).any(axis=-1), -math.inf, terms))
 
 
-def _expected_edges(law: ForestCore, pairs: Ints, tables: Float64) -> Float64:
+def _expected_edges(law: Any, pairs: Ints, tables: Float64) -> Float64:
     joint = _pair_probabilities(law, pairs)
     support = joint > _CERTAIN
     doubtful = (~support & (tables == -math.inf)).reshape(-1, *tables.shape[-3:]).any(axis=0)
     for e, a, b in np.argwhere(doubtful).tolist():
-        possible = _allows(law._problem, {int(pairs[e, 0]): a, int(pairs[e, 1]): b})
+        possible = _allows(law._solver.problem, {int(pairs[e, 0]): a, int(pairs[e, 1]): b})
         support[..., e, a, b] = possible.reshape(law.batch_shape)
     flat = (*joint.shape[:-2], 4)
     weights = tables.reshape(*tables.shape[:-2], 4)
     return np.asarray(_expected(joint.reshape(flat), weights, support.reshape(flat)).sum(axis=-1))
 
 
-def _expected_tables(law: ForestCore, other: ForestCore) -> Any:
+def _expected_tables(law: Any, other: Any) -> Any:
     """E[log f] of the sets of `other`, whose groups are added to the law."""
     family, mine = other._tree.family, law._tree.family.n_groups
     if family.n_sets == 0:
@@ -80,18 +79,18 @@ def _expected_tables(law: ForestCore, other: ForestCore) -> Any:
         probs = np.exp(_shaped(joint._counts(group), law.batch_shape, 1))
         support = probs > 0.0
         if (~support & (table == -math.inf)).any():
-            support = joint._max_counts(group) > -math.inf
+            support = _shaped(joint._max_counts(group), law.batch_shape, 1) > -math.inf
         total = total + _expected(probs, table, support)
     return total
 
 
-def _pair_probabilities(law: ForestCore, pairs: Ints) -> Float64:
+def _pair_probabilities(law: Any, pairs: Ints) -> Float64:
     """P(y_i, y_j) of any pairs, (..., E, 2, 2): edges are known, for others one inference per first variable."""
     own = {(i, j): e for e, (i, j) in enumerate(law._forest.pairs.tolist())}
     batch = law._odds.shape[0]
     out = np.zeros((batch, len(pairs), 2, 2))
     marginals = np.exp(_log_beliefs(law)).reshape(batch, -1, 2)
-    log_edges, others = law._answer.log_edges, []
+    log_edges, others = law._solved.edge_log_probs(), []
     for e, (i, j) in enumerate(pairs.tolist()):
         if (i, j) in own:
             out[:, e] = np.exp(log_edges[:, own[i, j]])
@@ -102,7 +101,7 @@ def _pair_probabilities(law: ForestCore, pairs: Ints) -> Float64:
     if others:
         first, second = pairs[others, 0], pairs[others, 1]
         rows, place = np.unique(first, return_inverse=True)
-        both = law._joint(rows)[:, place, second]
+        both = law._solved.joint(rows)[:, place, second]
         out[:, others, 1, 1] = both
         out[:, others, 1, 0] = np.maximum(marginals[:, first, 1] - both, 0.0)
         out[:, others, 0, 1] = np.maximum(marginals[:, second, 1] - both, 0.0)
@@ -115,4 +114,4 @@ def _allows(problem: ForestProblem, evidence: dict[int, int]) -> NDArray[np.bool
     leaf = problem.log_leaf.copy()
     for v, value in evidence.items():
         leaf[:, v, 1 - value] = -math.inf
-    return np.asarray(ladder.best(replace(problem, log_leaf=leaf))[1] > -math.inf)
+    return np.asarray(configurations.best(replace(problem, log_leaf=leaf))[1] > -math.inf)

@@ -12,8 +12,8 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError, StructureError
 from ..potentials import Potential, as_potential
-from .count import CountModel, Group
-from .forest import ForestCountModel
+from .count import CountModel
+from .group import Group
 
 # Beyond 2^50 a sum with it has no digit left for anything else: such a number can only mean "never".
 _MASK = 1e15
@@ -99,7 +99,7 @@ def _model(model: CountModel, size: int, number: int) -> CountModel:
     given = np.asarray(model.logits, np.float64)
     logits, tables = logits_without_masks(given), [without_masks(t) for t in model.tables]
     same = logits is given and all(a is b for a, b in zip(tables, model.tables))
-    if isinstance(model, ForestCountModel):
+    if model.edges is not None:
         edges = model.edges.log_tables
         cleaned = np.array([without_masks(t) for t in edges]).reshape(edges.shape)
         same = same and np.array_equal(edges, cleaned)

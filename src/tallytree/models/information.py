@@ -7,27 +7,23 @@ larger than their sum that digits are lost, the chain rule over the tree takes o
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64
-from ..engine import auto, maximize
-from ..engine.count import information, moments
+from ..engine import choose, maximize
+from ..engine.count import infer, information, moments
 from ..errors import ParameterError
-from .base import ModelCore
-
-_ENOUGH = 1e-11  # relative error that the quick way may have
-_NOTHING = 1e-15  # and absolute
-_LARGEST = float(1 << 27)  # pairs of counts that the chain rule may look at
+from .binary import BinaryModel
+from .edges import Forest
+from .forest_divergence import divergence as divergence_on_edges
 
 
-class Information(ModelCore):
+class Information(BinaryModel):
     """Entropy and divergence; a base class of :class:`~tallytree.CountModel`, not used on its own."""
-
-    _has_edges: ClassVar[bool] = False
 
     @property
     def entropy(self) -> Any:
@@ -35,7 +31,7 @@ class Information(ModelCore):
 
         Accuracy: 1e-10 relative or 1e-13 absolute; never negative.
         """
-        return self._cached("entropy", lambda: self._result(self._entropy()))
+        return self._cached("entropy", lambda: self._scalar(self._solved.entropy()))
 
     def kl_divergence(self, other: Any) -> Any:
         """Kullback-Leibler divergence KL(self || other) in nats, (...,).
@@ -57,50 +53,32 @@ class Information(ModelCore):
             raise ParameterError(
                 f"`other` must be a CountModel over {self.n_variables} variables; {checks.describe(other)} arrived."
             )
-        law, theirs = self, cast(Any, other)
-        if theirs._has_edges and not self._has_edges:
-            law = theirs._on_edges(self)
-        return self._result(law._divergence(other))
-
-    def _entropy(self) -> Float64:
-        quick, error = self._cross_entropy(self, self, 0)
-        doubtful = ~(error <= np.maximum(_ENOUGH * quick, _NOTHING))
-        if not doubtful.any():
-            return quick
-        program = self._tree.program
-        rows = np.flatnonzero(doubtful.reshape(-1))
-        if information.cost(program) * len(rows) > _LARGEST:
-            return np.maximum(quick, 0.0)  # of a model that large the error does not show
-        nu, tables = (
-            self._params.nu,
-            np.broadcast_to(self._params.packed, (len(self._params.nu), program.table_total)),
-        )
-        found = quick.reshape(-1).copy()
-        schedule = auto.schedule_for(program, tables[rows])
-        found[rows] = information.entropy(program, schedule, nu[rows], tables[rows])
-        return found.reshape(quick.shape)
+        if self._forest is not None or other._forest is not None:
+            return self._result(divergence_on_edges(_on_edges(self), _on_edges(other)))
+        return self._result(self._divergence(other))
 
     def _divergence(self, other: Any) -> Float64:
-        mine, theirs = self._tree.family.n_groups, other._tree.family.n_groups
+        mine, theirs = self.n_groups, other.n_groups
         tree = self._tree.with_groups(list(other._tree.groups))
         joint = self._extended(tree, [None] * theirs)
         cross, error = self._cross_entropy(joint, other, mine)
         entropy = np.reshape(self.entropy, self.batch_shape)
         quick = cross - entropy
-        doubtful = ~(error + _ENOUGH * entropy <= np.maximum(_ENOUGH * quick, _NOTHING)) & (cross < math.inf)
-        rows = np.flatnonzero(doubtful.reshape(-1))
+        sure = error + information.ENOUGH * entropy <= np.maximum(
+            information.ENOUGH * quick, information.NOTHING
+        )
+        rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         program = tree.program
-        if not len(rows) or information.cost(program) * len(rows) > _LARGEST:
+        if not len(rows) or information.cost(program) * len(rows) > information.LARGEST:
             return np.maximum(quick, 0.0)
         same = other._moved(tree, [*[None] * mine, *other._params.potentials])
-        numbers = [
-            _rows(x, model.batch_shape, quick.shape)[rows]
-            for model in (joint, same)
-            for x in (model._params.nu, model._params.packed)
-        ]
-        schedule = auto.schedule_for(program, np.zeros((1, program.table_total)))
+        p, q = (
+            tuple(_rows(x, m.batch_shape, quick.shape)[rows] for x in (m._params.nu, m._params.packed))
+            for m in (joint, same)
+        )
+        schedule = infer.schedule_for(program, np.zeros((1, program.table_total)))
         found = quick.reshape(-1).copy()
-        found[rows] = information.divergence(program, schedule, tuple(numbers[:2]), tuple(numbers[2:]))
+        found[rows] = information.divergence(program, schedule, p, q)
         return found.reshape(quick.shape)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:
@@ -117,11 +95,11 @@ class Information(ModelCore):
             packed = params.packed[:, family.set_offset[s] : family.set_offset[s + 1]]
             tables.append(_shaped(packed, other.batch_shape))
             counts.append(_shaped(joint._counts(first + group), self.batch_shape))
-        log_mean = np.reshape(other._solution.log_mean, other.batch_shape)
-        bound = sum(np.reshape(m._solution.bound, m.batch_shape) for m in (self, other))
-        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, bound)
-        if joint is not self and joint._tree.program.n_leaves > auto.EXACT_TAILS:
-            excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint._n_groups))
+        log_mean = np.reshape(other._solved.answer.log_mean, other.batch_shape)
+        mine, theirs = (np.reshape(m._solved.answer.bound, m.batch_shape) for m in (self, other))
+        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, mine + theirs)
+        if joint is not self and joint._tree.program.n_leaves > choose.EXACT_TAILS:
+            excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint.n_groups))
             value = np.where(np.reshape(excluded, self.batch_shape), math.inf, value)
         return value, error
 
@@ -150,3 +128,11 @@ def _rows(values: Float64, batch_shape: tuple[int, ...], shape: tuple[int, ...])
     width = values.shape[-1]
     shaped = _shaped(values, batch_shape)
     return np.ascontiguousarray(np.broadcast_to(shaped, (*shape, width)).reshape(math.prod(shape), width))
+
+
+def _on_edges(model: Any) -> Any:
+    """The same model; one without edges as one on a forest that has none."""
+    if model._forest is not None:
+        return model
+    nothing = Forest(np.empty((0, 2), np.int64), np.zeros((0, 2, 2)))
+    return model._make(model._tree, model._params, "auto", nothing)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
 from .. import checks
 from ..arrays import Float64, FloatArray, States
-from ..engine import maximize
 from ..errors import ParameterError
-from .base import ModelCore
-
-_T = TypeVar("_T")
-
-
-class Modes(NamedTuple):
-    """The best configurations, best first: ``configurations`` (..., k, D) and their ``log_weights`` (..., k).
-
-    Log-weights are unnormalised; subtract ``log_partition`` for log-probabilities.
-    """
-
-    configurations: States
-    log_weights: Float64
+from .binary import BinaryModel
+from .results import Modes
 
 
-class Maximization(ModelCore):
+class Maximization(BinaryModel):
     """Best configurations; a base class of :class:`~tallytree.CountModel`, not used on its own."""
 
     def mode(self) -> States:
@@ -124,7 +112,7 @@ class Maximization(ModelCore):
         array([-inf, 1.  , 1.5 , 1.25])
         """
         index = None if group is None else self._group(group)
-        return self._cached(("max counts", index), lambda: self._max_counts(index))
+        return self._cached(("max counts", index), lambda: self._vector(self._max_counts(index)))
 
     def mode_k(self, k: int) -> Modes:
         """The k most probable configurations, all different, best first.
@@ -165,13 +153,15 @@ class Maximization(ModelCore):
         number = checks.integer("k", k)
         if number < 1:
             raise ParameterError(f"`k` must be at least 1; {number} arrived.")
-        params = self._params
-        states, values = maximize.ranked(self._tree, params.nu, params.packed, number)
+        if "ranked" not in self._solver.can:
+            raise ParameterError(
+                "`mode_k` is not available for a model with edges; `mode` gives the best configuration."
+            )
+        states, values = self._solver.ranked(number)
         # A model without any configuration has no values, or only padding.
-        first = values[:, 0] if values.shape[1] else np.full(len(values), -np.inf)
-        self._check_possible(first)
-        shape = (*params.batch_shape, values.shape[1])
-        log_weights = (values + _column(params.constant)).reshape(shape)
+        self._check_weights(values[:, 0] if values.shape[1] else np.full(len(values), -np.inf))
+        shape = (*self.batch_shape, values.shape[1])
+        log_weights = (values + _column(self._constant)).reshape(shape)
         return Modes(states.reshape(*shape, states.shape[-1]), log_weights)
 
     # -- how it is done ----------------------------------------------------------------------------------------
@@ -181,42 +171,32 @@ class Maximization(ModelCore):
         return self._cached("mode", self._maximize)
 
     def _maximize(self) -> tuple[States, Any]:
-        params = self._params
-        states, values = maximize.mode(self._tree, params.nu, params.packed)
-        self._check_possible(values)
-        states = states.reshape(*params.batch_shape, states.shape[-1])
+        states, values = self._solver.best()
+        self._check_weights(values)
+        states = states.reshape(*self.batch_shape, states.shape[-1])
         states.flags.writeable = False
-        return states, self._scalar(values + params.constant)
+        return states, self._scalar(values + self._constant)
 
     def _max_marginals(self) -> FloatArray:
-        params = self._params
-        values = maximize.max_marginals(self._tree, params.nu, params.packed)
-        self._check_possible(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
-        values += np.reshape(params.constant, (-1, 1, 1))
-        out = values.reshape(*params.batch_shape, *values.shape[1:]).astype(params.dtype, copy=False)
-        out.flags.writeable = False
-        return out
+        values = self._solver.max_marginals()
+        self._check_weights(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
+        return self._vector(values + np.reshape(self._constant, (-1, 1, 1)))
 
-    def _max_counts(self, group: int | None) -> FloatArray:
-        params, family = self._params, self._tree.family
-        if group is None and family.n_variables == 0:
-            self._check_possible(np.zeros(len(params.nu)))
-            return self._vector(np.zeros((len(params.nu), 1)) + _column(params.constant))
+    def _max_counts(self, group: int | None) -> Float64:
+        """(B, n + 1), constants included."""
+        if group is None and self.n_variables == 0:
+            nothing = np.zeros((len(self._params.nu), 1))
+            self._check_weights(nothing[:, 0])
+            return np.asarray(nothing + _column(self._constant))
+        group = self._whole() if group is None else group
         if group is None:
-            group = self._whole()
-        if group is None:
-            whole = self._extended(self._with_total, [None])
-            return whole._max_counts(whole._tree.family.n_groups - 1)
+            whole = self._with_total
+            return whole._max_counts(whole.n_groups - 1)
+        family = self._tree.family
         set_id, variable = int(family.set_of_group[group]), int(family.variable_of_group[group])
-        if set_id < 0:
-            return self.max_marginals[..., variable, :]
-        values = maximize.max_count_values(self._tree, params.nu, params.packed, set_id)
-        self._check_possible(values.max(-1))
-        return self._vector(values + _column(params.constant))
-
-    def _check_possible(self, values: Float64) -> None:
-        if np.isneginf(values).any() or np.isneginf(self._params.constant).any():
-            self._refuse_impossible(values)
+        values = self._solver.max_counts(set_id) if set_id >= 0 else self._solver.max_marginals()[:, variable]
+        self._check_weights(values.max(-1))
+        return np.asarray(values + _column(self._constant))
 
 
 def _column(constant: Any) -> Any:

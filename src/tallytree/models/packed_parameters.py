@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..arrays import Float64, lazy
+from ..arrays import Float64
 from ..engine.memory import frozen_copies
+from ..memo import lazy
 from ..structure.nested.count_tree import CountTree
 from .parameters import (
     Parameters,

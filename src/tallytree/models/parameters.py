@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..arrays import Float64, lazy
+from ..arrays import Float64
 from ..engine import far
 from ..engine.count.leaves import fold_singletons
 from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from ..errors import ParameterError
+from ..memo import lazy
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.family import FlatFamily

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..arrays import FloatArray, lazy
+from ..arrays import FloatArray
 from ..errors import ParameterError
+from ..memo import lazy
 from ..potentials import Potential, as_potential
 from .count import CountModel
 

@@ -3,69 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from .. import checks
-from ..arrays import Ints, States
-from ..engine.auto import Problem
-from ..engine.sample.sampler import Sampler
+from ..arrays import States
 from ..errors import ParameterError
-from .base import ModelCore
+from .binary import BinaryModel
+from .results import SparseSamples
 
 Size = int | tuple[int, ...] | None
 
 
-@dataclass(frozen=True, eq=False)
-class SparseSamples:
-    """Samples as the variables that are on, row after row.
-
-    Attributes
-    ----------
-    indices : (total,) int64
-        Variables that are on, increasing in every sample.
-    indptr : (rows + 1,) int64
-        Sample i is ``indices[indptr[i]:indptr[i + 1]]``; samples are counted in C order over the leading axes.
-    shape : tuple of int
-        Shape of the dense samples, (size..., batch..., D).
-
-    Examples
-    --------
-    >>> model = tt.CountModel([np.inf, -np.inf, np.inf], tt.exactly(2))
-    >>> drawn = model.sample(2, rng=0, sparse=True)
-    >>> drawn.indices, drawn.indptr
-    (array([0, 2, 0, 2]), array([0, 2, 4]))
-    """
-
-    indices: Ints
-    indptr: Ints
-    shape: tuple[int, ...]
-
-    @classmethod
-    def from_dense(cls, samples: States) -> SparseSamples:
-        """The same samples from an array of 0 and 1, (size..., batch..., D)."""
-        rows = samples.reshape(math.prod(samples.shape[:-1]), samples.shape[-1])
-        counts = rows.sum(-1, dtype=np.int64)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(np.nonzero(rows)[1].astype(np.int64), indptr, samples.shape)
-
-    def to_scipy(self) -> Any:
-        """The samples as a :class:`scipy.sparse.csr_array` of uint8, one row per sample."""
-        from scipy.sparse import csr_array  # needed only here
-
-        ones = np.ones(len(self.indices), np.uint8)
-        return csr_array((ones, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.shape[-1]))
-
-    def to_dense(self) -> States:
-        """The samples as an array of 0 and 1, (size..., batch..., D)."""
-        out = np.zeros((len(self.indptr) - 1, self.shape[-1]), np.uint8)
-        out[np.repeat(np.arange(len(out)), np.diff(self.indptr)), self.indices] = 1
-        return out.reshape(self.shape)
-
-
-class Sampling(ModelCore):
+class Sampling(BinaryModel):
     """Exact joint samples; a base class of :class:`~tallytree.CountModel`, not used on its own."""
 
     @overload
@@ -123,20 +74,23 @@ class Sampling(ModelCore):
         generator = checks.generator(rng)
         if not isinstance(sparse, (bool, np.bool_)):
             raise ParameterError(f"`sparse` must be True or False; {checks.describe(sparse)} arrived.")
-        sampler = self._cached("sampler", self._sampler)
+        solver = self._solved if self._forest is not None else self._drawable
         shape = (*lead, *self._params.batch_shape, self._tree.n_variables)
         if sparse:
-            indices, indptr = sampler.draw_active(math.prod(lead), generator)
+            indices, indptr = solver.draw_active(math.prod(lead), generator)
             return SparseSamples(indices, indptr, shape)
-        return sampler.draw(math.prod(lead), generator).reshape(shape)
+        drawn: States = solver.draw(math.prod(lead), generator)
+        return drawn.reshape(shape)
 
-    def _sampler(self) -> Sampler:
-        params = self._params
-        found = Sampler(Problem(self._tree, params.nu, params.packed, {}))
-        log_mean = np.where(found.impossible, -math.inf, 0.0)
-        if found.impossible.any() or np.isneginf(params.constant).any():
-            self._refuse_impossible(log_mean)
-        return found
+    @property
+    def _drawable(self) -> Any:
+        """The solver of a possible model; that it is possible is seen on the way up, without the way down."""
+        return self._cached("drawable", self._check_drawable)
+
+    def _check_drawable(self) -> Any:
+        solver = self._solver
+        self._check_weights(np.where(solver.sampler.impossible, -math.inf, 0.0))
+        return solver
 
 
 def shape_of_size(size: Any) -> tuple[int, ...]:

@@ -10,42 +10,20 @@ number of parameters.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
-import array_api_compat.numpy as xp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from ..arrays import Float64, FloatArray
-from ..engine import auto
-from ..engine.count.flat_tangent import flat_tangent
-from ..engine.count.tangent import tangent_pass
-from ..engine.solution import posterior
 from ..errors import ParameterError
-from ..structure.nested.count_tree import CountTree
 from . import arguments
-from .base import ModelCore
-from .parameters import Parameters
-
-_CHUNK = 1 << 22  # entries of log-odds that go into one batched inference
-_LONG = 600  # above this many variables a flat model's derivative comes from its characteristic function
+from .binary import BinaryModel
+from .results import ExpectedStatistics
 
 
-@dataclass(frozen=True, eq=False)
-class ExpectedStatistics:
-    """Gradient of ``log_partition``: what learning compares with the data.
-
-    ``logits`` (..., D) holds P(y_d = 1), ``tables[i]`` (..., n_i + 1) the probabilities of the counts of group i.
-    """
-
-    logits: FloatArray
-    tables: tuple[FloatArray, ...]
-
-
-class SecondOrder(ModelCore):
+class SecondOrder(BinaryModel):
     """Covariances and derivatives of expectations; a base class of :class:`~tallytree.CountModel`."""
 
     def covariance(self, rows: ArrayLike | None = None) -> FloatArray:
@@ -71,11 +49,10 @@ class SecondOrder(ModelCore):
                [-0.25,  0.25]])
         """
         chosen = arguments.variables(rows, self.n_variables, "rows")
-        odds = self._odds
-        found = covariance_rows(self._tree, self._params, odds, chosen)
+        found = self._solved.covariance(chosen)
         if rows is None:
             found = 0.5 * (found + np.swapaxes(found, -1, -2))
-        return self._block(found)
+        return self._vector(found)
 
     def pairwise(self, i: ArrayLike | None = None, j: ArrayLike | None = None) -> Any:
         """Joint probabilities P(y_i = y_j = 1).
@@ -98,15 +75,13 @@ class SecondOrder(ModelCore):
         if (i is None) != (j is None):
             raise ParameterError("`pairwise` needs both `i` and `j`, or neither for the full matrix.")
         if i is None:
-            everything = np.arange(self.n_variables)
-            found = joint_probabilities(self._tree, self._params, self._odds, everything)
-            return self._block(0.5 * (found + np.swapaxes(found, -1, -2)))
+            found = self._solved.joint(np.arange(self.n_variables))
+            return self._vector(0.5 * (found + np.swapaxes(found, -1, -2)))
         first = arguments.variables(i, self.n_variables, "i")
         second = arguments.variables(j, self.n_variables, "j")
         first, second = np.broadcast_arrays(first, second)
         rows, place = np.unique(first, return_inverse=True)
-        found = joint_probabilities(self._tree, self._params, self._odds, rows)
-        picked = found[:, place.reshape(first.shape), second]
+        picked = self._solved.joint(rows)[:, place.reshape(first.shape), second]
         return self._entries(picked.reshape((*self.batch_shape, *np.shape(first))))
 
     def hessian_vector_product(
@@ -136,14 +111,17 @@ class SecondOrder(ModelCore):
         >>> model.hessian_vector_product([1.0, 0.0, 0.0]).logits.round(6)
         array([ 0.222222, -0.111111, -0.111111])
         """
+        if "tangent" not in self._solver.can:
+            raise ParameterError(
+                "`hessian_vector_product` is not available for a model with edges. `covariance` gives rows of the "
+                "Hessian."
+            )
         nu_direction, packed = self._params.direction(logits, tables)
-        odds = self._odds
-        change, packed_change = tangent(self._tree, self._params, nu_direction, packed, counts=counts)
-        moved = expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0)
+        moved, packed_change = self._moved_marginals(nu_direction, packed, counts)
         if not counts:
             return ExpectedStatistics(self._vector(moved), ())
         assert packed_change is not None
-        log_probs = [self.count_log_probs(g) for g in range(self._n_groups)]
+        log_probs = [self.count_log_probs(g) for g in range(self.n_groups)]
         groups = self._params.count_tangents(moved, packed_change, log_probs)
         return ExpectedStatistics(self._vector(moved), tuple(self._vector(g) for g in groups))
 
@@ -160,98 +138,19 @@ class SecondOrder(ModelCore):
             np.arange(self.n_variables) if g is None else self._tree.groups[self._group(g)]
             for g in (first, second)
         ]
+        if "tangent" not in self._solver.can:
+            rows = self._solved.covariance(inside[0])
+            return self._scalar(rows[..., inside[1]].sum(axis=(-1, -2)))
         direction = np.zeros_like(self._params.nu)
         direction[:, inside[0]] = 1.0
-        odds = self._odds
         nothing = np.zeros((len(direction), int(self._tree.family.set_offset[-1])))
-        change, _ = tangent(self._tree, self._params, direction, nothing, counts=False)
-        moved = expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0)
+        moved, _ = self._moved_marginals(direction, nothing, False)
         return self._scalar(moved[:, inside[1]].sum(-1))
 
-
-def conditional_marginals(
-    tree: CountTree, params: Parameters, rows: NDArray[np.int64], value: int
-) -> Float64:
-    """P(y_j = 1 | y_i = value) for every i in `rows`, (B, R, D); the events must be possible."""
-    batch, n = params.nu.shape
-    out = np.empty((batch, len(rows), n))
-    step = max(1, _CHUNK // max(1, batch * n))
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        nu = np.repeat(params.nu[:, None, :], len(part), axis=1)
-        nu[:, np.arange(len(part)), part] = math.inf if value else -math.inf
-        nu = nu.reshape(batch * len(part), n)
-        packed = params.packed
-        if packed.shape[0] > 1:
-            packed = np.repeat(packed, len(part), axis=0)
-        found = auto.infer(auto.Problem(tree, nu, packed, {}), cavities=False)
-        out[:, start : start + step] = expit(posterior(nu, found.messages())).reshape(batch, len(part), n)
-    return out
-
-
-def covariance_rows(tree: CountTree, params: Parameters, odds: Float64, rows: NDArray[np.int64]) -> Float64:
-    """Rows of Cov(y), (B, R, D); `odds` are the posterior log-odds (B, D)."""
-    own = odds[:, rows]
-    spread = expit(own) * expit(-own)
-    out = np.zeros((*own.shape, odds.shape[1]))
-    for b, alive in _possible(own):
-        part = _model(params, b)
-        given = [conditional_marginals(tree, part, rows[alive], value)[0] for value in (1, 0)]
-        out[b, alive] = spread[b, alive, None] * (given[0] - given[1])
-    out[:, np.arange(len(rows)), rows] = spread
-    return out
-
-
-def joint_probabilities(
-    tree: CountTree, params: Parameters, odds: Float64, rows: NDArray[np.int64]
-) -> Float64:
-    """P(y_i = y_j = 1) for i in `rows` and all j, (B, R, D)."""
-    own = odds[:, rows]
-    out = np.zeros((*own.shape, odds.shape[1]))
-    for b, alive in _possible(own, zero_only=True):
-        given = conditional_marginals(tree, _model(params, b), rows[alive], 1)[0]
-        out[b, alive] = expit(own[b, alive])[:, None] * given
-    out[:, np.arange(len(rows)), rows] = expit(own)
-    return out
-
-
-def _possible(own: Float64, *, zero_only: bool = False) -> list[tuple[int, NDArray[np.int64]]]:
-    """For every model, the rows whose conditioning events have positive probability."""
-    alive = own > -math.inf if zero_only else np.isfinite(own)
-    return [(b, np.flatnonzero(alive[b])) for b in range(len(own)) if alive[b].any()]
-
-
-def _model(params: Parameters, b: int) -> Any:
-    """One model of the batch, in the form that `conditional_marginals` reads."""
-
-    class Single:
-        nu = params.nu[b : b + 1]
-        packed = params.packed if params.packed.shape[0] == 1 else params.packed[b : b + 1]
-
-    return Single()
-
-
-def tangent(
-    tree: CountTree, params: Parameters, nu_direction: Float64, table_direction: Float64, *, counts: bool
-) -> tuple[Float64, Float64 | None]:
-    """D posterior log-odds (B, D) and, if `counts`, d log P(count) of the sets (B, T) along a direction."""
-    batch = params.nu.shape[0]
-    whole = len(tree.components.flat) == 1 and tree.components.flat[0].whole
-    with np.errstate(all="ignore"):
-        if whole and not counts and params.nu.shape[1] > _LONG:
-            rows: list[Any] = [
-                flat_tangent(
-                    xp,
-                    params.nu[b],
-                    params.packed[b % len(params.packed)],
-                    nu_direction[b],
-                    table_direction[b],
-                )
-                for b in range(batch)
-            ]
-            if all(row is not None for row in rows):
-                return np.asarray(np.stack(rows) if rows else np.zeros_like(params.nu)), None
-        tables = np.broadcast_to(params.packed, (batch, params.packed.shape[1]))
-        schedule = auto.schedule_for(tree.program, params.packed)
-        found = tangent_pass(xp, schedule, params.nu, tables, nu_direction, table_direction)
-    return np.asarray(found.logits), np.asarray(found.tables)
+    def _moved_marginals(
+        self, nu_direction: Float64, table_direction: Float64, counts: bool
+    ) -> tuple[Float64, Float64 | None]:
+        """D P(y = 1) along a direction, (B, D), and with `counts` d log P(count) of the sets, (B, T)."""
+        solver, odds = self._solved, self._odds
+        change, packed = solver.tangent(nu_direction, table_direction, counts=counts)
+        return expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0), packed

@@ -10,8 +10,10 @@ import numpy as np
 
 from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
-from .. import auto
+from ..answer import posterior
 from ..pmf.log_pmf import log_pmf
+from ..problem import Problem
+from .infer import flat_bucket_of, infer, set_log_beliefs
 
 
 def group_log_probs(tree: CountTree, params: Any, group: int, cached: Callable[[Any, Any], Any]) -> Float64:
@@ -19,25 +21,23 @@ def group_log_probs(tree: CountTree, params: Any, group: int, cached: Callable[[
     family = tree.family
     nu = params.nu
     s = int(family.set_of_group[group])
-    problem = auto.Problem(tree, nu, params.packed, {})
+    problem = Problem(tree, nu, params.packed)
     if s < 0:
         variable = int(family.variable_of_group[group])
         odds = cached("posterior", lambda: _posterior(problem))[:, variable]
         return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
-    place = auto.flat_bucket_of(tree, s)
+    place = flat_bucket_of(tree, s)
     if place is not None:
         bucket, row = place
         prior = log_pmf(np.ascontiguousarray(nu[:, bucket.variables[row]]))
         return _normalised(prior + params.packed[:, bucket.cells[row]])
-    packed = cached("beliefs", lambda: auto.set_log_beliefs(problem))
+    packed = cached("beliefs", lambda: set_log_beliefs(problem))
     offset = family.set_offset
     return _normalised(packed[:, offset[s] : offset[s + 1]])
 
 
-def _posterior(problem: auto.Problem) -> Float64:
-    from ..solution import posterior
-
-    return posterior(problem.nu, auto.infer(problem, cavities=False).messages())
+def _posterior(problem: Problem) -> Float64:
+    return posterior(problem.nu, infer(problem, cavities=False).messages)
 
 
 def _normalised(log_weights: Float64) -> Float64:

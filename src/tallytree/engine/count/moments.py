@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ... import config
 from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
+from .. import native
 from .arithmetic import UNIT_ROUNDOFF
 
 
 def softplus_sum(nu: Float64) -> Float64:
     """``sum_d log(1 + e^nu_d)``, (B,); excluded and forced variables contribute nothing."""
-    engine = config.native()
-    if engine is not None:
-        return np.asarray(engine.softplus_sums(np.ascontiguousarray(nu), config.threads(), config.level()))
+    if native.present():
+        return native.softplus_sums(nu)
     finite = np.isfinite(nu)
     return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
 

@@ -7,22 +7,31 @@ variables that mean is the next s.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from ...arrays import Float64
 from ...structure.nested.tree import TreeProgram
-from ..ladder import TOLERANCE, Rung
-from ..solution import Solution, posterior
+from ..answer import Answer, posterior
+from ..ladder import TOLERANCE
 from ..tilt import posterior_rate, summarise
 
 _ROUNDS = 4
 
+TiltedPass = Callable[[Float64, Float64], Answer]
+
 
 def climb_to_posterior_mean(
-    program: TreeProgram, nu: Float64, tables: Float64, rung: Rung, *, least: float = 0.0
-) -> Solution:
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    rung: TiltedPass,
+    *,
+    least: float = 0.0,
+) -> Answer:
     """Run `rung` under better and better tilts until it certifies every model, at most a few rounds.
 
     Where no first guess moves a mean by more than about `least` standard deviations there is nothing to gain, and no
@@ -33,8 +42,8 @@ def climb_to_posterior_mean(
     tables = np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
     shift = _first_guess(program, nu, tables, root_of_leaf)
     if least > 0 and np.all(np.abs(shift) * np.sqrt(0.25 * program.size[program.roots]) < least):
-        return Solution(np.zeros(len(nu)), np.full(len(nu), np.inf), lambda: np.zeros(nu.shape))
-    best: Solution | None = None
+        return Answer(np.zeros(len(nu)), lambda: np.zeros(nu.shape), None, np.full(len(nu), np.inf))
+    best: Answer | None = None
     for _ in range(_ROUNDS):
         leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
         # Counts are taken from near the posterior mean: s z itself would round where s (z - centre) does not.
@@ -98,7 +107,7 @@ def _roots(program: TreeProgram) -> NDArray[np.int64]:
     return np.where(leaf >= program.n_leaves, place, -1)
 
 
-def _untilted(found: Solution, nu: Float64, shift: Float64) -> Solution:
+def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
     """The same answer relative to the law without tilt: K(s) - K(0) joins log_mean, s joins the messages."""
     finite = np.isfinite(nu)
     change = np.logaddexp(0.0, np.where(finite, nu, 0.0) + shift) - np.logaddexp(
@@ -106,7 +115,7 @@ def _untilted(found: Solution, nu: Float64, shift: Float64) -> Solution:
     )
     # A forced variable counts one, so the tilted root table took s from it; an excluded one counts nothing.
     change = np.where(finite, change, np.where(nu > 0, shift, 0.0))
-    return Solution(found.log_mean + change.sum(-1), found.bound, lambda: found.messages() + shift)
+    return Answer(found.log_mean + change.sum(-1), lambda: found.messages + shift, None, found.bound)
 
 
 def _mean_counts(nu: Float64, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
@@ -115,8 +124,8 @@ def _mean_counts(nu: Float64, root_of_leaf: NDArray[np.int64], count: int) -> Fl
     return np.stack([np.bincount(root_of_leaf[held], row[held], count) for row in expit(nu)])
 
 
-def _posterior_tilts(nu: Float64, found: Solution, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
-    means = expit(posterior(nu, found.messages()))
+def _posterior_tilts(nu: Float64, found: Answer, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
+    means = expit(posterior(nu, found.messages))
     tilts = np.zeros((nu.shape[0], count))
     for b in range(nu.shape[0]):
         for c in range(count):

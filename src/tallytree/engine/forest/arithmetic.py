@@ -277,6 +277,9 @@ class MaxPlus(LogSpace):
         return np.asarray(top)
 
 
+ARITHMETICS = (Fourier, Direct, LogSpace)  # quickest first
+
+
 def _padded(values: Float64, before: int, after: int) -> Float64:
     if before == 0 and after == 0:
         return values

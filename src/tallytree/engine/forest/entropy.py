@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Float64
+from ..answer import Answer
 from .ladder import infer, log_sum
-from .problem import ForestAnswer, ForestProblem
+from .problem import ForestProblem
 
 
-def entropy(problem: ForestProblem, answer: ForestAnswer, log_counts: Float64) -> Float64:
+def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Float64:
     """In nats, (B,); `log_counts` (B, T) are the log-probabilities of the counts of the sets."""
     batch = len(problem.log_leaf)
     with np.errstate(invalid="ignore"):
@@ -34,7 +35,7 @@ def entropy(problem: ForestProblem, answer: ForestAnswer, log_counts: Float64) -
         mean = mean + part
     # Log Z of the relative tables is found anew: a difference would have lost its digits.
     shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
-    return np.asarray(np.maximum(infer(shifted)[0].log_z - mean, 0.0))
+    return np.asarray(np.maximum(infer(shifted).log_mean - mean, 0.0))
 
 
 def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64]:

@@ -9,29 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import config
-from ...arrays import Float64, Ints
-from ...structure.forest import top_tree
-from .arithmetic import UNIT_ROUNDOFF
-from .problem import ForestAnswer, ForestProblem
+from ...arrays import Float64
+from .. import native
+from ..answer import Answer
+from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct
+from .problem import ForestProblem
 
 Rooting = tuple[NDArray[Any], ...]
 
 
-def rooting(n: int, pairs: Ints) -> Rooting:
-    """Order, parent, edge and flip of a rooted forest, as the compiled engine wants them."""
-    return top_tree.compiled_rooting(n, pairs)
-
-
 def means(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> Float64 | None:
     """Marginals (B, D, K), or None without the compiled engine."""
-    engine = config.native()
-    if engine is None or not hasattr(engine, "forest_means"):
+    if not native.present():
         return None
     with np.errstate(all="ignore"):
         leaf, _ = _scaled(log_leaf, (2,))
         edges, _ = _scaled(log_edge, (2, 3))
-    return np.asarray(engine.forest_means(*rooted, leaf, edges)[0])
+    return np.asarray(native.forest_means(rooted, leaf, edges)[0])
 
 
 def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
@@ -40,40 +34,39 @@ def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
     A vertex with many neighbours may have a state of probability e^-1000; in plain numbers its products would
     underflow.
     """
-    engine = config.native()
-    if engine is None or not hasattr(engine, "forest_gauge") or problem.log_edge.shape[1] == 0:
+    if not native.present() or problem.log_edge.shape[1] == 0:
         return problem, 0.0
-    rooted = problem.program.rooting
     log_leaf = np.ascontiguousarray(problem.log_leaf)
-    leaf, edges = engine.forest_gauge(*rooted, log_leaf, np.ascontiguousarray(problem.log_edge))
+    leaf, edges = native.forest_gauge(
+        problem.structure.rooting, log_leaf, np.ascontiguousarray(problem.log_edge)
+    )
     with np.errstate(invalid="ignore"):
         shift = np.where(log_leaf == leaf, 0.0, leaf - log_leaf)
     return replace(problem, log_leaf=leaf, log_edge=edges), shift
 
 
-def propagate(
-    rooted: Rooting, log_leaf: Float64, log_edge: Float64, folded: float = 0.0
-) -> ForestAnswer | None:
-    """All answers of a forest without counts; None where the compiled engine is absent or meets zeros.
-
-    `folded` is as in :class:`ForestProblem`.
-    """
-    engine = config.native()
-    if engine is None or not hasattr(engine, "forest_means"):
+def propagate(problem: ForestProblem) -> Answer | None:
+    """All answers of a forest without counts; None where the compiled engine is absent or meets zeros."""
+    if not native.present():
         return None
+    log_leaf, log_edge = problem.log_leaf, problem.log_edge
     with np.errstate(all="ignore"):
         leaf, leaf_top = _scaled(log_leaf, (2,))
         edges, edge_top = _scaled(log_edge, (2, 3))
-    _, log_z, messages, log_edges, sound = engine.forest_means(*rooted, leaf, edges, True)
+    _, log_z, messages, log_edges, sound = native.forest_means(problem.structure.rooting, leaf, edges, True)
     if not np.all(sound):
         return None
     # Rounding: a few operations per vertex, and the logarithms that were exponentiated along any configuration.
     size = np.abs(messages).max(axis=(1, 2), initial=0.0) + np.abs(log_z) + log_leaf.shape[1]
     with np.errstate(invalid="ignore"):
         apart = np.where(leaf > 0, np.abs(log_leaf - leaf_top), 0.0).max(axis=(1, 2), initial=0.0)
-    bound = UNIT_ROUNDOFF * (64.0 + 4.0 * (size + apart) + 2.0 * folded)
+    bound = UNIT_ROUNDOFF * (64.0 + 4.0 * (size + apart) + 2.0 * problem.folded)
     log_z = log_z + leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3))
-    return ForestAnswer(log_z, messages, log_edges, np.zeros((len(log_z), 0)), bound, np.zeros(len(log_z)))
+    nothing = np.zeros((len(log_z), 0))
+    return Answer(
+        log_z, messages, nothing, bound, log_edges=log_edges, vanished=np.zeros(len(log_z)), tilts=nothing,
+        arithmetic=np.full(len(log_z), ARITHMETICS.index(Direct)),
+    )  # fmt: skip
 
 
 def _scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64]:

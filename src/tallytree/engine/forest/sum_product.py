@@ -15,15 +15,16 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
+from ..answer import Answer
 from .arithmetic import TINY, Direct, Fourier
-from .problem import ForestAnswer, certificate
+from .problem import certificate
 from .values import Chunk, ForestValues
 
 
 class ForestPass(ForestValues):
     """Both passes for one arithmetic."""
 
-    def downward(self) -> ForestAnswer:
+    def downward(self) -> Answer:
         """Adjoints of everything."""
         ar, problem, program = self.arithmetic, self.problem, self.program
         n = program.n_nodes
@@ -43,7 +44,9 @@ class ForestPass(ForestValues):
         for chunk in reversed(self.tape):
             self._pull(chunk)
         bound = self._bound(log_z)
-        return ForestAnswer(log_z, self.messages, self.log_edges, self.log_counts, bound, self.vanished)
+        return Answer(
+            log_z, self.messages, self.log_counts, bound, log_edges=self.log_edges, vanished=self.vanished
+        )
 
     def _pull(self, chunk: Chunk) -> None:
         """From the adjoint of a chunk's values to those of its operands."""

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.special import softmax
 
 from ...arrays import Float64, Ints
-from ...structure.forest.contraction import without_sets
+from ..answer import Answer
 from . import plain
 from .arithmetic import Direct
 from .passes import both_passes
-from .problem import ForestAnswer, ForestProblem
+from .problem import ForestProblem
 
 _STEPS = 12
 _LARGEST = 60.0  # beyond this a tilt does not move a mean that is not there yet
@@ -35,10 +35,7 @@ class Tilter:
     @cached_property
     def _forest(self) -> ForestProblem:
         """The forest alone: ordinary belief propagation."""
-        old = self.problem
-        program = without_sets(old.program)
-        nothing = np.zeros((1, 0))
-        return replace(old, program=program, tables=nothing, offset=np.zeros(1, np.int64))
+        return self.problem.alone()
 
     def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
         """Mean and a variance of every top-level count (row, top) under the tilted forest."""
@@ -97,7 +94,7 @@ class Tilter:
 
     @cached_property
     def _rooting(self) -> plain.Rooting:
-        return self.problem.program.rooting
+        return self.problem.structure.rooting
 
     @cached_property
     def _place(self) -> Ints:
@@ -116,11 +113,11 @@ class Tilter:
         rows = np.arange(len(self.problem.log_leaf))
         return self._spread(self._search(rows, None))
 
-    def again(self, found: ForestAnswer, tilts: Float64, rows: Ints) -> Float64:
+    def again(self, found: Answer, tilts: Float64, rows: Ints) -> Float64:
         """Tilts at the posterior means that an uncertain answer reports."""
         wanted = np.zeros((len(rows), len(self.tops)))
         for t, s in enumerate(self.tops.tolist()):
-            cells = found.log_counts[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
+            cells = found.log_beliefs[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
             probs = np.exp(np.nan_to_num(cells, nan=-np.inf))
             total = probs.sum(1)
             mean = (probs * np.arange(probs.shape[1])).sum(1) / np.where(total > 0, total, 1.0)

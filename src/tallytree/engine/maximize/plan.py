@@ -105,10 +105,7 @@ class Plan:
 
 def plan_of(tree: CountTree) -> Plan:
     """The plan of a tree, built once."""
-    found = tree.__dict__.get("_merge_plan")
-    if found is None:
-        found = tree.__dict__["_merge_plan"] = _build(tree)
-    return found
+    return tree.kept("merge plan", lambda: _build(tree))
 
 
 def _build(tree: CountTree) -> Plan:

@@ -13,7 +13,7 @@ from ... import config
 from ...arrays import Float64, Ints
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
-from ..auto import Problem
+from ..problem import Problem
 from .array import ArrayForest, Window
 from .compiled import NativeForest
 from .windows import Cover
@@ -69,10 +69,7 @@ class Sampler:
 
 
 def _plan(tree: CountTree) -> _Plan:
-    found: _Plan | None = tree.__dict__.get("_sampling_plan")
-    if found is None:
-        found = tree.__dict__["_sampling_plan"] = _Plan(tree)
-    return found
+    return tree.kept("sampling plan", lambda: _Plan(tree))
 
 
 class _Plan:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,13 +124,6 @@ class ClusterProgram:
     @property
     def depth(self) -> int:
         return int(self.level.max()) + 1 if self.n_nodes else 0
-
-    @cached_property
-    def rooting(self) -> tuple[NDArray[Any], ...]:
-        """The forest, rooted, for the compiled engine."""
-        from .top_tree import compiled_rooting  # builds on this module
-
-        return compiled_rooting(self.n_variables, self.pairs)
 
     @cached_property
     def compiled(self) -> CompiledProgram:

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...arrays import Ints
 from ...errors import StructureError
+from ...memo import Keeper
 from .components import Components, split
 from .family import FlatFamily, NestedFamily, family_from_forest, family_from_members
 from .tree import TreeProgram, binarise
 
 
-class CountTree:
+class CountTree(Keeper):
     """A nested family of groups over ``n_variables`` binary variables: the structure of a model, without numbers.
 
     Build one with :meth:`from_groups`, :meth:`from_linkage`, :meth:`from_parents`, :meth:`balanced` or

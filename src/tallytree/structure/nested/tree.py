@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
+from ...memo import Keeper
 from .family import NestedFamily
 
 
 @dataclass(frozen=True, eq=False)
-class TreeProgram:
+class TreeProgram(Keeper):
     """A binary forest: leaves ``0..n_leaves-1``, then internal nodes, children before parents.
 
     Attributes

@@ -1,0 +1,282 @@
+"""Which method runs for which structure, and what follows when it cannot certify its answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import array_api_compat.numpy as xp
+import numpy as np
+
+from ...arrays import Float64, Ints
+from ...errors import ParameterError, PrecisionError
+from ...structure.nested.components import FlatBucket, NestedPart
+from ...structure.nested.count_tree import CountTree
+from ...structure.nested.schedule import Schedule, build_schedule, count_caps
+from ...structure.nested.tree import TreeProgram
+from .. import choose, native
+from ..answer import Answer
+from ..ladder import TOLERANCE, climb
+from ..problem import Mixture, Problem
+from . import chain, characteristic, mixture, potetz_lee, retilt
+from .arithmetic import Direct, Fourier, LogSpace
+from .tree_pass import sum_product
+
+METHODS = (
+    "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
+)  # fmt: skip
+_FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+
+
+class Rows(NamedTuple):
+    """Models on one component: log-odds (B, n) and tables (1 or B, T)."""
+
+    nu: Float64
+    tables: Float64
+
+    def __len__(self) -> int:
+        return len(self.nu)
+
+    def take(self, rows: Ints) -> Rows:
+        return Rows(self.nu[rows], self.tables if len(self.tables) == 1 else self.tables[rows])
+
+    @property
+    def full_tables(self) -> Float64:
+        return np.broadcast_to(self.tables, (len(self.nu), self.tables.shape[1]))
+
+
+def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> Answer:
+    """log_mean, messages and certificate of every model of the batch.
+
+    Without ``cavities`` the messages to variables with infinite log-odds may be as infinite as these: their posterior
+    is known without them, and quicker methods can serve.
+    """
+    parts = problem.tree.components
+    if method in _FLAT_ONLY:
+        _refuse_nested(parts.nested, method)
+    if problem.nu.shape[0] == 0:
+        nothing = np.zeros(0)
+        return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
+    if len(parts.flat) == 1 and parts.flat[0].whole:
+        return _flat(Rows(problem.nu, problem.tables), problem.mixtures.get(0), method, cavities)
+    return _assemble(problem, method, cavities)
+
+
+def _refuse_nested(nested: NestedPart | None, method: str) -> None:
+    if nested is not None:
+        raise ParameterError(
+            f"`method='{method}'` serves models whose groups are disjoint, one potential each; this model has groups "
+            "inside groups. Use 'auto', 'tree' or 'fft-tree'."
+        )
+
+
+def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
+    """Solve the components one bucket at a time and put their answers together."""
+    parts, nu, tables = problem.tree.components, problem.nu, problem.tables
+    batch, n = nu.shape
+    log_mean, bound = np.zeros(batch), np.zeros(batch)
+    pieces: list[tuple[Ints | slice, tuple[int, ...], Answer]] = []
+    for bucket in parts.flat:
+        count = len(bucket.variables)
+        rows = np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, bucket.size)
+        shared = tables.shape[0] == 1 and count == 1
+        picked = np.broadcast_to(tables, (1 if shared else batch, tables.shape[1]))[:, bucket.cells]
+        own = np.ascontiguousarray(picked).reshape(-1, bucket.size + 1)
+        block = _flat(Rows(rows, own), None, method, cavities)
+        log_mean += block.log_mean.reshape(batch, count).sum(1)
+        bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
+        pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
+    if parts.nested is not None:
+        part = parts.nested
+        rows = nu if part.variables is None else np.ascontiguousarray(nu[:, part.variables])
+        own = tables if part.cells is None else np.ascontiguousarray(tables[:, part.cells])
+        block = _nested(part.program, Rows(rows, own), method, cavities)
+        log_mean += block.log_mean
+        bound += block.bound
+        where = slice(None) if part.variables is None else part.variables
+        pieces.append((where, (batch, rows.shape[1]), block))
+
+    def messages() -> Float64:
+        out = np.zeros((batch, n))
+        for where, shape, block in pieces:
+            out[:, where] = block.messages.reshape(shape)
+        return out
+
+    return Answer(log_mean, messages, None, bound)
+
+
+# -- one potential over a block ------------------------------------------------------------------------------------
+
+
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Any]:
+    if native.present():
+        if terms is not None and native.has_closed_form(*terms):
+            coefficients, rates = terms
+            yield lambda r: native.closed_form(r.nu, coefficients, rates)
+        yield lambda r: native.flat(r.nu, r.tables, cavities)
+    else:
+        if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
+            yield lambda r: _quiet(mixture.solve_batch, r.nu, *terms)
+        if n > choose.SERIES_LIMIT:
+            yield lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables)
+    yield lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)
+
+
+def _flat(rows: Rows, terms: Mixture | None, method: str, cavities: bool) -> Answer:
+    n = rows.nu.shape[1]
+    if method == "auto":
+        return climb(_flat_rungs(n, terms, cavities), rows)
+    if method == "mixture":
+        if terms is None:
+            raise ParameterError(
+                "`method='mixture'` needs a potential that is a short sum of exponentials, such as noisy_or, parity, "
+                "modulo, geometric or exponential_mixture. Use 'auto'."
+            )
+        return _insist(_quiet(mixture.solve_batch, rows.nu, *terms), method)
+    if method == "chain":
+        return _insist(_quiet(chain.solve_batch, rows.nu, rows.full_tables), method)
+    if method == "characteristic":
+        return _insist(_quiet(characteristic.solve_batch, rows.nu, rows.full_tables), method)
+    if method == "potetz-lee":
+        if n > potetz_lee.LARGEST:
+            raise ParameterError(
+                f"`method='potetz-lee'` takes O(D^3 log D) time and is kept for up to {potetz_lee.LARGEST} variables; "
+                f"this model has {n}. Use 'auto'."
+            )
+        return _insist(_quiet(potetz_lee.solve_batch, rows.nu, rows.full_tables), method)
+    return _nested(CountTree.flat(n).program, rows, method, cavities)
+
+
+def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Answer:
+    """Array code meets log 0 and inf - inf on purpose; its certificate catches what matters."""
+    with np.errstate(all="ignore"):
+        found: Answer = solve(xp, nu, *arguments)
+    return found
+
+
+def _insist(found: Answer, method: str) -> Answer:
+    if np.all(found.bound <= choose.ACCEPTABLE):
+        return found
+    worst = float(np.max(found.bound))
+    raise PrecisionError(
+        f"`method='{method}'` cannot certify six digits for this model (its error bound is {worst:.1e}). "
+        "Use method='auto', which escalates to one that can."
+    )
+
+
+# -- nested components ---------------------------------------------------------------------------------------------
+
+
+def _nested(program: TreeProgram, rows: Rows, method: str, cavities: bool) -> Answer:
+    if method == "auto":
+        return climb(_tree_rungs(program, rows, cavities), rows)
+    if method == "tree":
+        return climb([_tree_rung(program, "direct"), _last_rung(program)], rows)
+    if method == "fft-tree":
+        plain, tilted = _tree_rung(program, "fft", cavities), _tilted_rung(program, "fft", cavities)
+        return _insist(climb([plain, tilted], rows, tolerance=choose.ACCEPTABLE), method)
+    if method == "tiled":
+        if not native.present():
+            raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
+        return climb([_tree_rung(program, "tiled"), _last_rung(program)], rows)
+    return _array_pass(program, LogSpace(xp), rows)  # "log-tree"
+
+
+def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
+    n = program.n_leaves
+    if native.present():
+        if choose.extreme(rows.nu):
+            return [_last_rung(program)]
+        if n <= (choose.SMALL_TREE if len(rows) < choose.SIDE_BY_SIDE else choose.SMALL_IN_LANES):
+            return [_tree_rung(program, "direct"), _last_rung(program)]
+        # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
+        roughness = choose.roughness(rows.tables)
+        smooth = roughness < choose.FFT_ROUGHNESS
+        rungs = [_tree_rung(program, "fft", cavities)] if smooth else []
+        if smooth and native.has_waves(program):
+            rungs.insert(0, _tree_rung(program, "waves", cavities))
+        if smooth and n >= choose.TILT_WORTH:
+            rungs.append(_tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
+        if roughness < choose.TILED_ROUGHNESS:
+            rungs.append(_tree_rung(program, "tiled", cavities))
+        return [*rungs, _last_rung(program)]
+    if n <= choose.DIRECT_LIMIT:
+        return [_tree_rung(program, "direct"), _last_rung(program)]
+    return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
+
+
+def _last_rung(program: TreeProgram) -> Any:
+    """Slow but always right: one exponent per entry, or logarithms."""
+    if native.present():
+        return _tree_rung(program, "wide")
+    return lambda rows: _array_pass(program, LogSpace(xp), rows)
+
+
+def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Any:
+    if native.present():
+        return lambda rows: native.tree_pass(program, rows.nu, rows.tables, kind, cavities=cavities)
+    arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
+    return lambda rows: _array_pass(program, arithmetic, rows)
+
+
+def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Any:
+    """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
+    plain = _tree_rung(program, kind, cavities)
+    rung = lambda nu, tables: plain(Rows(nu, tables))  # noqa: E731
+    return lambda rows: retilt.climb_to_posterior_mean(program, rows.nu, rows.tables, rung, least=least)
+
+
+def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows) -> Answer:
+    schedule = schedule_for(program, rows.tables)
+    with np.errstate(all="ignore"):
+        return sum_product(xp, schedule, arithmetic, rows.nu, rows.full_tables)
+
+
+def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
+    """Schedule with messages cut at the largest counts that the tables allow."""
+    possible = np.any(tables > -math.inf, axis=0)
+    position = np.arange(len(possible)) - np.repeat(program.set_offset[:-1], np.diff(program.set_offset))
+    highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
+    if np.array_equal(highest, program.size[program.set_node]):
+        return program.kept("full schedule", lambda: build_schedule(program))
+    return build_schedule(program, count_caps(program, highest))
+
+
+# -- count distributions -------------------------------------------------------------------------------------------
+
+
+def set_log_beliefs(problem: Problem) -> Float64:
+    """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
+    program = problem.tree.program
+    if problem.nu.shape[0] == 0:
+        return np.zeros((0, program.table_total))
+    if not native.present():
+        schedule = schedule_for(program, problem.tables)
+        rows = Rows(problem.nu, problem.tables).full_tables
+        with np.errstate(all="ignore"):
+            answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)
+            if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
+                answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
+        return np.asarray(answer.log_beliefs)
+    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(problem.nu)
+    for kind in ("wide",) if exact else ("tiled", "wide"):
+        answer = native.tree_pass(program, problem.nu, problem.tables, kind, beliefs=True, messages=False)
+        if kind == "wide" or np.all(answer.bound <= TOLERANCE):
+            break
+    return np.asarray(answer.log_beliefs)
+
+
+def _tails_lost(log_beliefs: Float64) -> bool:
+    """Whether an entry may be wrong because it, or what it is made of, fell out of the range of plain numbers."""
+    return bool(np.any(log_beliefs < -250.0))
+
+
+def flat_bucket_of(tree: CountTree, set_id: int) -> tuple[FlatBucket, int] | None:
+    """The bucket and row of a set that is a component by itself."""
+    offset = int(tree.family.set_offset[set_id])
+    for bucket in tree.components.flat:
+        row = np.flatnonzero(bucket.cells[:, 0] == offset)
+        if len(row):
+            return bucket, int(row[0])
+    return None

@@ -1,0 +1,164 @@
+"""The verbs for count problems without edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import array_api_compat.numpy as xp
+import numpy as np
+from scipy.special import expit
+
+from ...arrays import Float64, Ints, States
+from .. import choose, maximize, native
+from ..answer import Answer, posterior
+from ..pmf.log_pmf import log_pmf
+from ..problem import Problem
+from ..sample.sampler import Sampler
+from ..solver import Solver
+from . import infer, information, moments
+from .flat_tangent import flat_tangent
+from .tangent import tangent_pass
+
+_LONG = 600  # above this many variables a flat model's derivative comes from its characteristic function
+
+
+class CountSolver(Solver):
+    """A batch of models of independent log-odds and tables on counts."""
+
+    can: ClassVar[frozenset[str]] = frozenset({"tangent", "ranked"})
+
+    def __init__(self, problem: Problem, method: str = "auto") -> None:
+        self.problem, self.method = problem, method
+        self._forget()
+
+    def sums(self) -> Answer:
+        return infer.infer(self.problem, self.method, cavities=False)
+
+    def log_norm(self) -> Float64:
+        found = self.answer
+        softplus = moments.softplus_sum(self.problem.nu) if found.softplus is None else found.softplus
+        return np.asarray(found.log_mean + softplus)
+
+    def odds(self) -> Float64:
+        return self._cached("odds", lambda: posterior(self.problem.nu, self.answer.messages))
+
+    def cavities(self) -> Float64:
+        if np.isinf(self.problem.nu).any():
+            return np.asarray(infer.infer(self.problem, self.method).messages)
+        return np.asarray(self.answer.messages)
+
+    def marginals(self) -> Float64:
+        found = self.answer
+        quick = found.marginals()
+        if quick is not None:
+            return quick
+        if native.present():
+            return native.posterior_marginals(self.problem.nu, found.messages)
+        return super().marginals()
+
+    # -- counts ----------------------------------------------------------------------------------------------------
+
+    def counts(self, set_id: int) -> Float64:
+        tree, tables = self.problem.tree, self.problem.tables
+        place = infer.flat_bucket_of(tree, set_id)
+        if place is not None:
+            bucket, row = place
+            prior = log_pmf(np.ascontiguousarray(self.problem.nu[:, bucket.variables[row]]))
+            return _normalised(prior + tables[:, bucket.cells[row]])
+        packed = self._cached("beliefs", lambda: infer.set_log_beliefs(self.problem))
+        offset = tree.family.set_offset
+        return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])
+
+    def entropy(self) -> Float64:
+        return information.entropy_of(self)
+
+    # -- draw ------------------------------------------------------------------------------------------------------
+
+    @property
+    def sampler(self) -> Sampler:
+        return self._cached("sampler", lambda: Sampler(self.problem))
+
+    def draw(self, count: int, rng: np.random.Generator) -> States:
+        return self.sampler.draw(count, rng)
+
+    def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        return self.sampler.draw_active(count, rng)
+
+    # -- best ------------------------------------------------------------------------------------------------------
+
+    def best(self) -> tuple[States, Float64]:
+        return maximize.mode(self.problem.tree, self.problem.nu, self.problem.tables)
+
+    def max_marginals(self) -> Float64:
+        return maximize.max_marginals(self.problem.tree, self.problem.nu, self.problem.tables)
+
+    def max_counts(self, set_id: int) -> Float64:
+        return maximize.max_count_values(self.problem.tree, self.problem.nu, self.problem.tables, set_id)
+
+    def ranked(self, k: int) -> tuple[States, Float64]:
+        """The k best configurations (B, k, D) and their log-weights (B, k), best first."""
+        return maximize.ranked(self.problem.tree, self.problem.nu, self.problem.tables, k)
+
+    # -- joint -----------------------------------------------------------------------------------------------------
+
+    def _given(self, b: int, rows: Ints, value: float) -> Float64:
+        """P(y_j = 1 | y_i = on or off) of model b for every i in `rows`, (R, D); the events must be possible."""
+        n = self.problem.nu.shape[1]
+        out = np.empty((len(rows), n))
+        step = max(1, choose.CONDITIONED // max(1, n))
+        for start in range(0, len(rows), step):
+            part = self.problem.given(b, rows[start : start + step], value)
+            out[start : start + step] = expit(posterior(part.nu, infer.infer(part, cavities=False).messages))
+        return out
+
+    def joint(self, rows: Ints) -> Float64:
+        odds = self.odds()
+        own = odds[:, rows]
+        out = np.zeros((*own.shape, odds.shape[1]))
+        for b in range(len(own)):
+            alive = np.flatnonzero(own[b] > -math.inf)
+            out[b, alive] = expit(own[b, alive])[:, None] * self._given(b, rows[alive], math.inf)
+        out[:, np.arange(len(rows)), rows] = expit(own)
+        return out
+
+    def covariance(self, rows: Ints) -> Float64:
+        """From two conditional models per row, without cancellation of large numbers."""
+        odds = self.odds()
+        own = odds[:, rows]
+        spread = expit(own) * expit(-own)
+        out = np.zeros((*own.shape, odds.shape[1]))
+        for b in range(len(own)):
+            alive = np.flatnonzero(np.isfinite(own[b]))
+            on, off = (self._given(b, rows[alive], value) for value in (math.inf, -math.inf))
+            out[b, alive] = spread[b, alive, None] * (on - off)
+        out[:, np.arange(len(rows)), rows] = spread
+        return out
+
+    # -- tangent ---------------------------------------------------------------------------------------------------
+
+    def tangent(
+        self, nu_direction: Float64, table_direction: Float64, *, counts: bool
+    ) -> tuple[Float64, Float64 | None]:
+        """D posterior log-odds (B, D) and, if `counts`, d log P(count) of the sets (B, T) along a direction."""
+        tree, nu, tables = self.problem.tree, self.problem.nu, self.problem.tables
+        whole = len(tree.components.flat) == 1 and tree.components.flat[0].whole
+        with np.errstate(all="ignore"):
+            if whole and not counts and nu.shape[1] > _LONG:
+                rows: list[Any] = [
+                    flat_tangent(xp, nu[b], tables[b % len(tables)], nu_direction[b], table_direction[b])
+                    for b in range(len(nu))
+                ]
+                if all(row is not None for row in rows):
+                    return np.asarray(np.stack(rows) if rows else np.zeros_like(nu)), None
+            full = np.broadcast_to(tables, (len(nu), tables.shape[1]))
+            schedule = infer.schedule_for(tree.program, tables)
+            found = tangent_pass(xp, schedule, nu, full, nu_direction, table_direction)
+        return np.asarray(found.logits), np.asarray(found.tables)
+
+
+def _normalised(log_weights: Float64) -> Float64:
+    top = log_weights.max(-1, keepdims=True)
+    top = np.where(top == -math.inf, 0.0, top)
+    total = np.log(np.exp(log_weights - top).sum(-1, keepdims=True))
+    return np.asarray(log_weights - top - total)

@@ -1,0 +1,111 @@
+"""The verbs for problems with edges of two states."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from ...arrays import Float64, Ints, States
+from ..answer import Answer
+from ..solver import Solver
+from . import configurations
+from .entropy import entropy
+from .ladder import infer, relative_counts
+from .problem import ForestProblem
+
+_ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
+
+
+class ForestSolver(Solver):
+    """A batch of binary models with pairwise tables on a forest."""
+
+    can: ClassVar[frozenset[str]] = frozenset({"edges"})
+
+    def __init__(self, problem: ForestProblem) -> None:
+        self.problem = problem
+        self._forget()
+
+    def sums(self) -> Answer:
+        return infer(self.problem)
+
+    def log_norm(self) -> Float64:
+        return np.asarray(self.answer.log_mean)
+
+    def odds(self) -> Float64:
+        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.answer.messages))
+
+    def cavities(self) -> Float64:
+        # Right for infinite log-odds too: no message holds its receiver's own.
+        return log_odds(self.answer.messages)
+
+    def edge_log_probs(self) -> Float64:
+        """Log P(y_i, y_j) of every edge, (B, E, 2, 2)."""
+        return np.asarray(self.answer.log_edges)
+
+    def all_counts(self) -> Float64:
+        """Log-probabilities of the counts of all sets, (B, T)."""
+        return self._cached("counts", lambda: relative_counts(self.problem, self.answer.tilts))
+
+    def counts(self, set_id: int) -> Float64:
+        offset = self.problem.offset
+        return self.all_counts()[:, offset[set_id] : offset[set_id + 1]]
+
+    def entropy(self) -> Float64:
+        counts = self.all_counts() if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
+        return entropy(self.problem, self.answer, counts)
+
+    def draw(self, count: int, rng: np.random.Generator) -> States:
+        return configurations.draw(self.problem, self.answer, count, rng).astype(np.uint8)
+
+    def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        dense = self.draw(count, rng)
+        rows = dense.reshape(-1, dense.shape[-1])
+        starts = np.concatenate([[0], np.cumsum(rows.sum(-1, dtype=np.int64))])
+        return np.nonzero(rows)[1].astype(np.int64), starts.astype(np.int64)
+
+    def best(self) -> tuple[States, Float64]:
+        states, values = configurations.best(self.problem)
+        return states.astype(np.uint8), values
+
+    @property
+    def _maxima(self) -> Answer:
+        return self._cached("maxima", lambda: configurations.maxima(self.problem))
+
+    def max_marginals(self) -> Float64:
+        found = self._maxima
+        belief = self.problem.log_leaf + found.messages
+        return np.asarray(belief - belief.max(axis=-1, keepdims=True) + found.log_mean[:, None, None])
+
+    def max_counts(self, set_id: int) -> Float64:
+        offset, found = self.problem.offset, self._maxima
+        belief = found.log_beliefs[:, offset[set_id] : offset[set_id + 1]]
+        return np.asarray(belief - belief.max(axis=1, keepdims=True) + found.log_mean[:, None])
+
+    def joint(self, rows: Ints) -> Float64:
+        """P(y_i = 1) times the marginals given y_i = 1."""
+        batch, n = self.problem.log_leaf.shape[:2]
+        odds = self.odds()
+        out = np.zeros((batch, len(rows), n))
+        room = max(1, _ROOM // max(1, n))
+        for b in range(batch):
+            possible = np.flatnonzero(odds[b, rows] > -math.inf)
+            for start in range(0, len(possible), room):
+                part = possible[start : start + room]
+                given = self.problem.given(np.full(len(part), b), rows[part], 1)
+                belief = log_odds(given.log_leaf + infer(given).messages)
+                out[b, part] = expit(odds[b, rows[part]])[:, None] * expit(belief)
+        return out
+
+    def covariance(self, rows: Ints) -> Float64:
+        means = expit(self.odds())
+        return np.asarray(self.joint(rows) - means[:, rows, None] * means[:, None, :])
+
+
+def log_odds(log_weights: Float64) -> Float64:
+    """Of the second state against the first, (..., 2) to (...); 0 where both are impossible."""
+    on, off = log_weights[..., 1], log_weights[..., 0]
+    same = on == off  # also where both are -inf
+    return np.asarray(np.where(same, 0.0, on - np.where(same, 0.0, off)))

@@ -1,0 +1,69 @@
+"""What is computed once: properties, answers of an object, and what others derive from a structure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):
+    """Computed on first access, then a plain attribute.
+
+    Without the lock of functools: the value may be computed twice, and then both are the same.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
+
+
+class Remembers:
+    """An object that keeps its answers; several threads may ask, one computes."""
+
+    _cache: dict[Any, Any]
+    _lock: Any
+
+    def _forget(self) -> None:
+        self._cache = {}
+        self._lock = threading.RLock()
+
+    def _cached(self, key: Any, compute: Callable[[], T]) -> T:
+        found: T | None = self._cache.get(key)
+        if found is None:
+            with self._lock:
+                found = self._cache.get(key)
+                if found is None:
+                    found = self._cache[key] = compute()
+        return found
+
+
+class Keeper:
+    """A structure that keeps, for those who solve it, what they derive from it: it lives as long as the structure."""
+
+    def kept(self, key: str, make: Callable[[], T]) -> T:
+        memo: dict[str, Any] | None = self.__dict__.get("_kept")
+        if memo is None:
+            memo = self.__dict__.setdefault("_kept", {})
+        if key not in memo:
+            memo[key] = make()
+        found: T = memo[key]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_kept"}

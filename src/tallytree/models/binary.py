@@ -1,0 +1,250 @@
+"""Binary variables under counts, with or without edges: parameters, the solver, and first-order answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from .. import checks
+from ..arrays import Float64, FloatArray
+from ..engine.count.infer import METHODS
+from ..engine.count.solver import CountSolver
+from ..engine.forest.solver import ForestSolver
+from ..errors import ParameterError
+from ..structure.forest.structure import ForestStructure
+from ..structure.nested.count_tree import CountTree
+from . import parameters, pose
+from .base import Model
+from .edges import Forest
+from .parameters import Parameters
+
+
+class BinaryModel(Model):
+    """Parameters and first-order answers; the base of :class:`~tallytree.CountModel`, not used on its own."""
+
+    _params: Parameters
+    _method: str
+    _forest: Forest | None
+    _structure: ForestStructure | None
+
+    def _setup(
+        self,
+        tree: CountTree,
+        params: Parameters,
+        method: str,
+        forest: Forest | None = None,
+        structure: ForestStructure | None = None,
+    ) -> None:
+        if method != "auto":
+            checks.one_of("method", method, METHODS)
+            if forest is not None:
+                raise ParameterError(f'`method` must be "auto" for a model with edges; {method!r} arrived.')
+        self._tree = tree
+        self._params = params
+        self._dtype = params.dtype
+        self._method = method
+        self._forest = forest
+        # The analysis is shared by models on the same edges and sets.
+        known = structure is not None and structure.fits(tree.family)
+        self._structure = structure if known or forest is None else pose.structure(tree, forest)
+        self._forget()
+
+    @classmethod
+    def _make(cls, *arguments: Any) -> Self:
+        model = cls.__new__(cls)
+        model._setup(*arguments)
+        return model
+
+    def _moved(self, tree: CountTree, potentials: Sequence[Any]) -> Self:
+        """The same log-odds and edges with the potentials of another tree."""
+        params = self._params
+        values = np.asarray(params.logits, np.float64)
+        new = parameters.collect(tree, values, params.dtype, potentials, params.own_constant)
+        return self._make(tree, new, self._method, self._forest, self._structure)
+
+    def _extended(self, tree: CountTree, extra: Sequence[Any]) -> Self:
+        """The same model on a tree with more groups at the end of its list."""
+        return self._moved(tree, [*self._params.potentials, *extra])
+
+    # -- parameters --------------------------------------------------------------------------------------------
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return self._tree.n_variables
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        return self._params.batch_shape
+
+    @property
+    def method(self) -> str:
+        """The method asked for."""
+        return self._method
+
+    @property
+    def logits(self) -> FloatArray:
+        """Log-odds as given, (..., D), read-only."""
+        return self._params.logits
+
+    @property
+    def tables(self) -> tuple[Float64, ...]:
+        """Log-table of every group, (..., n + 1), read-only."""
+        return self._params.tables
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def log_partition(self) -> Any:
+        """Log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
+
+        A variable forced on by an infinite logit enters with weight one, so log Z stays finite.
+        """
+        return self._cached("log_partition", lambda: self._scalar(self._log_norm + self._far_constant))
+
+    @property
+    def marginals(self) -> FloatArray:
+        """P(y_d = 1), (..., D)."""
+        return self._cached("marginals", lambda: self._vector(self._solved.marginals()))
+
+    @property
+    def posterior_logits(self) -> FloatArray:
+        """Log-odds of the marginals, (..., D), accurate where the marginals themselves round to 0 or 1."""
+        return self._cached("posterior_logits", lambda: self._vector(self._odds))
+
+    @property
+    def cavity_logits(self) -> FloatArray:
+        """What the potentials alone say about each variable, (..., D): posterior log-odds without the own logit.
+
+        This is the message from the model to the variable in belief propagation; it is right also where logits are
+        infinite, where ``posterior_logits - logits`` is not.
+        """
+        return self._cached(
+            "cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solved.cavities())
+        )
+
+    @property
+    def error_bound(self) -> Any:
+        """Certified bound on the absolute error of every posterior log-odds and of log Z up to its rounding, (...,)."""
+        return self._cached("error_bound", lambda: self._scalar(self._solved.answer.bound))
+
+    def count_log_probs(self, group: int | None = None) -> FloatArray:
+        """Log-probabilities of the counts 0..n of a group, (..., n + 1).
+
+        Parameters
+        ----------
+        group : int, optional
+            Number of the group in the order given; default the count of all variables.
+
+        Notes
+        -----
+        Accuracy: 1e-8 wherever the probability exceeds 1e-200.
+
+        Examples
+        --------
+        >>> model = tt.CountModel(np.zeros(3), tt.at_least(1))
+        >>> np.exp(model.count_log_probs()) * 7
+        array([0., 3., 3., 1.])
+        """
+        index = None if group is None else self._group(group)
+        return self._cached(("counts", index), lambda: self._vector(self._counts(index)))
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    @property
+    def _solver(self) -> Any:
+        """Who answers; nothing is computed before it is asked."""
+        return self._cached("solver", self._make_solver)
+
+    def _make_solver(self) -> CountSolver | ForestSolver:
+        if self._forest is None:
+            return CountSolver(pose.count_problem(self._params, self._method), self._method)
+        assert self._structure is not None
+        return ForestSolver(pose.forest_problem(self._params, self._structure, self._near_edges))
+
+    @property
+    def _solved(self) -> Any:
+        """The solver of a model that is known to be possible."""
+        return self._cached("solved", self._possible_solver)
+
+    def _possible_solver(self) -> Any:
+        solver = self._solver
+        self._check_weights(solver.answer.log_mean)
+        return solver
+
+    def _check_weights(self, log_weights: Float64) -> None:
+        constant = self._norm_constant
+        if (
+            len(log_weights) == 1
+            and log_weights[0] > -np.inf
+            and np.ndim(constant) == 0
+            and constant > -np.inf
+        ):
+            return  # the usual case, kept short
+        self._check_possible(log_weights + constant)
+
+    def _impossible(self, where: str) -> str:
+        edges = "" if self._forest is None else " and edges"
+        return (
+            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials{edges} "
+            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+        )
+
+    @property
+    def _near_edges(self) -> pose.NearEdges:
+        assert self._forest is not None
+        forest = self._forest
+        return self._cached("near edges", lambda: pose.near_edges(forest))
+
+    @property
+    def _norm_constant(self) -> Any:
+        """What has to be added to log Z of the problem, () or (B,); far numbers apart."""
+        return self._params.near_constant if self._forest is None else self._params.own_constant
+
+    @property
+    def _far_constant(self) -> Any:
+        """What far numbers add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.far`."""
+        if self._forest is None:
+            return self._params.far_constant
+        edges = np.broadcast_to(self._near_edges.constant, self.batch_shape).reshape(-1)
+        return self._params.far_constant + edges
+
+    @property
+    def _constant(self) -> Any:
+        """What has to be added to the log-weights of the problem, () or (B,)."""
+        return self._norm_constant + self._far_constant
+
+    @property
+    def _log_norm(self) -> Float64:
+        """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
+        return self._cached("log_norm", lambda: np.asarray(self._solved.log_norm() + self._norm_constant))
+
+    @property
+    def _odds(self) -> Float64:
+        """Posterior log-odds (B, D) in double precision."""
+        found: Float64 = self._solved.odds()
+        return found
+
+    def _counts(self, group: int | None) -> Float64:
+        """Log-probabilities of the count of a group, (B, n + 1)."""
+        solver = self._solved
+        group = self._whole() if group is None else group
+        if group is None and self.n_variables == 0:
+            return np.zeros((len(self._params.nu), 1))
+        if group is None:
+            return self._with_total._counts(-1)
+        family = self._tree.family
+        index = range(family.n_groups)[group]
+        s = int(family.set_of_group[index])
+        if s >= 0:
+            return np.asarray(solver.counts(s))
+        odds = self._odds[:, int(family.variable_of_group[index])]
+        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
+
+    @property
+    def _with_total(self) -> Self:
+        """The same model with a group of all variables at the end."""
+        return self._cached("with total", lambda: self._extended(self._tree.with_groups([None]), [None]))

@@ -1,0 +1,96 @@
+"""From the parameters of a binary model to the problem that the engine solves."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Float64
+from ..engine import choose, far
+from ..engine.forest.problem import ForestProblem, folded_size
+from ..engine.problem import Problem
+from ..errors import ParameterError
+from ..structure.forest.structure import ForestStructure
+from ..structure.nested.count_tree import CountTree
+from .edges import Forest
+from .parameters import Parameters
+
+
+def count_problem(params: Parameters, method: str) -> Problem:
+    """Without edges."""
+    tree = params.tree
+    mixtures = params.mixtures if choose.uses_mixtures(method, tree.n_variables) else {}
+    return Problem(tree, params.nu, params.packed, mixtures)
+
+
+class NearEdges(NamedTuple):
+    """Edge tables (..., E, 2, 2) with far entries -inf, and what that adds to all log-weights alike, (...)."""
+
+    tables: Float64
+    constant: Float64
+
+
+def near_edges(forest: Forest) -> NearEdges:
+    """See :mod:`~tallytree.engine.far`."""
+    tables, constants = far.near_tables(forest.log_tables, 2)
+    return NearEdges(tables, np.asarray(constants.sum(axis=-1)))
+
+
+def structure(tree: CountTree, forest: Forest) -> ForestStructure:
+    """The groups of a tree on a forest; groups that do not fit are refused."""
+    found = ForestStructure(forest.pairs, np.ones(tree.n_variables, np.int64), tree.family)
+    if tree.family.n_sets:
+        found.program  # noqa: B018 - refuses groups that do not fit
+    return found
+
+
+def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEdges) -> ForestProblem:
+    """With edges."""
+    n, batch_shape = params.tree.n_variables, params.batch_shape
+    log_leaf = leaf_weights(params)
+    log_edge = edges.tables[None]
+    if edges.tables.ndim > 3:
+        shape = edges.tables.shape[-3:]
+        log_edge = np.broadcast_to(edges.tables, (*batch_shape, *shape)).reshape(-1, *shape)
+    score = np.broadcast_to([0, 1], (n, 2))
+    return ForestProblem(
+        structure, score, log_leaf, log_edge, params.packed, _folded(params, structure, log_leaf)
+    )
+
+
+def leaf_weights(params: Parameters) -> Float64:
+    """Log-weights of the two states of every variable, (B, D, 2)."""
+    near, n = params.near, params.tree.n_variables
+    logits = np.asarray(near.logits, np.float64)
+    logits = np.broadcast_to(logits, (*params.batch_shape, n)).reshape(math.prod(params.batch_shape), n)
+    forced = logits == math.inf
+    log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
+    # Both entries of the table of a single variable: their difference alone would not carry their size.
+    for g in params.tree.singleton_groups.tolist():
+        log_leaf[:, int(params.tree.family.variable_of_group[g])] += near.rows(g)
+    return log_leaf
+
+
+def _folded(params: Parameters, structure: ForestStructure, log_leaf: Float64) -> float:
+    """Where tables were added to others: the magnitudes at which they were rounded."""
+    family, offset, packed = params.tree.family, structure.offset, params.packed
+    alone = family.variable_of_group
+    total = sum((folded_size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
+    shared = np.bincount(family.set_of_group[family.set_of_group >= 0], minlength=family.n_sets) > 1
+    for s in np.flatnonzero(shared).tolist():
+        total += folded_size(packed[:, offset[s] : offset[s + 1]])
+    return total
+
+
+def stretched(values: Float64, forest: Forest) -> Float64:
+    """Log-odds with the batch axes of the edges' tables too."""
+    try:
+        shape = np.broadcast_shapes(values.shape[:-1], forest.batch_shape)
+    except ValueError:
+        raise ParameterError(
+            f"`edges` has batch shape {forest.batch_shape}, which does not broadcast against {values.shape[:-1]} of "
+            "`logits`. Batch axes lead: logits (..., D), edge tables (..., E, 2, 2)."
+        ) from None
+    return np.broadcast_to(values, (*shape, values.shape[-1]))

@@ -1,0 +1,90 @@
+"""What models return when an array would not do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Float64, FloatArray, Ints, States
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSamples:
+    """Samples as the variables that are on, row after row.
+
+    Attributes
+    ----------
+    indices : (total,) int64
+        Variables that are on, increasing in every sample.
+    indptr : (rows + 1,) int64
+        Sample i is ``indices[indptr[i]:indptr[i + 1]]``; samples are counted in C order over the leading axes.
+    shape : tuple of int
+        Shape of the dense samples, (size..., batch..., D).
+
+    Examples
+    --------
+    >>> model = tt.CountModel([np.inf, -np.inf, np.inf], tt.exactly(2))
+    >>> drawn = model.sample(2, rng=0, sparse=True)
+    >>> drawn.indices, drawn.indptr
+    (array([0, 2, 0, 2]), array([0, 2, 4]))
+    """
+
+    indices: Ints
+    indptr: Ints
+    shape: tuple[int, ...]
+
+    @classmethod
+    def from_dense(cls, samples: States) -> SparseSamples:
+        """The same samples from an array of 0 and 1, (size..., batch..., D)."""
+        rows = samples.reshape(math.prod(samples.shape[:-1]), samples.shape[-1])
+        counts = rows.sum(-1, dtype=np.int64)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(np.nonzero(rows)[1].astype(np.int64), indptr, samples.shape)
+
+    def to_scipy(self) -> Any:
+        """The samples as a :class:`scipy.sparse.csr_array` of uint8, one row per sample."""
+        from scipy.sparse import csr_array  # needed only here
+
+        ones = np.ones(len(self.indices), np.uint8)
+        return csr_array((ones, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.shape[-1]))
+
+    def to_dense(self) -> States:
+        """The samples as an array of 0 and 1, (size..., batch..., D)."""
+        out = np.zeros((len(self.indptr) - 1, self.shape[-1]), np.uint8)
+        out[np.repeat(np.arange(len(out)), np.diff(self.indptr)), self.indices] = 1
+        return out.reshape(self.shape)
+
+
+class Modes(NamedTuple):
+    """The best configurations, best first: ``configurations`` (..., k, D) and their ``log_weights`` (..., k).
+
+    Log-weights are unnormalised; subtract ``log_partition`` for log-probabilities.
+    """
+
+    configurations: States
+    log_weights: Float64
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedStatistics:
+    """Gradient of ``log_partition``: what learning compares with the data.
+
+    ``logits`` (..., D) holds P(y_d = 1), ``tables[i]`` (..., n_i + 1) the probabilities of the counts of group i, and
+    ``edges`` (..., E, 2, 2) the edge marginals of a model with edges, None for others.
+    """
+
+    logits: FloatArray
+    tables: tuple[FloatArray, ...]
+    edges: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ChainStatistics:
+    """Gradient of ``log_partition``: ``unary`` (..., T, K), ``transitions`` (..., T - 1, K, K), ``tables`` by group."""
+
+    unary: FloatArray
+    transitions: FloatArray
+    tables: tuple[FloatArray, ...]
