@@ -4,43 +4,92 @@ Binary variables with log-odds, and potentials on how many are on in any nested 
 marginals and count distributions, exactly and in near-linear time.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 from .assignment import assignment
-from .config import show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
-from .loopy import loopy_bp
-from .models.chain import ChainModel
-from .models.conditional_sum import ConditionalPoissonBinomial
-from .models.count import CountModel
-from .models.edges import Forest
-from .models.factor_graph import FactorGraph
-from .models.group import Group
-from .models.poisson_binomial import PoissonBinomial
-from .models.ragged import RaggedBatch
-from .models.reliability import birnbaum_importance, k_out_of_n, k_to_l_out_of_n
-from .models.results import ExpectedStatistics, Modes, SparseSamples
-from .potentials import (
-    Potential,
-    all_or_none,
-    at_least,
-    at_most,
-    between,
-    exactly,
-    exponential_mixture,
-    gaussian,
-    geometric,
-    modulo,
-    noisy_and,
-    noisy_or,
-    one_of,
-    parity,
-    poisson,
-    quadratic,
-    spike_and_slab,
-    table,
-    uniform,
-)
-from .structure.nested.count_tree import CountTree
+
+if TYPE_CHECKING:
+    from .config import show_config as show_config
+    from .loopy import loopy_bp as loopy_bp
+    from .models.chain import ChainModel as ChainModel
+    from .models.conditional_sum import ConditionalPoissonBinomial as ConditionalPoissonBinomial
+    from .models.count import CountModel as CountModel
+    from .models.edges import Forest as Forest
+    from .models.factor_graph import FactorGraph as FactorGraph
+    from .models.group import Group as Group
+    from .models.poisson_binomial import PoissonBinomial as PoissonBinomial
+    from .models.ragged import RaggedBatch as RaggedBatch
+    from .models.reliability import birnbaum_importance as birnbaum_importance
+    from .models.reliability import k_out_of_n as k_out_of_n
+    from .models.reliability import k_to_l_out_of_n as k_to_l_out_of_n
+    from .models.results import ExpectedStatistics as ExpectedStatistics
+    from .models.results import Modes as Modes
+    from .models.results import SparseSamples as SparseSamples
+    from .potentials import Potential as Potential
+    from .potentials import all_or_none as all_or_none
+    from .potentials import at_least as at_least
+    from .potentials import at_most as at_most
+    from .potentials import between as between
+    from .potentials import exactly as exactly
+    from .potentials import exponential_mixture as exponential_mixture
+    from .potentials import gaussian as gaussian
+    from .potentials import geometric as geometric
+    from .potentials import modulo as modulo
+    from .potentials import noisy_and as noisy_and
+    from .potentials import noisy_or as noisy_or
+    from .potentials import one_of as one_of
+    from .potentials import parity as parity
+    from .potentials import poisson as poisson
+    from .potentials import quadratic as quadratic
+    from .potentials import spike_and_slab as spike_and_slab
+    from .potentials import table as table
+    from .potentials import uniform as uniform
+    from .structure.nested.count_tree import CountTree as CountTree
+
+# Where the public names live. They are imported when first used, so that `import tallytree` costs next to nothing.
+_HOMES = {
+    "config": ("show_config",),
+    "loopy": ("loopy_bp",),
+    "models.chain": ("ChainModel",),
+    "models.conditional_sum": ("ConditionalPoissonBinomial",),
+    "models.count": ("CountModel",),
+    "models.edges": ("Forest",),
+    "models.factor_graph": ("FactorGraph",),
+    "models.group": ("Group",),
+    "models.poisson_binomial": ("PoissonBinomial",),
+    "models.ragged": ("RaggedBatch",),
+    "models.reliability": ("birnbaum_importance", "k_out_of_n", "k_to_l_out_of_n"),
+    "models.results": ("ExpectedStatistics", "Modes", "SparseSamples"),
+    "potentials": (
+        "Potential",
+        "all_or_none",
+        "at_least",
+        "at_most",
+        "between",
+        "exactly",
+        "exponential_mixture",
+        "gaussian",
+        "geometric",
+        "modulo",
+        "noisy_and",
+        "noisy_or",
+        "one_of",
+        "parity",
+        "poisson",
+        "quadratic",
+        "spike_and_slab",
+        "table",
+        "uniform",
+    ),
+    "structure.nested.count_tree": ("CountTree",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_SUBMODULES = ("data", "estimators", "jax", "learn", "loopy", "plot", "potentials", "torch")
 
 __all__ = [
     "ChainModel",
@@ -87,3 +136,22 @@ __all__ = [
     "table",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in _SUBMODULES:
+        try:
+            return import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name == f"{__name__}.{name}":
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+            raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in _SUBMODULES if name not in ("jax", "torch"))])

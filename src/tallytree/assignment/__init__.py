@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .ergodicity import ErgodicityWarning
-from .problem import Assignment
-from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
+if TYPE_CHECKING:
+    from .ergodicity import ErgodicityWarning as ErgodicityWarning
+    from .problem import Assignment as Assignment
+    from .results import AssignmentBeliefs as AssignmentBeliefs
+    from .results import AssignmentBounds as AssignmentBounds
+    from .results import AssignmentMode as AssignmentMode
+    from .results import GibbsMarginals as GibbsMarginals
+
+# Imported when first used: the function below has the name of this package, so `import tallytree` needs it at once.
+_HOME = {
+    "Assignment": "problem",
+    "AssignmentBeliefs": "results",
+    "AssignmentBounds": "results",
+    "AssignmentMode": "results",
+    "ErgodicityWarning": "ergodicity",
+    "GibbsMarginals": "results",
+}
 
 __all__ = [
     "Assignment",
@@ -73,4 +88,12 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     >>> problem.mode().cells.sum(axis=1)
     array([2, 4, 4, 2])
     """
+    from .problem import Assignment  # see _HOME
+
     return Assignment(affinity, rows, columns, forbidden)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
