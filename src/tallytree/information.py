@@ -66,7 +66,10 @@ class Information(ModelCore):
         rows = np.flatnonzero(doubtful.reshape(-1))
         if information.cost(program) * len(rows) > _LARGEST:
             return np.maximum(quick, 0.0)  # of a model that large the error does not show
-        nu, tables = self._params.nu, np.broadcast_to(self._params.packed, (len(self._params.nu), program.table_total))
+        nu, tables = (
+            self._params.nu,
+            np.broadcast_to(self._params.packed, (len(self._params.nu), program.table_total)),
+        )
         found = quick.reshape(-1).copy()
         schedule = auto.schedule_for(program, tables[rows])
         found[rows] = information.entropy(program, schedule, nu[rows], tables[rows])
