@@ -193,8 +193,8 @@ class ModelCore:
 
     def _find_log_norm(self) -> Float64:
         found, params = self._solution, self._params
-        if params.leaf_log_norm is not None:
-            return np.asarray(found.log_mean + params.leaf_log_norm)
+        if params.leaves.log_norm is not None:
+            return np.asarray(found.log_mean + params.leaves.log_norm)
         softplus = moments.softplus_sum(params.nu) if found.softplus is None else found.softplus
         return np.asarray(found.log_mean + softplus + params.near_constant)
 
