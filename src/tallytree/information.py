@@ -21,7 +21,6 @@ Float64 = NDArray[np.float64]
 
 _ENOUGH = 1e-11  # relative error that the quick way may have
 _NOTHING = 1e-15  # and absolute
-_LARGEST = float(1 << 27)  # pairs of counts that the chain rule may look at
 
 
 class Information(ModelCore):
@@ -64,7 +63,7 @@ class Information(ModelCore):
             return quick
         program = self._tree.program
         rows = np.flatnonzero(doubtful.reshape(-1))
-        if information.cost(program) * len(rows) > _LARGEST:
+        if auto.pairs_of_counts(program) * len(rows) > auto.LARGEST_WALK:
             return np.maximum(quick, 0.0)  # of a model that large the error does not show
         nu, tables = (
             self._params.nu,
@@ -85,7 +84,7 @@ class Information(ModelCore):
         doubtful = ~(error + _ENOUGH * entropy <= np.maximum(_ENOUGH * quick, _NOTHING)) & (cross < math.inf)
         rows = np.flatnonzero(doubtful.reshape(-1))
         program = tree.program
-        if not len(rows) or information.cost(program) * len(rows) > _LARGEST:
+        if not len(rows) or auto.pairs_of_counts(program) * len(rows) > auto.LARGEST_WALK:
             return np.maximum(quick, 0.0)
         same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         numbers = [

@@ -39,12 +39,6 @@ class Law(NamedTuple):
     others: Float64  # R
 
 
-def cost(program: TreeProgram) -> float:
-    """Pairs of child counts over all merges."""
-    size = program.size.astype(np.float64) + 1.0
-    return float((size[program.left] * size[program.right]).sum())
-
-
 def entropy(program: TreeProgram, schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
     """H of possible models (B, D), (B, T) in nats, (B,)."""
     out = np.empty(len(nu))
