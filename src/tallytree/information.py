@@ -100,7 +100,9 @@ class Information(ModelCore):
         ]
         schedule = auto.schedule_for(program, np.zeros((1, program.table_total)))
         found = quick.reshape(-1).copy()
-        found[rows] = information.divergence(program, schedule, tuple(numbers[:2]), tuple(numbers[2:]))
+        found[rows] = information.divergence(
+            program, schedule, (numbers[0], numbers[1]), (numbers[2], numbers[3])
+        )
         return found.reshape(quick.shape)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:
@@ -118,8 +120,8 @@ class Information(ModelCore):
             tables.append(_shaped(packed, other.batch_shape))
             counts.append(_shaped(joint._counts(first + group), self.batch_shape))
         log_mean = np.reshape(other._solution.log_mean, other.batch_shape)
-        bound = sum(np.reshape(m._solution.bound, m.batch_shape) for m in (self, other))
-        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, bound)
+        own, bound = (np.reshape(m._solution.bound, m.batch_shape) for m in (self, other))
+        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, own + bound)
         if joint is not self and joint._tree.program.n_leaves > auto.EXACT_TAILS:
             excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint._n_groups))
             value = np.where(np.reshape(excluded, self.batch_shape), math.inf, value)
