@@ -8,7 +8,13 @@ import pytest
 
 import tallytree as tt
 
-FAMILIES = [[], [[0, 1, 2, 3]], [[0, 1], [0, 1, 2, 3]], [[0, 1, 2], [3, 4], [0, 1, 2, 3, 4]], [[0], [1, 2], [1, 2, 3]]]
+FAMILIES = [
+    [],
+    [[0, 1, 2, 3]],
+    [[0, 1], [0, 1, 2, 3]],
+    [[0, 1, 2], [3, 4], [0, 1, 2, 3, 4]],
+    [[0], [1, 2], [1, 2, 3]],
+]
 
 
 def log_weights(model):
@@ -96,7 +102,9 @@ def test_entropy_of_a_batch_is_that_of_its_models():
     for i in np.ndindex(2, 3):
         single = tt.CountModel(logits[i], table)
         np.testing.assert_allclose(batch.entropy[i], single.entropy, rtol=1e-10, atol=1e-13)
-        np.testing.assert_allclose(batch.kl_divergence(other)[i], single.kl_divergence(other), rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(
+            batch.kl_divergence(other)[i], single.kl_divergence(other), rtol=1e-9, atol=1e-13
+        )
     assert other.kl_divergence(batch).shape == (2, 3)
     assert tt.CountModel(np.zeros((0, 4)), tt.exactly(1)).entropy.shape == (0,)
     assert tt.CountModel(np.zeros(0)).entropy == 0.0
