@@ -17,6 +17,12 @@ Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+def unary_weights(value: Any) -> tuple[Float64, np.dtype[Any]]:
+    """Log-weights (..., T, K), and the dtype in which vectors are returned."""
+    _, dtype = _validate.real_array("log_unary", value, axis="labels")
+    return log_values("log_unary", value, 2), dtype
+
+
 def log_values(name: str, value: Any, axes: int) -> Float64:
     array, _ = _validate.real_array(name, value, axis="labels")
     if array.ndim < axes:
@@ -69,6 +75,11 @@ def sequence_lengths(value: Any, n: int) -> Ints | None:
 def count_potential(value: Any) -> Any:
     if isinstance(value, Potential) or value is None or callable(value):
         return as_potential(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (Group, Potential)) for v in value):
+        raise ParameterError(
+            "`counts` must be one potential, or a list of which every entry is a Group, such as "
+            f"[Group(range(3), exactly(1))]; {_validate.describe(value)} arrived. Wrap each potential in a Group."
+        )
     array, _ = _validate.real_array("counts", value, axis="counts")
     return np.array(array)
 

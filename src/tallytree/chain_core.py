@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _validate
-from .engine import forest_ladder
-from .engine.forest_problem import ForestAnswer, ForestProblem
+from .engine import far, forest_ladder
+from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .errors import InfeasibleError, ParameterError
 from .structure.clusters import ClusterProgram
 from .structure.contraction import contract, top_sets
@@ -30,8 +30,9 @@ class ChainCore:
 
     def _setup(
         self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
-        program: ClusterProgram | None,
+        program: ClusterProgram | None, dtype: np.dtype[Any],
     ) -> None:  # fmt: skip
+        self._dtype = dtype
         self._tree, self._potentials = tree, tuple(potentials)
         self._unary, self._transitions, self._lengths = unary, transitions, lengths
         n = unary.shape[-2]
@@ -87,12 +88,17 @@ class ChainCore:
     @cached_property
     def log_marginals(self) -> Float64:
         """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end."""
-        belief = self._problem.log_leaf + self._answer.messages
-        belief = belief - forest_ladder.log_sum(belief)[..., None]
+        belief = self._beliefs.copy()
         belief[~self._inside] = -math.inf
         return self._frozen(belief)
 
     # -- how it is done ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _beliefs(self) -> Float64:
+        """Log-marginals (B, T, K), also behind the end, where every position rests."""
+        belief = self._problem.log_leaf + self._answer.messages
+        return np.asarray(belief - forest_ladder.log_sum(belief)[..., None])
 
     @cached_property
     def _resting(self) -> Ints:
@@ -111,46 +117,69 @@ class ChainCore:
         sizes = before[family.stop] - before[family.start] + 1
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-    @cached_property
+    @property
     def _problem(self) -> ForestProblem:
+        return self._made[0]
+
+    @property
+    def _constant(self) -> Float64:
+        """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.far`."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[ForestProblem, Float64]:
         batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
         leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
         edge = self._transitions
         edge = (
             edge[None]
             if edge.ndim == 3
-            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(-1, n - 1, k, k)
+            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(batch, n - 1, k, k)
         )
         if not self._inside.all():
             leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()
             rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
-        leaf = self._with_single_positions(leaf)
-        return ForestProblem(
-            self._program, self._scores, leaf, edge, self._packed(), self._offset, top_sets(self._tree.family)
+        leaf, of_leaves = far.near_tables(leaf, 1)
+        edge, of_edges = far.near_tables(edge, 2)
+        tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
+        constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
+        packed, shared = self._packed([table for table, _ in tables])
+        tops = top_sets(self._tree.family)
+        problem = ForestProblem(
+            self._program, self._scores, leaf, edge, packed, self._offset, tops, folded + shared
         )
+        return problem, np.asarray(constant)
 
-    def _with_single_positions(self, leaf: Float64) -> Float64:
-        """Potentials of groups of one position belong to the weights there."""
+    def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
+        """Potentials of groups of one position belong to the weights there; also where these were rounded."""
         family = self._tree.family
         alone = np.flatnonzero(family.variable_of_group >= 0).tolist()
         if alone:
             leaf = leaf.copy()
+        folded = 0.0
         for g in alone:
             t = int(family.variable_of_group[g])
-            leaf[:, t] += self._table(g)[:, self._scores[t]]
-        return leaf
+            leaf[:, t] += tables[g][:, self._scores[t]]
+            folded += folded_size(leaf[:, t])
+        return leaf, folded
 
-    def _packed(self) -> Float64:
+    def _packed(self, tables: list[Float64]) -> tuple[Float64, float]:
+        """Log-tables of the sets one after the other, and where they were rounded: duplicates of a set multiply."""
         family = self._tree.family
         inside = np.flatnonzero(family.set_of_group >= 0).tolist()
-        rows = [(int(family.set_of_group[g]), self._table(g)) for g in inside]
+        rows = [(int(family.set_of_group[g]), tables[g]) for g in inside]
         batch = max((len(t) for _, t in rows), default=1)
-        packed = np.zeros((batch, int(self._offset[-1])))
+        packed, folded = np.zeros((batch, int(self._offset[-1]))), 0.0
+        seen: set[int] = set()
         for s, table in rows:
-            packed[:, self._offset[s] : self._offset[s + 1]] += table
-        return packed
+            cells = slice(self._offset[s], self._offset[s + 1])
+            packed[:, cells] += table
+            folded += folded_size(packed[:, cells]) if s in seen else 0.0
+            seen.add(s)
+        return packed, folded
 
     def _skipped(self, group: int) -> Ints:
         """What the positions behind the end add to a group's count, (B,)."""
@@ -195,10 +224,23 @@ class ChainCore:
         return forest_ladder.relative_counts(self._problem, self._inferred[2])
 
     def _single_count(self, position: int) -> Float64:
-        log_p, score = self._flat(self.log_marginals, 2)[:, position], self._scores[position]
+        log_p, score = self._beliefs[:, position], self._scores[position]
         columns = [log_p[:, score == c] for c in range(int(score.max()) + 1)]
         found = [forest_ladder.log_sum(c) if c.shape[1] else np.full(len(log_p), -math.inf) for c in columns]
-        return self._frozen(np.stack(found, axis=-1))
+        out = np.stack(found, axis=-1)
+        out[~self._inside[:, position]] = np.where(np.arange(out.shape[1]) == 0, 0.0, -math.inf)
+        return out
+
+    def _count_rows(self, group: int) -> Float64:
+        """Log-probabilities of the count of a group, (B, n + 1)."""
+        s = int(self._tree.family.set_of_group[group])
+        if s < 0:
+            return self._single_count(int(self._tree.family.variable_of_group[group]))
+        found = self._counts[:, self._offset[s] : self._offset[s + 1]]
+        out = np.full_like(found, -math.inf)
+        for b, k in enumerate(self._skipped(group).tolist()):
+            out[b, : found.shape[1] - k] = found[b, k:]
+        return out
 
     def _whole(self) -> int | None:
         for g, members in enumerate(self._tree.groups):
@@ -207,7 +249,14 @@ class ChainCore:
         return None
 
     def _group(self, group: Any) -> int:
-        return _validate.count("group", group, self.n_groups - 1, "the last group")
+        number, total = _validate.integer("group", group), self.n_groups
+        if not -total <= number < total:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {total - 1}, or None for all positions; {number} arrived."
+                if total
+                else f"`group` must be None, because the model has no groups; {number} arrived."
+            )
+        return number % total
 
     def _check_possible(self, values: Float64) -> None:
         dead = np.isneginf(values)
@@ -221,14 +270,11 @@ class ChainCore:
                 "with the weights of -inf. Relax a potential or a weight."
             )
 
-    def _flat(self, values: Float64, axes: int) -> Float64:
-        return values.reshape(math.prod(self._batch_shape), *values.shape[values.ndim - axes :])
-
     def _shaped(self, values: Float64) -> Any:
         return values.reshape(self._batch_shape)[()]
 
     def _frozen(self, values: Float64) -> Float64:
-        """(B, ...) with the batch axes of the model, read-only."""
-        out = values.reshape(*self._batch_shape, *values.shape[1:])
+        """(B, ...) with the batch axes of the model, in the dtype of the weights, read-only."""
+        out = values.reshape(*self._batch_shape, *values.shape[1:]).astype(self._dtype, copy=False)
         out.flags.writeable = False
         return out

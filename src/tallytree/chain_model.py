@@ -15,13 +15,14 @@ from . import _validate
 from .chain_arguments import (
     count_groups,
     count_potential,
-    log_values,
     score_table,
     sequence_lengths,
     transition_tables,
+    unary_weights,
 )
 from .chain_core import ChainCore
-from .engine import forest_ladder
+from .draws import Size, shape_of_size
+from .engine import forest_entropy, forest_ladder
 from .errors import ParameterError
 from .potentials import exactly
 from .structure.clusters import ClusterProgram
@@ -54,7 +55,7 @@ class ChainModel(ChainCore):
         Log-weight of every pair of neighbouring labels ``[from, to]``; it may change with the position.
     counts : potential or sequence of Group, optional
         One potential on the count of the whole sequence, or :class:`~tallytree.Group` objects whose members are
-        positions: intervals, nested or disjoint.
+        positions: intervals, nested or disjoint; any single group; in general as for :class:`CountModel` with edges.
     counted : int or sequence of int, optional
         The label, or the labels, that are counted; default 1.
     scores : array_like of int, (K,) or (T, K), optional
@@ -87,7 +88,7 @@ class ChainModel(ChainCore):
         self, log_unary: ArrayLike, log_transitions: ArrayLike, counts: Any = None, *,
         counted: Any = None, scores: ArrayLike | None = None, lengths: ArrayLike | None = None,
     ) -> None:  # fmt: skip
-        unary = log_values("log_unary", log_unary, 2)
+        unary, dtype = unary_weights(log_unary)
         n, k = unary.shape[-2:]
         if n == 0 or k == 0:
             raise ParameterError(
@@ -96,7 +97,7 @@ class ChainModel(ChainCore):
         transitions = transition_tables(log_transitions, n, k)
         self._scores = score_table(counted, scores, n, k)
         tree, potentials = count_groups(counts, n)
-        self._setup(tree, potentials, unary, transitions, sequence_lengths(lengths, n), None)
+        self._setup(tree, potentials, unary, transitions, sequence_lengths(lengths, n), None, dtype)
 
     def replace(
         self,
@@ -106,7 +107,7 @@ class ChainModel(ChainCore):
         tables: Any = None,
     ) -> ChainModel:
         """The same structure with new numbers; ``tables`` has one potential per group."""
-        unary = self._unary if log_unary is None else log_values("log_unary", log_unary, 2)
+        unary, dtype = (self._unary, self._dtype) if log_unary is None else unary_weights(log_unary)
         n, k = self.n_positions, self.n_labels
         if unary.shape[-2:] != (n, k):
             raise ParameterError(f"`log_unary` must keep shape (..., {n}, {k}); shape {unary.shape} arrived.")
@@ -120,15 +121,15 @@ class ChainModel(ChainCore):
                 raise ParameterError(
                     f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
                 )
-        return self._with(self._tree, potentials, unary, transitions, self._program)
+        return self._with(self._tree, potentials, unary, transitions, self._program, dtype)
 
     def _with(
         self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64,
-        program: ClusterProgram | None,
+        program: ClusterProgram | None, dtype: np.dtype[Any] | None = None,
     ) -> ChainModel:  # fmt: skip
         new = ChainModel.__new__(ChainModel)
         new._scores = self._scores
-        new._setup(tree, potentials, unary, transitions, self._lengths, program)
+        new._setup(tree, potentials, unary, transitions, self._lengths, program, dtype or self._dtype)
         return new
 
     # -- answers -----------------------------------------------------------------------------------------------
@@ -136,14 +137,14 @@ class ChainModel(ChainCore):
     @property
     def log_partition(self) -> Any:
         """Log Z, (...,)."""
-        return self._shaped(self._answer.log_z)
+        return self._shaped(self._answer.log_z + self._constant)
 
     @cached_property
     def marginals(self) -> Float64:
         """P(y_t = k), (..., T, K)."""
-        found = np.exp(self.log_marginals)
-        found.flags.writeable = False
-        return found
+        found = np.exp(self._beliefs)
+        found[~self._inside] = 0.0
+        return self._frozen(found)
 
     @cached_property
     def edge_marginals(self) -> Float64:
@@ -170,20 +171,13 @@ class ChainModel(ChainCore):
             )
             return more.count_log_probs(more.n_groups - 1)
         self._answer  # noqa: B018 - raises for an impossible model
-        s = int(self._tree.family.set_of_group[index])
-        if s < 0:
-            return self._single_count(int(self._tree.family.variable_of_group[index]))
-        found = self._counts[:, self._offset[s] : self._offset[s + 1]]
-        shift = self._skipped(index)
-        out = np.full_like(found, -math.inf)
-        for b, k in enumerate(shift.tolist()):
-            out[b, : found.shape[1] - k] = found[b, k:]
-        return self._frozen(out)
+        return self._frozen(self._count_rows(index))
 
     @cached_property
     def expected_statistics(self) -> ChainStatistics:
         """The gradient of ``log_partition``."""
-        counts = tuple(np.exp(self.count_log_probs(g)) for g in range(self.n_groups))
+        self._answer  # noqa: B018 - raises for an impossible model
+        counts = tuple(self._frozen(np.exp(self._count_rows(g))) for g in range(self.n_groups))
         return ChainStatistics(self.marginals, self.edge_marginals, counts)
 
     def log_prob(self, labels: ArrayLike) -> Any:
@@ -192,13 +186,14 @@ class ChainModel(ChainCore):
         n = self.n_positions
         if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
             raise ParameterError(f"`labels` must be integers (..., {n}); {_validate.describe(y)} arrived.")
-        shape = np.broadcast_shapes(y.shape[:-1], self._batch_shape)
+        shape = _validate.broadcast(self._batch_shape, [("`labels`", y.shape[:-1])])
         y = np.broadcast_to(y, (*shape, n))
         inside = np.broadcast_to(np.arange(n) < self.lengths[..., None], y.shape)
         if (inside & ((y < 0) | (y >= self.n_labels))).any():
             raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}.")
         y = np.where(inside, y, self._resting)
-        return np.asarray(self._log_weight(y) - self.log_partition)[()]
+        # What far numbers add to all sequences alike is in neither term.
+        return np.asarray(self._log_weight(y) - self._answer.log_z.reshape(self._batch_shape))[()]
 
     def _log_weight(self, y: Ints) -> Float64:
         problem, n = self._problem, self.n_positions
@@ -215,9 +210,9 @@ class ChainModel(ChainCore):
             total = total + problem.tables[table_rows, self._offset[s] + score[..., members].sum(-1)]
         return np.asarray(total)
 
-    def sample(self, size: int | tuple[int, ...] | None = None, rng: Any = None) -> Ints:
+    def sample(self, size: Size = None, rng: Any = None) -> Ints:
         """Exact joint samples of label sequences, (*size, ..., T); -1 behind the end."""
-        shape = () if size is None else (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+        shape = shape_of_size(size)
         generator = _validate.generator(rng)
         self._answer  # noqa: B018 - raises for an impossible model
         _, rungs, tilts = self._inferred
@@ -240,15 +235,17 @@ class ChainModel(ChainCore):
     @property
     def entropy(self) -> Any:
         """Entropy in nats, (...,)."""
-        problem, answer = self._problem, self._answer
-        expected = _expectation(np.exp(self._flat(self.log_marginals, 2)), problem.log_leaf)
-        expected = expected + _expectation(self._flat(self.edge_marginals, 3), problem.log_edge)
-        if problem.tables.shape[1]:
-            expected = expected + _expectation(np.exp(self._counts), problem.tables)
-        return self._shaped(answer.log_z - expected)
+        answer = self._answer
+        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_z), 0))
+        return self._shaped(forest_entropy.entropy(self._problem, answer, counts))
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``."""
+        if not isinstance(evidence, Mapping):
+            raise ParameterError(
+                "`evidence` must be a mapping {position: label}, such as {3: 1}; "
+                f"{_validate.describe(evidence)} arrived."
+            )
         unary = np.array(self._unary)
         for position, label in evidence.items():
             t = _validate.count("evidence", position, self.n_positions - 1, "the last position")
@@ -290,7 +287,7 @@ class ChainModel(ChainCore):
         return hash((self._tree, self._unary.tobytes()))
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_tree", "_potentials", "_unary", "_transitions", "_scores", "_lengths")
+        names = ("_tree", "_potentials", "_unary", "_transitions", "_scores", "_lengths", "_dtype")
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -302,9 +299,5 @@ class ChainModel(ChainCore):
             state["_transitions"],
             state["_lengths"],
             None,
+            state["_dtype"],
         )
-
-
-def _expectation(probs: Float64, log_weights: Float64) -> Float64:
-    terms = np.where(probs > 0, probs * np.where(log_weights == -math.inf, 0.0, log_weights), 0.0)
-    return np.asarray(terms.sum(axis=tuple(range(1, terms.ndim))))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from . import arguments
-from .engine import forest_ladder, forest_plain
-from .engine.forest_problem import ForestAnswer, ForestProblem
+from .engine import far, forest_entropy, forest_ladder, forest_plain
+from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .engine.solution import Solution
-from .errors import InfeasibleError, ParameterError
+from .errors import InfeasibleError, ParameterError, StructureError
 from .forest import Forest
 from .maximization import Modes
 from .model import CountModel, Float64, FloatArray
@@ -35,6 +35,7 @@ def analyse(tree: CountTree, forest: Forest) -> ClusterProgram:
 class ForestCore(CountModel):
     """Inference in a count model with edges; the base of :class:`ForestCountModel`, not used on its own."""
 
+    _has_edges: ClassVar[bool] = True
     _forest: Forest
     _contracted: ClusterProgram | None
 
@@ -52,20 +53,35 @@ class ForestCore(CountModel):
     def _build(self) -> ForestProblem:
         log_leaf, log_edge = self._weights()
         score = np.broadcast_to([0, 1], (self.n_variables, 2))
-        offset = self._tree.program.set_offset
+        family, offset, packed = self._tree.family, self._tree.program.set_offset, self._params.packed
+        folded = self._folded(log_leaf)
+        shared = np.bincount(family.set_of_group[family.set_of_group >= 0], minlength=family.n_sets) > 1
+        for s in np.flatnonzero(shared).tolist():
+            folded += folded_size(packed[:, offset[s] : offset[s + 1]])
         return ForestProblem(
-            self._program, score, log_leaf, log_edge, self._params.packed, offset, top_sets(self._tree.family)
+            self._program, score, log_leaf, log_edge, packed, offset, top_sets(family), folded
         )
+
+    def _folded(self, log_leaf: Float64) -> float:
+        """Where tables of single variables were added to the weights: the magnitudes at which they were rounded."""
+        alone = self._tree.family.variable_of_group
+        return sum((folded_size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
 
     def _weights(self) -> tuple[Float64, Float64]:
         """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
-        nu, tables = self._params.nu, self._forest.log_tables
-        forced = nu == math.inf
-        log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1)
+        params, tables = self._params.near, self._near_edges[0]
+        logits = np.asarray(params.logits, np.float64)
+        batch, n = math.prod(self.batch_shape), self.n_variables
+        logits = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
+        forced = logits == math.inf
+        log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
+        # Both entries of the table of a single variable: their difference alone would not carry their size.
+        for g in self._tree.singleton_groups.tolist():
+            log_leaf[:, int(self._tree.family.variable_of_group[g])] += params.rows(g)
         if tables.ndim == 3:
             return log_leaf, tables[None]
         shape = tables.shape[-3:]
-        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(-1, *shape)
+        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(batch, *shape)
 
     @property
     def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
@@ -76,7 +92,8 @@ class ForestCore(CountModel):
             rooted = self._cached(
                 "rooting", lambda: forest_plain.rooting(self.n_variables, self._forest.pairs)
             )
-            found = forest_plain.propagate(rooted, *self._weights())
+            log_leaf, log_edge = self._weights()
+            found = forest_plain.propagate(rooted, log_leaf, log_edge, self._folded(log_leaf))
             if found is not None:
                 return found, ["direct"] * len(found.log_z), np.zeros((len(found.log_z), 0))
         return forest_ladder.infer(self._problem)
@@ -84,7 +101,7 @@ class ForestCore(CountModel):
     @property
     def _answer(self) -> ForestAnswer:
         found = self._inferred[0]
-        if np.isneginf(found.log_z).any() or np.isneginf(self._params.constant).any():
+        if np.isneginf(found.log_z).any() or np.isneginf(self._params.own_constant).any():
             self._refuse_impossible(found.log_z)
         return found
 
@@ -95,8 +112,30 @@ class ForestCore(CountModel):
         messages = np.where(same, 0.0, on - np.where(same, 0.0, off))
         return Solution(found.log_z, found.bound, lambda: messages)
 
+    @property
+    def _near_edges(self) -> tuple[Float64, Float64]:
+        """Edge tables (..., E, 2, 2) with far entries -inf, and what they add to all log-weights, (...)."""
+        tables = self._forest.log_tables
+        return self._cached("near edges", lambda: _summed(*far.near_tables(tables, 2)))
+
     def _log_partition(self) -> Any:
-        return self._scalar(self._answer.log_z + self._params.constant)
+        return self._scalar(self._answer.log_z + self._constant)
+
+    def _find_log_norm(self) -> Float64:
+        return np.asarray(self._answer.log_z + self._params.own_constant)
+
+    @property
+    def _constant(self) -> Any:
+        """Part of all log-weights that no variable can change, (B,)."""
+        edges = np.broadcast_to(self._near_edges[1], self.batch_shape).reshape(-1)
+        return self._params.own_constant + self._params.far_constant + edges
+
+    def _entropy(self) -> Float64:
+        answer, (_, _, tilts) = self._answer, self._inferred
+        packed = np.zeros((len(answer.log_z), 0))
+        if self._tree.family.n_sets:
+            packed = self._cached("beliefs", lambda: forest_ladder.relative_counts(self._problem, tilts))
+        return forest_entropy.entropy(self._problem, answer, packed).reshape(self.batch_shape)
 
     def _counts(self, group: int | None) -> Float64:
         self._answer  # noqa: B018 - raises for an impossible model
@@ -104,7 +143,7 @@ class ForestCore(CountModel):
         if group is None and self.n_variables == 0:
             return np.zeros((len(self._params.nu), 1))
         if group is None:
-            return self._extended(self._with_total, [None])._counts(-1)
+            return self._totalled()._counts(-1)
         family = self._tree.family
         index = range(family.n_groups)[group]
         s = int(family.set_of_group[index])
@@ -115,6 +154,16 @@ class ForestCore(CountModel):
         tilts = self._inferred[2]
         packed = self._cached("beliefs", lambda: forest_ladder.relative_counts(self._problem, tilts))
         return np.asarray(packed[:, offset[s] : offset[s + 1]])
+
+    def _totalled(self) -> Self:
+        """The same model with a group of all variables."""
+        try:
+            return self._extended(self._with_total, [None])
+        except StructureError:
+            raise StructureError(
+                "The count of all variables does not fit the edges together with the groups of this model: a group of "
+                "all variables would not be allowed beside them. Ask for the count of a group."
+            ) from None
 
     def _refuse_impossible(self, log_mean: Float64) -> NoReturn:
         try:
@@ -141,7 +190,7 @@ class ForestCore(CountModel):
         first, second = np.broadcast_arrays(arguments.variables(i, n, "i"), arguments.variables(j, n, "j"))
         rows, place = np.unique(first, return_inverse=True)
         picked = self._joint(rows)[:, place.reshape(first.shape), second]
-        return self._result(picked.reshape((*self.batch_shape, *np.shape(first))))
+        return self._entries(picked.reshape((*self.batch_shape, *np.shape(first))))
 
     def covariance(self, rows: ArrayLike | None = None) -> FloatArray:
         """Covariance matrix of the variables, or selected rows of it, (..., R, D).
@@ -208,7 +257,7 @@ class ForestCore(CountModel):
         self._check_possible(values)
         out = states.astype(np.uint8).reshape(*self.batch_shape, self.n_variables)
         out.flags.writeable = False
-        return out, self._scalar(values + self._params.constant)
+        return out, self._scalar(values + self._constant)
 
     @property
     def _max_answer(self) -> ForestAnswer:
@@ -219,7 +268,7 @@ class ForestCore(CountModel):
         found = self._max_answer
         belief = self._problem.log_leaf + found.messages
         values = belief - belief.max(axis=-1, keepdims=True) + found.log_z[:, None, None]
-        values = values + np.reshape(self._params.constant, (-1, 1, 1))
+        values = values + np.reshape(self._constant, (-1, 1, 1))
         out = np.asarray(values, self._params.dtype).reshape(*self.batch_shape, *values.shape[1:])
         out.flags.writeable = False
         return out
@@ -228,11 +277,9 @@ class ForestCore(CountModel):
         self._best  # noqa: B018 - raises for an impossible model
         group = self._whole() if group is None else group
         if group is None and self.n_variables == 0:
-            return self._vector(
-                np.zeros((len(self._params.nu), 1)) + np.reshape(self._params.constant, (-1, 1))
-            )
+            return self._vector(np.zeros((len(self._params.nu), 1)) + np.reshape(self._constant, (-1, 1)))
         if group is None:
-            whole = self._extended(self._with_total, [None])
+            whole = self._totalled()
             return np.asarray(whole._max_counts(whole._tree.family.n_groups - 1))
         family = self._tree.family
         s = int(family.set_of_group[group])
@@ -241,10 +288,14 @@ class ForestCore(CountModel):
         offset, found = self._tree.program.set_offset, self._max_answer
         belief = found.log_counts[:, offset[s] : offset[s + 1]]
         values = belief - belief.max(axis=1, keepdims=True) + found.log_z[:, None]
-        return self._vector(values + np.reshape(self._params.constant, (-1, 1)))
+        return self._vector(values + np.reshape(self._constant, (-1, 1)))
 
     def mode_k(self, k: int) -> Modes:
         """Not available for models with edges."""
         raise ParameterError(
             "`mode_k` is not available for a model with edges; `mode` gives the best configuration."
         )
+
+
+def _summed(tables: Float64, constants: Float64) -> tuple[Float64, Float64]:
+    return tables, np.asarray(constants.sum(axis=-1))

@@ -16,6 +16,7 @@ from .engine import forest_ladder, moments
 from .errors import ParameterError
 from .forest import Forest, check_members
 from .forest_core import ForestCore, analyse
+from .forest_divergence import divergence
 from .model import CountModel, Float64, FloatArray, _structure
 from .parameters import Parameters
 from .second_order import ExpectedStatistics
@@ -38,9 +39,12 @@ class ForestCountModel(ForestCore):
     Parameters
     ----------
     logits, groups
-        As for :class:`~tallytree.CountModel`. Groups must fit the edges: the edges that leave a group are covered by at
-        most two vertices. All variables, subtrees, unions of subtrees with one parent and intervals of a chain do,
-        nested as one likes.
+        As for :class:`~tallytree.CountModel`. Groups must fit the edges. Any single group does; and all variables,
+        subtrees, unions of subtrees with one parent and intervals of a chain, nested as one likes. In general groups
+        are summed up one after the other, inner ones first. At most two vertices, its boundary, may cover the edges
+        between what remains of a group and the rest, and if the group does not connect the two itself, nothing else
+        may: it then becomes an edge between them, and what remains must be a forest. Variables around a group that no
+        group counts may belong to either side.
     edges : Forest
         Pairs of variables and their log-tables.
 
@@ -177,27 +181,29 @@ class ForestCountModel(ForestCore):
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations, (..., D) of 0 and 1; leading axes broadcast against the batch."""
         states = arguments.states(y, self.n_variables)
-        score = moments.log_weight(self._tree, self._params, states) + self._edge_weight(states)
-        return self._result(score - np.asarray(self.log_partition, np.float64))
+        # What far numbers add to all configurations alike is in neither term.
+        score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
+        return self._result(score - np.reshape(self._log_norm, self.batch_shape))
 
     def _edge_weight(self, states: NDArray[np.bool_]) -> Float64:
-        pairs, tables = self._forest.pairs, self._forest.log_tables
+        pairs, tables = self._forest.pairs, self._near_edges[0]
         first, second = states[..., pairs[:, 0]], states[..., pairs[:, 1]]
         on = np.where(second, tables[..., 1, 1], tables[..., 1, 0])
         off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])
         return np.asarray(np.where(first, on, off).sum(-1))
 
-    def _entropy(self) -> Float64:
-        # H = log Z - E[log weight]
-        return np.asarray(self.log_partition, np.float64) - self._expected_score(self, 0)
-
     def _divergence(self, other: CountModel) -> Float64:
-        # KL = E[log p] - E[log q~] + log Z_q, where E needs the counts of q's groups under p.
-        family = other._tree.family
-        joint = self._extended(self._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
-        score = joint._expected_score(other, self._tree.family.n_groups)
-        divergence = np.asarray(other.log_partition, np.float64) - score - self._entropy()
-        return np.maximum(divergence, 0.0)  # rounding alone could make it negative
+        return divergence(self, self._on_edges(other))
+
+    @classmethod
+    def _on_edges(cls, model: CountModel) -> ForestCountModel:
+        """The same model; one without edges as one on a forest that has none."""
+        if isinstance(model, ForestCountModel):
+            return model
+        nothing = Forest(np.empty((0, 2), np.int64), np.zeros((0, 2, 2)))
+        new, tree = object.__new__(ForestCountModel), model._tree
+        new._equip(tree, model._params, nothing, analyse(tree, nothing) if tree.family.n_sets else None)
+        return new
 
     @overload
     def sample(self, size: Size = None, rng: Any = None, *, sparse: Literal[False] = False) -> States: ...
@@ -234,27 +240,9 @@ class ForestCountModel(ForestCore):
         drawn = found.astype(np.uint8).reshape((*shape, *self.batch_shape, self.n_variables))
         return SparseSamples.from_dense(drawn) if sparse else drawn
 
-    def _expected_score(self, other: CountModel, first: int) -> Float64:
-        score = super()._expected_score(other, first)
-        if isinstance(other, ForestCountModel):
-            probs, tables = np.asarray(self.edge_marginals, np.float64), other._forest.log_tables
-            terms = np.where(probs > 0, probs * np.where(tables == -math.inf, 0.0, tables), 0.0)
-            dead = ((probs > 0) & (tables == -math.inf)).any(axis=(-1, -2, -3))
-            score = score + np.where(dead, -math.inf, terms.sum(axis=(-1, -2, -3)))
-        return np.asarray(score)
-
     def _expected_statistics(self) -> ForestStatistics:
         found = super()._expected_statistics()
         return ForestStatistics(found.logits, found.tables, self.edge_marginals)
-
-    def kl_divergence(self, other: CountModel) -> Any:
-        """Kullback-Leibler divergence KL(self || other) in nats, (...,).
-
-        ``other`` has the same edges or none; the groups of both must be nested and fit the edges.
-        """
-        if isinstance(other, ForestCountModel) and not np.array_equal(other.edges.pairs, self.edges.pairs):
-            raise ParameterError("`other` must have the same edges as this model, or none.")
-        return super().kl_divergence(other)
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

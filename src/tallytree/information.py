@@ -7,7 +7,7 @@ larger than their sum that digits are lost, the chain rule over the tree takes o
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ _NOTHING = 1e-15  # and absolute
 class Information(ModelCore):
     """Entropy and divergence; a base class of :class:`~tallytree.CountModel`, not used on its own."""
 
+    _has_edges: ClassVar[bool] = False
+
     @property
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
@@ -37,8 +39,8 @@ class Information(ModelCore):
     def kl_divergence(self, other: Any) -> Any:
         """Kullback-Leibler divergence KL(self || other) in nats, (...,).
 
-        The groups of both models together must be nested. ``inf`` where ``other`` excludes what this model allows,
-        however improbable that is.
+        The groups of both models together must be nested and fit the edges of this one, if it has any. ``inf`` where
+        ``other`` excludes what this model allows, however improbable that is.
 
         Notes
         -----
@@ -54,7 +56,10 @@ class Information(ModelCore):
             raise ParameterError(
                 f"`other` must be a CountModel over {self.n_variables} variables; {_validate.describe(other)} arrived."
             )
-        return self._result(self._divergence(other))
+        law, theirs = self, cast(Any, other)
+        if theirs._has_edges and not self._has_edges:
+            law = theirs._on_edges(self)
+        return self._result(law._divergence(other))
 
     def _entropy(self) -> Float64:
         quick, error = self._cross_entropy(self, self, 0)

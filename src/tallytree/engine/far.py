@@ -59,6 +59,14 @@ def near_logits(logits: Float64) -> tuple[Float64, Float64]:
     return near, np.where(forced, logits, 0.0).sum(-1)
 
 
+def near_tables(tables: Float64, axes: int) -> tuple[Float64, Float64]:
+    """Log-tables over the last `axes` axes as `near_table` makes them, and what each adds to log Z."""
+    if all_near(tables):
+        return tables, np.zeros(tables.shape[: tables.ndim - axes])
+    near, base = near_table(tables.reshape(*tables.shape[: tables.ndim - axes], -1))
+    return near.reshape(tables.shape), base
+
+
 def near_table(table: Float64) -> tuple[Float64, Float64]:
     """A log-table (..., n + 1) with far entries -inf, and what it adds to log Z, (...,)."""
     top = table.max(-1, keepdims=True)

@@ -102,12 +102,12 @@ class Direct:
         return out
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
-        """Bound (p, r, row) on the error of any entry of a product beyond its own rounding."""
-        return np.full((1, 1, a.shape[-1]), TINY)
+        """Bound (p, r, row) on the error of any entry of a product beyond its own rounding and underflow."""
+        return np.zeros((1, 1, a.shape[-1]))
 
     def adjoint_error(self, g: Float64, other: Float64, like: Float64) -> Float64:
         """The same for an adjoint, (p, q, r, row)."""
-        return np.full((1, 1, 1, g.shape[-1]), TINY)
+        return np.zeros((1, 1, 1, g.shape[-1]))
 
 
 class Fourier(Direct):
@@ -143,20 +143,18 @@ class Fourier(Direct):
         return np.maximum(out, 0.0, out=out)
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
-        floor = super().product_error(a, b)
         if not self._by_fft(a.shape[3], b.shape[3]):
-            return floor
+            return super().product_error(a, b)
         size = 1.5 * math.log2(a.shape[3] + b.shape[3]) * UNIT_ROUNDOFF
         norms = (_norm(a) * _norm(b)).sum(axis=1)
-        return np.asarray(floor + size * norms)
+        return np.asarray(size * norms)
 
     def adjoint_error(self, g: Float64, other: Float64, like: Float64) -> Float64:
-        floor = super().adjoint_error(g, other, like)
         if not self._by_fft(like.shape[3], other.shape[3]):
-            return floor
+            return super().adjoint_error(g, other, like)
         size = 1.5 * math.log2(g.shape[3] + other.shape[3]) * UNIT_ROUNDOFF
         norms = _fold(_norm(g) * _norm(other), like, np.sum)
-        return np.asarray(floor + size * norms)
+        return np.asarray(size * norms)
 
 
 def _pick(x: Any, q: int) -> Any:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .forest_arithmetic import Direct, Fourier, LogSpace, MaxPlus
+from .forest_arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace, MaxPlus
 from .forest_draw import Walk
 from .forest_native import both_passes
 from .forest_pass import ForestPass
@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 _SMALL = 256  # counts up to this size are convolved directly
 _ROUNDS = 3
 _LEVERAGE = 0.5  # standard deviations of a count that one vertex may move it by
+_COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 _CELLS = 1 << 24  # cells of states kept at a time by the sampler
 
 
@@ -58,6 +59,8 @@ def infer(problem: ForestProblem) -> tuple[ForestAnswer, list[str], Float64]:
         found, failed = _climb(problem, found, tilts, Direct)
         for b in failed.tolist():
             rungs[b] = "direct"
+        tilts[_failed(found)] = 0.0  # a tilt may be at fault
+        found, _ = _climb(problem, found, tilts, Direct)
     found, failed = _climb(problem, found, tilts, LogSpace)
     for b in failed.tolist():
         rungs[b] = "log"
@@ -73,9 +76,7 @@ def take(problem: ForestProblem, rows: Ints) -> ForestProblem:
 
 
 def take_answer(answer: ForestAnswer, rows: NDArray[np.generic]) -> ForestAnswer:
-    return ForestAnswer(
-        answer.log_z[rows], answer.messages[rows], answer.log_edges[rows], answer.log_counts[rows], answer.bound[rows]
-    )  # fmt: skip
+    return ForestAnswer(*(getattr(answer, column.name)[rows] for column in fields(answer)))
 
 
 def _failed(found: ForestAnswer) -> Ints:
@@ -120,7 +121,9 @@ def _run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> ForestAn
     even, moved = balanced(tilted(problem, tilts)) if kind is not LogSpace else (tilted(problem, tilts), 0.0)
     found = both_passes(even, kind)
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
-    return replace(found, messages=found.messages + shift)
+    # Weights and tables were rounded where the tilt was added.
+    reach = np.abs(tilts).max(axis=1, initial=0.0) * float(problem.score.max(axis=1).sum())
+    return replace(found, messages=found.messages + shift, bound=found.bound + UNIT_ROUNDOFF * reach)
 
 
 def _vertex_tilt(problem: ForestProblem, tilts: Float64) -> Float64:
@@ -146,9 +149,9 @@ def tilted(problem: ForestProblem, tilts: Float64) -> ForestProblem:
 
 def _patched(first: ForestAnswer, second: ForestAnswer, rows: Ints) -> ForestAnswer:
     columns = []
-    for name in ("log_z", "messages", "log_edges", "log_counts", "bound"):
-        values = getattr(first, name).copy()
-        values[rows] = getattr(second, name)
+    for column in fields(first):
+        values = getattr(first, column.name).copy()
+        values[rows] = getattr(second, column.name)
         columns.append(values)
     return ForestAnswer(*columns)
 
@@ -156,7 +159,9 @@ def _patched(first: ForestAnswer, second: ForestAnswer, rows: Ints) -> ForestAns
 def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
     """Log-probabilities of the counts of all sets with relative accuracy, (B, T)."""
     found = _run(problem, tilts, Direct)
-    found, _ = _climb(problem, found, tilts, LogSpace)
+    # What may have vanished must not matter to the least probable counts that are promised.
+    unsafe = np.where(found.vanished <= _COUNT_ERROR, found.bound, math.inf)
+    found, _ = _climb(problem, replace(found, bound=unsafe), tilts, LogSpace)
     return found.log_counts
 
 
@@ -173,7 +178,7 @@ def draw(
         kind = {"fft": Direct if small else Fourier, "direct": Direct, "log": LogSpace}[rung]
         with np.errstate(all="ignore"):
             part = take(problem, rows)
-            passes = ForestPass(part if rung == "log" else tilted(part, tilts[rows]), kind())
+            passes = ForestPass(part if rung == "log" else balanced(tilted(part, tilts[rows]))[0], kind())
             passes.upward()
             room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
             for i in range(0, size, room):

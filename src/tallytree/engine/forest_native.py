@@ -42,7 +42,7 @@ def run(engine: Any, problem: ForestProblem, kind: type[Direct]) -> ForestAnswer
         table_top = np.maximum.reduceat(tables, problem.offset[:-1], axis=1)
         table_top[table_top == -math.inf] = 0.0
     keep = kind.keep
-    log_z, messages, log_edges, log_counts, error = engine.cluster_pass(
+    log_z, messages, log_edges, log_counts, error, vanished = engine.cluster_pass(
         program.nodes, program.level_start, program.order, program.roots, program.counted, program.top,
         np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf, np.float64),
         np.ascontiguousarray(np.exp(log_edge - edge_top[:, :, None, None])), edge_top,
@@ -50,5 +50,5 @@ def run(engine: Any, problem: ForestProblem, kind: type[Direct]) -> ForestAnswer
         keep, kind is Fourier, config.threads(), config.level(),
     )  # fmt: skip
     log_z = np.where(np.isnan(log_z), -math.inf, log_z)
-    bound = certificate(problem, keep, log_z, messages, error)
-    return ForestAnswer(log_z, messages, log_edges, log_counts, bound)
+    bound = certificate(problem, keep, log_z, messages, error, vanished)
+    return ForestAnswer(log_z, messages, log_edges, log_counts, bound, vanished)

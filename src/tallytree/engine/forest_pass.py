@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from ..structure import clusters
 from ..structure.clusters import MATRIX, VECTOR
-from .forest_arithmetic import Direct
+from .forest_arithmetic import TINY, Direct, Fourier
 from .forest_problem import ForestAnswer, certificate
 from .forest_values import Chunk, ForestValues
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_SHORT = 24  # values shorter than this have no errors beyond rounding
 
 
 class ForestPass(ForestValues):
@@ -32,11 +30,13 @@ class ForestPass(ForestValues):
         """Adjoints of everything."""
         ar, problem, program = self.arithmetic, self.problem, self.program
         n = program.n_nodes
-        log_z = self.log_scale.reshape(self.batch, -1).sum(1)
+        log_z = self.log_z()
         self.adjoint = self.up.twin()
         self.reach = np.zeros((self.batch * n, self.k * self.k))  # largest adjoint of any count, by state
         self.path_error = np.zeros(self.batch * n)
         self.damage = np.zeros(self.batch)
+        self.vanished = np.zeros(self.batch)  # what may be missing from Z or any part of it, relative to Z
+        self.adjoint_underflow = np.zeros(self.batch * n)
         self.messages = np.zeros((self.batch, program.n_variables, self.k))
         self.log_edges = np.full((self.batch, problem.log_edge.shape[1], self.k, self.k), -math.inf)
         self.log_counts = np.full((self.batch, problem.tables.shape[1]), -math.inf)
@@ -45,7 +45,8 @@ class ForestPass(ForestValues):
         self.reach[roots, 0] = 1.0
         for chunk in reversed(self.tape):
             self._pull(chunk)
-        return ForestAnswer(log_z, self.messages, self.log_edges, self.log_counts, self._bound(log_z))
+        bound = self._bound(log_z)
+        return ForestAnswer(log_z, self.messages, self.log_edges, self.log_counts, bound, self.vanished)
 
     def _pull(self, chunk: Chunk) -> None:
         """From the adjoint of a chunk's values to those of its operands."""
@@ -151,24 +152,34 @@ class ForestPass(ForestValues):
         if ar.keep > 0.0:
             relative = np.exp(-scale)
             self.reach[rows, : value.shape[0]] = (reach * relative).T
-            self.path_error[rows] = self.path_error[chunk.rows] + fresh
+            self.adjoint_underflow[rows] = TINY * np.maximum(1.0, relative)
+            # The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
+            gone = np.where(dot > math.log(TINY), 0.0, math.inf)
+            self.path_error[rows] = self.path_error[chunk.rows] + fresh + gone
 
     # -- answers and errors ------------------------------------------------------------------------------------
 
     def _charge(self, chunk: Chunk, states: int) -> None:
-        """What errors and cuts in values do to the mass of each state, relative to it."""
+        """What errors and cuts in values do.
+
+        Errors of transforms are compared with the mass of their state, where it has any. What has underflowed is gone
+        from the whole; whoever wants a part of it compares it with that part.
+        """
         rows = chunk.rows
-        width = int(self.up.width[rows].max())
-        if width <= _SHORT:
-            return
-        cells = self.up.cells(rows, states, width)
-        g = self.adjoint[cells]
-        mass = (self.up.buffer[cells] * g).sum(axis=1).T
-        harm = (
-            self.lost[rows, :states] * g.sum(axis=1).T + self.cut[rows, :states] * self.reach[rows, :states]
+        cells = self.up.cells(rows, states, int(self.up.width[rows].max()))
+        g, value = self.adjoint[cells], self.up.buffer[cells]
+        sum_g = g.sum(axis=1).T
+        gone = self.underflow[rows] * sum_g.sum(axis=1) + self.adjoint_underflow[rows] * value.sum(
+            axis=(0, 1)
         )
-        relative = np.where(mass > 0.0, harm / np.where(mass > 0.0, mass, 1.0), 0.0).max(axis=1)
-        np.add.at(self.damage, chunk.batch, relative * relative)
+        harm = self.lost[rows, :states] * sum_g + self.cut[rows, :states] * self.reach[rows, :states]
+        seen = np.zeros(harm.shape, bool)
+        if isinstance(self.arithmetic, Fourier):
+            mass = (value * g).sum(axis=1).T
+            seen = mass > 0.0
+            relative = np.where(seen, harm / np.where(seen, mass, 1.0), 0.0).max(axis=1)
+            np.add.at(self.damage, chunk.batch, relative * relative)
+        np.add.at(self.vanished, chunk.batch, gone + np.where(seen, 0.0, harm).sum(axis=1))
 
     def _read_messages(self, chunk: Chunk) -> None:
         vertex = self.program.ref[chunk.nodes]
@@ -209,7 +220,7 @@ class ForestPass(ForestValues):
     def _bound(self, log_z: Float64) -> Float64:
         # Errors of different clusters are independent: four standard deviations of their sum.
         error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
-        return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error)
+        return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error, self.vanished)
 
 
 def _linear(tables: Float64, ar: Direct, *, move: bool = True) -> Float64:

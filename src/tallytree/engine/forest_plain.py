@@ -52,8 +52,13 @@ def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
     return replace(problem, log_leaf=leaf, log_edge=edges), shift
 
 
-def propagate(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> ForestAnswer | None:
-    """All answers of a forest without counts; None where the compiled engine is absent or meets zeros."""
+def propagate(
+    rooted: Rooting, log_leaf: Float64, log_edge: Float64, folded: float = 0.0
+) -> ForestAnswer | None:
+    """All answers of a forest without counts; None where the compiled engine is absent or meets zeros.
+
+    `folded` is as in :class:`ForestProblem`.
+    """
     engine = config.native()
     if engine is None or not hasattr(engine, "forest_means"):
         return None
@@ -63,10 +68,13 @@ def propagate(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> ForestAn
     _, log_z, messages, log_edges, sound = engine.forest_means(*rooted, leaf, edges, True)
     if not np.all(sound):
         return None
+    # Rounding: a few operations per vertex, and the logarithms that were exponentiated along any configuration.
+    size = np.abs(messages).max(axis=(1, 2), initial=0.0) + np.abs(log_z) + log_leaf.shape[1]
+    with np.errstate(invalid="ignore"):
+        apart = np.where(leaf > 0, np.abs(log_leaf - leaf_top), 0.0).max(axis=(1, 2), initial=0.0)
+    bound = UNIT_ROUNDOFF * (64.0 + 4.0 * (size + apart) + 2.0 * folded)
     log_z = log_z + leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3))
-    size = np.abs(messages).max(axis=(1, 2), initial=0.0)
-    bound = UNIT_ROUNDOFF * (64.0 + 4.0 * size + 4.0 * np.abs(log_z))
-    return ForestAnswer(log_z, messages, log_edges, np.zeros((len(log_z), 0)), bound)
+    return ForestAnswer(log_z, messages, log_edges, np.zeros((len(log_z), 0)), bound, np.zeros(len(log_z)))
 
 
 def _scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64]:

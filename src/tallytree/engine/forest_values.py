@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..structure import clusters
 from ..structure.clusters import MATRIX, SCALAR, VECTOR, Step
 from .cluster_store import Store
-from .forest_arithmetic import Direct
+from .forest_arithmetic import TINY, Direct
 from .forest_problem import ForestProblem
 
 Float64 = NDArray[np.float64]
@@ -55,6 +55,7 @@ class ForestValues:
         states = self.k * self.k
         self.lost = np.zeros((self.batch * n, states))  # error of any entry of a value, by state
         self.cut = np.zeros((self.batch * n, states))  # mass cut off a value
+        self.underflow = np.zeros(self.batch * n)  # what may have vanished from any entry of a value
         self.tape: list[Chunk] = []
         log_edge = problem.log_edge
         self.edge_top = log_edge.max(axis=(2, 3), initial=-math.inf)
@@ -74,7 +75,14 @@ class ForestValues:
             for chunk in self._chunks(step):
                 self.tape.append(chunk)
                 self._compute(chunk)
-        return np.asarray(self.log_scale.reshape(self.batch, -1).sum(1))
+        return self.log_z()
+
+    def log_z(self) -> Float64:
+        """The logarithms of all scales, (B,), summed without rounding in between."""
+        scales = self.log_scale.reshape(self.batch, -1)
+        if not np.isfinite(scales).all():
+            return np.asarray(scales.sum(1))
+        return np.array([math.fsum(row) for row in scales.tolist()])
 
     def _states(self, kind: int) -> int:
         return (1, self.k, self.k * self.k)[kind]
@@ -189,6 +197,9 @@ class ForestValues:
         ar, problem = self.arithmetic, self.problem
         vertex = self.program.ref[chunk.nodes]
         log_weight = problem.log_leaf[chunk.batch, vertex]  # (row, K)
+        top = log_weight.max(axis=1)
+        top = np.where(top == -math.inf, 0.0, top)
+        log_weight = log_weight - top[:, None]
         count = len(vertex)
         if not self.program.counted[vertex[0]]:
             values, width = ar.enter(log_weight.T)[:, None], np.ones(count, np.int64)
@@ -198,7 +209,7 @@ class ForestValues:
             values = np.full((self.k, int(width.max()), count), ar.zero)
             states = np.broadcast_to(np.arange(self.k), score.shape)
             values[states, score, np.arange(count)[:, None]] = ar.enter(log_weight)
-        self._finish(chunk, values, np.zeros(count, np.int64))
+        self._finish(chunk, values, np.zeros(count, np.int64), top)
 
     def _potential(self, chunk: Chunk, low: Ints, width: int) -> tuple[Float64, Float64, bool]:
         """Table entries (count, row) in the windows, their scale, and whether counts end here."""
@@ -237,6 +248,7 @@ class ForestValues:
         first, width = np.zeros(len(rows), np.int64), np.full(len(rows), n)
         if ar.keep > 0.0:
             relative = np.exp(-safe)
+            self.underflow[rows] = TINY * np.maximum(1.0, relative)
             states = len(values)
             lost = np.broadcast_to(lost * relative, (states, len(rows)))
             self.lost[rows, :states] = lost.T

@@ -28,7 +28,7 @@ array_out new_array(std::initializer_list<size_t> shape) {
   return array_out(data, shape, owner);
 }
 
-using Answer = std::tuple<array_out, array_out, array_out, array_out, array_out>;
+using Answer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out>;
 
 Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
                     array_in<int32_t, 1> roots, array_in<int8_t, 1> counted, array_in<int8_t, 1> top,
@@ -50,17 +50,17 @@ Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start
                                        column + 4 * n, column + 5 * n, flip.data(), counted.data(), top.data()};
   array_out log_z = new_array({batch}), messages = new_array({batch, D, K});
   array_out log_edges = new_array({batch, edges.shape(1), K, K}), log_counts = new_array({batch, tables.shape(1)});
-  array_out error = new_array({batch});
+  array_out error = new_array({batch}), vanished = new_array({batch});
   const tallytree::ClusterInput in = {
       view, level_start.data(), order.data(), (int)level_start.shape(0) - 1, (int)K, batch, edges.shape(1),
       tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
       table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
   {
     nb::gil_scoped_release release;
-    tallytree::cluster_pass(*kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data()},
-                            threads);
+    tallytree::cluster_pass(*kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
+                                           vanished.data()}, threads);
   }
-  return {log_z, messages, log_edges, log_counts, error};
+  return {log_z, messages, log_edges, log_counts, error, vanished};
 }
 
 using Beliefs = std::tuple<array_out, array_out, array_out, array_out, nb::ndarray<nb::numpy, bool>>;
@@ -117,5 +117,5 @@ void bind_cluster(nb::module_& m) {
         nb::arg("counted"), nb::arg("top"), nb::arg("score"), nb::arg("log_leaf"), nb::arg("edges"), nb::arg("edge_top"),
         nb::arg("tables"), nb::arg("table_top"), nb::arg("offset"), nb::arg("keep"), nb::arg("use_fft"),
         nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error).");
+        "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished).");
 }

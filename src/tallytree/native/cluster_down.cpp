@@ -12,21 +12,25 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
   c.adjoint = arena_take(w.arena, (size_t)n);
   for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
   c.underflow[1] = kTiny * max(1.0, factor);
-  c.path_error = path_error;
+  // The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
+  c.path_error = total > kTiny ? path_error : HUGE_VAL;
   if (c.touched && reach) {
     c.reach = arena_take(w.arena, (size_t)states);
     for (int s = 0; s < states; s++) c.reach[s] = reach[s] * factor;
   }
 }
 
-// What errors and cuts in a value do to the mass of each state, relative to it.
-static void charge(Cluster& c, int states) {
+// What errors and cuts in a value do. Errors of transforms are compared with the mass of their state, where it has any;
+// what has underflowed, is gone from the whole, and whoever wants a part of it compares it with that part.
+static void charge(const ClusterItem& item, Cluster& c, int states) {
   for (int s = 0; s < states; s++) {
     const double *x = c.value + (ptrdiff_t)s * c.width, *g = c.adjoint + (ptrdiff_t)s * c.width;
     const double mass = dot(x, g, c.width), sum_g = sum(g, c.width);
-    double harm = c.underflow[0] * sum_g + c.underflow[1] * sum(x, c.width);
-    if (c.lost) harm += c.lost[s] * sum_g + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
-    if (mass > 0) c.harm = max(c.harm, harm / mass);
+    c.vanished += c.underflow[0] * sum_g + c.underflow[1] * sum(x, c.width);
+    if (!c.lost) continue;
+    const double harm = c.lost[s] * sum_g + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
+    if (item.use_fft && mass > 0) c.harm = max(c.harm, harm / mass);
+    else c.vanished += harm;
   }
 }
 
@@ -213,7 +217,7 @@ void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptr
   for (ptrdiff_t i = 0; i < count; i++) {
     const int node = nodes[i], op = item.program->op[node];
     Cluster& c = item.clusters[node];
-    charge(c, states_of(item.program->kind[node], item.states));
+    charge(item, c, states_of(item.program->kind[node], item.states));
     if (op == kLeaf) leaf_down(item, node);
     else if (op != kOnes && op < kRake) single_down(item, w, node);
     else if (op >= kRake) product_down(item, w, node);

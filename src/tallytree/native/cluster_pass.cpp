@@ -54,7 +54,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->up);
-    double log_z = 0, lost = 0, squares = 0, path = 0;
+    double log_z = 0, lost = 0, squares = 0, path = 0, vanished = 0;
     for (const Cluster& c : clusters) {  // compensated
       const double x = c.log_scale - lost, total = log_z + x;
       lost = std::isfinite(total) ? (total - log_z) - x : 0.0;
@@ -68,12 +68,14 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
     for (int level = in.levels; level-- > 0;) each_chunk(level, kernels.cluster->down);
     for (const Cluster& c : clusters) {
       squares += c.harm * c.harm;
+      vanished += c.vanished;
       path = std::max(path, c.path_error);
       if (std::isnan(c.path_error)) path = infinity;
     }
     out.log_z[b] = log_z;
     // Errors of different clusters are independent: four standard deviations of their sum.
     out.error[b] = 4 * std::sqrt(squares) + path;
+    out.vanished[b] = vanished;
   }
 }
 

@@ -21,7 +21,9 @@ struct ClusterInput {
   bool use_fft;
 };
 struct ClusterOutput {
-  double *log_z, *messages, *log_edges, *log_counts, *error;  // error: of the mass of any state, relative to it
+  double *log_z, *messages, *log_edges, *log_counts;
+  double *error;     // of the mass of any state, relative to it
+  double *vanished;  // what may be missing from Z or any part of it, relative to Z
 };
 
 void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads);

@@ -25,6 +25,7 @@ struct Cluster {
   double log_scale;
   double underflow[2];  // what may have been lost to underflow in any entry of the value and of the adjoint
   double harm;        // errors of this value, relative to the mass of a state
+  double vanished;    // what underflow here, or a state below the errors, may have taken from Z, relative to Z
   double path_error;  // errors of the adjoints above
   bool touched;       // something here or below was transformed or cut
 };

@@ -71,6 +71,7 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
       const double *t = edges + (size_t)f.edge[v] * K * K, *above = out.beliefs + (size_t)f.parent[v] * K;
       for (size_t p = 0; p < K; p++) rest[p] = sent[v * K + p] > 0 ? above[p] / sent[v * K + p] : 0.0;
       double total = 0;
+      const double largest = *std::max_element(rest.begin(), rest.end());
       for (size_t q = 0; q < K; q++) {
         down[q] = 0;
         for (size_t p = 0; p < K; p++) {
@@ -78,6 +79,7 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
           down[q] += w;
           total += w * up[v * K + q];
         }
+        sound = sound && down[q] > kSmall * largest;  // terms that vanished were below the smallest number times it
       }
       if (out.log_edges)
         for (size_t p = 0; p < K; p++)
@@ -110,12 +112,20 @@ void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges) {
     if (f.parent[v] < 0) continue;
     double *t = log_edges + (size_t)f.edge[v] * K * K, *above = log_leaf + (size_t)f.parent[v] * K;
     const double* own = log_leaf + v * K;
+    double largest = -HUGE_VAL;
     for (size_t p = 0; p < K; p++) {
       double top = -HUGE_VAL, total = 0;
       for (size_t q = 0; q < K; q++) top = std::max(top, (f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q]);
-      if (top == -HUGE_VAL) continue;  // an impossible state stays as it is
-      for (size_t q = 0; q < K; q++) total += std::exp((f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q] - top);
-      const double g = top + std::log(total);
+      for (size_t q = 0; q < K && top > -HUGE_VAL; q++)
+        total += std::exp((f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q] - top);
+      sent[p] = top > -HUGE_VAL ? top + std::log(total) : -HUGE_VAL;
+      if (above[p] > -HUGE_VAL) largest = std::max(largest, sent[p]);
+    }
+    if (largest == -HUGE_VAL) largest = 0;
+    for (size_t p = 0; p < K; p++) {
+      if (sent[p] == -HUGE_VAL) continue;  // an impossible state stays as it is
+      // What all states share stays in the table: moved along the tree it would cost digits.
+      const double g = sent[p] - largest;
       above[p] += g;
       for (size_t q = 0; q < K; q++) (f.flip[v] ? t[q * K + p] : t[p * K + q]) -= g;
     }

@@ -1,0 +1,50 @@
+"""Entropy of a forest with counts from its answers: log Z less the expected log-weight.
+
+Every table is first taken relative to its entry at the most probable outcome. That changes no probability, and where
+one configuration has nearly all of it, all terms are small and none cancels another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .forest_ladder import infer, log_sum
+from .forest_problem import ForestAnswer, ForestProblem
+
+Float64 = NDArray[np.float64]
+
+
+def entropy(problem: ForestProblem, answer: ForestAnswer, log_counts: Float64) -> Float64:
+    """In nats, (B,); `log_counts` (B, T) are the log-probabilities of the counts of the sets."""
+    batch = len(problem.log_leaf)
+    with np.errstate(invalid="ignore"):
+        belief = problem.log_leaf + answer.messages
+        belief = belief - log_sum(belief)[..., None]
+    leaf, leaf_mean = _relative(problem.log_leaf, belief)
+    pairs = problem.log_edge.shape[2] * problem.log_edge.shape[3]
+    flat = (batch, problem.log_edge.shape[1], pairs)
+    wide = np.broadcast_to(problem.log_edge, (batch, *problem.log_edge.shape[1:]))
+    edge, edge_mean = _relative(wide.reshape(flat), answer.log_edges.reshape(flat))
+    tables = np.broadcast_to(problem.tables, (batch, problem.tables.shape[1])).copy()
+    mean = leaf_mean.sum(1) + edge_mean.sum(1)
+    for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):
+        tables[:, start:stop], part = _relative(tables[:, start:stop], log_counts[:, start:stop])
+        mean = mean + part
+    # Log Z of the relative tables is found anew: a difference would have lost its digits.
+    shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
+    return np.asarray(np.maximum(infer(shifted)[0].log_z - mean, 0.0))
+
+
+def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64]:
+    """Tables (..., n) relative to their most probable entry, and their means (...)."""
+    if log_weights.shape[-1] == 0:
+        return log_weights, np.zeros(log_weights.shape[:-1])
+    place = log_probs.argmax(axis=-1)[..., None]
+    out = log_weights - np.take_along_axis(log_weights, place, -1)
+    probs = np.exp(log_probs)
+    terms = np.where((probs > 0.0) & (out > -math.inf), probs * np.where(out == -math.inf, 0.0, out), 0.0)
+    return out, np.asarray(terms.sum(axis=-1))

@@ -1,0 +1,120 @@
+"""Kullback-Leibler divergence where one of two models has edges, or both have.
+
+``KL(p || q) = log Z_q - E_p[log weight of q] - H(p)``. The expectations need P(y_d) of every variable, P(y_i, y_j) of
+every edge of q and P(count) of every group of q under p. Where q excludes an outcome, the support of p decides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .engine import forest_ladder
+from .engine.forest_problem import ForestProblem
+from .forest_core import ForestCore
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CERTAIN = 1e-9  # a difference of probabilities above this is not rounding
+
+
+def divergence(law: ForestCore, other: ForestCore) -> Float64:
+    """KL(law || other) over the same variables, (...)."""
+    log_leaf, log_edge = other._weights()
+    beliefs, weights = _log_beliefs(law), _shaped(log_leaf, other.batch_shape, 2)
+    total = _expected(np.exp(beliefs), weights, beliefs > -math.inf).sum(axis=-1)
+    pairs = other._forest.pairs
+    if len(pairs):
+        total = total + _expected_edges(law, pairs, _shaped(log_edge, other.batch_shape, 3))
+    total = total + _expected_tables(law, other)
+    log_norm = np.reshape(other._answer.log_z, other.batch_shape)
+    entropy = np.reshape(law._entropy(), law.batch_shape)
+    return np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
+
+
+def _shaped(rows: Float64, batch: tuple[int, ...], axes: int) -> Float64:
+    """(1 or B, ...) with the batch axes in front."""
+    own = rows.shape[rows.ndim - axes :]
+    return rows[0] if len(rows) == 1 else rows.reshape(*batch, *own)
+
+
+def _log_beliefs(law: ForestCore) -> Float64:
+    """Log P(y_d), (..., D, 2)."""
+    odds = law._odds.reshape(*law.batch_shape, law.n_variables)
+    return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
+
+
+def _expected(probs: Float64, log_weights: Float64, support: NDArray[np.bool_]) -> Float64:
+    """Sum of p log w over the last axis; -inf where something in the support has weight zero."""
+    dead = log_weights == -math.inf
+    terms = np.where(probs > 0.0, probs * np.where(dead, 0.0, log_weights), 0.0).sum(axis=-1)
+    return np.asarray(np.where((support & dead).any(axis=-1), -math.inf, terms))
+
+
+def _expected_edges(law: ForestCore, pairs: Ints, tables: Float64) -> Float64:
+    joint = _pair_probabilities(law, pairs)
+    support = joint > _CERTAIN
+    doubtful = (~support & (tables == -math.inf)).reshape(-1, *tables.shape[-3:]).any(axis=0)
+    for e, a, b in np.argwhere(doubtful).tolist():
+        possible = _allows(law._problem, {int(pairs[e, 0]): a, int(pairs[e, 1]): b})
+        support[..., e, a, b] = possible.reshape(law.batch_shape)
+    flat = (*joint.shape[:-2], 4)
+    weights = tables.reshape(*tables.shape[:-2], 4)
+    return np.asarray(_expected(joint.reshape(flat), weights, support.reshape(flat)).sum(axis=-1))
+
+
+def _expected_tables(law: ForestCore, other: ForestCore) -> Any:
+    """E[log f] of the sets of `other`, whose groups are added to the law."""
+    family, mine = other._tree.family, law._tree.family.n_groups
+    if family.n_sets == 0:
+        return 0.0
+    joint = law._extended(law._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
+    offset = family.set_offset
+    total: Any = 0.0
+    for s in range(family.n_sets):
+        group = mine + int(np.flatnonzero(family.set_of_group == s)[0])
+        table = _shaped(other._params.packed[:, offset[s] : offset[s + 1]], other.batch_shape, 1)
+        probs = np.exp(_shaped(joint._counts(group), law.batch_shape, 1))
+        support = probs > 0.0
+        if (~support & (table == -math.inf)).any():
+            support = joint._max_counts(group) > -math.inf
+        total = total + _expected(probs, table, support)
+    return total
+
+
+def _pair_probabilities(law: ForestCore, pairs: Ints) -> Float64:
+    """P(y_i, y_j) of any pairs, (..., E, 2, 2): edges are known, for others one inference per first variable."""
+    own = {(i, j): e for e, (i, j) in enumerate(law._forest.pairs.tolist())}
+    batch = law._odds.shape[0]
+    out = np.zeros((batch, len(pairs), 2, 2))
+    marginals = np.exp(_log_beliefs(law)).reshape(batch, -1, 2)
+    log_edges, others = law._answer.log_edges, []
+    for e, (i, j) in enumerate(pairs.tolist()):
+        if (i, j) in own:
+            out[:, e] = np.exp(log_edges[:, own[i, j]])
+        elif (j, i) in own:
+            out[:, e] = np.exp(log_edges[:, own[j, i]]).swapaxes(1, 2)
+        else:
+            others.append(e)
+    if others:
+        first, second = pairs[others, 0], pairs[others, 1]
+        rows, place = np.unique(first, return_inverse=True)
+        both = law._joint(rows)[:, place, second]
+        out[:, others, 1, 1] = both
+        out[:, others, 1, 0] = np.maximum(marginals[:, first, 1] - both, 0.0)
+        out[:, others, 0, 1] = np.maximum(marginals[:, second, 1] - both, 0.0)
+        out[:, others, 0, 0] = np.maximum(marginals[:, first, 0] - out[:, others, 0, 1], 0.0)
+    return out.reshape(*law.batch_shape, len(pairs), 2, 2)
+
+
+def _allows(problem: ForestProblem, evidence: dict[int, int]) -> NDArray[np.bool_]:
+    """Whether some configuration with these values is possible, (B,)."""
+    leaf = problem.log_leaf.copy()
+    for v, value in evidence.items():
+        leaf[:, v, 1 - value] = -math.inf
+    return np.asarray(forest_ladder.best(replace(problem, log_leaf=leaf))[1] > -math.inf)
