@@ -96,7 +96,8 @@ class ForestCore(CountModel):
         return Solution(found.log_z, found.bound, lambda: messages)
 
     def _cavities(self) -> Float64:
-        return self._solution.messages()  # right for infinite log-odds too: no message holds its receiver's own
+        # No message holds its receiver's own log-odds, so that they are right for infinite ones too.
+        return self._solution.messages()
 
     def _log_partition(self) -> Any:
         return self._scalar(self._answer.log_z + self._params.constant)
