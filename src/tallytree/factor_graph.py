@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _validate
+from . import _graph_arguments, _validate
 from .arguments import states
-from .errors import InfeasibleError, ParameterError, StructureError
+from .engine import moments
+from .errors import InfeasibleError, ParameterError
+from .forest_model import ForestCountModel
 from .model import CountModel, Group
-from .potentials import Potential, as_potential
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
 
 class FactorGraph:
@@ -36,8 +38,8 @@ class FactorGraph:
         Log-odds of the variables; ``-inf`` excludes a variable, ``inf`` forces it on with weight one.
     groups : sequence of Group
         The count factors. The potential of a :class:`Group` is whatever :class:`CountModel` accepts, or a
-        :class:`CountModel` over as many variables as the group has members, in their order; the logits of such a model
-        add to those of the variables.
+        :class:`CountModel` over as many variables as the group has members, in their order, with or without edges; the
+        logits of such a model add to those of the variables.
     edges : (pairs, log_tables), optional
         Pairwise factors: ``pairs`` (m, 2) integers and ``log_tables`` (m, 2, 2) or (2, 2), where
         ``log_tables[e, a, b]`` belongs to ``y_i = a, y_j = b`` for ``pairs[e] = (i, j)``. An object with attributes
@@ -46,6 +48,9 @@ class FactorGraph:
     Notes
     -----
     Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.
+
+    Finite numbers that stand for ``-inf``, such as masks of -1e20, are taken for it: log-odds below -1e15, and table
+    entries that far below the largest of their table.
 
     Examples
     --------
@@ -65,34 +70,30 @@ class FactorGraph:
                 f"`logits` of a FactorGraph must be one-dimensional, one entry per variable; shape {values.shape} "
                 "arrived. Make one graph per model, or ravel a matrix of variables."
             )
-        listed = _groups(groups)
+        listed = _graph_arguments.groups_of(groups)
         members, offsets = _validate.all_members([g.members for g in listed], len(values))
         n = len(values)
         cache: dict[Any, Float64] = {}
-        potentials: list[Any] = []
-        tables: list[Float64 | None] = []
-        for i, group in enumerate(listed):
-            size = int(offsets[i + 1] - offsets[i])
-            potential, table = _potential(group.potential, size, i, cache)
-            potentials.append(potential)
-            tables.append(table)
-        pairs, pair_tables = _edges(edges, n)
-        self._setup(values.copy(), members, offsets, tuple(potentials), tuple(tables), pairs, pair_tables)
+        factors = [
+            _graph_arguments.factor(group.potential, int(offsets[i + 1] - offsets[i]), i, cache)
+            for i, group in enumerate(listed)
+        ]
+        pairs, pair_tables = _graph_arguments.pairwise(edges, n)
+        self._setup(values.copy(), members, offsets, tuple(factors), pairs, pair_tables)
 
     def _setup(
         self,
         logits: Float64,
         members: Ints,
         offsets: Ints,
-        potentials: tuple[Any, ...],
-        tables: tuple[Float64 | None, ...],
+        factors: tuple[Factor, ...],
         pairs: Ints,
         pair_tables: Float64,
     ) -> None:
         for array in (logits, members, offsets, pairs, pair_tables):
             array.flags.writeable = False
         self._logits, self._members, self._offsets = logits, members, offsets
-        self._potentials, self._tables = potentials, tables
+        self._factors = factors
         self._pairs, self._pair_tables = pairs, pair_tables
         self._cache: dict[Any, Any] = {}
 
@@ -106,7 +107,7 @@ class FactorGraph:
     @property
     def n_groups(self) -> int:
         """Number of count factors; pairwise factors are numbered after them."""
-        return len(self._potentials)
+        return len(self._factors)
 
     @property
     def n_edges(self) -> int:
@@ -121,12 +122,17 @@ class FactorGraph:
     @property
     def groups(self) -> tuple[Group, ...]:
         """Members and potential of every count factor."""
-        return tuple(Group(self.members(i), p) for i, p in enumerate(self._potentials))
+        return tuple(Group(self.members(i), given) for i, (given, _, _) in enumerate(self._factors))
 
     @property
     def tables(self) -> tuple[Float64 | None, ...]:
         """Log-table of every count factor, (n + 1,); None where the factor is a CountModel."""
-        return self._tables
+        return tuple(table for _, table, _ in self._factors)
+
+    @property
+    def models(self) -> tuple[CountModel | None, ...]:
+        """Model of every count factor that is one, None for the others."""
+        return tuple(model for _, _, model in self._factors)
 
     @property
     def pairs(self) -> Ints:
@@ -140,33 +146,56 @@ class FactorGraph:
 
     def members(self, group: int) -> Ints:
         """Variables of one count factor."""
-        return self._members[self._offsets[group] : self._offsets[group + 1]]
+        number = _validate.integer("group", group)
+        if not -self.n_groups <= number < self.n_groups:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {self.n_groups - 1}; {number} arrived."
+                if self.n_groups
+                else f"`group` must be the number of a group, but the graph has none; {number} arrived."
+            )
+        number %= self.n_groups
+        return self._members[self._offsets[number] : self._offsets[number + 1]]
 
     @property
     def total_logits(self) -> Float64:
         """Log-odds with those of the factors that are models added, (D,): infinite ones decide by themselves."""
-        found = self._cache.get("total")
+        return self._totals[0]
+
+    @property
+    def forced_log_weight(self) -> float:
+        """Finite log-odds of variables that an infinite one forces on: part of the log-weight of every configuration.
+
+        A forced variable has weight one where it is forced; what its other log-odds say is a constant.
+        """
+        return self._totals[1]
+
+    @property
+    def _totals(self) -> tuple[Float64, float]:
+        found: tuple[Float64, float] | None = self._cache.get("totals")
         if found is None:
-            found = self._cache["total"] = self._total_logits()
+            found = self._cache["totals"] = self._add_up()
         return found
 
-    def _total_logits(self) -> Float64:
-        total = self._logits.copy()
-        for i, potential in enumerate(self._potentials):
-            if isinstance(potential, CountModel):
-                own, at = np.asarray(potential.logits, np.float64), self.members(i)
-                clash = (np.isinf(own) & np.isinf(total[at])) & (own != total[at])
-                if clash.any():
-                    v = int(at[np.argmax(clash)])
-                    raise InfeasibleError(
-                        f"Variable {v} is forced on by one infinite logit and excluded by another (group {i}). "
-                        "Remove one of them."
-                    )
-                total[at] = np.where(
-                    np.isinf(total[at]), total[at], np.where(np.isinf(own), own, total[at] + own)
+    def _add_up(self) -> tuple[Float64, float]:
+        own = _graph_arguments.logits_without_masks(self._logits)
+        finite = np.where(np.isfinite(own), own, 0.0)
+        excluded, forced = own == -math.inf, own == math.inf
+        for i, model in enumerate(self.models):
+            if model is None:
+                continue
+            logits, at = np.asarray(model.logits, np.float64), self.members(i)
+            finite[at] += np.where(np.isfinite(logits), logits, 0.0)
+            excluded[at] |= logits == -math.inf
+            forced[at] |= logits == math.inf
+            clash = at[excluded[at] & forced[at]]
+            if len(clash):
+                raise InfeasibleError(
+                    f"Variable {int(clash[0])} is forced on by one infinite logit and excluded by another (group {i}). "
+                    "Remove one of them."
                 )
+        total = np.where(excluded, -math.inf, np.where(forced, math.inf, finite))
         total.flags.writeable = False
-        return total
+        return total, float(finite[forced].sum())
 
     def replace(self, *, logits: ArrayLike) -> FactorGraph:
         """The same factors with other log-odds.
@@ -180,15 +209,15 @@ class FactorGraph:
         values, _ = _validate.logits(logits)
         if values.shape != self._logits.shape:
             raise ParameterError(
-                f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived."
+                f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived. For another number of "
+                "variables make a new FactorGraph."
             )
         new = FactorGraph.__new__(FactorGraph)
         new._setup(
             values.copy(),
             self._members,
             self._offsets,
-            self._potentials,
-            self._tables,
+            self._factors,
             self._pairs,
             self._pair_tables,
         )
@@ -204,17 +233,13 @@ class FactorGraph:
         array([  5., -inf])
         """
         on = states(y, self.n_variables)
-        forced = self._logits == math.inf
-        with np.errstate(invalid="ignore"):
-            total = np.where(on, np.where(forced, 0.0, self._logits), 0.0).sum(-1)
-        total = np.where((~on & forced).any(-1), -math.inf, total)
-        for i, table in enumerate(self._tables):
-            at = self.members(i)
-            if table is None:
-                model = self._potentials[i]
-                total = total + np.asarray(model.log_prob(on[..., at])) + np.asarray(model.log_partition)
-            else:
-                total = total + table[on[..., at].sum(-1)]
+        total = _own_weight(_graph_arguments.logits_without_masks(self._logits), on)
+        for i, (_, table, model) in enumerate(self._factors):
+            part = on[..., self.members(i)]
+            if model is not None:
+                total = total + _model_weight(model, part)
+            elif table is not None:
+                total = total + table[part.sum(-1)]
         if self.n_edges:
             a, b = on[..., self._pairs[:, 0]].astype(np.intp), on[..., self._pairs[:, 1]].astype(np.intp)
             total = total + self._pair_tables[np.arange(self.n_edges), a, b].sum(-1)
@@ -234,8 +259,8 @@ class FactorGraph:
             np.array_equal(self._logits, other._logits)
             and np.array_equal(self._members, other._members)
             and np.array_equal(self._offsets, other._offsets)
-            and all(_same(a, b) for a, b in zip(self._tables, other._tables))
-            and all(p == q for p, q in zip(self._potentials, other._potentials) if isinstance(p, CountModel))
+            and all(_same(a, b) for a, b in zip(self.tables, other.tables))
+            and self.models == other.models
             and np.array_equal(self._pairs, other._pairs)
             and np.array_equal(self._pair_tables, other._pair_tables)
         )
@@ -263,90 +288,14 @@ def _same(a: Float64 | None, b: Float64 | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
-def _groups(groups: Any) -> Sequence[Group]:
-    if isinstance(groups, Group):
-        return [groups]
-    try:
-        listed = list(groups)
-    except TypeError:
-        listed = [groups]
-    for g in listed:
-        if not isinstance(g, Group):
-            raise ParameterError(
-                f"`groups` must be a list of Group objects, but it holds {_validate.describe(g)}. Wrap every entry: "
-                "Group(members, potential)."
-            )
-    return listed
+def _own_weight(logits: Float64, on: NDArray[np.bool_]) -> Float64:
+    """What log-odds alone say of configurations (..., D); forced variables have weight one."""
+    forced = logits == math.inf
+    total = np.where(on, np.where(forced, 0.0, logits), 0.0).sum(-1)
+    return np.asarray(np.where((~on & forced).any(-1), -math.inf, total))
 
 
-def _potential(value: Any, size: int, number: int, cache: dict[Any, Float64]) -> tuple[Any, Float64 | None]:
-    """A factor's potential as kept, and its log-table unless it is a model."""
-    if isinstance(value, CountModel):
-        if value.n_variables != size or value.batch_shape:
-            what = (
-                f"batch shape {value.batch_shape}" if value.batch_shape else f"{value.n_variables} variables"
-            )
-            raise StructureError(
-                f"The model of group {number} must be a single CountModel over {size} variables, one per member; one "
-                f"with {what} arrived."
-            )
-        return value, None
-    if isinstance(value, Potential) or value is None or callable(value):
-        potential = as_potential(value)
-        try:
-            known = cache.get((potential, size))
-        except TypeError:  # a potential written by the user may not be hashable
-            return potential, _checked(potential.log_table(size), size, number)
-        if known is None:
-            known = cache[(potential, size)] = _checked(potential.log_table(size), size, number)
-        return potential, known
-    frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
-    table = _checked(value if frozen else np.array(value, np.float64), size, number)
-    if table.ndim != 1:
-        raise ParameterError(
-            f"The table of group {number} must be one-dimensional; shape {table.shape} arrived. Make one graph "
-            f"per model."
-        )
-    return table, table
-
-
-def _checked(table: Any, size: int, number: int) -> Float64:
-    checked = _validate.log_table(table, size, name=f"The table of group {number}")
-    checked.flags.writeable = False
-    return checked
-
-
-def _edges(edges: Any, n: int) -> tuple[Ints, Float64]:
-    if edges is None:
-        return np.empty((0, 2), np.int64), np.empty((0, 2, 2))
-    if hasattr(edges, "pairs") and hasattr(edges, "log_tables"):
-        edges = (edges.pairs, edges.log_tables)
-    if not (isinstance(edges, (tuple, list)) and len(edges) == 2):
-        raise ParameterError(
-            "`edges` must be a tuple (pairs, log_tables) with shapes (m, 2) and (m, 2, 2); "
-            f"{_validate.describe(edges)} arrived."
-        )
-    pairs = np.asarray(edges[0])
-    if pairs.size == 0:
-        return np.empty((0, 2), np.int64), np.empty((0, 2, 2))
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise StructureError(
-            f"`pairs` must be integers of shape (m, 2); {_validate.describe(pairs)} arrived."
-        )
-    if pairs.min() < 0 or pairs.max() >= n:
-        bad = pairs[(pairs < 0) | (pairs >= n)][0]
-        raise StructureError(f"`pairs` names variable {int(bad)}, but variables are numbered 0 to {n - 1}.")
-    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
-    if len(loops):
-        raise StructureError(
-            f"Edge {int(loops[0])} joins variable {int(pairs[loops[0], 0])} to itself. Leave it out."
-        )
-    tables, _ = _validate.real_array("log_tables", edges[1], axis="states")
-    if tables.shape not in ((2, 2), (len(pairs), 2, 2)):
-        raise ParameterError(
-            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape "
-            f"{tables.shape} arrived."
-        )
-    if np.isnan(tables).any() or (tables == math.inf).any():
-        raise ParameterError("`log_tables` must hold logarithms below +inf, but NaN or +inf arrived.")
-    return pairs.astype(np.int64), np.broadcast_to(tables, (len(pairs), 2, 2)).copy()
+def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
+    """Log of the unnormalised weight under a model, (...,); in double precision whatever the model answers in."""
+    total = moments.log_weight(model._tree, model._params, on)
+    return total + model._edge_weight(on) if isinstance(model, ForestCountModel) else total

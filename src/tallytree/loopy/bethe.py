@@ -24,7 +24,7 @@ def bethe_value(structure: Layout, messages: Float64, solver: Solver, *, maximum
     free = np.isfinite(beliefs)
     on = np.where(free, beliefs, 0.0)
     terms = np.maximum(on, 0.0) if maximum else np.logaddexp(0.0, on)
-    total = float(np.sum((1 - structure.degree) * np.where(free, terms, 0.0)))
+    total = structure.constant + float(np.sum((1 - structure.degree) * np.where(free, terms, 0.0)))
     # A variable that messages force on enters every factor with weight one; its own log-odds count once. A factor that
     # does the forcing itself sees finite log-odds nu, and its log Z holds that nu, which has to go.
     forced = (beliefs == math.inf) & np.isfinite(structure.theta)

@@ -13,10 +13,15 @@ from scipy.special import softmax
 from .. import _validate
 from ..errors import ParameterError
 from ..factor_graph import FactorGraph
+from .options import check_graph, check_limits
 from .progress import Progress, Report
 from .split import Split, split
 
 Float64 = NDArray[np.float64]
+
+# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
+# floating point. What is given up is below this number times the entropy of the class.
+_LEAST_WEIGHT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +104,13 @@ def holder_bound(
     >>> bool(bound.value >= np.log(2.0)), bound.marginals
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+    check_graph(graph)
+    check_limits(tol, max_iter)
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
-    x = parts.spread(w).ravel() if start is None else start.shares[:-1][:, parts.free].ravel()
-    run = _Run(parts, w, tol)
+    x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
+    run = Minimisation(parts, w, tol)
     with Progress(progress, max_iter, "holder_bound") as shown:
         try:
             if parts.n_classes > 1 and max_iter > 0:
@@ -119,7 +124,7 @@ def holder_bound(
     return run.result()
 
 
-class _Run:
+class Minimisation:
     """State of the minimisation: the best point so far."""
 
     def __init__(self, parts: Split, weights: Float64, tol: float) -> None:
@@ -138,17 +143,19 @@ class _Run:
         from scipy.optimize import minimize
 
         size, parts = len(x), self.parts
+        room = 1.0 - _LEAST_WEIGHT * len(self.weights)
         logs = np.log(self.weights)
 
         def objective(point: Float64) -> tuple[float, Float64]:
-            w = np.asarray(softmax(point[size:])) if adapt else self.weights
+            soft = np.asarray(softmax(point[size:])) if adapt else self.weights
+            w = _LEAST_WEIGHT + room * soft if adapt else soft
             value, gradient, _ = self.evaluate(point[:size], w)
             if not adapt:
                 return value, gradient.ravel()
             # d/dw of w log Z(x/w, f^(1/w)) is the entropy of the class
             shares = parts.shares(point[:size])
             h = np.array([parts.entropy(k, shares[k] / w[k], 1.0 / w[k]) for k in range(len(w))])
-            return value, np.concatenate([gradient.ravel(), w * (h - np.dot(w, h))])
+            return value, np.concatenate([gradient.ravel(), room * soft * (h - np.dot(soft, h))])
 
         def report(_: Any) -> None:
             self.iterations += 1
@@ -172,6 +179,22 @@ class _Run:
             array.flags.writeable = False
         gap = self.disagreement()
         return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
+
+
+def starting_shares(start: Any, parts: Split) -> Float64:
+    shape = (parts.n_classes, parts.graph.n_variables)
+    if not isinstance(start, UpperBound) or start.shares.shape != shape:
+        raise ParameterError(
+            f"`start` must be an UpperBound of a graph with {shape[0]} classes and {shape[1]} variables; "
+            f"{_validate.describe(start)} arrived. Start afresh."
+        )
+    shares = start.shares[:-1][:, parts.free]
+    if not np.isfinite(shares).all():
+        raise ParameterError(
+            "`start` must come from a graph with the same infinite logits; the one that arrived has others. Start "
+            "afresh."
+        )
+    return shares.ravel()
 
 
 def _weights(weights: Any, classes: int) -> Float64:

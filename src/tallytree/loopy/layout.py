@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from ..factor_graph import FactorGraph
+from ..forest_model import ForestCountModel
 from ..model import CountModel
 
 Float64 = NDArray[np.float64]
@@ -36,7 +39,7 @@ class Batch:
     width : members per factor, padding included
     cells : place of every message in the flattened (F, width) block, or None where the block has no padding
     tables : (1 or F, width + 1) for counts, (F, 2, 2) for pairs
-    model : the batch of models
+    model : the batch of models, all with the same groups and the same edges
     """
 
     kind: str
@@ -68,10 +71,17 @@ class Batch:
         """The factors raised to a power."""
         if power == 1.0:
             return self
-        model = self.model
-        if model is not None:
-            model = model.replace(tables=[t * power for t in model.tables])
-        return replace(self, tables=self.tables * power, model=model)
+        return replace(self, tables=self.tables * power, model=tempered_model(self.model, power))
+
+
+def tempered_model(model: CountModel | None, power: float) -> CountModel | None:
+    """A model with its tables, those of edges too, raised to a power."""
+    if model is None:
+        return None
+    tables = [t * power for t in model.tables]
+    if isinstance(model, ForestCountModel):
+        return model.replace(tables=tables, edges=model.edges.log_tables * power)
+    return model.replace(tables=tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +109,12 @@ class Layout:
     """All phases, and the variable of every message."""
 
     theta: Float64
+    constant: float  # part of every log-weight that no factor sees
     phases: tuple[Phase, ...]
     variable: Ints
     degree: Ints
     disjoint: bool  # no two factors of a phase share a variable
+    is_forest: bool  # variables and factors form a graph without cycles
 
     def beliefs(self, messages: Float64) -> Float64:
         """Log-odds of the variables, (D,)."""
@@ -163,7 +175,20 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
             at = stop
         others = _others(slice(start, at), variable, degree, rank, by_variable, first)
         phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))
-    return Layout(graph.total_logits, tuple(phases), variable, degree, not parallel)
+    constant = graph.forced_log_weight
+    forest = _is_forest(members, graph.n_variables)
+    return Layout(graph.total_logits, constant, tuple(phases), variable, degree, not parallel, forest)
+
+
+def _is_forest(members: list[Ints], n_variables: int) -> bool:
+    """A graph has no cycle iff it has as many edges as vertices less components."""
+    sizes = [len(m) for m in members]
+    factor = n_variables + np.repeat(np.arange(len(members)), sizes)
+    variable = np.concatenate([np.empty(0, np.int64), *members])
+    n = n_variables + len(members)
+    joined = coo_array((np.ones(len(factor)), (variable, factor)), shape=(n, n))
+    components = connected_components(joined, directed=False)[0] if n else 0
+    return bool(len(factor) == n - components)
 
 
 def _others(
@@ -189,16 +214,33 @@ def _plan(graph: FactorGraph, factors: Ints, members: list[Ints]) -> list[tuple[
     counts: dict[int, list[int]] = {}
     models: dict[Any, list[int]] = {}
     pairs: list[int] = []
+    known = graph.models
     for a in factors.tolist():
         if a >= graph.n_groups:
             pairs.append(a)
-        elif graph.tables[a] is None:
-            models.setdefault(graph._potentials[a].tree, []).append(a)
+        elif (model := known[a]) is not None:
+            models.setdefault(_structure(model), []).append(a)
         else:
             counts.setdefault(len(members[a]), []).append(a)
     batches = [("count", group, width) for width, group in _padded(counts)]
-    batches += [("model", group, tree.n_variables) for tree, group in models.items()]
+    batches += [("model", group, len(members[group[0]])) for group in models.values()]
     return batches + ([("pair", pairs, 2)] if pairs else [])
+
+
+def _structure(model: CountModel) -> tuple[Any, bytes | None]:
+    """What models must share to go through the engine together: groups, and edges."""
+    return model.tree, model.edges.pairs.tobytes() if isinstance(model, ForestCountModel) else None
+
+
+def _stacked(models: list[CountModel]) -> CountModel:
+    """Models of one structure as a batch; their log-odds belong to the variables of the graph."""
+    first = models[0]
+    nothing = np.zeros((len(models), first.n_variables))
+    tables = [np.stack(each) for each in zip(*(m.tables for m in models))]
+    if isinstance(first, ForestCountModel):
+        edges = np.stack([m.edges.log_tables for m in models if isinstance(m, ForestCountModel)])
+        return first.replace(logits=nothing, tables=tables, edges=edges)
+    return CountModel.from_tree(first.tree, nothing, tables)
 
 
 def _padded(counts: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
@@ -221,11 +263,11 @@ def _batch(
     if kind == "pair":
         return Batch(kind, factors, start, stop, 2, None, graph.pair_tables[factors - graph.n_groups])
     if kind == "model":
-        models = [graph._potentials[a] for a in factors]
-        stacked = [np.stack(tables) for tables in zip(*(m.tables for m in models))]
-        model = CountModel.from_tree(models[0].tree, np.zeros((len(models), width)), stacked)
+        models = graph.models
+        model = _stacked([m for m in (models[a] for a in factors) if m is not None])
         return Batch(kind, factors, start, stop, width, None, nothing, model)
-    found = [graph.tables[a] for a in factors]
+    known = graph.tables
+    found = [known[a] for a in factors]
     sizes = np.array([len(members[a]) for a in factors])
     if all(t is found[0] for t in found):
         tables = np.array(found[:1], np.float64)

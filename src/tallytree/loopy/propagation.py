@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .acceleration import Anderson
 from .bethe import bethe_value
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
+from .options import check_graph, check_limits
 from .progress import Progress, Report
 from .stability import lower_bound_condition
 
@@ -27,6 +29,9 @@ Float64 = NDArray[np.float64]
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
 _DECIDED = 50.0  # log-odds beyond which a marginal is 0 or 1 to all digits and more
+# Sweeps in which nothing but decided variables changes. They may do so without end, but not if there are no cycles, and
+# where log-odds are in the thousands their changes may still be on the way to somebody else.
+_QUIET = 8
 _MEMORY = 5  # steps that the acceleration remembers
 
 
@@ -101,10 +106,16 @@ class LoopyResult:
 
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,)."""
-        phase, batch, row = self._place(factor)
+        number, count = _validate.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
+        if not 0 <= number < count:
+            raise ParameterError(
+                f"`factor` must be the number of a factor, 0 to {count - 1}, groups first and then edges; {number} "
+                "arrived."
+            )
+        phase, batch, row = self._place(number)
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
         block = batch.block(nu)[row]
-        n = 2 if batch.kind == "pair" else len(self.graph.members(factor))
+        n = 2 if batch.kind == "pair" else len(self.graph.members(number))
         return np.asarray(block[:n])
 
     def count_log_probs(self, group: int) -> Float64:
@@ -125,9 +136,9 @@ class LoopyResult:
             )
         number %= self.graph.n_groups
         nu = self.cavity_log_odds(number)
-        potential = self.graph._potentials[number]
-        if isinstance(potential, CountModel):
-            return np.asarray(potential.replace(logits=nu).count_log_probs())
+        model = self.graph.models[number]
+        if model is not None:
+            return np.asarray(model.replace(logits=nu).count_log_probs())
         return np.asarray(CountModel(nu, self.graph.tables[number]).count_log_probs())
 
     def _place(self, factor: int) -> tuple[Phase, Any, int]:
@@ -222,17 +233,19 @@ def loopy_bp(
     solver: Solver = max_product if semiring == "max" else sum_product
     extrapolation = Anderson(_MEMORY) if accelerate and semiring == "sum" else None
     converged = interrupted = False
+    quiet = 0
     with Progress(progress, max_iter, "loopy_bp") as shown:
         try:
             for _ in range(max_iter):
                 before = None if extrapolation is None else messages.copy()
-                change = sweep(structure, messages, solver, damping)
+                change, growth = sweep(structure, messages, solver, damping)
                 trace.append(change)
-                converged = change <= tol
+                quiet = quiet + 1 if change <= tol else 0
+                converged = growth <= tol or (quiet >= _QUIET and not structure.is_forest)
                 shown.update(len(trace), change)
                 if converged:
                     break
-                if extrapolation is not None and before is not None:
+                if extrapolation is not None and before is not None and not quiet:
                     extrapolation.advance(before, messages)
         except KeyboardInterrupt:
             interrupted = True
@@ -243,9 +256,12 @@ def loopy_bp(
     return LoopyResult(graph, semiring, schedule, converged, interrupted, len(trace), steps, odds, messages)
 
 
-def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) -> float:
-    """Update all messages in place, phase by phase; returns the largest change before damping."""
-    change = 0.0
+def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) -> tuple[float, float]:
+    """Update all messages in place, phase by phase.
+
+    Returns the largest change before damping, without messages that make a decided variable more so and with them.
+    """
+    change = growth = 0.0
     for phase in structure.phases:
         nu = phase.incoming(messages)
         fresh = np.empty_like(nu)
@@ -254,10 +270,12 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
             fresh[part] = solver(batch, nu[part])[1]
         old = messages[phase.start : phase.stop]
         with np.errstate(invalid="ignore"):
+            # Hard constraints decide variables for good: no damping, no change once both agree, and no way back, as
+            # max-product has nothing to say to a variable that is decided already.
+            fresh = np.where(np.isinf(old) & np.isfinite(fresh), old, fresh)
             step = fresh - old
             decided = np.isinf(fresh)
             if decided.any():
-                # Hard constraints decide variables for good: no damping, and no change once both agree.
                 step[decided & (fresh == old)] = 0.0
                 old += np.where(decided, 0.0, (1.0 - damping) * step)
                 old[decided] = fresh[decided]
@@ -267,9 +285,10 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
             beliefs = nu + fresh
             growing = (np.abs(beliefs) > _DECIDED) & (step * beliefs > 0.0) & np.isfinite(beliefs)
         np.abs(step, out=step)
+        growth = max(growth, float(step.max(initial=0.0)))
         step[growing] = 0.0
         change = max(change, float(step.max(initial=0.0)))
-    return change
+    return change, growth
 
 
 def _initial(
@@ -290,17 +309,14 @@ def _initial(
             f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. "
             f"Start afresh."
         )
-    return start.messages.copy(), start.trace.tolist()
+    # What was decided for good was so under the old log-odds; it is found again if it still holds.
+    return np.where(np.isinf(start.messages), 0.0, start.messages), start.trace.tolist()
 
 
 def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, semiring: Any) -> None:
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+    check_graph(graph)
     _validate.one_of("schedule", schedule, SCHEDULES)
     _validate.one_of("semiring", semiring, SEMIRINGS)
-    if not (isinstance(damping, (int, float)) and 0.0 <= damping < 1.0):
+    if not (isinstance(damping, Real) and 0.0 <= float(damping) < 1.0):
         raise ParameterError(f"`damping` must be a number in [0, 1); {_validate.describe(damping)} arrived.")
-    if not (isinstance(tol, (int, float)) and tol >= 0.0):
-        raise ParameterError(f"`tol` must be a number of at least 0; {_validate.describe(tol)} arrived.")
-    if _validate.integer("max_iter", max_iter) < 0:
-        raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived.")
+    check_limits(tol, max_iter)

@@ -59,7 +59,7 @@ class Split:
     def value(self, x: Float64, weights: Float64) -> tuple[float, Float64, Float64]:
         """The bound, its gradient in x (K - 1, free), and the marginals of the classes (K, D)."""
         shares = self.shares(x)
-        total = 0.0
+        total = self.structure.constant
         marginals = np.empty_like(shares)
         for k, weight in enumerate(weights):
             log_z, marginals[k] = self.solve(k, shares[k] / weight, 1.0 / weight)
@@ -96,7 +96,7 @@ class Split:
     def maximum(self, x: Float64) -> tuple[float, NDArray[np.bool_]]:
         """Sum of the maxima of the classes, an upper bound of the best log-weight, and their maximisers (K, D)."""
         shares = self.shares(x)
-        total = 0.0
+        total = self.structure.constant
         best = shares > 0.0
         for k in range(self.n_classes):
             covered = np.zeros(shares.shape[1], bool)
