@@ -47,25 +47,51 @@ class Bags:
         return np.where(there, order[place], len(self.codes))
 
 
-def make_bags(groups: Any, n_rows: int, *, alone: bool) -> Bags:
+def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") -> Bags:
     """Bags from a group vector; without one, every row alone or all rows together."""
     if groups is None:
         codes = np.arange(n_rows) if alone else np.zeros(n_rows, np.int64)
         count = n_rows if alone else 1
         return Bags(np.arange(count), codes, np.bincount(codes, minlength=count))
-    array = np.asarray(groups)
+    try:
+        array = np.asarray(groups)
+    except ValueError:
+        raise ParameterError(f"`{name}` must be a vector of labels; a ragged list arrived.") from None
     if array.ndim != 1 or len(array) != n_rows:
         raise ParameterError(
-            f"`groups` must have one entry per row of `X`, {n_rows} in all; an array of shape "
+            f"`{name}` must have one entry per row of `X`, {n_rows} in all; an array of shape "
             f"{array.shape} arrived."
         )
-    if array.dtype.kind == "f" and np.isnan(array).any():
+    missing = np.flatnonzero(_missing(array))
+    if len(missing):
         raise ParameterError(
-            "`groups` must not contain NaN. Drop those rows, or give them a group of their own."
+            f"`{name}` must not contain missing labels, but row {missing[0]} has {array[missing[0]]!s}. Drop those "
+            "rows, or give each a group of its own."
         )
-    labels, codes = np.unique(array, return_inverse=True)
+    try:
+        labels, codes = np.unique(array, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in array.tolist()})
+        raise ParameterError(
+            f"`{name}` must hold labels of one kind, all numbers or all text; {' and '.join(kinds)} arrived. "
+            f"Convert them, as in np.asarray({name}).astype(str)."
+        ) from None
     codes = codes.astype(np.int64)
     return Bags(labels, codes, np.bincount(codes, minlength=len(labels)))
+
+
+def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels are NaN, None, NaT or pandas' NA: those that are not equal to themselves, and None."""
+    if labels.dtype.kind in "fcmM":
+        return np.asarray(labels != labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), bool)
+
+    def absent(label: Any) -> bool:
+        same = label == label
+        return label is None or not isinstance(same, (bool, np.bool_)) or not same
+
+    return np.array([absent(label) for label in labels], bool)
 
 
 def target_vector(y: Any) -> NDArray[Any]:

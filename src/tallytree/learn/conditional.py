@@ -248,12 +248,17 @@ def newton(
     l2: float = 0.0,
     tolerance: float = 1e-10,
     max_iterations: int = 50,
+    spread: Float64 | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> NewtonFit:
     """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
 
     ``log L`` is concave, so a step that does not raise it is halved until it does; the method ends when the
     expected gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
+
+    With `spread` (p,), how much the covariates vary within strata, the method also ends, not converged, when a
+    step moves linear predictors by more than a half and gains next to nothing: the maximum is at infinity, and
+    the curvature left there is soon nothing but rounding.
     """
     p = len(beta)
 
@@ -281,6 +286,8 @@ def newton(
         beta, (value, gradient) = trial, found
         information = likelihood.information(beta)
         converged = gain <= tolerance * (1.0 + abs(before))
+        if spread is not None and gain <= 1e-5 * (1.0 + abs(before)) and (np.abs(step) * spread > 0.5).any():
+            break
         if progress is not None:
             progress(iteration, value)
     return NewtonFit(beta, value, gradient, information, step, iteration, converged)
