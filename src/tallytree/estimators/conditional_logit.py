@@ -215,7 +215,8 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         codes = None if groups is None else make_bags(groups, len(x), alone=False).codes
         rows = repeated_rows(sample_weight, len(x))
         x, times, cases = x[rows], times[rows], seen[rows] == 1
-        known, codes, started = (None if v is None else v[rows] for v in (known, codes, started))
+        known, started = (None if v is None else v[rows] for v in (known, started))
+        codes = None if codes is None else codes[rows]
         self.classes_ = np.array([0, 1])
         self._fit(x, risk_sets(times, cases, started, codes), known, None, None)
         self.has_groups_ = groups is not None
@@ -267,7 +268,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
         model.formula_ = formula
-        model._design: tuple[Any, Terms] | None = (design.spec, design.terms)
+        model._design = (design.spec, design.terms)
         return model
 
     def _fit(
@@ -297,7 +298,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         self.n_strata_, self.n_strata_dropped_ = found.n_strata, found.n_strata_dropped
         self.n_rows_used_, self.n_rows_dropped_ = found.n_rows, len(x) - found.n_rows
         self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, found.n_cases, found.n_clusters
-        self._design = None
+        self._design: tuple[Any, Terms] | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:
         eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)
@@ -307,7 +308,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
     def _linear(self, X: Any, offset: ArrayLike | None) -> Float64:
         """``X @ coef_ + offset``, from covariates or from a table with the columns of the formula."""
         check_is_fitted(self)
-        known = None
+        known: Float64 | None = None
         if self._design is not None and is_table(X) and not self._is_design(X):
             X, known = new_covariates(*self._design, X)
         x = validate_data(self, X, dtype=np.float64, reset=False)
@@ -344,7 +345,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
             With strata the answer is exact: P(case) given how many of the stratum are cases. Without them the
             probabilities rest on `intercept_`. With `n_cases` and a table the strata of the formula are taken.
         n_cases : int or (n_groups,) array, optional
-            Cases per stratum, in the order of the sorted labels; default 1.
+            Cases per stratum, in the order of the sorted labels, 1 by default.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
         """

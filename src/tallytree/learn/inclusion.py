@@ -98,10 +98,10 @@ class _Search:
     def at(self, theta: Float64) -> _Point:
         self.n_inferences += 1
         model = CountModel(theta, exactly(self._n))
-        marginals = np.asarray(model.marginals)
+        marginals = np.asarray(model.marginals, np.float64)
         value = float(model.log_partition) - float(self._pi @ theta)
         error = float(np.abs(self._pi - marginals).max())
-        return _Point(model, value, marginals, np.asarray(model.posterior_logits), error)
+        return _Point(model, value, marginals, np.asarray(model.posterior_logits, np.float64), error)
 
     def descend(self, theta: Float64, step: Float64, now: _Point) -> tuple[Float64, _Point]:
         """Halve the step until the convex objective does not rise beyond rounding."""
