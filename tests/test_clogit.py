@@ -16,7 +16,7 @@ from tallytree import data  # noqa: E402
 from tallytree.errors import ParameterError  # noqa: E402
 from tallytree.estimators import ConditionalLogit  # noqa: E402
 from tallytree.learn.conditional import ConditionalLikelihood, strata_of_groups  # noqa: E402
-from tallytree.learn.fixed_counts import covariances, fixed_counts  # noqa: E402
+from tallytree.learn.fixed_counts import fixed_counts  # noqa: E402
 
 
 def r_name(term):
@@ -109,9 +109,7 @@ def test_sums_match_enumeration(seed):
     pad = int(rng.integers(0, 4))
     padded = np.concatenate([theta, np.full(pad, -np.inf)])[None]
     found = fixed_counts(padded, np.array([k]))
-    spread = covariances(
-        padded, np.array([k]), found.marginals, np.concatenate([x, np.zeros((pad, 3))])[None]
-    )
+    spread = found.covariances(np.concatenate([x, np.zeros((pad, 3))])[None])
     log_sum, marginals, covariance = enumerated(theta, k, x)
     assert found.log_sum[0] == pytest.approx(log_sum, rel=1e-13, abs=1e-13)
     np.testing.assert_allclose(found.marginals[0, :n], marginals, atol=1e-14, rtol=0)

@@ -77,8 +77,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
 
     Notes
     -----
-    Cost: per Newton step O(n (p + 1) M), where M is at most a few dozen once strata are large: one stratum
-    of 10^5 rows takes about as long as a thousand of a hundred rows.
+    Cost: per Newton step one batched inference and p Hessian products, O(n) each.
 
     Without `groups` all rows are one stratum and a warning says so (:class:`MissingGroupsWarning`). In
     cross-validation `groups` must be routed::

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .fixed_counts import FixedCounts, covariances, fixed_counts
+from .fixed_counts import FixedCounts, fixed_counts
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,8 +121,7 @@ class ConditionalLikelihood:
 
     Notes
     -----
-    Cost: one batched inference for value and gradient; O(total rows in strata * (p + 1) * M) for the Hessian,
-    M the number of frequencies (up to a few dozen).
+    Cost: one batched inference for value and gradient, p Hessian products for the information.
     """
 
     def __init__(
@@ -186,9 +185,8 @@ class ConditionalLikelihood:
     def information(self, beta: Float64) -> Float64:
         """Minus the Hessian of the log-likelihood, (p, p)."""
         total = np.zeros((len(beta), len(beta)))
-        for bucket, theta, found in self._solve(beta):
-            spread = covariances(theta, bucket.k, found.marginals, self._x[bucket.index])
-            total += np.tensordot(bucket.weights, spread, 1)
+        for bucket, _, found in self._solve(beta):
+            total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
         return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
