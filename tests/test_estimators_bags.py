@@ -192,3 +192,16 @@ def test_errors_say_what_to_do():
         LabelProportions(target="counts").fit(x, [3, 1], groups=[0, 0, 1, 1])
     with pytest.raises(ParameterError, match="target='counts'"):
         LabelProportions(target="proportions").fit(x, [2, 1], groups=[0, 0, 1, 1])
+
+
+def test_one_large_bag_costs_the_small_ones_nothing():
+    sizes = np.concatenate([np.full(20_000, 2), [20_000]])
+    bags = make_bags(np.repeat(np.arange(len(sizes)), sizes), int(sizes.sum()), alone=True)
+    parts = list(bags.batches(np.arange(bags.n_bags)))
+    assert sum(index.size for _, index in parts) < 4 * sizes.sum()
+    seen = np.concatenate([index[index < len(bags.codes)] for _, index in parts])
+    np.testing.assert_array_equal(np.sort(seen), np.arange(len(bags.codes)))
+    for members, index in parts:
+        inside = index < len(bags.codes)
+        np.testing.assert_array_equal(inside.sum(1), bags.sizes[members])
+        assert (bags.codes[index[inside]] == np.repeat(members, bags.sizes[members])).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +38,24 @@ class Bags:
         """Number of bags."""
         return len(self.labels)
 
-    def padded(self) -> Ints:
-        """Row numbers (n_bags, largest size); the number of rows where a bag is shorter."""
+    def batches(self, chosen: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Bags of similar size together: bag numbers (B,), and rows (B, width), the number of rows where padded.
+
+        A bag is padded by half of its size or 8 rows at most, so one large bag costs the small ones nothing.
+        """
         order = np.argsort(self.codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-        width = int(self.sizes.max()) if self.n_bags else 0
-        there = np.arange(width) < self.sizes[:, None]
-        place = np.where(there, starts[:, None] + np.arange(width), 0)
-        return np.where(there, order[place], len(self.codes))
+        chosen = chosen[np.argsort(self.sizes[chosen], kind="stable")]
+        sizes, first = self.sizes[chosen], 0
+        while first < len(chosen):
+            smallest = int(sizes[first])
+            last = int(np.searchsorted(sizes, smallest + max(8, smallest // 2), side="right"))
+            members = chosen[first:last]
+            column = np.arange(int(sizes[last - 1]))
+            there = column < self.sizes[members, None]
+            place = np.where(there, starts[members, None] + column, 0)
+            yield members, np.where(there, order[place], len(self.codes))
+            first = last
 
 
 def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") -> Bags:

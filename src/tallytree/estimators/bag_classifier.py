@@ -280,17 +280,10 @@ class BagLikelihood:
 
     def __init__(self, bags: Bags, potential: BagPotential) -> None:
         self.bags, self.potential = bags, potential
-        padded = bags.padded()
-        order = np.argsort(bags.sizes, kind="stable")
-        self._batches: list[_Batch] = []
-        start = 0
-        while start < len(order):
-            smallest = int(bags.sizes[order[start]])
-            stop = int(np.searchsorted(bags.sizes[order], smallest + max(8, smallest // 2), side="right"))
-            members = order[start:stop]
-            width = int(bags.sizes[members[-1]])
-            self._batches.append(_Batch(members, padded[members, :width], bags.sizes[members]))
-            start = stop
+        self._batches = [
+            _Batch(members, index, bags.sizes[members])
+            for members, index in bags.batches(np.arange(bags.n_bags))
+        ]
 
     @property
     def n_bags(self) -> int:

@@ -357,12 +357,10 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
             return np.column_stack([expit(-eta), expit(eta)])
         bags = make_bags(groups, len(eta), alone=False)
         k = cases_per_group(n_cases, bags.sizes)
-        index = bags.padded()
-        found = fixed_counts(np.append(eta, -np.inf)[index], k)
-        there = index < len(eta)
-        positive = np.empty(len(eta))
-        positive[index[there]] = found.marginals[there]
-        return np.column_stack([1.0 - positive, positive])
+        extended, positive = np.append(eta, -np.inf), np.empty(len(eta) + 1)
+        for members, index in bags.batches(np.arange(bags.n_bags)):
+            positive[index] = fixed_counts(extended[index], k[members]).marginals
+        return np.column_stack([1.0 - positive[:-1], positive[:-1]])
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
         """Class of every row, by the sign of :meth:`decision_function`."""

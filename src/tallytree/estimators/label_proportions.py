@@ -229,17 +229,8 @@ class CountLikelihood:
 
     def __init__(self, bags: Bags, k: Ints) -> None:
         self._bags, self._k = bags, k
-        padded = bags.padded()
         inner = np.flatnonzero((k > 0) & (k < bags.sizes))
-        inner = inner[np.argsort(bags.sizes[inner], kind="stable")]
-        self._batches: list[tuple[Ints, Ints]] = []
-        start = 0
-        while start < len(inner):
-            smallest = int(bags.sizes[inner[start]])
-            stop = int(np.searchsorted(bags.sizes[inner], smallest + smallest // 4, side="right"))
-            members = inner[start:stop]
-            self._batches.append((padded[members, : int(bags.sizes[members[-1]])], k[members]))
-            start = stop
+        self._batches = [(index, k[members]) for members, index in bags.batches(inner)]
 
     def loss(self, theta: Float64) -> tuple[float, Float64]:
         """Sum of -log P(count) over bags and its gradient in theta."""
