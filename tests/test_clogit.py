@@ -436,3 +436,18 @@ def test_numbers_of_cases_are_checked():
     for wrong in (1.5, [1, 2], -1, 6):
         with pytest.raises(ParameterError, match="`n_cases`"):
             fit.predict_proba(x, groups=groups, n_cases=wrong)
+
+
+def test_an_offset_that_decides_everything_warns():
+    from sklearn.exceptions import ConvergenceWarning
+
+    x, y, groups = matched(8)
+    with pytest.warns(ConvergenceWarning, match="offset"):
+        ConditionalLogit().fit(x, y, groups, offset=1e5 * y)
+
+
+def test_mappings_of_columns_are_tables_too():
+    x, y, groups = matched(9)
+    columns = {"a": x[:, 0], "y": y, "set": groups}
+    fit = ConditionalLogit.from_formula("y ~ a + strata(set)", columns)
+    np.testing.assert_allclose(fit.decision_function({"a": [1.0, 2.0]}), [1, 2] * fit.coef_ + fit.intercept_)

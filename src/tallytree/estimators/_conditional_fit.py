@@ -113,7 +113,7 @@ def estimate(
         null,
         aliased,
         found.n_iterations,
-        found.converged and not runs_away,
+        found.converged and not runs_away and bool((np.diag(found.information) > 0).all()),
         int(full.informative.sum()),
         int((~full.informative).sum()),
         full.n_rows_used,

@@ -254,9 +254,7 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         model = cls(**parameters)
         if design.x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
-        weights, clusters = (
-            None if name is None else columns[name][design.rows] for name in (sample_weight, cluster)
-        )
+        weights, clusters = (name and columns[name][design.rows] for name in (sample_weight, cluster))
         x, groups, known = design.x, design.groups, design.offset
         if design.time is not None and design.event is not None:
             if clusters is not None:
@@ -283,9 +281,9 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         found = estimate(x, strata, settings, offset=offset, weights=weights, clusters=codes)
         if not found.settled:
             warnings.warn(
-                f"Newton's method did not settle in {found.n_iterations} steps. If a covariate separates cases "
-                "from controls in every stratum its coefficient is infinite: drop it or set `l2` above 0; "
-                "otherwise raise `max_iter`.",
+                f"Newton's method did not settle in {found.n_iterations} steps. If a covariate (or the offset) "
+                "separates cases from controls in every stratum, coefficients are infinite or say nothing: drop it "
+                "or set `l2` above 0; otherwise raise `max_iter`.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -318,7 +316,8 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
     def _is_design(self, X: Any) -> bool:
         """Whether a table holds the columns of the design matrix itself."""
         assert self._design is not None
-        return list(X) == self.feature_names_in_.tolist() and not self._design[1].offsets
+        names = self.feature_names_in_.tolist()
+        return hasattr(X, "columns") and list(X.columns) == names and not self._design[1].offsets
 
     def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
         """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
