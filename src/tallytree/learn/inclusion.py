@@ -109,13 +109,13 @@ class _Search:
         )
 
     def descend(self, theta: Float64, step: Float64, now: _Point) -> tuple[Float64, _Point]:
-        """Halve the step until the convex objective does not rise beyond rounding."""
+        """Halve the step until the convex objective does not rise, or the error is halved where rounding hides it."""
         slack = 1e-12 * (1.0 + abs(now.value))
         for _ in range(50):
             trial = theta + step
             trial -= trial.mean()
             found = self.at(trial)
-            if found.value <= now.value + slack:
+            if found.value <= now.value + slack or found.error <= 0.5 * now.error:
                 return trial, found
             step = 0.5 * step
         return theta, now
