@@ -14,7 +14,7 @@ pytest.importorskip("sklearn")
 import tallytree as tt
 from real_data import data_folder
 from tallytree import data
-from tallytree.errors import ParameterError
+from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.estimators import CountDensity
 
 ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
@@ -166,3 +166,74 @@ def test_errors_say_what_to_do():
         CountDensity(binarize=None).fit(rows * 2)
     with pytest.raises(ParameterError, match="6 variables"):
         CountDensity(structure=tt.CountTree.flat(3)).fit(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_without_smoothing_unseen_rows_have_probability_zero_and_nothing_is_nan(kind, n_components):
+    rows = np.array([[1, 0, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1], [1, 1, 1, 0], [1, 0, 1, 1]])
+    density = CountDensity(kind, pseudo_count=0, n_components=n_components, random_state=0).fit(rows)
+    every = np.array(list(itertools.product([0, 1], repeat=4)))
+    scores = density.score_samples(every)
+    assert not np.isnan(scores).any()
+    assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-9)
+    assert (scores[every[:, 0] == 0] == -np.inf).all()  # the first variable was on in every row
+    known = every.astype(float)
+    known[:, 3] = np.nan
+    given = density.score_samples(known)
+    assert not np.isnan(given).any()
+    both = np.logaddexp(scores[every[:, 3] == 0], scores[every[:, 3] == 1])
+    np.testing.assert_allclose(given[every[:, 3] == 0], both, atol=1e-9)
+    possible = given > -np.inf
+    marginals = density.marginals(known[possible])
+    assert not np.isnan(marginals).any()
+    on = every.copy()
+    on[:, 3] = 1
+    want = np.exp(density.score_samples(on[possible]) - given[possible])
+    np.testing.assert_allclose(marginals[:, 3], want, atol=1e-9)
+    with pytest.raises(InfeasibleError, match="row 0"):
+        density.marginals([[0.0, np.nan, np.nan, np.nan]])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unsmoothed_trees_with_weights_exclude_exactly_what_was_not_seen(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 2, (6, 3))
+    weights = rng.random(6)
+    density = CountDensity("tree", pseudo_count=0).fit(rows, sample_weight=weights)
+    every = np.array(list(itertools.product([0, 1], repeat=3)))
+    parent = density.components_[0].parent
+    for row, score in zip(every, density.score_samples(every)):
+        pairs = [(d, p) for d, p in enumerate(parent) if p >= 0]
+        seen = all(((rows[:, d] == row[d]) & (rows[:, p] == row[p])).any() for d, p in pairs)
+        assert (score > -np.inf) == seen
+
+
+def test_em_keeps_its_best_iterate():
+    rng = np.random.default_rng(0)
+    rows = (rng.random((60, 5)) < 0.5).astype(int)
+    for seed in range(20):
+        density = CountDensity(
+            "tree+counts", n_components=3, random_state=seed, em_tol=-np.inf, em_iter=15, pseudo_count=2.0
+        ).fit(rows)
+        assert density.log_likelihood_ == max(density.history_)
+        assert density.score(rows) == pytest.approx(density.log_likelihood_, abs=1e-9)
+
+
+def test_samples_go_on_with_a_seed_and_repeat_with_rng():
+    density = CountDensity(random_state=0).fit(small_data())
+    assert (density.sample(40) != density.sample(40)).any()
+    np.testing.assert_array_equal(density.sample(40, rng=5), density.sample(40, rng=5))
+    assert density.sample(0).shape == (0, 6)
+    with pytest.raises(ParameterError, match="`n_samples`"):
+        density.sample(-1)
+    with pytest.raises(ParameterError, match="`n_samples`"):
+        density.sample(2.5)
+
+
+def test_settings_of_em_are_checked():
+    for name, value in [("em_iter", 0), ("em_steps", 0), ("n_components", 1.5), ("max_iter", 0)]:
+        with pytest.raises(ParameterError, match=f"`{name}`"):
+            CountDensity(**{"n_components": 2, name: value}).fit(small_data())
+    with pytest.raises(ParameterError, match=r"`sample_weight`.*-1"):
+        CountDensity().fit(small_data(), sample_weight=-np.ones(len(small_data())))

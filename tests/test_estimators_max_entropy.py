@@ -88,6 +88,11 @@ def test_horvitz_thompson_is_unbiased_with_an_unbiased_variance():
     assert weight @ np.array([f.variance for f in found]) == pytest.approx(variance, rel=1e-10)
 
 
+def test_tiny_probabilities_keep_their_size():
+    pik = np.array([1e-300, 1e-30, 1 - 1e-15, 0.5, 0.5])
+    np.testing.assert_allclose(MaxEntropySampler().fit(pik).inclusion_probabilities_, pik, rtol=1e-9)
+
+
 def test_certain_and_excluded_units():
     sampler = pickle.loads(pickle.dumps(MaxEntropySampler(random_state=1).fit([1.0, 0.0, 0.5, 0.25, 0.25])))
     np.testing.assert_array_equal(np.isinf(sampler.logits_), [True, True, False, False, False])
@@ -107,10 +112,92 @@ def test_hard_probabilities_are_reached(seed):
     assert sampler.pikt_.sum() == pytest.approx(15, abs=1e-9)
 
 
+def test_samples_go_on_with_a_seed_and_repeat_with_rng():
+    sampler = MaxEntropySampler(random_state=0).fit(EXAMPLE)
+    assert (sampler.sample(40) != sampler.sample(40)).any()
+    np.testing.assert_array_equal(sampler.sample(40, rng=3), sampler.sample(40, rng=3))
+    generator = np.random.default_rng(3)
+    np.testing.assert_array_equal(sampler.sample(40, rng=generator), sampler.sample(40, rng=3))
+    assert sampler.sample(0).shape == (0, 6)
+    for size in (-1, 1.5):
+        with pytest.raises(ParameterError, match="`size`"):
+            sampler.sample(size)
+
+
+@pytest.mark.parametrize(
+    ("sample", "match"),
+    [
+        ([0, 0, 1], "unit 0 more than once"),
+        ([0, 1, 6], "unit 6"),
+        ([-1, 1, 2], "unit -1"),
+        ([0.0, 1.0, 2.0], "indices"),
+        ([True, True, True], "truth value"),
+        ([0, 1], "3 units"),
+    ],
+)
+def test_samples_that_the_design_cannot_draw_are_refused(sample, match):
+    with pytest.raises(ParameterError, match=match):
+        MaxEntropySampler().fit(EXAMPLE).horvitz_thompson(sample, np.ones(6))
+
+
+def test_units_that_are_never_drawn_and_values_that_are_missing_are_refused():
+    sampler = MaxEntropySampler().fit([1.0, 0.0, 0.5, 0.25, 0.25])
+    with pytest.raises(ParameterError, match="unit 1 has inclusion probability 0"):
+        sampler.horvitz_thompson([0, 1], np.ones(5))
+    with pytest.raises(ParameterError, match="finite"):
+        sampler.horvitz_thompson([0, 2], [1.0, np.nan])
+
+
+def test_joint_probabilities_of_some_units_are_those_of_all():
+    rng = np.random.default_rng(0)
+    pik = MaxEntropySampler.inclusion_probabilities(rng.lognormal(0, 1.5, size=60), 12)
+    sampler = MaxEntropySampler().fit(pik)
+    joint = sampler.joint_inclusion_probabilities()
+    chosen = np.array([3, 17, 40, 41, 59, int(np.argmax(pik))])
+    some = sampler.joint_inclusion_probabilities(chosen)
+    np.testing.assert_allclose(some, joint[np.ix_(chosen, chosen)], rtol=1e-9)
+    np.testing.assert_allclose(joint.sum(1), 12 * pik, rtol=1e-10)  # sum_j pi_ij = n pi_i
+
+
+def test_estimates_of_a_large_population_need_no_matrix_over_it():
+    """With equal probabilities the design is simple random sampling, whose variance is known in closed form."""
+    import tracemalloc
+
+    size, n = 100_000, 200
+    sampler = MaxEntropySampler().fit(np.full(size, n / size))
+    rng = np.random.default_rng(0)
+    drawn, values = rng.choice(size, n, replace=False), rng.normal(size=size)
+    tracemalloc.start()
+    found = sampler.horvitz_thompson(drawn, values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.total == pytest.approx(size * values[drawn].mean(), rel=1e-10)
+    want = size**2 * (1 - n / size) * values[drawn].var(ddof=1) / n
+    assert found.variance == pytest.approx(want, rel=1e-8)
+    assert peak < 2e8
+
+
+def test_large_populations_take_a_few_inferences():
+    from tallytree.learn import logits_from_inclusion
+
+    rng = np.random.default_rng(1)
+    pik = MaxEntropySampler.inclusion_probabilities(rng.lognormal(0, 1, size=200_000), 2000)
+    found = logits_from_inclusion(pik, 2000)
+    assert found.converged
+    assert found.n_inferences <= 6
+    assert np.abs(found.marginals - pik).max() <= 1e-13
+
+
 def test_errors_say_what_to_do():
     with pytest.raises(ParameterError, match="sum to an integer"):
         MaxEntropySampler().fit([0.5, 0.2])
     with pytest.raises(ParameterError, match="vector of probabilities"):
         MaxEntropySampler().fit([[0.5, 0.5]])
+    with pytest.raises(ParameterError, match=r"1\.5 arrived for unit 1"):
+        MaxEntropySampler().fit([0.5, 1.5])
+    with pytest.raises(ParameterError, match="`pik` must be a vector"):
+        MaxEntropySampler().fit(["a", "b"])
+    with pytest.raises(ParameterError, match="`n` must be an integer"):
+        MaxEntropySampler.inclusion_probabilities([1, 2, 3], 1.5)
     with pytest.raises(ParameterError, match="'newton'"):
         MaxEntropySampler(method="guess").fit(EXAMPLE)

@@ -184,3 +184,57 @@ def test_errors_say_what_to_do():
         learn.fit(tt.CountModel(np.zeros((2, 6)), tt.exactly(1)), ALL)
     with pytest.raises(ParameterError, match="`tables`"):
         learn.fit(model, ALL, tables=["free"])
+
+
+@pytest.mark.parametrize("method", ["l-bfgs", "newton-cg"])
+def test_infinite_logits_leave_the_likelihood_finite(method):
+    rows = ALL[(ALL[:, 0] == 1) & (ALL[:, 5] == 0)]
+    rows = np.concatenate([rows, rows[:3]])
+    logits = np.array([np.inf, 0.0, 0.0, 0.0, 0.0, -np.inf])
+    start = tt.CountModel.from_tree(tt.CountTree.from_groups(GROUPS, 6), logits, [None] * 4)
+    found = learn.fit(start, rows, tables="fixed", method=method, tol=1e-9)
+    # Independent variables: the maximum has the frequencies as probabilities.
+    p = rows[:, 1:5].mean(0)
+    want = (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
+    assert found.log_likelihood == pytest.approx(want, abs=1e-9)
+    assert found.log_likelihood == pytest.approx(float(np.mean(found.model.log_prob(rows))), abs=1e-9)
+    np.testing.assert_array_equal(found.model.logits[[0, 5]], [np.inf, -np.inf])
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-14])
+def test_rows_that_contradict_an_infinite_logit_are_refused(weight):
+    start = tt.CountModel(np.array([np.inf, 0.0, 0.0]), np.zeros(4))
+    rows = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
+    with pytest.raises(ParameterError, match="variable 0"):
+        learn.fit(start, rows, weights=[0.3, 0.7, weight])
+    with pytest.raises(ParameterError, match="variable 1"):
+        learn.fit(tt.CountModel(np.array([0.0, -np.inf, 0.0]), np.zeros(4)), rows)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_whose_sums_round_do_not_contradict_a_forced_variable(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 2, (50, 3))
+    rows[:, 0] = 1
+    start = tt.CountModel(np.array([np.inf, 0.0, 0.0]), np.zeros(4))
+    found = learn.fit(start, rows, weights=rng.random(50), tables="fixed")
+    assert np.isfinite(found.log_likelihood)
+
+
+def test_batches_with_bad_weights_are_refused():
+    model = random_model(0)
+    with pytest.raises(ParameterError, match="non-negative"):
+        learn.fit(model, iter([(ALL, np.ones(64)), (ALL, -0.5 * np.ones(64))]))
+    whole = learn.fit(model, ALL, l2=0.1)
+    parts = learn.fit(model, iter([(ALL, np.ones(64)), (ALL, np.zeros(64))]), l2=0.1)
+    np.testing.assert_allclose(whole.model.log_prob(ALL), parts.model.log_prob(ALL), atol=1e-9)
+
+
+def test_conditional_fits_refuse_rows_that_their_tables_exclude():
+    x = np.random.default_rng(0).normal(size=(4, 3, 1))
+    rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]])
+    table = np.array([-np.inf, 0.0, 0.0, 0.0])
+    with pytest.raises(ParameterError, match="row 2"):
+        learn.fit_conditional(tt.CountTree.flat(3), x, rows, start_tables=table)
+    with pytest.raises(ParameterError, match=r"`X`.*finite"):
+        learn.fit_conditional(tt.CountTree.flat(3), np.where(x > 1e9, x, np.nan), rows)

@@ -63,17 +63,21 @@ class CountComponent:
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
         """Log-probability of what is known, and posterior marginals, by conditioning.
 
-        Forced variables enter log Z with weight one, so their logits are added back.
+        Forced variables enter log Z with weight one, so their logits are added back. The marginals of a row
+        that is impossible are 0.
         """
         logits = np.asarray(self.model.logits, np.float64)
+        endless = np.isinf(logits)
         total, marginals = np.empty(len(rows)), np.empty(rows.shape)
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
+            missing = np.isnan(part)
             known = np.where(part == 1, np.inf, -np.inf)
-            clamped = self.model.replace(logits=np.where(np.isnan(part), logits, known))
-            own = np.where(part == 1, logits, 0.0).sum(1)
+            clamped = self.model.replace(logits=np.where(missing, logits, known))
+            own = np.where((part == 1) & ~endless, logits, 0.0).sum(1)
+            own[(~missing & endless & ((part == 1) != (logits > 0))).any(1)] = -np.inf
             total[start : start + _ROWS] = clamped.log_partition + own - self.model.log_partition
-            marginals[start : start + _ROWS] = clamped.marginals
+            marginals[start : start + _ROWS] = np.where(own[:, None] > -np.inf, clamped.marginals, 0.0)
         return total, marginals
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -107,9 +111,12 @@ class CountTrainer:
     def fit(self, weights: Float64, steps: int) -> Component:
         """Weighted maximum likelihood from the previous model."""
         found = self._rows.mean(weights)
-        p = (found.weight * found.logits + self._pseudo_count) / (found.weight + 2.0 * self._pseudo_count)
+        on, off = found.weight * found.logits, found.weight * (1.0 - found.logits)
         empty = np.zeros(self._features.n_cells)
-        base = CountModel.from_tree(self._tree, np.log(p) - np.log1p(-p), empty)
+        with np.errstate(divide="ignore"):
+            # Without a pseudo-count a variable that never changes has an infinite logit.
+            logits = np.log(on + self._pseudo_count) - np.log(off + self._pseudo_count)
+        base = CountModel.from_tree(self._tree, logits, empty)
         result = fit(
             base,
             found,

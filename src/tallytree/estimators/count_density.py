@@ -13,7 +13,9 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
-from ..errors import ParameterError
+from .. import _validate
+from ..errors import InfeasibleError, ParameterError
+from ..learn.statistics import row_weights
 from ._clustering import cluster
 from ._components import Component, CountTrainer, Trainer, TreeTrainer
 from ._linear import check_penalties
@@ -40,7 +42,8 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     n_components : int
         More than one: a mixture, by EM.
     pseudo_count : float
-        Added to the cells of pair tables, and to the frequencies of single variables.
+        Added to the cells of pair tables, and to the frequencies of single variables. With 0, what no row
+        shows is impossible and scores -inf.
     l2, smoothness : float
         Penalties on the change of logits and log-tables from independent variables, and on second
         differences of log-tables, in units of one row's log-likelihood: ``l2 / 2 * sum of squares`` against
@@ -136,8 +139,9 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
                 f"`kind` must be one of {', '.join(map(repr, KINDS))}; {self.kind!r} arrived."
             )
         check_penalties(l2=self.l2, smoothness=self.smoothness, pseudo_count=self.pseudo_count)
-        if not self.n_components >= 1:
-            raise ParameterError(f"`n_components` must be at least 1; {self.n_components!r} arrived.")
+        for name in ("n_components", "max_iter", "em_iter", "em_steps"):
+            if _validate.integer(name, getattr(self, name)) < 1:
+                raise ParameterError(f"`{name}` must be at least 1; {getattr(self, name)!r} arrived.")
         rows = self._binary(X, reset=True)
         if np.isnan(rows).any():
             raise ParameterError(
@@ -146,12 +150,14 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
                 "`marginals`. Drop or impute incomplete rows."
             )
         bits = rows.astype(np.uint8)
-        weight = _weights(sample_weight, len(bits))
+        found = row_weights(sample_weight, len(bits), name="sample_weight")
+        weight = np.ones(len(bits)) if found is None else found
         rng = check_random_state(self.random_state)
         if self.n_components == 1:
             self._fit_one(bits, weight, rng)
         else:
             self._fit_mixture(bits, weight, rng)
+        self._generator = np.random.default_rng(rng.randint(2**31))
         return self
 
     def _trainer(self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState) -> Any:
@@ -161,7 +167,7 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         return CountTrainer(
             bits,
             tree,
-            pseudo_count=max(self.pseudo_count, 1e-3),
+            pseudo_count=self.pseudo_count,
             l2=self.l2,
             smoothness=self.smoothness,
             method=self.method,
@@ -190,18 +196,25 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         trainers: list[Trainer] = [self._trainer(bits, weight * r, rng) for r in share]
         total = weight.sum()
         self.history_ = []
+        best = -np.inf
         for round_ in range(self.em_iter):
             mass = np.array([float(weight @ r) for r in share])
-            self.weights_ = (mass + 1e-3) / (total + 1e-3 * n_components)
+            mixed = (mass + 1e-3) / (total + 1e-3 * n_components)
             steps = self.max_iter if round_ == 0 else self.em_steps
-            self.components_ = [t.fit(weight * r + 1e-12, steps) for t, r in zip(trainers, share)]
-            joint = np.stack([t.log_prob() for t in trainers]) + np.log(self.weights_)[:, None]
+            components = [t.fit(weight * (r + 1e-12), steps) for t, r in zip(trainers, share)]
+            joint = np.stack([t.log_prob() for t in trainers]) + np.log(mixed)[:, None]
             row = logsumexp(joint, axis=0)
-            share = np.exp(joint - row)
-            self.history_.append(float(weight @ row / total))
+            with np.errstate(invalid="ignore"):
+                share = np.exp(joint - row)
+            used = weight > 0
+            share[:, ~used] = 1.0 / n_components  # such a row may be impossible; it says nothing
+            self.history_.append(float(weight[used] @ row[used] / total))
+            # Penalties, pseudo-counts and few optimiser steps let the likelihood fall: the best round is kept.
+            if not round_ or self.history_[-1] > best:
+                best, self.weights_, self.components_ = self.history_[-1], mixed, components
             if round_ and self.history_[-1] - self.history_[-2] < self.em_tol:
                 break
-        self.log_likelihood_ = self.history_[-1]
+        self.log_likelihood_ = best
         self.n_iter_ = len(self.history_)
 
     def score_samples(self, X: ArrayLike) -> Float64:
@@ -227,27 +240,46 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(self._evidence(nothing, marginals=True)[1][0])
         return self._evidence(self._binary(X, reset=False), marginals=True)[1]
 
-    def sample(self, n_samples: int = 1) -> NDArray[np.uint8]:
-        """Independent rows, (n_samples, D)."""
+    def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> NDArray[np.uint8]:
+        """Independent rows, (n_samples, D).
+
+        Parameters
+        ----------
+        n_samples : int
+            How many.
+        rng : Generator, int or None
+            Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
+            that calls differ from each other.
+        """
         check_is_fitted(self)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        counts = rng.multinomial(n_samples, self.weights_ / self.weights_.sum())
-        rows = [c.sample(int(n), rng) for c, n in zip(self.components_, counts) if n]
+        size = _validate.integer("n_samples", n_samples)
+        if size < 0:
+            raise ParameterError(f"`n_samples` must be at least 0; {size} arrived.")
+        generator = self._generator if rng is None else _validate.generator(rng)
+        counts = generator.multinomial(size, self.weights_ / self.weights_.sum())
+        rows = [c.sample(int(n), generator) for c, n in zip(self.components_, counts) if n]
         drawn = np.concatenate([np.zeros((0, self.n_features_in_), np.uint8), *rows])
-        return np.asarray(drawn[rng.permutation(n_samples)])
+        return np.asarray(drawn[generator.permutation(size)])
 
     def _evidence(self, rows: Float64, *, marginals: bool = False) -> tuple[Float64, Float64]:
         complete = ~np.isnan(rows).any(1)
         log_joint = np.empty((len(self.components_), len(rows)))
         means = np.broadcast_to(rows, (len(self.components_), *rows.shape)).copy()
         for k, component in enumerate(self.components_):
-            log_joint[k, complete] = component.log_prob(rows[complete].astype(np.uint8))
+            if complete.any():
+                log_joint[k, complete] = component.log_prob(rows[complete].astype(np.uint8))
             if not complete.all():
                 log_joint[k, ~complete], means[k, ~complete] = component.evidence(rows[~complete])
         log_joint += np.log(self.weights_)[:, None]
         total = logsumexp(log_joint, axis=0)
         if not marginals:
             return np.asarray(total), rows
+        impossible = np.flatnonzero(total == -np.inf)
+        if len(impossible):
+            raise InfeasibleError(
+                f"`X` must hold what the density allows, but row {impossible[0]} has probability zero, so nothing "
+                "follows from it. Fit with `pseudo_count` above 0, or drop such rows."
+            )
         return np.asarray(total), np.einsum("kn,knd->nd", np.exp(log_joint - total), means)
 
     def _binary(self, X: ArrayLike, *, reset: bool) -> Float64:
@@ -259,18 +291,6 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
                 raise ParameterError("`X` must hold only 0, 1 and NaN; set `binarize` to cut other values.")
             return np.asarray(x)
         return np.where(np.isnan(x), np.nan, (x > self.binarize).astype(np.float64))
-
-
-def _weights(sample_weight: ArrayLike | None, n: int) -> Float64:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, np.float64)
-    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.sum() > 0:
-        raise ParameterError(
-            f"`sample_weight` must be {n} finite non-negative numbers, not all zero; shape "
-            f"{weight.shape} arrived."
-        )
-    return weight
 
 
 def _first_shares(bits: NDArray[np.uint8], n_components: int, rng: np.random.RandomState) -> Float64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,17 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
+from .. import _validate
 from ..errors import ParameterError
-from ..learn.exactly import pair_sums, tilt
+from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..model import CountModel
 from ..potentials import exactly
 
 Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PAIRS = 1 << 22  # joint probabilities held at a time
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
     max_iter : int
         Limit on iterations.
     random_state : int, RandomState or None
-        Seed of :meth:`sample`.
+        Starts the stream from which :meth:`sample` draws when it gets no `rng`.
 
     Attributes
     ----------
@@ -67,9 +72,10 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Cost: O(N M) per Newton step, M a few dozen; O(N) per sample.
+    Cost: three or four inferences of :class:`~tallytree.CountModel` for large populations; where the sample is
+    small, a few dozen. O(N) per sample.
 
-    Accuracy: inclusion probabilities to `tol`, joint ones to 1e-14 absolute.
+    Accuracy: inclusion probabilities to `tol`, joint ones to 1e-10 relative.
 
     References
     ----------
@@ -104,7 +110,7 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
         array([0.25, 0.25, 0.5 , 1.  ])
         """
-        x = np.asarray(sizes, np.float64)
+        x, n = np.asarray(sizes, np.float64), _validate.integer("n", n)
         if x.ndim != 1 or not np.isfinite(x).all() or (x < 0).any() or not 0 < n <= (x > 0).sum():
             raise ParameterError(
                 "`sizes` must be a vector of finite non-negative numbers, at least `n` of them positive; "
@@ -128,12 +134,7 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         y : None
             Ignored.
         """
-        pi = np.asarray(pik, np.float64)
-        if pi.ndim != 1 or not np.isfinite(pi).all() or (pi < 0).any() or (pi > 1).any():
-            raise ParameterError(
-                f"`pik` must be a vector of probabilities; an array of shape {pi.shape} arrived. "
-                "Sizes are turned into probabilities by `MaxEntropySampler.inclusion_probabilities`."
-            )
+        pi = _probabilities(pik)
         if self.method not in ("newton", "fixed-point"):
             raise ParameterError(f"`method` must be 'newton' or 'fixed-point'; {self.method!r} arrived.")
         total = float(pi.sum())
@@ -149,7 +150,9 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.sample_size_ = 0, n
         k = n - int((pi >= 1).sum())
         if len(inner):
-            wanted = pi[inner] + (k - pi[inner].sum()) / len(inner)  # rounding of the sum alone
+            # What rounding of the sum leaves goes where it changes the log-odds least.
+            room = pi[inner] * (1.0 - pi[inner])
+            wanted = pi[inner] + (k - pi[inner].sum()) * (room / room.sum())
             found = logits_from_inclusion(
                 wanted, k, method=self.method, tolerance=self.tol, max_iterations=self.max_iter
             )
@@ -161,39 +164,94 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
                     ConvergenceWarning,
                     stacklevel=2,
                 )
-            theta = found.theta + tilt(found.theta[None], np.array([k]))[0]
-            theta += tilt(theta[None], np.array([k]))[0]  # polish: sum of pikt equal to n to rounding
-            logits[inner] = theta
-            attained[inner] = pair_sums(theta, k).marginals
+            logits[inner] = found.theta + balancing_shift(found.theta, k)
+            attained[inner] = found.marginals
             self.n_iter_ = found.n_iterations
         self.logits_ = logits
         self.pikt_ = np.asarray(expit(logits))
         self.inclusion_probabilities_ = attained
+        self._generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return self
 
-    def sample(self, size: int = 1) -> NDArray[np.bool_]:
+    def sample(self, size: int = 1, rng: np.random.Generator | int | None = None) -> NDArray[np.bool_]:
         """Independent samples, (size, N) of truth values.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        rng : Generator, int or None
+            Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
+            that calls differ from each other.
 
         Notes
         -----
         Cost: O(N) per sample. Exact (see :meth:`CountModel.sample`).
         """
         check_is_fitted(self)
-        seed = check_random_state(self.random_state).randint(2**31)
+        many = _validate.integer("size", size)
+        if many < 0:
+            raise ParameterError(f"`size` must be at least 0; {many} arrived.")
+        generator = self._generator if rng is None else _validate.generator(rng)
         model = CountModel(self.logits_, exactly(self.sample_size_))
-        return model.sample(size, rng=int(seed)).astype(bool)
+        return model.sample(many, rng=generator).astype(bool)
 
-    def joint_inclusion_probabilities(self) -> Float64:
-        """P(i and j in the sample), (N, N), inclusion probabilities on the diagonal; O(N^2 M)."""
+    def joint_inclusion_probabilities(self, units: ArrayLike | None = None) -> Float64:
+        """P(i and j in the sample), inclusion probabilities on the diagonal.
+
+        Parameters
+        ----------
+        units : (m,) array of int, optional
+            The units wanted; default all N.
+
+        Returns
+        -------
+        (m, m) array
+
+        Notes
+        -----
+        Cost: m inferences of m variables, after one law of the count of the other units.
+        """
         check_is_fitted(self)
-        inner = np.flatnonzero(np.isfinite(self.logits_))
-        pi = self.inclusion_probabilities_
-        joint = np.outer(pi, pi)
-        np.fill_diagonal(joint, pi)
-        if len(inner):
-            k = self.sample_size_ - int((self.logits_ == np.inf).sum())
-            joint[np.ix_(inner, inner)] = pair_sums(self.logits_[inner], k).joint()
-        return joint
+        size = len(self.logits_)
+        chosen = np.arange(size) if units is None else _units(units, size, "units")
+        blocks = [block for _, block in self._joint_rows(chosen)]
+        return np.concatenate([np.zeros((0, len(chosen))), *blocks])
+
+    def _joint_rows(self, units: Ints) -> Iterator[tuple[Ints, Float64]]:
+        """Joint probabilities of some units with all of them, a few rows at a time.
+
+        The other units matter only by how many of them are drawn: given the count c among `units`, they
+        contribute e_(n - c) of their odds, a potential on c.
+        """
+        pi = self.inclusion_probabilities_[units]
+        inner = np.flatnonzero(np.isfinite(self.logits_[units]))
+        model = self._model_of(units[inner]) if len(inner) else None
+        place = np.full(len(units), -1)
+        place[inner] = np.arange(len(inner))
+        step = max(1, _PAIRS // max(1, len(units)))
+        for start in range(0, len(units), step):
+            rows = np.arange(start, min(start + step, len(units)))
+            joint = np.outer(pi[rows], pi)  # certain and excluded units are independent of all others
+            random = rows[place[rows] >= 0]
+            if model is not None and len(random):
+                found = model.pairwise(place[random][:, None], np.arange(len(inner)))
+                joint[np.ix_(random - start, inner)] = found
+            joint[rows - start, rows] = pi[rows]
+            yield rows, joint
+
+    def _model_of(self, units: Ints) -> CountModel:
+        """The design restricted to some random units, its other units summed over."""
+        theta = self.logits_[units]
+        k = self.sample_size_ - int((self.logits_ == np.inf).sum())
+        others = np.isfinite(self.logits_)
+        others[units] = False
+        if not others.any():
+            return CountModel(theta, exactly(k))
+        law = np.asarray(CountModel(self.logits_[others], np.zeros(int(others.sum()) + 1)).count_log_probs())
+        left = k - np.arange(len(units) + 1)  # drawn among the others
+        possible = (left >= 0) & (left < len(law))
+        return CountModel(theta, np.where(possible, law[np.where(possible, left, 0)], -np.inf))
 
     def horvitz_thompson(self, sample: ArrayLike, values: ArrayLike) -> HorvitzThompson:
         """Unbiased estimate of the population total of a quantity from one sample.
@@ -203,14 +261,18 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         sample : (N,) array of truth values, or indices of the units in the sample
-            Which units were drawn.
+            Which units were drawn, each once.
         values : (N,) or (n,) array
             The quantity for all units, or for the sampled ones in increasing order of index.
+
+        Notes
+        -----
+        Cost: n inferences of n variables and one law of the count of the other units; no matrix over the
+        population is formed.
         """
         check_is_fitted(self)
-        chosen = np.asarray(sample)
         size = len(self.pikt_)
-        index = np.flatnonzero(chosen) if chosen.dtype == bool else np.sort(chosen.astype(np.int64))
+        index = np.sort(_units(sample, size, "sample"))
         v = np.asarray(values, np.float64)
         if len(index) != self.sample_size_ or v.shape not in ((size,), (len(index),)):
             raise ParameterError(
@@ -219,17 +281,67 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
                 f"{size} units; {len(index)} units and values of shape {v.shape} arrived."
             )
         v = v[index] if v.shape == (size,) else v
+        if not np.isfinite(v).all():
+            raise ParameterError("`values` must be finite for every sampled unit; NaN or infinity arrived.")
         pi = self.inclusion_probabilities_[index]
-        joint = self.joint_inclusion_probabilities()[np.ix_(index, index)]
+        never = np.flatnonzero(pi == 0)
+        if len(never):
+            raise ParameterError(
+                f"`sample` must hold units that can be drawn; unit {index[never[0]]} has inclusion probability 0."
+            )
         scaled = v / pi
-        gap = (scaled[:, None] - scaled[None, :]) ** 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weight = np.where(joint > 0, (np.outer(pi, pi) - joint) / joint, 0.0)
-        np.fill_diagonal(weight, 0.0)
-        return HorvitzThompson(float(scaled.sum()), float(0.5 * (weight * gap).sum()))
+        variance = 0.0
+        for rows, joint in self._joint_rows(index):
+            gap = (scaled[rows, None] - scaled) ** 2
+            weight = np.outer(pi[rows], pi) / joint - 1.0
+            variance += float((weight * gap).sum())
+        return HorvitzThompson(float(scaled.sum()), 0.5 * variance)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
         return tags
+
+
+def _probabilities(pik: ArrayLike) -> Float64:
+    try:
+        pi = np.asarray(pik, np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"`pik` must be a vector of probabilities; {_validate.describe(pik)} arrived."
+        ) from None
+    if pi.ndim != 1:
+        raise ParameterError(
+            f"`pik` must be a vector of probabilities; an array of shape {pi.shape} arrived. Fit one design at a time."
+        )
+    bad = np.flatnonzero(~((pi >= 0) & (pi <= 1)))
+    if len(bad):
+        raise ParameterError(
+            f"`pik` must be a vector of probabilities between 0 and 1; {pi[bad[0]]:g} arrived for unit {bad[0]}. "
+            "Sizes are turned into probabilities by `MaxEntropySampler.inclusion_probabilities`."
+        )
+    return pi
+
+
+def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
+    """Indices of distinct units, from indices or from one truth value per unit."""
+    array = np.asarray(chosen)
+    if array.dtype == bool and array.shape == (size,):
+        return np.flatnonzero(array)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise ParameterError(
+            f"`{name}` must hold the indices of units, or one truth value for each of the {size} units; "
+            f"{_validate.describe(array)} arrived."
+        )
+    index = array.astype(np.int64)
+    outside = index[(index < 0) | (index >= size)]
+    if len(outside):
+        raise ParameterError(f"`{name}` names unit {outside[0]}, but units are numbered 0 to {size - 1}.")
+    distinct, times = np.unique(index, return_counts=True)
+    if (times > 1).any():
+        raise ParameterError(
+            f"`{name}` names unit {distinct[times > 1][0]} more than once, but the design draws without replacement. "
+            "List every unit once."
+        )
+    return index

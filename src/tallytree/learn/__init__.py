@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .conditional import ConditionalLikelihood, Strata, newton, risk_sets, strata_of_groups
-from .exactly import ExactlyK, exactly_k
+from .fixed_counts import FixedCounts, fixed_counts
 from .inclusion import logits_from_inclusion
 from .maximum_likelihood import Fit, fit
 from .regression import ConditionalFit, fit_conditional
@@ -13,13 +13,13 @@ __all__ = [
     "ConditionalFit",
     "ConditionalLikelihood",
     "CountFeatures",
-    "ExactlyK",
     "Fit",
+    "FixedCounts",
     "Statistics",
     "Strata",
-    "exactly_k",
     "fit",
     "fit_conditional",
+    "fixed_counts",
     "logits_from_inclusion",
     "newton",
     "risk_sets",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .exactly import exactly_k
+from .fixed_counts import FixedCounts, fixed_counts
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,8 +91,11 @@ def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: 
 
 @dataclass(frozen=True, eq=False)
 class _Bucket:
+    members: Ints  # (B,) stratum numbers
     index: Ints  # (B, n) rows, the number of rows where padded
+    cases: Float64  # (B, n) 1 for cases
     k: Ints  # (B,)
+    weights: Float64  # (B,)
 
 
 class ConditionalLikelihood:
@@ -106,26 +109,35 @@ class ConditionalLikelihood:
         Sets of rows and their cases.
     offset : (n_rows,) array, optional
         Known part of the linear predictor.
+    weights : (n_strata,) array, optional
+        Factors of the strata's log-likelihoods; a stratum of weight 0 is left out.
+
+    Attributes
+    ----------
+    informative : (n_strata,) bool
+        Strata with cases, controls and positive weight.
+    n_rows_used : int
+        Rows that are in such a stratum.
 
     Notes
     -----
-    Cost: O(total rows in strata * (p + 1) * M) per evaluation, M the number of frequencies (up to a few
-    dozen).
+    Cost: one batched inference for value and gradient, p Hessian products for the information.
     """
 
-    def __init__(self, x: Float64, strata: Strata, offset: Float64 | None = None) -> None:
+    def __init__(
+        self, x: Float64, strata: Strata, offset: Float64 | None = None, weights: Float64 | None = None
+    ) -> None:
         self.x = x
         self._x = np.concatenate([x, np.zeros((1, x.shape[1]))])
         self._offset = np.zeros(len(x)) if offset is None else offset
         sizes = np.diff(strata.offsets)
         position = np.repeat(np.arange(len(sizes)), sizes)
         k = np.bincount(position, strata.cases, len(sizes)).astype(np.int64)
-        self.informative = (k > 0) & (k < sizes)
-        used = self.informative[position]
-        counted = np.bincount(strata.rows[used & strata.cases], minlength=len(x))
-        self._case_sum = counted @ x
-        self._case_offset = float(counted @ self._offset)
-        self._buckets = _pack(strata, sizes, k, self.informative, len(x))
+        weight = np.ones(len(sizes)) if weights is None else weights
+        self.informative = (k > 0) & (k < sizes) & (weight > 0)
+        self.n_rows_used = len(np.unique(strata.rows[self.informative[position]]))
+        self._buckets = _pack(strata, sizes, k, weight, self.informative, len(x))
+        self._last: tuple[bytes, list[tuple[_Bucket, Float64, FixedCounts]]] | None = None
 
     @property
     def n_cases(self) -> int:
@@ -134,25 +146,52 @@ class ConditionalLikelihood:
 
     def value(self, beta: Float64) -> float:
         """Log-likelihood."""
-        return self._evaluate(beta, second=False)[0]
+        return self.first_order(beta)[0]
+
+    def first_order(self, beta: Float64) -> tuple[float, Float64]:
+        """Log-likelihood and its gradient (p,)."""
+        value, terms = self._contributions(beta)
+        return value, np.einsum("s,sp->p", *terms)
+
+    def scores(self, beta: Float64) -> Float64:
+        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out."""
+        weights, rows = self._contributions(beta)[1]
+        out = np.zeros((len(self.informative), len(beta)))
+        members = np.concatenate([np.zeros(0, np.int64), *(bucket.members for bucket in self._buckets)])
+        out[members] = weights[:, None] * rows
+        return out
+
+    def _solve(self, beta: Float64) -> list[tuple[_Bucket, Float64, FixedCounts]]:
+        """Every bucket with its linear predictors and what they imply; the last answer is kept."""
+        key = beta.tobytes()
+        if self._last is None or self._last[0] != key:
+            eta = np.append(self.x @ beta + self._offset, -math.inf)
+            theta = [eta[bucket.index] for bucket in self._buckets]
+            found = [(b, t, fixed_counts(t, b.k)) for b, t in zip(self._buckets, theta)]
+            self._last = (key, found)
+        return self._last[1]
+
+    def _contributions(self, beta: Float64) -> tuple[float, tuple[Float64, Float64]]:
+        """Log-likelihood; weights and gradients of the informative strata, bucket after bucket."""
+        terms: list[float] = []
+        gradients, weights = [np.zeros((0, len(beta)))], [np.zeros(0)]
+        for bucket, theta, found in self._solve(beta):
+            of_cases = np.where(bucket.cases > 0, theta, 0.0).sum(1)
+            terms.extend((bucket.weights * (of_cases - found.log_sum)).tolist())
+            gradients.append(((bucket.cases - found.marginals)[:, None, :] @ self._x[bucket.index])[:, 0])
+            weights.append(bucket.weights)
+        return math.fsum(terms), (np.concatenate(weights), np.concatenate(gradients))
+
+    def information(self, beta: Float64) -> Float64:
+        """Minus the Hessian of the log-likelihood, (p, p)."""
+        total = np.zeros((len(beta), len(beta)))
+        for bucket, _, found in self._solve(beta):
+            total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
+        return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
         """Log-likelihood, its gradient (p,) and minus its Hessian (p, p)."""
-        return self._evaluate(beta, second=True)
-
-    def _evaluate(self, beta: Float64, *, second: bool) -> tuple[float, Float64, Float64]:
-        eta = np.append(self.x @ beta + self._offset, -math.inf)
-        p = len(beta)
-        terms = [float(self._case_sum @ beta) + self._case_offset]
-        gradient, information = self._case_sum.copy(), np.zeros((p, p))
-        for bucket in self._buckets:
-            x = self._x[bucket.index] if second else None
-            found = exactly_k(eta[bucket.index], bucket.k, x)
-            terms.extend((-found.log_sum).tolist())
-            if x is not None and found.covariance is not None:
-                gradient -= np.einsum("bn,bnp->p", found.marginals, x, optimize=True)
-                information += found.covariance.sum(0)
-        return math.fsum(terms), gradient, information
+        return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:
         """Covariates minus their stratum means over informative strata, (total, p)."""
@@ -165,7 +204,9 @@ class ConditionalLikelihood:
         return np.concatenate([np.zeros((0, self.x.shape[1])), *parts])
 
 
-def _pack(strata: Strata, sizes: Ints, k: Ints, informative: Bools, n_rows: int) -> list[_Bucket]:
+def _pack(
+    strata: Strata, sizes: Ints, k: Ints, weights: Float64, informative: Bools, n_rows: int
+) -> list[_Bucket]:
     """Padded batches of strata whose sizes differ by a quarter at most."""
     chosen = np.flatnonzero(informative)
     chosen = chosen[np.argsort(sizes[chosen], kind="stable")]
@@ -178,7 +219,9 @@ def _pack(strata: Strata, sizes: Ints, k: Ints, informative: Bools, n_rows: int)
         column = np.arange(width)
         there = column < sizes[members, None]
         place = np.where(there, strata.offsets[members, None] + column, 0)
-        buckets.append(_Bucket(np.where(there, strata.rows[place], n_rows), k[members]))
+        index = np.where(there, strata.rows[place], n_rows)
+        cases = (there & strata.cases[place]).astype(np.float64)
+        buckets.append(_Bucket(members, index, cases, k[members], weights[members]))
         start = stop
     return buckets
 
@@ -203,19 +246,25 @@ def newton(
     l2: float = 0.0,
     tolerance: float = 1e-10,
     max_iterations: int = 50,
+    spread: Float64 | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> NewtonFit:
     """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
 
     ``log L`` is concave, so a step that does not raise it is halved until it does; the method ends when the
     expected gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
+
+    With `spread` (p,), how much the covariates vary within strata, the method also ends, not converged, when a
+    step moves linear predictors by more than a half and gains next to nothing: the maximum is at infinity, and
+    the curvature left there is soon nothing but rounding.
     """
     p = len(beta)
 
     def penalised(at: Float64, value: float) -> float:
         return value - 0.5 * l2 * float(at @ at)
 
-    value, gradient, information = likelihood.derivatives(beta)
+    value, gradient = likelihood.first_order(beta)
+    information = likelihood.information(beta)
     converged = p == 0
     iteration, step = 0, np.zeros(p)
     while iteration < max_iterations and not converged:
@@ -226,15 +275,17 @@ def newton(
         before = penalised(beta, value)
         for _ in range(40):
             trial = beta + step
-            value, gradient, information = likelihood.derivatives(trial)
-            if penalised(trial, value) >= before - 1e-13 * (1.0 + abs(before)):
+            found = likelihood.first_order(trial)
+            if penalised(trial, found[0]) >= before - 1e-13 * (1.0 + abs(before)):
                 break
             step = 0.5 * step
         else:
-            value, gradient, information = likelihood.derivatives(beta)
             break
-        beta = trial
+        beta, (value, gradient) = trial, found
+        information = likelihood.information(beta)
         converged = gain <= tolerance * (1.0 + abs(before))
+        if spread is not None and gain <= 1e-5 * (1.0 + abs(before)) and (np.abs(step) * spread > 0.5).any():
+            break
         if progress is not None:
             progress(iteration, value)
     return NewtonFit(beta, value, gradient, information, step, iteration, converged)

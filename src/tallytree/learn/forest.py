@@ -15,6 +15,40 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class _Terms:
+    """Sums over the tree of a table ``t[d, parent's state, own state]``, as two products with the rows.
+
+    ``constant + unary . y + sum over edges of pair * y_child * y_parent``.
+    """
+
+    constant: float
+    unary: Float64
+    pair: Float64
+    child: Ints
+    parent: Ints
+
+    def sums(self, rows: NDArray[Any]) -> Float64:
+        """The sum for every row, (N,)."""
+        both = rows[:, self.child] & rows[:, self.parent]
+        return np.asarray(self.constant + rows @ self.unary + both @ self.pair)
+
+
+def _terms(t: Float64, parents: Ints) -> _Terms:
+    child = np.flatnonzero(parents >= 0)
+    parent = parents[child]
+    unary = t[:, 0, 1] - t[:, 0, 0]
+    np.add.at(unary, parent, t[child, 1, 0] - t[child, 0, 0])
+    pair = t[child, 1, 1] - t[child, 1, 0] - t[child, 0, 1] + t[child, 0, 0]
+    return _Terms(float(t[:, 0, 0].sum()), unary, pair, child, parent)
+
+
+def _shares(log_weights: Float64, log_total: Float64) -> Float64:
+    """``exp(log_weights - log_total)``; 0 where the total is impossible."""
+    possible = np.where(log_total > -np.inf, log_total, 0.0)
+    return np.asarray(np.exp(log_weights - possible))
+
+
+@dataclass(frozen=True, eq=False)
 class TreeDensity:
     """A directed tree over binary variables.
 
@@ -38,23 +72,24 @@ class TreeDensity:
         return len(self.parent)
 
     @cached_property
-    def _terms(self) -> tuple[float, Float64, Float64, Ints, Ints]:
-        """Log p = constant + unary . y + sum over edges of pair * y_child * y_parent."""
-        t = self.log_conditional
-        child = np.flatnonzero(self.parent >= 0)
-        parent = self.parent[child]
-        unary = t[:, 0, 1] - t[:, 0, 0]
-        np.add.at(unary, parent, t[child, 1, 0] - t[child, 0, 0])
-        pair = t[child, 1, 1] - t[child, 1, 0] - t[child, 0, 1] + t[child, 0, 0]
-        return float(t[:, 0, 0].sum()), unary, pair, child, parent
+    def _terms(self) -> tuple[_Terms, _Terms | None]:
+        """The log-conditionals where they are finite, and how many of a row's are -inf (None: none ever)."""
+        impossible = self.log_conditional == -np.inf
+        finite = _terms(np.where(impossible, 0.0, self.log_conditional), self.parent)
+        return finite, _terms(impossible.astype(np.float64), self.parent) if impossible.any() else None
 
     def log_prob(self, rows: NDArray[Any]) -> Float64:
         """Log-probabilities of complete rows (N, D), (N,)."""
-        constant, unary, pair, child, parent = self._terms
-        return np.asarray(constant + rows @ unary + (rows[:, child] & rows[:, parent]) @ pair)
+        finite, impossible = self._terms
+        found = finite.sums(rows)
+        # Counts of impossible conditionals are whole numbers.
+        return found if impossible is None else np.where(impossible.sums(rows) > 0.5, -np.inf, found)
 
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known in each row (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
+        """Log-probability of what is known in each row (NaN: unknown), (N,), and P(y = 1 | known), (N, D).
+
+        The marginals of a row that is impossible are 0.
+        """
         n, d = rows.shape
         with np.errstate(divide="ignore"):
             local = np.log(np.stack([rows != 1, rows != 0], axis=-1).astype(np.float64))  # (N, D, 2)
@@ -68,12 +103,11 @@ class TreeDensity:
         belief = np.zeros((n, d, 2))
         start = up[:, root] + self.log_conditional[root, 0]
         total = np.logaddexp(start[:, 0], start[:, 1])
-        belief[:, root] = np.exp(start - total[:, None])
+        belief[:, root] = _shares(start, total[:, None])
         for v in self.order[1:]:
-            joint = (
-                self.log_conditional[v][None] + up[:, v, None, :] - sent[:, v, :, None]
-            )  # log P(b | a, known)
-            belief[:, v] = (belief[:, self.parent[v], :, None] * np.exp(joint)).sum(1)
+            joint = self.log_conditional[v][None] + up[:, v, None, :]
+            given = _shares(joint, sent[:, v, :, None])  # P(b | a, known)
+            belief[:, v] = (belief[:, self.parent[v], :, None] * given).sum(1)
         return total, belief[:, :, 1]
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -85,39 +119,65 @@ class TreeDensity:
         return rows
 
 
-def pair_frequencies(
-    rows: NDArray[Any], weights: Float64 | None, pseudo_count: float
-) -> tuple[Float64, Float64]:
-    """Smoothed P(y_i = y_j = 1), (D, D), with P(y_i = 1) on the diagonal, and the latter alone, (D,).
+@dataclass(frozen=True, eq=False)
+class PairFrequencies:
+    """Smoothed probabilities of the states of every pair, each (D, D), rows the first of the pair.
 
-    `pseudo_count` is added to each of the four cells of every pair.
+    Each is a sum of non-negative terms, so what never occurs has probability 0 exactly. On the diagonal of
+    `both` and `neither` are those of the single variables.
     """
+
+    both: Float64
+    first: Float64
+    neither: Float64
+
+    @property
+    def single(self) -> Float64:
+        """P(y_i = 1), (D,)."""
+        return np.asarray(np.diag(self.both))
+
+    @property
+    def off(self) -> Float64:
+        """P(y_i = 0), (D,)."""
+        return np.asarray(np.diag(self.neither))
+
+    def cells(self) -> dict[tuple[int, int], Float64]:
+        """P(y_i = a, y_j = b) by (a, b)."""
+        return {(0, 0): self.neither, (0, 1): self.first.T, (1, 0): self.first, (1, 1): self.both}
+
+
+def pair_frequencies(rows: NDArray[Any], weights: Float64 | None, pseudo_count: float) -> PairFrequencies:
+    """Frequencies of the states of every pair; `pseudo_count` is added to each of the four cells."""
     y = rows.astype(np.float64)
-    total = float(len(y)) if weights is None else float(weights.sum())
-    both = y.T @ (y if weights is None else y * weights[:, None])
-    joint = (both + pseudo_count) / (total + 4.0 * pseudo_count)
-    single = (np.diag(both) + 2.0 * pseudo_count) / (total + 4.0 * pseudo_count)
-    np.fill_diagonal(joint, single)
-    return joint, single
+    weighted = y if weights is None else y * weights[:, None]
+    both = y.T @ weighted
+    on = np.diag(both).copy()
+    if weights is None or pseudo_count > 0:
+        # Differences of whole numbers are exact, and what rounding leaves vanishes beside a pseudo-count.
+        total = float(len(y)) if weights is None else float(weights.sum())
+        first = on[:, None] - both
+        neither = total - on[:, None] - on[None, :] + both
+    else:
+        y_off = 1.0 - y
+        first = weighted.T @ y_off
+        neither = y_off.T @ (y_off * weights[:, None])
+        total = float(weights.sum())
+    scale = total + 4.0 * pseudo_count
+    off = np.diag(neither).copy()
+    found = [np.asarray((np.maximum(cell, 0.0) + pseudo_count) / scale) for cell in (both, first, neither)]
+    np.fill_diagonal(found[0], (on + 2.0 * pseudo_count) / scale)
+    np.fill_diagonal(found[1], 0.0)
+    np.fill_diagonal(found[2], (off + 2.0 * pseudo_count) / scale)
+    return PairFrequencies(*found)
 
 
-def mutual_information(joint: Float64, single: Float64) -> Float64:
+def mutual_information(pairs: PairFrequencies) -> Float64:
     """Mutual information of every pair in nats, (D, D), zero on the diagonal."""
-    out = np.zeros_like(joint)
-    for a in (0, 1):
-        for b in (0, 1):
-            pa, pb = np.abs(1 - a - single), np.abs(1 - b - single)
-            if a and b:
-                cell = joint
-            elif a:
-                cell = single[:, None] - joint
-            elif b:
-                cell = single[None, :] - joint
-            else:
-                cell = 1.0 - single[:, None] - single[None, :] + joint
-            expected = np.outer(pa, pb)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                out += np.where(cell > 0, cell * np.log(cell / expected), 0.0)
+    alone = (pairs.off, pairs.single)
+    out = np.zeros_like(pairs.both)
+    for (a, b), cell in pairs.cells().items():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out += np.where(cell > 0, cell * np.log(cell / np.outer(alone[a], alone[b])), 0.0)
     np.fill_diagonal(out, 0.0)
     return out
 
@@ -132,37 +192,36 @@ def chow_liu(rows: NDArray[Any], weights: Float64 | None = None, pseudo_count: f
     weights : (N,) array, optional
         Weights of the rows.
     pseudo_count : float
-        Added to each cell of every pair table.
+        Added to each cell of every pair table; with 0, pairs of states that no row has are impossible.
 
     Notes
     -----
     Cost: O(N D^2) for the pair tables, O(D^2 log D) for the spanning tree.
     """
-    joint, single = pair_frequencies(rows, weights, pseudo_count)
-    d = len(single)
+    pairs = pair_frequencies(rows, weights, pseudo_count)
+    d = len(pairs.both)
     if d == 1:
         order, parent = np.zeros(1, np.int64), np.full(1, -1, np.int64)
     else:
-        gain = mutual_information(joint, single)
+        gain = mutual_information(pairs)
         cost = gain.max() + 1.0 - gain  # positive: a zero would read as "no edge"
         np.fill_diagonal(cost, 0.0)
         spanning = minimum_spanning_tree(cost)
         found, before = breadth_first_order(spanning, 0, directed=False)
         order = found.astype(np.int64)
         parent = np.where(before < 0, -1, before).astype(np.int64)
-    return TreeDensity(order, parent, _conditionals(joint, single, parent))
+    return TreeDensity(order, parent, _conditionals(pairs, parent))
 
 
-def _conditionals(joint: Float64, single: Float64, parent: Ints) -> Float64:
-    d = len(single)
-    up = np.where(parent >= 0, parent, 0)
-    p, q = single, single[up]
-    on = joint[np.arange(d), up]
+def _conditionals(pairs: PairFrequencies, parent: Ints) -> Float64:
+    """Log P(y_d = b | parent = a), (D, 2, 2); -inf throughout where the parent's state has probability 0."""
+    d = len(parent)
+    up, own = np.where(parent >= 0, parent, 0), np.arange(d)
     table = np.empty((d, 2, 2))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        table[:, 1, 1], table[:, 1, 0] = on / q, (q - on) / q
-        table[:, 0, 1], table[:, 0, 0] = (p - on) / (1.0 - q), (1.0 - p - q + on) / (1.0 - q)
+    for (a, b), cell in pairs.cells().items():
+        table[:, a, b] = cell[up, own]
     root = parent < 0
-    table[root, :, 1], table[root, :, 0] = p[root, None], 1.0 - p[root, None]
+    table[root] = np.stack([pairs.off[root], pairs.single[root]], axis=-1)[:, None, :]
+    total = table.sum(2, keepdims=True)
     with np.errstate(divide="ignore"):
-        return np.log(np.maximum(np.nan_to_num(table), 0.0))
+        return np.asarray(np.log(table) - np.log(np.where(total > 0, total, 1.0)))

@@ -50,14 +50,18 @@ class TreeCountDensity:
         return _upward(self.tree, nothing)
 
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known (NaN: unknown), and P(y = 1 | known); O(D^2) and O(D^3) per row."""
+        """Log-probability of what is known (NaN: unknown), and P(y = 1 | known); O(D^2) and O(D^3) per row.
+
+        The marginals of a row that is impossible are 0.
+        """
         total = np.array([self._log_known(row) for row in rows])
         marginals = rows.copy()
         for i, row in enumerate(rows):
             for v in np.flatnonzero(np.isnan(row)):
                 with_one = row.copy()
                 with_one[v] = 1.0
-                marginals[i, v] = math.exp(self._log_known(with_one) - total[i])
+                possible = total[i] > -math.inf
+                marginals[i, v] = math.exp(self._log_known(with_one) - total[i]) if possible else 0.0
         return total, marginals
 
     def _log_known(self, row: Float64) -> float:
@@ -158,8 +162,7 @@ def fit_tree_counts(
     law = _upward(tree, np.full(d, np.nan)).law
     weight = np.ones(len(rows)) if weights is None else weights
     seen = np.bincount(rows.sum(1, dtype=np.int64), weight, d + 1)
-    prior = max(pseudo_count, 1e-9)
-    wanted = (seen + prior * law) / (weight.sum() + prior)
+    wanted = (seen + pseudo_count * law) / (weight.sum() + pseudo_count)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_g = np.where(law > 0, np.log(wanted) - np.log(law), 0.0)
+        log_g = np.where(law > 0, np.log(wanted) - np.log(law), -math.inf)
     return TreeCountDensity(tree, log_g)

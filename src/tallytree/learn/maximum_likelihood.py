@@ -171,9 +171,7 @@ def fit(
     values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
     final, gradient = objective.value_and_gradient(values)
     fitted = objective.model_at(values)
-    natural = np.concatenate(free.natural(values))
-    used = statistics.packed != 0
-    mean = float(natural[used] @ statistics.packed[used]) - float(fitted.log_partition)
+    mean = objective.log_likelihood(values)
     if gauge == "endpoints":
         fitted = fix_gauge(fitted, features, free)
     norm = float(np.abs(gradient).max(initial=0.0))

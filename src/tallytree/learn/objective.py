@@ -52,13 +52,9 @@ class Objective:
     ) -> None:
         self._model, self._features, self._free = model, features, free
         self._means = statistics.packed
-        dead = (free.base == -math.inf) & (self._means > 0)
-        if dead.any():
-            raise ParameterError(
-                "`data` holds rows that the model gives probability zero (a count, variable or pair "
-                "excluded by -inf). "
-                "Drop those rows, or make the entries finite."
-            )
+        _refuse_contradictions(free, self._means)
+        # Infinite logits weigh 1 in log Z; rows that agree with them have nothing to add.
+        self._used = (self._means != 0) & np.isfinite(free.base)
         weight = np.zeros(free.n_free)
         for part, l2 in zip(free.parts, (l2_logits, l2_tables, l2_edges)):
             own = free.labels[part]
@@ -86,13 +82,19 @@ class Objective:
                 self._seen = (key, self._model.replace(logits=logits, tables=packed))
         return self._seen[1]
 
+    def log_likelihood(self, values: Float64) -> float:
+        """Mean log-probability of a row, penalties not counted."""
+        return self._log_likelihood(self.model_at(values), np.concatenate(self._free.natural(values)))
+
+    def _log_likelihood(self, model: CountModel, natural: Float64) -> float:
+        return float(natural[self._used] @ self._means[self._used]) - float(model.log_partition)
+
     def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
         """J and its gradient with respect to the free parameters."""
         model = self.model_at(values)
         parts = self._free.natural(values)
-        natural, packed = np.concatenate(parts), parts[1]
-        used = self._means != 0
-        value = float(model.log_partition) - float(natural[used] @ self._means[used])
+        packed = parts[1]
+        value = -self._log_likelihood(model, np.concatenate(parts))
         expected = model.expected_statistics
         pairs = expected.edges.reshape(-1) if isinstance(expected, ForestStatistics) else np.zeros(0)
         means = np.concatenate([expected.logits, *expected.tables, pairs])
@@ -126,3 +128,22 @@ class Objective:
         np.add.at(t, i + 1, -2.0 * bend)
         np.add.at(t, i + 2, bend)
         return self._free.pull(natural)
+
+
+def _refuse_contradictions(free: FreeParameters, means: Float64) -> None:
+    """Refuse data that the infinite parameters exclude."""
+    logits = free.parts[0]
+    against = (free.base == -math.inf) & (means > 0)
+    against[logits] |= (free.base[logits] == math.inf) & (means[logits] < 1)
+    if not against.any():
+        return
+    first = int(np.flatnonzero(against)[0])
+    if first < free.n_variables:
+        sign, state = ("+inf", 0) if free.base[first] > 0 else ("-inf", 1)
+        what = f"the logit of variable {first} is {sign}, yet it is {state} in some row"
+    else:
+        what = "a count or pair that occurs is excluded by -inf"
+    raise ParameterError(
+        f"`data` holds rows that the model gives probability zero: {what}. Drop those rows, or make the "
+        "entries finite."
+    )

@@ -168,6 +168,8 @@ class _Problem:
             raise ParameterError(
                 f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {self.x.shape} arrived."
             )
+        if not np.isfinite(self.x).all():
+            raise ParameterError("`X` must hold finite numbers; NaN or infinity arrived. Drop those rows.")
         if intercept not in ("own", "shared", "none"):
             raise ParameterError(f"`intercept` must be 'own', 'shared' or 'none'; {intercept!r} arrived.")
         if tables not in ("free", "fixed"):
@@ -192,6 +194,12 @@ class _Problem:
         self.base = np.broadcast_to(base, (self.n_classes, len(base)))
         self.movable = np.isfinite(self.base) & (tables == "free")
         self.cells = self.features.cells(self.y)
+        excluded = np.flatnonzero((self.base[self.classes[:, None], self.cells] == -np.inf).any(1))
+        if len(excluded):
+            raise ParameterError(
+                f"`Y` must hold rows that `start_tables` allows; row {excluded[0]} has a count whose entry is "
+                "-inf. Drop such rows, or make the entries finite."
+            )
 
     def start(self, warm: ConditionalFit | None) -> Float64:
         values = np.zeros(self.n_coef + self.n_bias + int(self.movable.sum()))

@@ -108,14 +108,14 @@ class CountFeatures:
             if len(edges):
                 repeated = np.repeat(weight[part], len(self.pairs))
                 edges += np.bincount(self.pair_cells(rows[part]).reshape(-1), repeated, len(edges))
-        return Statistics(weight @ rows / total, tables / total, total, edges / total)
+        return Statistics(frequencies(rows, weight, total), tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
         """Log of the unnormalised probability of rows by logits and tables, (N,); edges are not counted."""
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
-            out[start : start + _ROWS] = part @ logits + packed[self.cells(part)].sum(1)
+            out[start : start + _ROWS] = unary_log_weight(part, logits) + packed[self.cells(part)].sum(1)
         return out
 
 
@@ -134,11 +134,34 @@ class TrainingRows:
         total = float(weights.sum())
         repeated = np.repeat(weights, self._cells.shape[1])
         tables = np.bincount(self._cells.reshape(-1), repeated, self._features.n_cells)
-        return Statistics(weights @ self._rows / total, tables / total, total)
+        return Statistics(frequencies(self._rows, weights, total), tables / total, total)
 
     def log_weight(self, logits: Float64, packed: Float64) -> Float64:
         """Log of the unnormalised probability of every row, (N,)."""
-        return np.asarray(self._rows @ logits + packed[self._cells].sum(1))
+        return np.asarray(unary_log_weight(self._rows, logits) + packed[self._cells].sum(1))
+
+
+def frequencies(rows: NDArray[Any], weights: Float64, total: float) -> Float64:
+    """Weighted means of the columns, (D,); exactly 1 where every row of positive weight is on."""
+    found = np.asarray(weights @ rows / total)
+    full = np.flatnonzero(found > 1.0 - 1e-6)  # sums that round cannot tell these from 1
+    if len(full):
+        chosen = rows[:, full].astype(np.float64)
+        on, off = weights @ chosen, weights @ (1.0 - chosen)
+        found[full] = on / (on + off)
+        # A rest below the rounding of 1 is a rest all the same: the largest number below 1 says so.
+        found[full] = np.where((off > 0) & (found[full] >= 1.0), np.nextafter(1.0, 0.0), found[full])
+    return found
+
+
+def unary_log_weight(rows: NDArray[Any], logits: Float64) -> Float64:
+    """``sum_d logits_d y_d`` of rows, (N,); infinite logits weigh 1 where the row agrees with them, else nothing."""
+    endless = np.flatnonzero(np.isinf(logits))
+    if not len(endless):
+        return np.asarray(rows @ logits)
+    finite = rows @ np.where(np.isinf(logits), 0.0, logits)
+    agrees = ((rows[:, endless] != 0) == (logits[endless] > 0)).all(1)
+    return np.where(agrees, finite, -np.inf)
 
 
 def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statistics:
@@ -147,7 +170,11 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
     edges = np.zeros(4 * len(features.pairs))
     for batch in batches:
         rows, weights = batch if isinstance(batch, tuple) else (batch, None)
-        found = features.mean(binary_rows(rows, features.tree.n_variables), weights)
+        checked = binary_rows(rows, features.tree.n_variables)
+        own = row_weights(weights, len(checked), some=False)
+        if not (len(checked) if own is None else own.sum()) > 0:
+            continue
+        found = features.mean(checked, own)
         logits += found.weight * found.logits
         tables += found.weight * found.tables
         edges += found.weight * found.edges
@@ -171,14 +198,24 @@ def binary_rows(data: ArrayLike, n_variables: int) -> NDArray[Any]:
     return rows
 
 
-def row_weights(weights: ArrayLike | None, n: int) -> Float64 | None:
-    """Non-negative weights (N,), not all zero."""
+def row_weights(
+    weights: ArrayLike | None, n: int, *, name: str = "weights", some: bool = True
+) -> Float64 | None:
+    """Finite non-negative weights (N,), not all zero if `some`."""
     if weights is None:
         return None
-    array = np.asarray(weights, np.float64)
-    if array.shape != (n,) or not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
+    try:
+        array = np.asarray(weights, np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"`{name}` must be {n} numbers; {type(weights).__name__} arrived.") from None
+    if array.shape != (n,):
+        raise ParameterError(f"`{name}` must be {n} numbers, one per row; shape {array.shape} arrived.")
+    bad = np.flatnonzero(~((array >= 0) & (array < np.inf)))
+    if len(bad):
         raise ParameterError(
-            f"`weights` must be {n} finite non-negative numbers, one per row, not all zero; shape "
-            f"{array.shape} arrived."
+            f"`{name}` must be finite non-negative numbers; {array[bad[0]]:g} arrived for row {bad[0]}. "
+            "Weight 0 leaves a row out."
         )
+    if some and not array.sum() > 0:
+        raise ParameterError(f"`{name}` must not all be zero: no row would be left.")
     return array

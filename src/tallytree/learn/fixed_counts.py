@@ -1,0 +1,99 @@
+"""Sets of variables of which exactly k are on: what learning asks about many of them at once.
+
+Log-sums, marginals and products with the Hessian come from :class:`~tallytree.CountModel`, one batch for all sets.
+
+Sets of different size share a batch: padding with -inf changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ..model import CountModel
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class FixedCounts:
+    """What a batch of sets says.
+
+    Attributes
+    ----------
+    model : CountModel
+        "Exactly k_b of the variables with log-odds theta_b", batch shape (B,).
+    log_sum : (B,)
+        log e_k(exp theta).
+    marginals : (B, n)
+        P(y_i = 1).
+    """
+
+    model: CountModel
+    log_sum: Float64
+    marginals: Float64
+
+    def covariances(self, x: Float64) -> Float64:
+        """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p), for statistics x (B, n, p).
+
+        Notes
+        -----
+        Equal to ``x' H x``, H the Hessian of the log-sum.
+
+        Cost: p products of :meth:`~tallytree.CountModel.hessian_vector_product`.
+        """
+        # The count is fixed, so statistics may be shifted; this shift leaves little to cancel.
+        weight = self.marginals * (1.0 - self.marginals)
+        total = weight.sum(1)
+        middle = (weight[:, None, :] @ x) / np.where(total > 0, total, 1.0)[:, None, None]
+        centred = np.where(weight[:, :, None] > 0, x - middle, 0.0)
+        columns = range(x.shape[2])
+        images = [self.model.hessian_vector_product(centred[:, :, j], counts=False).logits for j in columns]
+        if not images:
+            return np.zeros((len(x), 0, 0))
+        product = np.stack(images, axis=1) @ centred
+        return np.asarray(0.5 * (product + np.swapaxes(product, 1, 2)))
+
+
+def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
+    """Log-sums and marginals of sets, each with its number of variables that are on.
+
+    Parameters
+    ----------
+    theta : (B, n) array
+        Log-odds, finite, or -inf where a row is padded.
+    k : (B,) int array
+        Counts, at most the number of finite entries.
+
+    Notes
+    -----
+    Cost and accuracy: one batched inference of :class:`~tallytree.CountModel`.
+    """
+    tables = np.full((len(k), theta.shape[1] + 1), -math.inf)
+    tables[np.arange(len(k)), k] = 0.0
+    model = CountModel(theta, tables)
+    return FixedCounts(model, np.asarray(model.log_partition), np.asarray(model.marginals))
+
+
+def balancing_shift(theta: Float64, k: int) -> float:
+    """The shift s with ``sum_i sigmoid(theta_i + s) = k``, for finite theta and 0 < k < n.
+
+    Newton's method inside a bracket; a point that it cannot improve is kept.
+    """
+    base = math.log(k) - math.log(len(theta) - k)
+    low, high = base - float(theta.max()), base - float(theta.min())
+    s = 0.5 * (low + high)
+    for _ in range(200):
+        p = expit(theta + s)
+        excess, slope = float(p.sum()) - k, float((p * (1.0 - p)).sum())
+        low, high = (low, s) if excess > 0 else (s, high)
+        step = excess / slope if slope > 0 else math.inf
+        if abs(step) <= 4e-16 * max(1.0, abs(s)) or not high > low:
+            break
+        s = s - step if low < s - step < high else 0.5 * (low + high)
+    return s
