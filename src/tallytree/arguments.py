@@ -16,7 +16,7 @@ Float64 = NDArray[np.float64]
 
 def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
     """Configurations (..., D) of zeros and ones."""
-    array = np.asarray(y)
+    array = _validate.rectangular("y", y, f"an array of 0 and 1 with {n} entries on the last axis")
     if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
         raise ParameterError(
             f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {_validate.describe(array)} arrived."
@@ -31,7 +31,7 @@ def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
     """Variable numbers, checked; None: all of them."""
     if value is None:
         return np.arange(n)
-    array = np.asarray(value)
+    array = _validate.rectangular(name, value, "an array of variable numbers")
     if array.dtype.kind not in "iu" and array.size:
         raise ParameterError(
             f"`{name}` must hold the numbers of variables; {_validate.describe(array)} arrived."

@@ -65,7 +65,9 @@ class ForestCore(CountModel):
         if tables.ndim == 3:
             return log_leaf, tables[None]
         shape = tables.shape[-3:]
-        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(-1, *shape)
+        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(
+            math.prod(self.batch_shape), *shape
+        )
 
     @property
     def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:

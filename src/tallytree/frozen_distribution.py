@@ -266,6 +266,7 @@ class FrozenDistribution(ABC):
                 f"`expect` takes func, lb, ub and conditional; {sorted(unknown)[0]!r} arrived. "
                 "Bind other arguments into `func` with a lambda."
             )
+        conditional = _validate.flag("conditional", conditional)
         low = -np.inf if lb is None else real_number("lb", lb)
         high = np.inf if ub is None else real_number("ub", ub)
         values = self.values

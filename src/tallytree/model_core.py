@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from . import _validate, parameters
 from .engine import auto, moments
+from .engine.conflict import first_conflict
 from .engine.counts import group_log_probs
 from .engine.solution import Solution, posterior
 from .errors import InfeasibleError, ParameterError
@@ -27,7 +28,7 @@ class ModelCore:
     """Parameters and first-order answers; the base of :class:`~tallytree.CountModel`, not used on its own."""
 
     def _setup(self, tree: CountTree, params: Parameters, method: str) -> None:
-        if method != "auto":
+        if type(method) is not str or method != "auto":
             _validate.one_of("method", method, auto.METHODS)
         self._tree = tree
         self._params = params
@@ -170,9 +171,26 @@ class ModelCore:
         if self.batch_shape:
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
             where = f" at batch index {index}"
-        raise InfeasibleError(
-            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials "
-            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+        why = self._clash(int(np.argmax(dead))) or (
+            "no counts satisfy all potentials together with the variables that infinite logits or evidence fix. "
+            "Relax a potential or an infinite logit"
+        )
+        raise InfeasibleError(f"The model{where} gives probability zero to every configuration: {why}.")
+
+    def _clash(self, row: int) -> str | None:
+        """The groups that contradict one another in one model of the batch, if the counts alone show it."""
+        family, packed = self._tree.family, self._params.packed
+        found = first_conflict(family, self._params.nu[row], packed[row % len(packed)])
+        if found is None:
+            return None
+        inside = np.isin(family.set_of_group, np.flatnonzero(family.set_parent == found.set_id))
+        causes = [_listed("group", np.flatnonzero(inside)) + " inside it"] if inside.any() else []
+        if np.isinf(self._params.nu[row]).any() or not causes:
+            causes.append("the variables that infinite logits or evidence fix")
+        here = _listed("group", np.flatnonzero(family.set_of_group == found.set_id))
+        return (
+            f"{here} of {int(family.set_size[found.set_id])} variables allows {_counts_text(found.allowed)}, but "
+            f"{' and '.join(causes)} can only give {_counts_text(found.reachable)}. Relax one of them"
         )
 
     def _marginals(self) -> Float64:
@@ -260,6 +278,23 @@ class ModelCore:
     def _result(self, values: Any) -> Any:
         out = np.asarray(values).astype(self._params.dtype, copy=False)
         return out[()] if out.ndim == 0 else out
+
+
+def _listed(noun: str, numbers: NDArray[np.int64], most: int = 4) -> str:
+    """``group 3``, ``groups 0, 1 and 2 more``."""
+    shown = ", ".join(str(int(i)) for i in numbers[:most])
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def _counts_text(possible: NDArray[np.bool_]) -> str:
+    """``no count``, ``only the count 3``, ``the counts 2 to 5``, ``the counts 0, 4, 9``."""
+    counts = np.flatnonzero(possible)
+    if len(counts) < 2:
+        return f"only the count {int(counts[0])}" if len(counts) else "no count"
+    if counts[-1] - counts[0] == len(counts) - 1:
+        return f"the counts {int(counts[0])} to {int(counts[-1])}"
+    return _listed("the count", counts)
 
 
 def _any_impossible(logs: Any) -> bool:
