@@ -160,6 +160,7 @@ def test_weighted_sums_stand_at_their_values():
         (lambda: plot.marginals(problem()), "assignment_heatmap"),
         (lambda: plot.marginals(model(), names=3), "`names` must be a list"),
         (lambda: plot.marginals(model(), names="abcdefgh"), "`names` must be a list"),
+        (lambda: plot.marginals(model(), names=np.array("a")), "`names` must be a list"),
         (lambda: plot.marginals(model(), ax=3), "`ax` must be matplotlib Axes"),
         (lambda: plot.marginals(tt.ChainModel(np.zeros((4, 3)), np.eye(3), tt.exactly(1))), "3 states"),
         (lambda: plot.count_distribution(weighted(), 0), "`group` must be None"),

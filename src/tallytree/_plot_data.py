@@ -45,7 +45,8 @@ def tree_of(value: Any) -> CountTree:
 def variable_names(names: Any, n: int) -> list[str] | None:
     if names is None:
         return None
-    if isinstance(names, (str, bytes, Mapping)) or not isinstance(names, Iterable) or np.shape(names) == ():
+    alone = isinstance(names, (str, bytes, Mapping)) or getattr(names, "ndim", 1) == 0
+    if alone or not isinstance(names, Iterable):
         raise ParameterError(f"`names` must be a list with one text per variable; {describe(names)} arrived.")
     labels = [str(name) for name in names]
     if len(labels) != n:
