@@ -22,12 +22,15 @@ from tallytree._count_arguments import (
     sample_shape,
     uniform_source,
 )
+from tallytree._display import bars, page, visible
 from tallytree.engine.tails import log_sum, log_tails
 from tallytree.errors import InfeasibleError, ParameterError
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Size = int | tuple[int, ...] | None
+
+LONGEST_SHOWN = 4096  # values up to which a notebook computes a table to show it
 
 
 class FrozenDistribution(ABC):
@@ -63,6 +66,15 @@ class FrozenDistribution(ABC):
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}.")
+
+    def _repr_html_(self) -> str:
+        if self.batch_shape or self._log_table.shape[1] > LONGEST_SHOWN:
+            return page(repr(self))
+        mass = np.exp(self._log_table[0])
+        shown = visible(mass)
+        if shown.stop == 0:
+            return page(repr(self))
+        return page(repr(self), [bars(mass[shown], self.values[shown].tolist(), "P(X = k)")])
 
     # -- the table ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _validate, arguments, packed_parameters, parameters
+from . import _display, _validate, arguments, packed_parameters, parameters
 from .draws import Sampling
 from .engine import incremental, moments
 from .engine.solution import Solution
@@ -305,6 +305,9 @@ class CountModel(Maximization, SecondOrder, Sampling):
         if self._method != "auto":
             parts.append(f"method={self._method!r}")
         return f"CountModel({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        return _display.model_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CountModel):
