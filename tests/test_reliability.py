@@ -100,8 +100,8 @@ def test_batches_and_dtypes():
     assert k_out_of_n(p, 2).shape == k_to_l_out_of_n(p, 1, 3).shape == (2, 3)
     assert birnbaum_importance(p, 2).shape == (2, 3, 5)
     for f in (k_out_of_n, birnbaum_importance):
-        assert f(p, 2).dtype == np.float32
-        assert np.array_equal(f(p, 2)[1, 2], f(p[1, 2].astype(float), 2).astype(np.float32))
+        assert f(p, 2).dtype == np.float64
+        assert np.array_equal(f(p, 2)[1, 2], f(p[1, 2].astype(float), 2))
     assert k_out_of_n([], 0) == 1.0
     assert k_out_of_n([], 1) == 0.0
     assert birnbaum_importance([], 1).shape == (0,)

@@ -7,6 +7,7 @@ marginals and count distributions, exactly and in near-linear time.
 from ._version import __version__
 from .assignment import assignment
 from .chain_model import ChainModel
+from .conditional_sum import ConditionalPoissonBinomial
 from .config import show_config
 from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
@@ -45,6 +46,7 @@ from .structure.count_tree import CountTree
 
 __all__ = [
     "ChainModel",
+    "ConditionalPoissonBinomial",
     "CountModel",
     "CountTree",
     "ExpectedStatistics",

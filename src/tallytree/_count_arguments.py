@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tallytree._validate import describe
 from tallytree.errors import ParameterError
 
 Array = NDArray[np.float64]
@@ -41,14 +44,14 @@ def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> NDArray[Any]
     return array
 
 
-def from_probs(given: NDArray[Any]) -> tuple[Array, Array, Array]:
+def from_probs(given: NDArray[Any], hint: str = "Log-odds go in `logits`.") -> tuple[Array, Array, Array]:
     """Return p, 1 - p and the log-odds, each with the digits that p has."""
     p = given.astype(np.float64) + 0.0
     outside = (p < 0.0) | (p > 1.0)
     if outside.any():
         raise ParameterError(
             f"`probs` must lie in [0, 1]; {int(outside.sum())} of {p.size} entries do not, for example "
-            f"{p[outside][0]}. Log-odds go in `logits`."
+            f"{p[outside][0]}. {hint}"
         )
     with np.errstate(divide="ignore"):
         return p, 1.0 - p, np.log(p) - np.log1p(-p)
@@ -73,11 +76,94 @@ def integer_weights(value: ArrayLike, n: int) -> Ints:
     return weights
 
 
-def sample_shape(size: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    lead = () if size is None else (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-    if any(not isinstance(s, (int, np.integer)) or s < 0 for s in lead):
-        raise ParameterError(f"`size` must be a non-negative integer or a tuple of them; got {size!r}.")
-    return lead
+def sample_shape(size: Any) -> tuple[int, ...]:
+    """The axes that ``size`` asks for: an integer, a tuple of them, or None for no axis."""
+    if size is None:
+        return ()
+    axes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    if any(isinstance(s, (bool, np.bool_)) or not isinstance(s, (int, np.integer)) or s < 0 for s in axes):
+        raise ParameterError(
+            f"`size` must be a non-negative integer or a tuple of them; {describe(size)} arrived."
+        )
+    if math.prod(int(s) for s in axes) >= 2**60:
+        raise ParameterError(
+            f"`size` asks for more numbers than any machine holds; {describe(size)} arrived."
+        )
+    return tuple(int(s) for s in axes)
+
+
+def full_shape(size: Any, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that `scipy.stats` gives to draws: ``size`` ends with the axes of the batch."""
+    if size is None:
+        return batch
+    shape = sample_shape(size)
+    tail = shape[len(shape) - len(batch) :]
+    if len(shape) < len(batch) or any(b not in (1, s) for b, s in zip(batch, tail)):
+        raise ParameterError(
+            f"`size` must end with the axes of the batch, {batch}; {describe(size)} arrived. Write "
+            f"size={(*shape, *batch)}, or call `sample({size!r})`, which adds the batch by itself."
+        )
+    return shape
+
+
+def uniform_source(random_state: Any) -> Callable[..., Array]:
+    """A function that draws uniform numbers in [0, 1) of a given shape."""
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.random_sample
+    if isinstance(random_state, np.random.Generator):
+        return random_state.random
+    seed = random_state is None or (
+        isinstance(random_state, (int, np.integer))
+        and not isinstance(random_state, (bool, np.bool_))
+        and random_state >= 0
+    )
+    if not seed:
+        raise ParameterError(
+            "`random_state` must be a non-negative integer seed, a numpy.random.Generator, a "
+            f"numpy.random.RandomState or None; {describe(random_state)} arrived."
+        )
+    return np.random.default_rng(random_state).random
+
+
+def moment_letters(moments: Any, known: Iterable[str]) -> list[str]:
+    """The letters of ``moments`` in the order of ``known``."""
+    letters = list(known)
+    if not isinstance(moments, str) or not moments or not set(moments) <= set(letters):
+        raise ParameterError(
+            "`moments` must be made of the letters m (mean), v (variance), s (skewness) and k (kurtosis), such as "
+            f'"mv"; {describe(moments)} arrived.'
+        )
+    return [letter for letter in letters if letter in moments]
+
+
+def real_number(name: str, value: Any) -> float:
+    array = real_array(name, value, least_axes=0)
+    if array.ndim:
+        raise ParameterError(f"`{name}` must be a single number; {describe(value)} arrived.")
+    return float(array)
+
+
+def function_values(func: Any, points: Ints) -> Array:
+    """Values of a user's function at integers, one each; without a function the integers themselves."""
+    if func is None:
+        return points.astype(np.float64)
+    if not callable(func):
+        raise ParameterError(
+            f"`func` must be a function of an array of values, such as `lambda k: k**2`; {describe(func)} arrived."
+        )
+    try:
+        found = np.asarray(func(points), np.float64)
+        values = np.broadcast_to(found, points.shape)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"`func` must return one number for each of the {len(points)} values in the array that it gets; it failed "
+            f"with: {error}. If it takes one value at a time, wrap it in np.vectorize."
+        ) from error
+    if np.isnan(values).any():
+        raise ParameterError(
+            f"`func` must be a number at every possible value; it is NaN at {int(points[np.isnan(values)][0])}."
+        )
+    return np.asarray(values)
 
 
 def broadcast_shape(name: str, shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ Float64 = NDArray[np.float64]
 
 def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
     """Configurations (..., D) of zeros and ones."""
-    array = np.asarray(y)
+    array = _validate.rectangular("y", y, f"an array of 0 and 1 with {n} entries on the last axis")
     if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
         raise ParameterError(
             f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {_validate.describe(array)} arrived."
@@ -31,7 +31,7 @@ def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
     """Variable numbers, checked; None: all of them."""
     if value is None:
         return np.arange(n)
-    array = np.asarray(value)
+    array = _validate.rectangular(name, value, "an array of variable numbers")
     if array.dtype.kind not in "iu" and array.size:
         raise ParameterError(
             f"`{name}` must hold the numbers of variables; {_validate.describe(array)} arrived."
@@ -52,12 +52,17 @@ def one_hot(count: int, n: int) -> Float64:
 
 def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
     """Variables and one-hot leaf tables from {variable: value}."""
+    if not isinstance(values, Mapping):
+        raise ParameterError(
+            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
+            f"{_validate.describe(values)} arrived."
+        )
     variables, tables = [], []
     for variable, value in values.items():
         v = _validate.integer("evidence", variable)
         if not 0 <= v < n:
             raise ParameterError(f"`evidence` names variable {v}, but variables are numbered 0 to {n - 1}.")
-        if isinstance(value, (float, np.floating)) or value not in (0, 1):
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
             raise ParameterError(
                 f"`evidence` must say 0 or 1 for variable {v}; {_validate.describe(value)} arrived."
             )

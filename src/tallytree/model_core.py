@@ -27,7 +27,7 @@ class ModelCore:
     """Parameters and first-order answers; the base of :class:`~tallytree.CountModel`, not used on its own."""
 
     def _setup(self, tree: CountTree, params: Parameters, method: str) -> None:
-        if method != "auto":
+        if type(method) is not str or method != "auto":
             _validate.one_of("method", method, auto.METHODS)
         self._tree = tree
         self._params = params
@@ -282,10 +282,3 @@ class ModelCore:
         """Entries of a vector or matrix, in the dtype of the logits; NumPy scalars where there is one."""
         out = np.asarray(values).astype(self._params.dtype, copy=False)
         return out[()] if out.ndim == 0 else out
-
-
-def _any_impossible(logs: Any) -> bool:
-    """Whether a log-weight, or one of several, is -inf."""
-    if isinstance(logs, float):
-        return logs == -math.inf
-    return bool(logs[0] == -math.inf if len(logs) == 1 else np.isneginf(logs).any())

@@ -181,7 +181,7 @@ class Parameters:
         family = self.tree.family
         if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
             return found
-        terms = self.potentials[0].mixture(self.tree.group_size(0))
+        terms = self.potentials[0].mixture(family.group_size(0))
         return found if terms is None else {0: terms}
 
     def direction(self, logits: Any, tables: Any) -> tuple[Float64, Float64]:
@@ -204,6 +204,7 @@ class Parameters:
                 continue
             size = family.group_size(g)
             array = _validate.log_table(entry, size, name=f"The direction of group {g}")
+            _validate.broadcast(self.batch_shape, [(f"The direction of group {g}", array.shape[:-1])], grow=False)
             rows = np.broadcast_to(array, (*self.batch_shape, size + 1)).reshape(batch, size + 1)
             s = int(family.set_of_group[g])
             if s >= 0:
@@ -259,7 +260,7 @@ def collect(
 ) -> Parameters:
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
-    if type(family) is FlatFamily and family.n_variables:
+    if type(family) is FlatFamily and family.n_variables and potentials:
         value = potentials[0]
         if type(value) is np.ndarray and value.flags.writeable:
             return _of_one_array(tree, logits, dtype, value)
@@ -279,7 +280,7 @@ def collect(
                 f"{len(potentials)} arrived."
             )
         single = family.n_groups == 1
-        checked = [_table(p, family.group_size(g), table_name(g, single)) for g, p in enumerate(potentials)]
+        checked = [_group_table(p, family.group_size(g), g, single) for g, p in enumerate(potentials)]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
         borrowed = [g for g, c in enumerate(checked) if c[2]]
         batch_shape = logits.shape[:-1]
@@ -349,10 +350,20 @@ def table_name(group: int, single: bool) -> str:
     return "`groups`" if single else f"The table of group {group}"
 
 
+def _group_table(value: Any, n: int, group: int, single: bool) -> tuple[Any, Float64, bool]:
+    """Like :func:`_table`; a potential that does not fit is reported with its group."""
+    try:
+        return _table(value, n, table_name(group, single))
+    except ParameterError as error:
+        if single or str(error).startswith(table_name(group, single)):
+            raise
+        raise ParameterError(f"Group {group}: {error}") from None
+
+
 def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
     """A group's potential as given (if it is one), its log-table, and whether somebody else can change that."""
     if not isinstance(value, np.ndarray) and (
-        value is None or isinstance(value, Potential) or callable(value)
+        value is None or isinstance(value, (Potential, str, bytes, int, float)) or callable(value)
     ):
         given: Any = as_potential(value)
         table = _validate.log_table(given.log_table(n), n, name=name)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from tallytree._count_arguments import (
-    broadcast_shape,
-    from_probs,
-    integer_weights,
-    probability,
-    read_only,
-    real_array,
-    sample_shape,
-)
+from tallytree import arguments
+from tallytree._count_arguments import from_probs, integer_weights, read_only, real_array
+from tallytree.conditional_sum import ConditionalPoissonBinomial, event_bounds
 from tallytree.engine.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.recursion import recursion_log_pmf
-from tallytree.engine.tails import log_tails
 from tallytree.engine.weighted import Lattice, to_lattice, weighted_log_pmf
 from tallytree.errors import ParameterError
+from tallytree.frozen_distribution import FrozenDistribution
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,7 +26,7 @@ METHODS = ("auto", "recursion", "tilted", "dft")
 BERNOULLI_DRAWS = 1 << 22  # up to this many uniform numbers, samples are sums of single draws
 
 
-class PoissonBinomial:
+class PoissonBinomial(FrozenDistribution):
     """Distribution of ``X = sum_i w_i y_i`` for independent ``y_i`` that are 1 with probability ``p_i``.
 
     Parameters
@@ -50,17 +45,20 @@ class PoissonBinomial:
 
     Notes
     -----
-    Functions have the names and meaning of `scipy.stats`. Their argument ``k`` (or ``q``) broadcasts against
-    the batch axes: for a batch of shape (5,), ``k`` of shape (3, 1) gives (3, 5). Whole tables are in
-    ``count_log_probs`` (..., m), the log-probabilities of ``values`` (m,).
+    It takes the place of a frozen `scipy.stats` distribution such as ``poisson_binom(p)``: the methods have its
+    names, arguments and meaning. Where `scipy.stats` answers NaN to a NaN or to a level outside [0, 1], an error
+    says so; ``support()`` leaves out what probabilities of 0 and 1 exclude; quantiles are integers.
+
+    Arguments ``k``, ``x`` and ``q`` broadcast against the batch axes: for a batch of shape (5,), ``k`` of shape
+    (3, 1) gives (3, 5). Whole tables are in ``count_log_probs`` (..., m), the log-probabilities of ``values`` (m,).
 
     Cost: the table of all sums is computed once, at the first call that needs it. Unweighted: O(n^2) simple
     steps up to n of about 10^4, O(n^1.5) beyond. Weighted: O(n W), W the range of X over the greatest common
-    divisor of the weights. Moments need no table: O(n).
+    divisor of the weights. Moments up to the fourth need no table: O(n).
 
     Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-10, absolute or relative, at every k.
-    Probabilities are right down to the smallest float64; smaller ones have their logarithm. float32
-    parameters are computed in float64 and answered in float32.
+    Probabilities are right down to the smallest float64; smaller ones have their logarithm. All answers are
+    float64, also for float32 parameters.
 
     Examples
     --------
@@ -69,7 +67,7 @@ class PoissonBinomial:
     PoissonBinomial(n=3)
     >>> x.pmf([0, 1, 2, 3]).round(3)
     array([0.045, 0.455, 0.455, 0.045])
-    >>> x.sf(1).round(3), x.ppf(0.9), x.mean
+    >>> x.sf(1).round(3), x.ppf(0.9), x.mean()
     (np.float64(0.5), np.int64(2), np.float64(1.5))
 
     The far tail keeps its digits:
@@ -77,8 +75,11 @@ class PoissonBinomial:
     >>> tt.PoissonBinomial(np.full(10_000, 0.999)).logpmf(0).round(3)
     np.float64(-69077.553)
 
-    >>> tt.PoissonBinomial([0.9, 0.5, 0.2], weights=[3, 20, 16]).sf(19).round(3)
-    np.float64(0.5)
+    Weighted, and the probabilities of the single events given a majority:
+
+    >>> votes = tt.PoissonBinomial([0.9, 0.5, 0.2], weights=[3, 20, 16])
+    >>> votes.sf(19).round(3), votes.given(low=20).marginals.round(3)
+    (np.float64(0.5), array([0.9, 1. , 0.2]))
     """
 
     _nu: Array
@@ -86,7 +87,6 @@ class PoissonBinomial:
     _q: Array  # kept beside p: the digits of probabilities near 1
     _weights: Ints | None
     _method: str
-    _dtype: np.dtype[Any]
     _given: tuple[str, NDArray[Any]]
 
     def __init__(
@@ -100,8 +100,8 @@ class PoissonBinomial:
         if (probs is None) == (logits is None):
             what = "neither" if probs is None else "both"
             raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
-        if method not in METHODS:
-            raise ParameterError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
+        if not isinstance(method, str) or method not in METHODS:
+            raise ParameterError(f"`method` must be one of {', '.join(METHODS)}; {method!r} arrived.")
         if probs is not None:
             kind, given = "probs", real_array("probs", probs)
             p, q, nu = from_probs(given)
@@ -113,14 +113,8 @@ class PoissonBinomial:
         checked = None if weights is None else integer_weights(weights, nu.shape[-1])
         if method == "tilted" and checked is not None:
             raise ParameterError('`method="tilted"` takes no `weights`; use "auto".')
-        dtype = np.dtype(np.float32 if given.dtype == np.float32 else np.float64)
         read_only(given, p, q, nu, *([] if checked is None else [checked]))
-        self.__dict__.update(
-            _nu=nu, _p=p, _q=q, _weights=checked, _method=method, _dtype=dtype, _given=(kind, given)
-        )
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"PoissonBinomial is frozen: make a new one instead of setting {name!r}.")
+        self.__dict__.update(_nu=nu, _p=p, _q=q, _weights=checked, _method=method, _given=(kind, given))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (*self._given, self._weights, self._method)
@@ -136,7 +130,7 @@ class PoissonBinomial:
     @cached_property
     def _key(self) -> tuple[object, ...]:
         weights = None if self._weights is None else self._weights.tobytes()
-        return self._nu.shape, self._nu.tobytes(), weights, self._method, self._dtype.str
+        return self._nu.shape, self._nu.tobytes(), weights, self._method
 
     def __repr__(self) -> str:
         parts = [f"n={self.n}"]
@@ -147,6 +141,8 @@ class PoissonBinomial:
         if self._method != "auto":
             parts.append(f"method={self._method!r}")
         return f"PoissonBinomial({', '.join(parts)})"
+
+    # -- parameters --------------------------------------------------------------------------------------------
 
     @property
     def n(self) -> int:
@@ -159,56 +155,21 @@ class PoissonBinomial:
         return tuple(int(size) for size in self._nu.shape[:-1])
 
     @property
-    def probs(self) -> NDArray[Any]:
-        """Probabilities (..., n)."""
-        return self._p.astype(self._dtype)
+    def probs(self) -> Array:
+        """Probabilities (..., n), read-only."""
+        return self._p
 
     @property
-    def logits(self) -> NDArray[Any]:
-        """Log-odds (..., n)."""
-        return self._nu.astype(self._dtype)
+    def logits(self) -> Array:
+        """Log-odds (..., n), read-only."""
+        return self._nu
 
     @property
     def weights(self) -> Ints:
         """Weights (n,)."""
         return np.ones(self.n, dtype=np.int64) if self._weights is None else self._weights
 
-    def _weighted_sum(self, terms: Array, power: int) -> Array:
-        return np.asarray((terms * self.weights.astype(np.float64) ** power).sum(axis=-1))
-
-    @cached_property
-    def mean(self) -> Any:
-        """Mean, ``sum w p``."""
-        return self._answer(self._weighted_sum(self._p, 1))
-
-    @cached_property
-    def _variance(self) -> Array:
-        return self._weighted_sum(self._p * self._q, 2)
-
-    @cached_property
-    def var(self) -> Any:
-        """Variance, ``sum w^2 p q``."""
-        return self._answer(self._variance)
-
-    @cached_property
-    def std(self) -> Any:
-        """Standard deviation."""
-        return self._answer(np.sqrt(self._variance))
-
-    @cached_property
-    def skew(self) -> Any:
-        """Skewness; NaN where the variance is 0, as in `scipy.stats`."""
-        third = self._weighted_sum(self._p * self._q * (self._q - self._p), 3)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._answer(third / self._variance**1.5)
-
-    @cached_property
-    def kurtosis(self) -> Any:
-        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`."""
-        pq = self._p * self._q
-        fourth = self._weighted_sum(pq * (1.0 - 6.0 * pq), 4)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._answer(fourth / self._variance**2)
+    # -- the table ---------------------------------------------------------------------------------------------
 
     @cached_property
     def _lattice(self) -> Lattice:
@@ -217,9 +178,22 @@ class PoissonBinomial:
             return Lattice(0, 1, nu, np.ones(self.n, dtype=np.int64))
         return to_lattice(nu, self._weights)
 
+    @property
+    def _start(self) -> int:
+        return self._lattice.offset
+
+    @property
+    def _step(self) -> int:
+        return self._lattice.step
+
+    @property
+    def values(self) -> Ints:
+        """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
+        offset, step, _, weights = self._lattice
+        return offset + step * np.arange(int(weights.sum()) + 1, dtype=np.int64)
+
     @cached_property
     def _log_table(self) -> Array:
-        """Log pmf on the lattice, one row per member of the batch."""
         _, _, nu, weights = self._lattice
         plain = bool(np.all(weights == 1))
         if self._method == "dft":
@@ -235,162 +209,98 @@ class PoissonBinomial:
         return table
 
     @cached_property
-    def _log_tails(self) -> tuple[Array, Array]:
-        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
-        tails = log_tails(self._log_table)
-        read_only(*tails)
-        return tails
-
-    @cached_property
-    def _tails(self) -> tuple[Array, Array]:
-        """The tails themselves: quantiles invert exactly these numbers."""
-        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
-
-    @property
-    def values(self) -> Ints:
-        """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
-        offset, step, _, weights = self._lattice
-        return offset + step * np.arange(int(weights.sum()) + 1, dtype=np.int64)
-
-    @property
-    def count_log_probs(self) -> NDArray[Any]:
-        """``log P(X = values)`` (..., m)."""
-        return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1]).astype(
-            self._dtype, copy=False
-        )
-
-    @cached_property
-    def support(self) -> tuple[Any, Any]:
-        """Smallest and largest possible sum, each of the shape of the batch."""
+    def _bounds(self) -> tuple[Any, Any]:
         w = self.weights
         # p rounds to 1 for a finite logit above 36: possible is what the log-odds say
         low = np.where(w > 0, self._nu == np.inf, self._nu > -np.inf) * w
         high = np.where(w > 0, self._nu > -np.inf, self._nu == np.inf) * w
         return low.sum(axis=-1)[()], high.sum(axis=-1)[()]
 
-    @cached_property
-    def entropy(self) -> Any:
-        """Entropy in nats."""
-        table = self._log_table
-        terms = np.exp(table) * np.where(np.isfinite(table), table, 0.0)
-        return self._answer((0.0 - terms.sum(axis=1)).reshape(self.batch_shape))
-
-    def _answer(self, x: NDArray[Any]) -> Any:
-        return x.astype(self._dtype, copy=False)[()]
-
-    def _look_up(
-        self, table: Array, k: ArrayLike, before: float, after: float, between: float | None
-    ) -> Array:
-        """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
-        x = real_array("k", k, least_axes=0).astype(np.float64)
-        shape = broadcast_shape("k", x.shape, self.batch_shape)
-        x = np.broadcast_to(x, shape)
-        rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
-        place = (x - self._lattice.offset) / self._lattice.step
-        last = table.shape[1] - 1
-        index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
-        out = table[rows, np.clip(index, 0, last)]
-        out = np.where(index < 0, before, np.where(index > last, after, out))
-        if between is not None:
-            out = np.where(place == np.floor(place), out, between)
-        return np.asarray(out)
-
-    def logpmf(self, k: ArrayLike) -> Any:
-        """``log P(X = k)``; -inf where k is not a possible sum."""
-        return self._answer(self._look_up(self._log_table, k, -np.inf, -np.inf, -np.inf))
-
-    def pmf(self, k: ArrayLike) -> Any:
-        """``P(X = k)``; 0 where k is not a possible sum."""
-        return self._answer(np.exp(self._look_up(self._log_table, k, -np.inf, -np.inf, -np.inf)))
-
-    def logcdf(self, k: ArrayLike) -> Any:
-        """``log P(X <= k)``."""
-        return self._answer(self._look_up(self._log_tails[0], k, -np.inf, 0.0, None))
-
-    def cdf(self, k: ArrayLike) -> Any:
-        """``P(X <= k)``."""
-        return self._answer(self._look_up(self._tails[0], k, 0.0, 1.0, None))
-
-    def logsf(self, k: ArrayLike) -> Any:
-        """``log P(X > k)``."""
-        return self._answer(self._look_up(self._log_tails[1], k, 0.0, -np.inf, None))
-
-    def sf(self, k: ArrayLike) -> Any:
-        """``P(X > k)``, with relative accuracy however small."""
-        return self._answer(self._look_up(self._tails[1], k, 1.0, 0.0, None))
-
-    def _quantile(self, q: ArrayLike, rising: Array, sign: float) -> Ints:
-        """Return the first value where ``rising >= sign q``, with the ends of the support at q = 0 and 1."""
-        x = probability("q", q)
-        shape = broadcast_shape("q", x.shape, self.batch_shape)
-        x = np.broadcast_to(x, shape)
-        rows = np.broadcast_to(np.arange(rising.shape[0]).reshape(self.batch_shape), shape)
-        index = np.zeros(shape, dtype=np.int64)
-        order = np.argsort(rows, axis=None, kind="stable")
-        ends = np.searchsorted(rows.ravel()[order], np.arange(rising.shape[0] + 1))
-        for row in range(rising.shape[0]):
-            here = order[ends[row] : ends[row + 1]]
-            index.flat[here] = np.searchsorted(rising[row], sign * x.ravel()[here], side="left")
-        low, high = (np.broadcast_to(end, shape) for end in self.support)
-        found = self._lattice.offset + self._lattice.step * index
-        bottom, top = (0.0, 1.0) if sign > 0 else (1.0, 0.0)
-        return np.asarray(np.where(x == bottom, low - 1, np.where(x == top, high, np.clip(found, low, high))))
-
-    def ppf(self, q: ArrayLike) -> Any:
-        """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support."""
-        return self._quantile(q, self._tails[0], 1.0)[()]
-
-    def isf(self, q: ArrayLike) -> Any:
-        """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support."""
-        return self._quantile(q, -self._tails[1], -1.0)[()]
+    # -- moments and draws without the table -------------------------------------------------------------------
 
     @cached_property
-    def median(self) -> Any:
-        """Smallest k with ``cdf(k) >= 1/2``."""
-        return self.ppf(0.5)
+    def _cumulants(self) -> tuple[Array, Array, Array, Array]:
+        """Cumulants of independent variables add: ``w p``, ``w^2 pq``, ``w^3 pq(q - p)``, ``w^4 pq(1 - 6pq)``."""
+        pq = self._p * self._q
+        terms = (self._p, pq, pq * (self._q - self._p), pq * (1.0 - 6.0 * pq))
+        w = self.weights.astype(np.float64)
+        found = (np.asarray((term * w ** (i + 1)).sum(axis=-1)) for i, term in enumerate(terms))
+        return tuple(found)  # type: ignore[return-value]
 
-    def interval(self, confidence: ArrayLike) -> tuple[Any, Any]:
-        """Return an interval that leaves at most ``(1 - confidence) / 2`` on either side."""
-        tail = (1.0 - probability("confidence", confidence)) / 2.0
-        return self.ppf(tail), self.isf(tail)
+    def _raw_moment(self, power: int) -> Any:
+        mean, second, third, fourth = self._cumulants
+        short = (
+            np.ones(self.batch_shape),
+            mean,
+            second + mean**2,
+            third + 3.0 * second * mean + mean**3,
+            fourth + 4.0 * third * mean + 3.0 * second**2 + 6.0 * second * mean**2 + mean**4,
+        )
+        return short[power][()] if power < len(short) else super()._raw_moment(power)
 
-    def sample(
-        self, size: int | tuple[int, ...] | None = None, *, rng: np.random.Generator | int | None = None
-    ) -> Any:
-        """Draw sums independently.
+    def _draw(self, shape: tuple[int, ...], uniform: Callable[..., Array]) -> Ints:
+        """Sums of single draws where they are few, quantiles of the table where they are many."""
+        if int(np.prod((*shape, self.n), dtype=np.int64)) <= BERNOULLI_DRAWS:
+            return np.asarray((uniform((*shape, self.n)) < self._p) @ self.weights)
+        return super()._draw(shape, uniform)
+
+    # -- evidence ----------------------------------------------------------------------------------------------
+
+    def given(
+        self, value: ArrayLike | None = None, *, low: ArrayLike | None = None, high: ArrayLike | None = None
+    ) -> ConditionalPoissonBinomial:
+        """The sum and the single variables, given the sum or a range of it.
 
         Parameters
         ----------
-        size : int or tuple of int, optional
-            Leading shape of the draws; one draw if omitted.
-        rng : numpy.random.Generator, int or None
-            Source of randomness, or its seed.
+        value : int or array of int, optional
+            Condition on ``X = value``.
+        low, high : int or array of int, optional
+            Condition on ``low <= X <= high``, both included; one of them may be left out. Arrays broadcast to the
+            batch.
 
         Returns
         -------
-        int64 array (size..., batch...)
+        ConditionalPoissonBinomial
+            A distribution with the same methods, and ``marginals``, the probabilities of the variables given this.
+
+        Raises
+        ------
+        InfeasibleError
+            If the sum cannot lie there.
 
         Notes
         -----
-        Cost: O(n) per draw for few draws; for many, the table once and O(log n) per draw.
-        Accuracy: exact up to the 53 bits of a uniform number.
+        Cost: nothing until asked. Then ``marginals`` take one inference of a count model, near-linear in n, or
+        O(n W) with weights, W the range of X.
 
         Examples
         --------
-        >>> tt.PoissonBinomial([0.0, 1.0, 1.0]).sample(4, rng=0)
-        array([2, 2, 2, 2])
+        >>> x = tt.PoissonBinomial([0.1, 0.5, 0.9], weights=[1, 2, 3])
+        >>> x.given(3).marginals.round(3)
+        array([0.012, 0.012, 0.988])
+        >>> x.given(low=3).pmf([2, 3, 4]).round(3)
+        array([0.   , 0.453, 0.05 ])
         """
-        lead = sample_shape(size)
-        generator = np.random.default_rng(rng)
-        count = int(np.prod(lead, dtype=np.int64))
-        if count * self._nu.size <= BERNOULLI_DRAWS:
-            drawn = generator.random((*lead, *self._nu.shape)) < self._p
-            return (drawn @ self.weights)[()]
-        u = generator.random((*lead, *self.batch_shape))
-        # each half of u uses the accurate side of the distribution; u = 0 stands for its cell of width 2^-53
-        upper = u >= 0.5
-        low = self.ppf(np.where(upper, 0.5, u + 2.0**-54))
-        return np.where(upper, self.isf(np.where(upper, 1.0 - u, 0.5)), low)[()]
+        return ConditionalPoissonBinomial(self, *event_bounds(value, low, high, self.batch_shape))
+
+    def condition(self, evidence: Mapping[int, int]) -> PoissonBinomial:
+        """The distribution given the values of some variables.
+
+        Parameters
+        ----------
+        evidence : mapping of variable to 0 or 1
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.1, 0.5, 0.9]).condition({0: 1}).pmf([0, 1, 2, 3]).round(3)
+        array([0.  , 0.05, 0.5 , 0.45])
+        """
+        variables, tables = arguments.evidence(evidence, self.n)
+        logits = np.array(self._nu)
+        for variable, table in zip(variables.tolist(), tables):
+            logits[..., variable] = np.inf if table[1] == 0.0 else -np.inf
+        return PoissonBinomial(logits=logits, weights=self._weights, method=self._method)
 
 
 def _rebuild(kind: str, given: NDArray[Any], weights: Ints | None, method: str) -> PoissonBinomial:

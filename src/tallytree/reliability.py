@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tallytree._count_arguments import from_probs, real_array
 from tallytree.engine.leave_one_out import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.poisson_binomial import PoissonBinomial
@@ -31,8 +32,7 @@ __all__ = [
 
 def log_k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`k_out_of_n`, for probabilities below the range of float64 or next to 1."""
-    log_p, dtype = _at_least(probs, k, system)
-    return log_p.astype(dtype)[()]
+    return _at_least(probs, k, system)
 
 
 def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -71,14 +71,12 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
     np.float64(0.902)
     """
-    log_p, dtype = _at_least(probs, k, system)
-    return np.exp(log_p).astype(dtype)[()]
+    return np.exp(_at_least(probs, k, system))
 
 
 def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
     """Logarithm of :func:`k_to_l_out_of_n`."""
-    log_p, dtype = _between(probs, k, l, system)
-    return log_p.astype(dtype)[()]
+    return _between(probs, k, l, system)[()]
 
 
 def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
@@ -111,14 +109,12 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
     >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
-    log_p, dtype = _between(probs, k, l, system)
-    return np.exp(log_p).astype(dtype)[()]
+    return np.exp(_between(probs, k, l, system))[()]
 
 
 def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`birnbaum_importance`."""
-    log_p, dtype = _decisive(probs, k, system)
-    return log_p.astype(dtype)
+    return _decisive(probs, k, system)
 
 
 def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -152,17 +148,16 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """
-    log_p, dtype = _decisive(probs, k, system)
-    return np.exp(log_p).astype(dtype)
+    return np.exp(_decisive(probs, k, system))
 
 
-def _at_least(probs: ArrayLike, k: int, system: str) -> tuple[Array, np.dtype[Any]]:
-    count, dtype = _good_components(probs)
-    return np.asarray(count.logsf(_good_needed(k, count.n, system) - 1)), dtype
+def _at_least(probs: ArrayLike, k: int, system: str) -> Any:
+    count = _good_components(probs)
+    return count.logsf(_good_needed(k, count.n, system) - 1)
 
 
-def _between(probs: ArrayLike, k: int, l: int, system: str) -> tuple[Array, np.dtype[Any]]:  # noqa: E741
-    count, dtype = _good_components(probs)
+def _between(probs: ArrayLike, k: int, l: int, system: str) -> Array:  # noqa: E741
+    count = _good_components(probs)
     low, high = _whole("k", k, count.n), _whole("l", l, count.n)
     if low > high:
         raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
@@ -172,31 +167,31 @@ def _between(probs: ArrayLike, k: int, l: int, system: str) -> tuple[Array, np.d
     else:  # works with fewer than k failures or more than l
         parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
     total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
-    return np.minimum(total, 0.0), dtype  # rounding may lift a sum of almost everything above 1
+    return np.asarray(np.minimum(total, 0.0))  # rounding may lift a sum of almost everything above 1
 
 
-def _decisive(probs: ArrayLike, k: int, system: str) -> tuple[Array, np.dtype[Any]]:
-    count, dtype = _good_components(probs)
+def _decisive(probs: ArrayLike, k: int, system: str) -> Array:
+    count = _good_components(probs)
     needed = _good_needed(k, count.n, system)
     nu, table = count.logits, count.count_log_probs
     out = np.full(nu.shape, -np.inf)
     if 1 <= needed <= count.n:
         for row in np.ndindex(count.batch_shape):
             out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
-    return out, dtype
+    return out
 
 
-def _good_components(probs: ArrayLike) -> tuple[PoissonBinomial, np.dtype[Any]]:
-    """Return the number of good components in float64, and the dtype of the answer."""
-    count = PoissonBinomial(probs)
-    given = count.probs
-    if given.dtype == np.float64:
-        return count, given.dtype
-    return PoissonBinomial(given.astype(np.float64)), given.dtype
+def _good_components(probs: ArrayLike) -> PoissonBinomial:
+    """The number of good components."""
+    given = real_array("probs", probs)
+    from_probs(
+        given, hint="They are the probabilities that components work; turn log-odds into them with `expit`."
+    )
+    return PoissonBinomial(given)
 
 
 def _kind(system: str) -> str:
-    if system not in ("G", "F"):
+    if not isinstance(system, str) or system not in ("G", "F"):
         raise ParameterError(
             f'`system` must be "G" (k counts good) or "F" (k counts failed); got {system!r}.'
         )

@@ -1,4 +1,4 @@
-"""Both tails of a discrete distribution from its log pmf, each with relative accuracy."""
+"""Sums over discrete distributions from their log pmf, each with relative accuracy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 LOG_HALF = float(np.log(0.5))
+
+
+def log_sum(log_p: Array) -> Array:
+    """``log sum exp`` along the last axis of (B, m); -inf for a sum of nothing."""
+    if log_p.shape[1] == 0:
+        return np.full(len(log_p), -np.inf)
+    top = log_p.max(axis=1)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(log_p - shift[:, None]).sum(axis=1)) + shift)
 
 
 def log_tails(log_p: Array) -> tuple[Array, Array]:

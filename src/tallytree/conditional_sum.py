@@ -1,0 +1,234 @@
+"""A sum of independent variables given that it has a value or lies in a range, and what that says about each."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from tallytree._count_arguments import read_only, real_array
+from tallytree.engine.inclusion import inclusion_evidence
+from tallytree.engine.tails import LOG_HALF, log_sum
+from tallytree.engine.weighted import Lattice
+from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.frozen_distribution import FrozenDistribution
+from tallytree.model import CountModel
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class IndependentSum(Protocol):
+    """What is needed of the sum before it is known: `PoissonBinomial`."""
+
+    _nu: Array
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]: ...
+    @property
+    def weights(self) -> Ints: ...
+    @property
+    def values(self) -> Ints: ...
+    @property
+    def _lattice(self) -> Lattice: ...
+    @property
+    def _log_table(self) -> Array: ...
+    @property
+    def _bounds(self) -> tuple[Any, Any]: ...
+
+
+class ConditionalPoissonBinomial(FrozenDistribution):
+    """Distribution of a weighted sum X of independent variables given ``low <= X <= high``.
+
+    Made by :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`. It has the methods of
+    :class:`~tallytree.PoissonBinomial`, and the probabilities of the variables given the event.
+
+    Notes
+    -----
+    Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative.
+
+    Examples
+    --------
+    >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+    >>> given
+    ConditionalPoissonBinomial(n=3, 2 <= X)
+    >>> given.marginals, given.mean(), np.exp(given.event_log_prob).round(6)
+    (array([0.75, 0.75, 0.75]), np.float64(2.25), np.float64(0.5))
+    """
+
+    _of: IndependentSum
+    _low: Array
+    _high: Array
+
+    def __init__(self, of: IndependentSum, low: Array, high: Array) -> None:
+        self.__dict__.update(_of=of, _low=low, _high=high)
+        self._refuse_impossible(np.isneginf(self._log_event))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConditionalPoissonBinomial, (self._of, self._low, self._high)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConditionalPoissonBinomial):
+            return NotImplemented
+        same = np.array_equal(self._low, other._low) and np.array_equal(self._high, other._high)
+        return same and self._of == other._of
+
+    def __hash__(self) -> int:
+        return hash((self._of, self._low.tobytes(), self._high.tobytes()))
+
+    def __repr__(self) -> str:
+        parts = [f"n={self.n}", _event_text(self._low, self._high)]
+        if self.batch_shape:
+            parts.append(f"batch={self.batch_shape}")
+        return f"ConditionalPoissonBinomial({', '.join(parts)})"
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return int(self._of._nu.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of the parameters."""
+        return self._of.batch_shape
+
+    @property
+    def weights(self) -> Ints:
+        """Weights (n,)."""
+        return self._of.weights
+
+    @property
+    def before(self) -> Any:
+        """The distribution before anything was known, a `PoissonBinomial`."""
+        return self._of
+
+    @property
+    def prior(self) -> Array:
+        """``P(y_i = 1)`` before anything was known (..., n)."""
+        return np.asarray(expit(self._of._nu))
+
+    @property
+    def event_log_prob(self) -> Any:
+        """``log P(low <= X <= high)`` before anything was known, of the shape of the batch."""
+        return self._log_event.reshape(self.batch_shape)[()]
+
+    @property
+    def marginals(self) -> Array:
+        """``P(y_i = 1 | low <= X <= high)`` (..., n)."""
+        return np.asarray(expit(self.posterior_logits))
+
+    @cached_property
+    def posterior_logits(self) -> Array:
+        """Log-odds of ``marginals`` (..., n), accurate where those round to 0 or 1."""
+        lattice, weights = self._of._lattice, self._of.weights
+        out = np.array(self._of._nu.reshape(len(lattice.nu), self.n))  # weight 0: the sum says nothing
+        counted = weights != 0
+        found = _posterior(lattice, self._allowed)
+        out[:, counted] = np.where(weights[counted] < 0, -found, found)
+        out = out.reshape(*self.batch_shape, self.n) + 0.0
+        read_only(out)
+        return out
+
+    # -- the table ---------------------------------------------------------------------------------------------
+
+    @property
+    def _start(self) -> int:
+        return self._of._lattice.offset
+
+    @property
+    def _step(self) -> int:
+        return self._of._lattice.step
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """Which sums of the lattice the event allows, (B, m)."""
+        values = self._of.values
+        low, high = (np.broadcast_to(b, self.batch_shape).reshape(-1, 1) for b in (self._low, self._high))
+        return (values >= low) & (values <= high)
+
+    @cached_property
+    def _log_event(self) -> Array:
+        """Log-probability of the event (B,), by the smaller of its two sides."""
+        table = self._of._log_table
+        inside = log_sum(np.where(self._allowed, table, -np.inf))
+        outside = log_sum(np.where(self._allowed, -np.inf, table))
+        return np.where(outside < LOG_HALF, np.log1p(-np.exp(np.minimum(outside, LOG_HALF))), inside)
+
+    @cached_property
+    def _log_table(self) -> Array:
+        table = np.where(self._allowed, self._of._log_table, -np.inf) - self._log_event[:, None]
+        read_only(table)
+        return table
+
+    def _refuse_impossible(self, dead: NDArray[np.bool_]) -> None:
+        if not dead.any():
+            return
+        row = int(np.argmax(dead))
+        index = np.unravel_index(row, self.batch_shape) if self.batch_shape else ()
+        where = f" at batch index {tuple(int(i) for i in index)}" if index else ""
+        low, high = (int(np.broadcast_to(b, self.batch_shape)[index]) for b in self._of._bounds)
+        event = _event_text(*(np.broadcast_to(b, self.batch_shape)[index] for b in (self._low, self._high)))
+        step = f", in steps of {self._step}" if self._step > 1 else ""
+        raise InfeasibleError(
+            f"`given` needs an event of positive probability, but {event} has none{where}: the sum lies between "
+            f"{low} and {high}{step}. `pmf` says which sums are possible."
+        )
+
+
+def _posterior(lattice: Lattice, allowed: NDArray[np.bool_]) -> Array:
+    """Log-odds (B, used) of the variables of a lattice given that the sum is allowed."""
+    nu, weights = lattice.nu, lattice.weights
+    if nu.size == 0:
+        return nu
+    if np.all(weights == 1):
+        table = np.where(allowed, 0.0, -np.inf)
+        return np.asarray(CountModel(nu, table).posterior_logits, np.float64)
+    evidence = inclusion_evidence(nu, weights, allowed)
+    return np.where(np.isinf(nu), nu, nu + np.where(np.isinf(nu), 0.0, evidence))
+
+
+def event_bounds(
+    value: ArrayLike | None, low: ArrayLike | None, high: ArrayLike | None, batch: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Bounds of the event that the arguments of ``given`` describe."""
+    if value is not None and (low is not None or high is not None):
+        raise ParameterError("Give either `value` or a range with `low` and `high`; both arrived.")
+    if value is None and low is None and high is None:
+        raise ParameterError(
+            "`given` needs to know what is given: a value, as in given(5), or a range, as in given(low=3, high=7)."
+        )
+    if value is not None:
+        known = _whole_numbers("value", value, batch)
+        return known, known
+    bottom = np.array(-np.inf) if low is None else _whole_numbers("low", low, batch)
+    top = np.array(np.inf) if high is None else _whole_numbers("high", high, batch)
+    if np.any(bottom > top):
+        raise ParameterError(f"`low` must not exceed `high`; low={low!r} and high={high!r} arrived.")
+    return bottom, top
+
+
+def _whole_numbers(name: str, value: ArrayLike, batch: tuple[int, ...]) -> Array:
+    array = real_array(name, value, least_axes=0).astype(np.float64)
+    if np.any(array != np.floor(array)):
+        raise ParameterError(f"`{name}` must hold integers, as every sum is one; {value!r} arrived.")
+    try:
+        np.broadcast_to(array, batch)
+    except ValueError:
+        raise ParameterError(
+            f"`{name}` of shape {array.shape} does not broadcast to the batch {batch}. Pass one number, or one per "
+            "member of the batch."
+        ) from None
+    return array
+
+
+def _event_text(low: Array, high: Array) -> str:
+    if low.ndim or high.ndim:
+        return "a range for each member of the batch"
+    if low == high:
+        return f"X = {float(low):.0f}"
+    left = "" if np.isneginf(low) else f"{float(low):.0f} <= "
+    right = "" if np.isposinf(high) else f" <= {float(high):.0f}"
+    return f"{left}X{right}"

@@ -1,0 +1,354 @@
+"""What `scipy.stats` asks of a frozen discrete distribution, answered from a table of log-probabilities."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tallytree import _validate
+from tallytree._count_arguments import (
+    broadcast_shape,
+    full_shape,
+    function_values,
+    moment_letters,
+    probability,
+    real_array,
+    real_number,
+    sample_shape,
+    uniform_source,
+)
+from tallytree._display import bars, page, visible
+from tallytree.engine.tails import log_sum, log_tails
+from tallytree.errors import InfeasibleError, ParameterError
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Size = int | tuple[int, ...] | None
+
+LONGEST_SHOWN = 4096  # values up to which a notebook computes a table to show it
+
+
+class FrozenDistribution(ABC):
+    """Distributions of integers ``start + step * (0, 1, ..., m - 1)``, one per member of a batch.
+
+    Methods have the names, arguments and meaning of a frozen `scipy.stats` distribution.
+    """
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def _start(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def _step(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def _log_table(self) -> Array:
+        """Log pmf (B, m), read-only."""
+
+    @cached_property
+    def _bounds(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch."""
+        possible = self._log_table > -np.inf
+        first, last = possible.argmax(axis=1), possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+        low, high = (self._start + self._step * end.reshape(self.batch_shape) for end in (first, last))
+        return low[()], high[()]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}.")
+
+    def _repr_html_(self) -> str:
+        if self.batch_shape or self._log_table.shape[1] > LONGEST_SHOWN:
+            return page(repr(self))
+        mass = np.exp(self._log_table[0])
+        shown = visible(mass)
+        if shown.stop == 0:
+            return page(repr(self))
+        return page(repr(self), [bars(mass[shown], self.values[shown].tolist(), "P(X = k)")])
+
+    # -- the table ---------------------------------------------------------------------------------------------
+
+    @property
+    def values(self) -> Ints:
+        """The values (m,) that ``count_log_probs`` refers to."""
+        return self._start + self._step * np.arange(self._log_table.shape[1], dtype=np.int64)
+
+    @property
+    def count_log_probs(self) -> Array:
+        """``log P(X = values)`` (..., m)."""
+        return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
+
+    @cached_property
+    def _log_tails(self) -> tuple[Array, Array]:
+        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
+        tails = log_tails(self._log_table)
+        for tail in tails:
+            tail.flags.writeable = False
+        return tails
+
+    @cached_property
+    def _tails(self) -> tuple[Array, Array]:
+        """The tails themselves: quantiles invert exactly these numbers."""
+        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
+
+    def _look_up(
+        self, table: Array, name: str, k: ArrayLike, before: float, after: float, between: float | None
+    ) -> Array:
+        """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
+        x = real_array(name, k, least_axes=0).astype(np.float64)
+        shape = broadcast_shape(name, x.shape, self.batch_shape)
+        x = np.broadcast_to(x, shape)
+        rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
+        place = (x - self._start) / self._step
+        last = table.shape[1] - 1
+        index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
+        out = table[rows, np.clip(index, 0, last)]
+        out = np.where(index < 0, before, np.where(index > last, after, out))
+        if between is not None:
+            out = np.where(place == np.floor(place), out, between)
+        return np.asarray(out)
+
+    # -- probabilities -----------------------------------------------------------------------------------------
+
+    def logpmf(self, k: ArrayLike) -> Any:
+        """``log P(X = k)``; -inf where k is not a possible value."""
+        return self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf)[()]
+
+    def pmf(self, k: ArrayLike) -> Any:
+        """``P(X = k)``; 0 where k is not a possible value."""
+        return np.exp(self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf))[()]
+
+    def logcdf(self, x: ArrayLike) -> Any:
+        """``log P(X <= x)``."""
+        return self._look_up(self._log_tails[0], "x", x, -np.inf, 0.0, None)[()]
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """``P(X <= x)``, with relative accuracy however small."""
+        return self._look_up(self._tails[0], "x", x, 0.0, 1.0, None)[()]
+
+    def logsf(self, x: ArrayLike) -> Any:
+        """``log P(X > x)``."""
+        return self._look_up(self._log_tails[1], "x", x, 0.0, -np.inf, None)[()]
+
+    def sf(self, x: ArrayLike) -> Any:
+        """``P(X > x)``, with relative accuracy however small."""
+        return self._look_up(self._tails[1], "x", x, 1.0, 0.0, None)[()]
+
+    # -- quantiles ---------------------------------------------------------------------------------------------
+
+    def _quantile(self, q: ArrayLike, rising: Array, sign: float) -> Ints:
+        """Return the first value where ``rising >= sign q``, with the ends of the support at q = 0 and 1."""
+        x = probability("q", q)
+        shape = broadcast_shape("q", x.shape, self.batch_shape)
+        x = np.broadcast_to(x, shape)
+        rows = np.broadcast_to(np.arange(rising.shape[0]).reshape(self.batch_shape), shape)
+        index = np.zeros(shape, dtype=np.int64)
+        order = np.argsort(rows, axis=None, kind="stable")
+        ends = np.searchsorted(rows.ravel()[order], np.arange(rising.shape[0] + 1))
+        for row in range(rising.shape[0]):
+            here = order[ends[row] : ends[row + 1]]
+            index.flat[here] = np.searchsorted(rising[row], sign * x.ravel()[here], side="left")
+        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
+        found = self._start + self._step * index
+        bottom, top = (0.0, 1.0) if sign > 0 else (1.0, 0.0)
+        return np.asarray(np.where(x == bottom, low - 1, np.where(x == top, high, np.clip(found, low, high))))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support."""
+        return self._quantile(q, self._tails[0], 1.0)[()]
+
+    def isf(self, q: ArrayLike) -> Any:
+        """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support."""
+        return self._quantile(q, -self._tails[1], -1.0)[()]
+
+    def median(self) -> Any:
+        """Smallest k with ``cdf(k) >= 1/2``."""
+        return self.ppf(0.5)
+
+    def interval(self, confidence: ArrayLike) -> tuple[Any, Any]:
+        """Return an interval that leaves at most ``(1 - confidence) / 2`` on either side."""
+        tail = (1.0 - probability("confidence", confidence)) / 2.0
+        return self.ppf(tail), self.isf(tail)
+
+    def support(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch."""
+        return self._bounds
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _cumulants(self) -> tuple[Array, Array, Array, Array]:
+        """The first four cumulants, each of the shape of the batch."""
+        mass, values = np.exp(self._log_table), self.values.astype(np.float64)
+        mean = mass @ values
+        away = values - mean[:, None]
+        second, third, fourth = ((mass * away**power).sum(axis=1) for power in (2, 3, 4))
+        found = (mean, second, third, fourth - 3.0 * second**2)
+        return tuple(c.reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
+
+    def mean(self) -> Any:
+        """Mean."""
+        return self._cumulants[0][()]
+
+    def var(self) -> Any:
+        """Variance."""
+        return self._cumulants[1][()]
+
+    def std(self) -> Any:
+        """Standard deviation."""
+        return np.sqrt(self._cumulants[1])[()]
+
+    def skew(self) -> Any:
+        """Skewness; NaN where the variance is 0, as in `scipy.stats`."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (self._cumulants[2] / self._cumulants[1] ** 1.5)[()]
+
+    def kurtosis(self) -> Any:
+        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (self._cumulants[3] / self._cumulants[1] ** 2)[()]
+
+    def stats(self, moments: str = "mv") -> Any:
+        """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order."""
+        answers = {"m": self.mean, "v": self.var, "s": self.skew, "k": self.kurtosis}
+        asked = moment_letters(moments, answers)
+        found = tuple(answers[letter]() for letter in asked)
+        return found[0] if len(found) == 1 else found
+
+    def moment(self, order: int) -> Any:
+        """``E[X**order]``, about zero, for a whole number ``order``."""
+        power = _validate.integer("order", order)
+        if power < 0:
+            raise ParameterError(
+                f"`order` must be 0, 1, 2, ...; {power} arrived. For E[1/X] use `expect(lambda k: 1 / k)`."
+            )
+        return self._raw_moment(power)
+
+    def _raw_moment(self, power: int) -> Any:
+        with np.errstate(over="ignore"):
+            return self.expect(lambda k: k.astype(np.float64) ** power)
+
+    def entropy(self) -> Any:
+        """Entropy in nats."""
+        table = np.minimum(self._log_table, 0.0)  # rounding may lift the log of almost 1 above 0
+        terms = np.exp(table) * np.where(np.isfinite(table), table, 0.0)
+        return (0.0 - terms.sum(axis=1)).reshape(self.batch_shape)[()]
+
+    def expect(
+        self,
+        func: Callable[[Ints], Any] | None = None,
+        lb: float | None = None,
+        ub: float | None = None,
+        conditional: bool = False,
+        **kwds: Any,
+    ) -> Any:
+        """Expected value of a function of X.
+
+        Parameters
+        ----------
+        func : callable, optional
+            Takes the possible values in an integer array and returns one number for each; default X itself.
+        lb, ub : number, optional
+            Sum over ``lb <= X <= ub`` only, both included.
+        conditional : bool
+            Divide by ``P(lb <= X <= ub)``.
+        **kwds
+            ``maxcount``, ``tolerance`` and ``chunksize`` of `scipy.stats` are accepted and change nothing: the sum
+            is always complete.
+
+        Examples
+        --------
+        >>> x = tt.PoissonBinomial([0.5, 0.5])
+        >>> x.expect(lambda k: k**2), x.expect(lb=1, conditional=True).round(3)
+        (np.float64(1.5), np.float64(1.333))
+        """
+        unknown = set(kwds) - {"maxcount", "tolerance", "chunksize"}
+        if unknown:
+            raise ParameterError(
+                f"`expect` takes func, lb, ub and conditional; {sorted(unknown)[0]!r} arrived. "
+                "Bind other arguments into `func` with a lambda."
+            )
+        conditional = _validate.flag("conditional", conditional)
+        low = -np.inf if lb is None else real_number("lb", lb)
+        high = np.inf if ub is None else real_number("ub", ub)
+        values = self.values
+        chosen = (values >= low) & (values <= high) & (self._log_table > -np.inf).any(axis=0)
+        logs, points = self._log_table[:, chosen], values[chosen]
+        if conditional:
+            logs = logs - self._event(logs)[:, None]
+        mass = np.exp(logs)
+        found = function_values(func, points)
+        with np.errstate(invalid="ignore", over="ignore"):
+            terms = np.where(logs > -np.inf, mass * found, 0.0)
+            return terms.sum(axis=1).reshape(self.batch_shape)[()]
+
+    def _event(self, logs: Array) -> Array:
+        total = log_sum(logs)
+        if np.isneginf(total).any():
+            raise InfeasibleError(
+                "`expect` cannot condition on lb <= X <= ub: this has probability zero. `support()` has the bounds."
+            )
+        return total
+
+    # -- draws -------------------------------------------------------------------------------------------------
+
+    def rvs(self, size: Size = None, random_state: Any = None) -> Any:
+        """Draw values independently, as `scipy.stats` does.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            Shape of the result; its last axes are the batch. One draw of every member if omitted.
+        random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+            Source of randomness or its seed. None takes fresh randomness and leaves NumPy's global state alone.
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.0, 1.0, 1.0]).rvs(4, random_state=0)
+        array([2, 2, 2, 2])
+        """
+        shape = full_shape(size, self.batch_shape)
+        return self._draw(shape, uniform_source(random_state))[()]
+
+    def sample(self, size: Size = None, rng: Any = None) -> Any:
+        """Draw values independently, as the models of this package do.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            Leading shape of the draws; one draw if omitted.
+        rng : numpy.random.Generator, int or None
+            Source of randomness, or its seed.
+
+        Returns
+        -------
+        int64 array (size..., batch...)
+
+        Notes
+        -----
+        Accuracy: exact up to the 53 bits of a uniform number.
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.0, 1.0, 1.0]).sample(4, rng=0)
+        array([2, 2, 2, 2])
+        """
+        shape = (*sample_shape(size), *self.batch_shape)
+        return self._draw(shape, _validate.generator(rng).random)[()]
+
+    def _draw(self, shape: tuple[int, ...], uniform: Callable[..., Array]) -> Ints:
+        u = uniform(shape)
+        # each half of u uses the accurate side of the distribution; u = 0 stands for its cell of width 2^-53
+        upper = u >= 0.5
+        low = self.ppf(np.where(upper, 0.5, u + 2.0**-54))
+        return np.asarray(np.where(upper, self.isf(np.where(upper, 1.0 - u, 0.5)), low))
