@@ -63,9 +63,9 @@ _FEW = 4096  # up to here a BLAS keeps to one thread; its others would go on spi
 def has_nan(array: Float64) -> bool:
     if array.size > _FEW:
         return math.isnan(array.min())
-    # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers.
-    flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(flat.dot(flat))
+    # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers. `vdot` is silent about
+    # squares that overflow.
+    return math.isnan(np.vdot(array, array))
 
 
 def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
@@ -93,8 +93,7 @@ def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) ->
     if unseen is not None and array.size >= unseen:
         return array
     if array.size <= _FEW:
-        flat = array if array.ndim == 1 else array.reshape(-1)
-        if math.isfinite(flat.dot(flat)):
+        if math.isfinite(np.vdot(array, array)):
             return array  # the quickest way for a few numbers
     largest = float(array.max()) if array.size else 0.0
     if math.isnan(largest) or largest == math.inf:

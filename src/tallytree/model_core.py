@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _validate, parameters
-from .engine import auto, moments
+from .engine import auto, conflict, moments
 from .engine.counts import group_log_probs
 from .engine.solution import Solution, posterior
 from .errors import InfeasibleError, ParameterError
@@ -171,11 +171,13 @@ class ModelCore:
         dead = np.isneginf(log_mean) | np.isneginf(np.broadcast_to(self._params.constant, log_mean.shape))
         where = ""
         if self.batch_shape:
-            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
-            where = f" at batch index {index}"
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
+            where = f" at batch index {place}"
+        index = int(np.argmax(dead))
+        reason = conflict.explain(self._tree, self._params, index)
         raise InfeasibleError(
-            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials "
-            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+            f"The model{where} gives probability zero to every configuration: {reason}. Relax a potential or an "
+            "infinite logit."
         )
 
     def _marginals(self) -> Float64:
@@ -190,9 +192,11 @@ class ModelCore:
         return self._cached("log_norm", self._find_log_norm)
 
     def _find_log_norm(self) -> Float64:
-        found = self._solution
-        softplus = moments.softplus_sum(self._params.nu) if found.softplus is None else found.softplus
-        return np.asarray(found.log_mean + softplus + self._params.near_constant)
+        found, params = self._solution, self._params
+        if params.leaf_log_norm is not None:
+            return np.asarray(found.log_mean + params.leaf_log_norm)
+        softplus = moments.softplus_sum(params.nu) if found.softplus is None else found.softplus
+        return np.asarray(found.log_mean + softplus + params.near_constant)
 
     def _counts(self, group: int | None) -> Float64:
         if group is None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import _validate
 from ._lazy import lazy
 from .engine import far
-from .engine.leaves import fold_singletons
+from .engine.leaves import Folded, fold_singletons
 from .engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from .errors import ParameterError
 from .potentials import Potential, as_potential
@@ -100,22 +100,22 @@ class Parameters:
         return 0.0 if self._replaced is None else self._replaced.far_constant
 
     @lazy
-    def _leaves(self) -> tuple[Float64, Any]:
-        """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
+    def _leaves(self) -> Folded:
+        """Log-odds with the singleton tables folded in, and what these add to log Z."""
         if self._replaced is not None:
             return self.near._leaves
         logits = np.asarray(self.logits, np.float64)
         n = logits.shape[-1]
         alone = self.tree.singleton_groups
         if len(alone) == 0 and logits.ndim == 1 and not self.batch_shape:
-            return logits.reshape(1, n), self.own_constant
+            return Folded(logits.reshape(1, n), self.own_constant, None)
         nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
         if len(alone) == 0:
-            return np.ascontiguousarray(nu), self.own_constant
-        folded, constant = self._with_singletons(nu)
-        return folded, constant + np.broadcast_to(self.own_constant, (len(nu),))
+            return Folded(np.ascontiguousarray(nu), self.own_constant, None)
+        folded = self._with_singletons(nu)
+        return Folded(folded.nu, folded.constant + self.own_constant, folded.log_norm + self.own_constant)
 
-    def _with_singletons(self, nu: Float64) -> tuple[Float64, Float64]:
+    def _with_singletons(self, nu: Float64) -> Folded:
         alone = self.tree.singleton_groups
         variables = self.tree.family.variable_of_group[alone].tolist()
         return fold_singletons(nu, variables, [self.rows(g) for g in alone.tolist()])
@@ -129,12 +129,17 @@ class Parameters:
     @property
     def nu(self) -> Float64:
         """Log-odds of the leaves, (B, D)."""
-        return self._leaves[0]
+        return self._leaves.nu
 
     @property
     def near_constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
-        return self._leaves[1]
+        return self._leaves.constant
+
+    @property
+    def leaf_log_norm(self) -> Any:
+        """Log of the product of the leaves' weights, (B,), where tables of single variables make it hard to add up."""
+        return self._leaves.log_norm
 
     @property
     def constant(self) -> Any:
@@ -147,7 +152,7 @@ class Parameters:
         if len(self.tree.singleton_groups) == 0:
             return 0.0
         zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
-        return self.near._with_singletons(zeros)[0]
+        return self.near._with_singletons(zeros).nu
 
     @property
     def batch_constant(self) -> Any:
@@ -245,15 +250,8 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = (
-            "_leaves",
-            "packed",
-            "mixtures",
-            "singleton_logits",
-            "tables_batch",
-            "_replaced",
-            "far_constant",
-        )
+        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch")
+        cached += ("_replaced", "far_constant")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 

@@ -1,9 +1,10 @@
 """Finite numbers that stand for infinite ones: masks of -1e20, the smallest float32, -1e300.
 
 Beside a number of size 1e12 a double resolves no probability any more, and sums of such numbers leave the exponents
-that the engines count in. So one rule holds for all engines: log-odds beyond ``FAR`` are infinite, and so are entries
-of a log-table that lie ``FAR`` below its largest. What every possible configuration shares (far log-odds of variables
-that are then forced on, a far largest entry) is a constant of log Z and enters no other answer.
+that the engines count in. So one rule holds for all engines: log-odds beyond ``FAR`` are infinite, entries of a
+log-table below ``-FAR`` are -inf, and so are those that lie ``FAR`` below its largest. What every possible
+configuration shares (far log-odds of variables that are then forced on, a far largest entry) is a constant of log Z
+and enters no other answer.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ _FEW = 4096  # up to here a BLAS keeps to one thread
 
 def all_near(values: Float64) -> bool:
     """Whether no finite entry is as large as ``FAR / 2``; infinite ones are no matter."""
-    if values.size <= _FEW:
-        flat = values.reshape(-1)
-        if flat.dot(flat) < 0.25 * FAR * FAR:  # the quickest way for a few finite numbers
-            return True
+    if values.size <= _FEW and np.vdot(values, values) < 0.25 * FAR * FAR:
+        return True  # the quickest way for a few finite numbers
     lowest = values.min(where=values > -math.inf, initial=0.0)
     highest = values.max(where=values < math.inf, initial=0.0)
     return bool(lowest > -0.5 * FAR and highest < 0.5 * FAR)
@@ -48,8 +47,6 @@ def near_tables(tables: Float64, axes: int) -> tuple[Float64, Float64]:
 def near_table(table: Float64) -> tuple[Float64, Float64]:
     """A log-table (..., n + 1) with far entries -inf, and what it adds to log Z, (...,)."""
     top = table.max(-1, keepdims=True)
-    base = np.where((np.abs(top) > FAR) & np.isfinite(top), top, 0.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        # An impossible table has top -inf; comparisons with NaN are false and leave it alone.
-        near = np.where(table - top < -FAR, -math.inf, table - base)
-    return near, base[..., 0]
+    base = np.where(top > FAR, top, 0.0)
+    below = table - base
+    return np.where(below < -FAR, -math.inf, below), base[..., 0]
