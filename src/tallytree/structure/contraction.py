@@ -167,20 +167,25 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         forced = kept[s] | {t for c in held for t in c.boundary if label[t] != s}
         # An edge between two sets can be summed up in one of them only.
         free = [x for x in cut[s] if forced.isdisjoint(x[:2]) and x[2] not in taken]
-        cover = _cover([(i, o) for i, o, _ in free], MAX_WIDTH - len(forced))
-        if cover is None:
+        mine = inner.get(s, np.empty(0, np.int64))
+        chosen: _Part | None = None
+        for cover in _covers([(i, o) for i, o, _ in free], MAX_WIDTH - len(forced)):
+            boundary = (*sorted(forced), *cover)
+            outside = {t for t in boundary if label[t] != s}
+            extra = [e for _, o, e in cut[s] if o in outside and e not in taken]
+            part = _Part(held, np.concatenate([mine, np.array(extra, np.int64)]), boundary)
+            if _leaves_a_forest(state, part):
+                chosen = part
+                break
+        if chosen is None:
             _refuse(family, s, [e for _, _, e in cut[s]], state.pairs)
-        boundary = (*sorted(forced), *cover)
-        outside = {t for t in boundary if label[t] != s}
         for t in outside:
             if label[t] >= 0:
                 kept[int(label[t])].add(t)
-        extra = [e for _, o, e in cut[s] if o in outside and e not in taken]
         taken.update(extra)
-        mine = inner.get(s, np.empty(0, np.int64))
-        parts[s] = _Part(held, np.concatenate([mine, np.array(extra, np.int64)]), boundary)
+        parts[s] = chosen
         members = family.order[family.start[s] : family.stop[s]]
-        builder.add(s, members[state.leaf_alive[members]], parts[s])
+        builder.add(s, members[state.leaf_alive[members]], chosen)
         state.leaf_alive[members] = False
     for part in parts.values():
         state.edge_alive[part.edges] = False
@@ -203,27 +208,46 @@ def _by_set(edges: Ints, owner: Ints) -> dict[int, Ints]:
     return dict(zip(owners.tolist(), np.split(edges[order], start[1:])))
 
 
-def _cover(edges: list[tuple[int, int]], limit: int) -> tuple[int, ...] | None:
-    """A smallest set of at most `limit` vertices that covers all edges (inside, outside); None if there is none.
+def _covers(edges: list[tuple[int, int]], limit: int) -> list[tuple[int, ...]]:
+    """Sets of at most `limit` vertices that cover all edges (inside, outside), the smallest ones first.
 
-    Among equals those inside are taken: an edge that is left to the outside leaves the outside its choice.
+    Among equals those inside come first: an edge that is left to the outside leaves the outside its choice.
     """
     if not edges:
-        return ()
+        return [()]
     if limit <= 0:
-        return None
-    for side in (0, 1):
-        v = edges[0][side]
-        rest = [e for e in edges if e[side] != v]
-        if not rest:
-            return (v,)
+        return []
     found: list[tuple[int, ...]] = []
     for side in (0, 1):
         v = edges[0][side]
-        more = _cover([e for e in edges if e[side] != v], limit - 1)
-        if more is not None:
+        for more in _covers([e for e in edges if e[side] != v], limit - 1):
             found.append((v, *more))
-    return min(found, key=len) if found else None
+    return sorted(found, key=len)
+
+
+def _leaves_a_forest(state: _State, part: _Part) -> bool:
+    """Whether no cycle closes when a set with this boundary becomes an edge between its two vertices; notes the edge.
+
+    Two vertices that the set connects itself are connected by nothing else, because all is a forest.
+    """
+    if len(part.boundary) < 2:
+        return True
+    root: dict[int, int] = {}
+
+    def find(v: int) -> int:
+        while root.setdefault(v, v) != v:
+            v = root[v]
+        return v
+
+    for u, v in [*state.pairs[part.edges].tolist(), *(c.boundary for c in part.held if len(c.boundary) == 2)]:
+        root[find(u)] = find(v)
+    first, second = part.boundary
+    if find(first) == find(second):
+        return True
+    a, b = state.find(first), state.find(second)
+    if a != b:
+        state.joined[a] = b
+    return a != b
 
 
 def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> NoReturn:
@@ -231,8 +255,9 @@ def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> N
     shown = ", ".join(f"({int(u)}, {int(v)})" for u, v in pairs[sorted(crossing)[:_SHOWN]])
     more = f" and {len(crossing) - _SHOWN} more" if len(crossing) > _SHOWN else ""
     raise StructureError(
-        f"`groups` must fit the edges: the edges that leave a group must be covered by at most {MAX_WIDTH} vertices, "
-        "and groups may not close a cycle. "
+        f"`groups` must fit the edges: at most {MAX_WIDTH} vertices, its boundary, may cover the edges that leave a group "
+        "and connect it to what hangs at it; and if the group does not connect its two boundary vertices itself, nothing "
+        "else may connect them. "
         f"Group {group} ({int(family.stop[s] - family.start[s])} variables) is crossed by edges {shown}{more}. "
         "Groups that fit: all variables, a subtree, a union of subtrees with one parent, an interval of a chain. "
         "Change the group, or build edges for given groups with `Forest.compatible_with`."
@@ -325,7 +350,7 @@ class _PieceBuilder:
 
     def cluster(self, s: int, part: _Part, family: NestedFamily) -> _Contracted:
         """The value of a whole set: components with a boundary vertex, times those without."""
-        state, out = self.state, self.state.out
+        out = self.state.out
         first, last, boundary = self.parts[s]
         mine = np.unique(self.component[first:last])
         spots = self.spots(s)
@@ -343,22 +368,10 @@ class _PieceBuilder:
         if len(spots) == 2:
             kind = MATRIX
             if open_[0] != open_[1]:
-                a, b = state.find(boundary[0]), state.find(boundary[1])
-                if a == b:
-                    crossing = [
-                        e for e, (u, v) in enumerate(state.pairs.tolist()) if self._crosses(s, family, u, v)
-                    ]
-                    _refuse(family, s, crossing, state.pairs)
-                state.joined[a] = b
                 node = out.one(clusters.OUTER, MATRIX, node, int(self.value[open_[1]]))
         if rest >= 0:
             node = out.one(clusters.SCALE if kind == VECTOR else clusters.SCALE_PATH, kind, node, rest)
         return _Contracted(node, boundary, weight)
-
-    @staticmethod
-    def _crosses(s: int, family: NestedFamily, u: int, v: int) -> bool:
-        inside = set(family.order[family.start[s] : family.stop[s]].tolist())
-        return (u in inside) != (v in inside)
 
 
 def _join(scalars: Ints, out: ClusterList) -> int:
