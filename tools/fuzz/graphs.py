@@ -189,6 +189,12 @@ def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack
         close(found.marginals, np.exp(truth.log_marginals[:, 1]), 1e-6)
     with report.answer("bethe_log_partition on a tree"):
         close(found.bethe_log_partition, truth.log_partition, 1e-6 * (1 + abs(truth.log_partition)) + slack)
+    with report.answer("max-product on a tree"):
+        best = tt.loopy_bp(graph, max_iter=300, semiring="max")
+        assert not np.isnan(best.log_odds).any(), "log-odds are NaN"
+        if best.converged:
+            want = truth.max_log_weight
+            close(best.bethe_log_partition, want, 1e-6 * (1 + abs(want)) + slack)
     with report.answer("count_log_probs on a tree"):
         for g, (members, _) in enumerate(case.factors):
             want = np.exp(truth.count_log_probs(truth.states[:, list(members)].sum(1), len(members)))
