@@ -92,9 +92,8 @@ def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) ->
         )
     if unseen is not None and array.size >= unseen:
         return array
-    if array.size <= _FEW:
-        if math.isfinite(np.vdot(array, array)):
-            return array  # the quickest way for a few numbers
+    if array.size <= _FEW and math.isfinite(np.vdot(array, array)):
+        return array  # the quickest way for a few numbers
     largest = float(array.max()) if array.size else 0.0
     if math.isnan(largest) or largest == math.inf:
         what = "NaN" if math.isnan(largest) else "+inf"
@@ -213,3 +212,16 @@ def generator(rng: Any) -> np.random.Generator:
     raise ParameterError(
         f"`rng` must be a numpy.random.Generator, a non-negative integer seed or None; {describe(rng)} arrived."
     )
+
+
+def broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
+    """The batch shape of several arrays together, each with a name for the message."""
+    for name, shape in shapes:
+        try:
+            batch_shape = np.broadcast_shapes(batch_shape, shape)
+        except ValueError:
+            raise ParameterError(
+                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
+                "logits (..., D), tables (..., n + 1)."
+            ) from None
+    return batch_shape

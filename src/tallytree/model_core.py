@@ -193,10 +193,12 @@ class ModelCore:
 
     def _find_log_norm(self) -> Float64:
         found, params = self._solution, self._params
-        if params.leaf_log_norm is not None:
-            return np.asarray(found.log_mean + params.leaf_log_norm)
-        softplus = moments.softplus_sum(params.nu) if found.softplus is None else found.softplus
-        return np.asarray(found.log_mean + softplus + params.near_constant)
+        if params.leaves.log_norm is not None:
+            leaves = params.leaves.log_norm
+        else:
+            softplus = moments.softplus_sum(params.nu) if found.softplus is None else found.softplus
+            leaves = softplus + params.near_constant
+        return auto.without_cancellation(self._count_problem(), found.log_mean, leaves, params.near_constant)
 
     def _counts(self, group: int | None) -> Float64:
         if group is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ from numpy.typing import NDArray
 
 from . import _validate
 from ._lazy import lazy
+from .engine import far
 from .engine.memory import frozen_copies
 from .parameters import (
     Parameters,
-    broadcast,
     check_packed_length,
     checked_logits,
     collect,
@@ -50,8 +49,8 @@ class PackedParameters(Parameters):
     ) -> Parameters:
         return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
 
-    def _all_tables(self) -> Sequence[Float64]:
-        return (self.given,)
+    def _tables_near(self) -> bool:
+        return far.all_near(self.given)
 
     @lazy
     def tables(self) -> tuple[Float64, ...]:
@@ -107,5 +106,5 @@ def _collect_packed(
     if not largest < math.inf:
         for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
             _validate.log_table(table, tree.group_size(g), name=table_name(g, tree.family.n_groups == 1))
-    batch_shape = broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
+    batch_shape = _validate.broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
     return PackedParameters(tree, checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)

@@ -63,31 +63,24 @@ class Parameters:
     @lazy
     def _replaced(self) -> Parameters | None:
         """The same with infinities for finite numbers that stand for them; None if there are none of these."""
-        logits = np.asarray(self.logits, np.float64)
-        if far.all_near(logits) and all(far.all_near(table) for table in self._all_tables()):
+        if far.all_near(self.logits) and self._tables_near():
             return None
-        logits, constant = far.near_logits(logits)
-        tables, potentials = list(self.tables), list(self.potentials)
-        for g, table in enumerate(tables):
-            if not far.all_near(table):
-                tables[g], added = far.near_table(table)
-                potentials[g] = tables[g]
-                constant = constant + added
+        found = far.replaced(np.asarray(self.logits, np.float64), self.tables, self.potentials)
         new = Parameters(
             self.tree,
-            logits,
+            found.logits,
             self.dtype,
-            tuple(potentials),
-            tuple(tables),
+            found.potentials,
+            found.tables,
             self.batch_shape,
             self.own_constant,
         )
         new._replaced = None
-        new.far_constant = np.broadcast_to(constant, self.batch_shape).reshape(-1)
+        new.far_constant = np.broadcast_to(found.constant, self.batch_shape).reshape(-1)
         return new
 
-    def _all_tables(self) -> Sequence[Float64]:
-        return self.tables
+    def _tables_near(self) -> bool:
+        return all(far.all_near(table) for table in self.tables)
 
     @property
     def near(self) -> Parameters:
@@ -100,10 +93,10 @@ class Parameters:
         return 0.0 if self._replaced is None else self._replaced.far_constant
 
     @lazy
-    def _leaves(self) -> Folded:
+    def leaves(self) -> Folded:
         """Log-odds with the singleton tables folded in, and what these add to log Z."""
         if self._replaced is not None:
-            return self.near._leaves
+            return self.near.leaves
         logits = np.asarray(self.logits, np.float64)
         n = logits.shape[-1]
         alone = self.tree.singleton_groups
@@ -129,17 +122,12 @@ class Parameters:
     @property
     def nu(self) -> Float64:
         """Log-odds of the leaves, (B, D)."""
-        return self._leaves.nu
+        return self.leaves.nu
 
     @property
     def near_constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
-        return self._leaves.constant
-
-    @property
-    def leaf_log_norm(self) -> Any:
-        """Log of the product of the leaves' weights, (B,), where tables of single variables make it hard to add up."""
-        return self._leaves.log_norm
+        return self.leaves.constant
 
     @property
     def constant(self) -> Any:
@@ -250,8 +238,15 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = ("_leaves", "packed", "mixtures", "singleton_logits", "tables_batch")
-        cached += ("_replaced", "far_constant")
+        cached = {
+            "leaves",
+            "packed",
+            "mixtures",
+            "singleton_logits",
+            "tables_batch",
+            "_replaced",
+            "far_constant",
+        }
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
@@ -264,15 +259,17 @@ def collect(
 ) -> Parameters:
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
-    if type(family) is FlatFamily and family.n_variables and _is_writable(potentials[0]):
-        return _of_one_array(tree, logits, dtype, potentials[0])
+    if type(family) is FlatFamily and family.n_variables:
+        value = potentials[0]
+        if type(value) is np.ndarray and value.flags.writeable:
+            return _of_one_array(tree, logits, dtype, value)
     own_constant: Any = 0.0
     borrowed: list[int] = []
     if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
         # One potential over no variables: a constant.
         table = _table(potentials[0], 0, "`groups`")[1]
         own_constant = table[..., 0]
-        batch_shape = broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
+        batch_shape = _validate.broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
         own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
         potentials, tables = [], []
     else:
@@ -288,7 +285,7 @@ def collect(
         batch_shape = logits.shape[:-1]
         if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
             shapes = [(table_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
-            batch_shape = broadcast(batch_shape, shapes)
+            batch_shape = _validate.broadcast(batch_shape, shapes)
     copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
     for i, g in enumerate(borrowed):
         _check_copy(copies[i], extremes[i] if extremes else None, table_name(g, family.n_groups == 1))
@@ -305,15 +302,11 @@ def _of_one_array(tree: CountTree, logits: Float64, dtype: np.dtype[Any], value:
     table = _validate.log_table(value, logits.shape[-1], name="`groups`", unseen=WORTH_A_BLOCK)
     batch_shape = logits.shape[:-1]
     if table.ndim > 1:
-        batch_shape = broadcast(batch_shape, [("`groups`", table.shape[:-1])])
+        batch_shape = _validate.broadcast(batch_shape, [("`groups`", table.shape[:-1])])
     (table, copy), extremes = frozen_copies((table, logits))
     _check_copy(table, extremes[0] if extremes else None, "`groups`")
     kept = checked_logits(copy, extremes, dtype)
     return Parameters(tree, kept, dtype, (table,), (table,), batch_shape, 0.0)
-
-
-def _is_writable(value: Any) -> bool:
-    return type(value) is np.ndarray and value.flags.writeable
 
 
 def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:
@@ -326,14 +319,14 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     """The same tables with other log-odds."""
     batch_shape = logits.shape[:-1]
     if old.tables_batch:
-        batch_shape = broadcast(batch_shape, [("The tables", old.tables_batch)])
+        batch_shape = _validate.broadcast(batch_shape, [("The tables", old.tables_batch)])
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
     packed = old.__dict__.get("packed")
-    if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
-        if old._replaced is None and new._replaced is None:
-            new.__dict__["packed"] = packed
+    near = old._replaced is None and new._replaced is None
+    if packed is not None and near and (len(packed) == 1 or batch_shape == old.batch_shape):
+        new.__dict__["packed"] = packed
     return new
 
 
@@ -375,18 +368,6 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
         return given, table, True
     table.setflags(write=False)
     return given, table, False
-
-
-def broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
-    for name, shape in shapes:
-        try:
-            batch_shape = np.broadcast_shapes(batch_shape, shape)
-        except ValueError:
-            raise ParameterError(
-                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
-                "logits (..., D), tables (..., n + 1)."
-            ) from None
-    return batch_shape
 
 
 def is_packed(tables: Any) -> bool:

@@ -10,6 +10,8 @@ and enters no other answer.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +22,34 @@ FAR = 1e12
 _FEW = 4096  # up to here a BLAS keeps to one thread
 
 
-def all_near(values: Float64) -> bool:
+def all_near(values: NDArray[np.floating[Any]]) -> bool:
     """Whether no finite entry is as large as ``FAR / 2``; infinite ones are no matter."""
     if values.size <= _FEW and np.vdot(values, values) < 0.25 * FAR * FAR:
         return True  # the quickest way for a few finite numbers
     lowest = values.min(where=values > -math.inf, initial=0.0)
     highest = values.max(where=values < math.inf, initial=0.0)
     return bool(lowest > -0.5 * FAR and highest < 0.5 * FAR)
+
+
+class Replaced(NamedTuple):
+    """Numbers with infinities for far ones, and what these add to log Z, (...,)."""
+
+    logits: Float64
+    tables: tuple[Float64, ...]
+    potentials: tuple[Any, ...]
+    constant: Float64
+
+
+def replaced(logits: Float64, tables: Sequence[Float64], potentials: Sequence[Any]) -> Replaced:
+    """Log-odds, tables and the potentials that they come from without far numbers."""
+    far = [g for g, table in enumerate(tables) if not all_near(table)]
+    logits, constant = near_logits(logits)
+    new_tables, new_potentials = list(tables), list(potentials)
+    for g in far:
+        new_tables[g], added = near_table(tables[g])
+        new_potentials[g] = new_tables[g]
+        constant = constant + added
+    return Replaced(logits, tuple(new_tables), tuple(new_potentials), constant)
 
 
 def near_logits(logits: Float64) -> tuple[Float64, Float64]:

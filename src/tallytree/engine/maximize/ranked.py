@@ -115,7 +115,7 @@ class _Free:
         self._lists: dict[int, Subsets] = {}
 
     def component(self) -> Choice:
-        # As in `mode`, a variable is on if its log-odds are positive, also where its sum with the others rounds it away.
+        # As in `mode`, a variable is on if its log-odds are positive, also where its sum with others rounds it away.
         likely = self._pool.forced + sum(value > 0.0 for value in self._pool.values)
         return Choice(self._pool.forced, self._best, 0.0, lambda z: (self._at(z), _ONLY), likely)
 
