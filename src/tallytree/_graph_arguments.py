@@ -81,7 +81,11 @@ def factor(
 def _refuse_other_kinds(value: Any, number: int) -> None:
     if isinstance(value, (np.ndarray, list, tuple)):
         return
-    hint = " A chain with two labels is CountModel(logits, edges=Forest(...))." if hasattr(value, "log_partition") else ""
+    hint = (
+        " A chain with two labels is CountModel(logits, edges=Forest(...))."
+        if hasattr(value, "log_partition")
+        else ""
+    )
     raise ParameterError(
         f"The potential of group {number} must be a potential, an array of log-values, a function of the count, "
         f"a CountModel or None; {_validate.describe(value)} arrived.{hint}"

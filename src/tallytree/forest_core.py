@@ -112,7 +112,8 @@ class ForestCore(CountModel):
         return Solution(found.log_z, found.bound, lambda: messages)
 
     def _cavities(self) -> Float64:
-        return self._solution.messages()  # right for infinite log-odds too: no message holds its receiver's own
+        # No message holds its receiver's own log-odds, so that they are right for infinite ones too.
+        return self._solution.messages()
 
     @property
     def _near_edges(self) -> tuple[Float64, Float64]:

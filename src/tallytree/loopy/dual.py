@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _validate
-from ..errors import ParameterError
 from ..factor_graph import FactorGraph
 from .decoding import decode
+from .options import check_graph, check_limits, positive_numbers
 from .progress import Progress, Report
 from .split import Split, split
 
@@ -99,13 +98,9 @@ def dual_decomposition(
     >>> found.mode, found.log_weight, bool(found.gap < 1e-6)
     (array([ True, False, False,  True]), 5.0, True)
     """
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
-    ladder = [float(t) for t in temperatures]
-    if not ladder or any(not t > 0.0 for t in ladder):
-        raise ParameterError(
-            f"`temperatures` must be positive numbers; {_validate.describe(temperatures)} arrived."
-        )
+    check_graph(graph)
+    check_limits(tol, max_iter)
+    ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
     with Progress(progress, len(ladder), "dual_decomposition") as shown:
         try:

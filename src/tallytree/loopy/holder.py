@@ -13,13 +13,14 @@ from scipy.special import softmax
 from .. import _validate
 from ..errors import ParameterError
 from ..factor_graph import FactorGraph
+from .options import check_graph, check_limits
 from .progress import Progress, Report
 from .split import Split, split
 
 Float64 = NDArray[np.float64]
 
-# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which its Z to the power 1/w tends to but never
-# reaches in floating point. What is given up is below this number times the entropy of the class.
+# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
+# floating point. What is given up is below this number times the entropy of the class.
 _LEAST_WEIGHT = 1e-5
 
 
@@ -103,12 +104,12 @@ def holder_bound(
     >>> bool(bound.value >= np.log(2.0)), bound.marginals
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {_validate.describe(graph)} arrived.")
+    check_graph(graph)
+    check_limits(tol, max_iter)
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
-    x = parts.spread(w).ravel() if start is None else start.shares[:-1][:, parts.free].ravel()
+    x = parts.spread(w).ravel() if start is None else _shares(start, parts)
     run = _Run(parts, w, tol)
     with Progress(progress, max_iter, "holder_bound") as shown:
         try:
@@ -178,6 +179,22 @@ class _Run:
             array.flags.writeable = False
         gap = self.disagreement()
         return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
+
+
+def _shares(start: Any, parts: Split) -> Float64:
+    shape = (parts.n_classes, parts.graph.n_variables)
+    if not isinstance(start, UpperBound) or start.shares.shape != shape:
+        raise ParameterError(
+            f"`start` must be an UpperBound of a graph with {shape[0]} classes and {shape[1]} variables; "
+            f"{_validate.describe(start)} arrived. Start afresh."
+        )
+    shares = start.shares[:-1][:, parts.free]
+    if not np.isfinite(shares).all():
+        raise ParameterError(
+            "`start` must come from a graph with the same infinite logits; the one that arrived has others. Start "
+            "afresh."
+        )
+    return shares.ravel()
 
 
 def _weights(weights: Any, classes: int) -> Float64:

@@ -186,7 +186,7 @@ def _is_forest(members: list[Ints], n_variables: int) -> bool:
     variable = np.concatenate([np.empty(0, np.int64), *members])
     n = n_variables + len(members)
     joined = coo_array((np.ones(len(factor)), (variable, factor)), shape=(n, n))
-    components = connected_components(joined, directed=False, return_labels=False) if n else 0
+    components = connected_components(joined, directed=False)[0] if n else 0
     return bool(len(factor) == n - components)
 
 
