@@ -11,13 +11,13 @@ import numpy as np
 from scipy import sparse
 
 import tallytree as tt
+from oracle_states import Truth, all_states, truth_of_terms
 
 from .binary import leaf_terms, listed
 from .compare import STANDS_FOR_INFINITY, Report, close, close_log_partition
 from .counts import tag_of
 from .law import _tested
 from .numbers import Source
-from .states import Truth, all_states, truth_of_terms
 
 INF = math.inf
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4), (4, 2), (2, 5), (3, 4)]

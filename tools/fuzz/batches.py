@@ -127,7 +127,7 @@ class RaggedCase:
                 close_marginals(batch.marginals[i], truth.posterior_logits)
             with report.answer("count_log_probs"):
                 scores = truth.states.sum(1)
-                close_log_probs(batch.count_log_probs[i], truth.count_log_probs(scores, row.size))
+                close_log_probs(batch.count_log_probs[i], truth.score_log_probs(scores, row.size))
             with report.answer("error_bound"):
                 dominated(0.0, float(batch.error_bound[i]), 0.0, "nothing")
             with report.answer("item"):

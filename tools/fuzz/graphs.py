@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from oracle_states import Truth, all_states, truth_of_terms
 from tallytree.loopy import dual_decomposition, holder_bound
 
 from .binary import Binary, leaf_terms, listed
 from .compare import STANDS_FOR_INFINITY, Report, close
 from .counts import filled, forest_structure, hidden_states, nested_family, tag_of
 from .numbers import Source
-from .states import Truth, all_states, truth_of_terms
 
 INF = math.inf
 LARGEST = 7
@@ -198,7 +198,7 @@ def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack
             close(best.bethe_log_partition, want, 1e-6 * (1 + abs(want)) + slack)
     with report.answer("count_log_probs on a tree"):
         for g, (members, _) in enumerate(case.factors):
-            want = np.exp(truth.count_log_probs(truth.states[:, list(members)].sum(1), len(members)))
+            want = np.exp(truth.score_log_probs(truth.states[:, list(members)].sum(1), len(members)))
             close(np.exp(found.count_log_probs(g)), want, 1e-5)
 
 

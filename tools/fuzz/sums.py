@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from oracle_states import REAL, Logs, Truth, all_states, log_sum, truth_of_terms
 
 from .binary import leaf_terms, listed
 from .compare import Report, close
 from .law import LEVEL, LONG, SHORT
 from .numbers import LOGITS, MASKS, size_between
-from .states import REAL, Logs, Truth, all_states, log_sum, truth_of_terms
 
 INF = math.inf
 
