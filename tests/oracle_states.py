@@ -33,12 +33,12 @@ class Logs:
 
     @classmethod
     def of(cls, values: np.ndarray, unit: float) -> Logs:
-        values = np.asarray(values, float)
+        values = np.asarray(values, REAL)
         masked = np.isfinite(values) & (np.abs(values) >= HUGE)
         huge = np.zeros(values.shape, np.int64)
         if masked.any():
             huge[masked] = np.rint(values[masked] / unit).astype(np.int64)
-        return cls(huge, np.where(masked, REAL(0), values.astype(REAL)), unit)
+        return cls(huge, np.where(masked, REAL(0), values), unit)
 
     def __add__(self, other: Logs) -> Logs:
         return Logs(self.huge + other.huge, self.small + other.small, self.unit or other.unit)
