@@ -64,7 +64,7 @@ def test_samples_of_wild_forests_follow_their_law(seed):
     theta, edges = spread * rng.normal(size=n), spread * rng.normal(size=(n - 1, 2, 2))
     table = spread * rng.normal(size=n + 1)
     model = tt.CountModel(theta, table, edges=tt.Forest(pairs, edges))
-    y, log_p = enumerated(theta, [(list(range(n)), table)], list(zip(pairs, edges)))
+    _, log_p = enumerated(theta, [(list(range(n)), table)], list(zip(pairs, edges)))
     drawn = model.sample(500, rng=seed).astype(int) @ (1 << np.arange(n)[::-1])
     p = np.exp(log_p.astype(float))
     seen = np.bincount(drawn, minlength=len(p))
@@ -77,9 +77,7 @@ def test_samples_of_wild_forests_follow_their_law(seed):
 
 def test_products_that_vanish_are_not_certified():
     edges = [[[-249.0, 434], [159, 85]], [[103, 633], [79, 99]]]
-    model = tt.CountModel(
-        [-0.2, 0.6, 0.0], [0.0, -0.9, -0.7, 0.5], edges=tt.Forest([(0, 1), (1, 2)], edges)
-    )
+    model = tt.CountModel([-0.2, 0.6, 0.0], [0.0, -0.9, -0.7, 0.5], edges=tt.Forest([(0, 1), (1, 2)], edges))
     y, log_p = enumerated(
         [-0.2, 0.6, 0.0], [([0, 1, 2], [0.0, -0.9, -0.7, 0.5])], list(zip([(0, 1), (1, 2)], edges))
     )
@@ -184,3 +182,35 @@ def test_a_forest_that_masks_everything_is_impossible(mask):
     model = tt.CountModel([0.0, mask, mask], tt.exactly(2), edges=tt.Forest([(0, 1), (1, 2)], 0.5))
     with pytest.raises(tt.InfeasibleError):
         model.log_partition  # noqa: B018 - raises
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_forests_without_edges_or_variables_have_answers():
+    model = tt.CountModel(np.zeros(3), edges=tt.Forest([], np.zeros((4, 0, 2, 2))))
+    assert model.marginals.tolist() == [[0.5] * 3] * 4
+    assert model.edge_marginals.shape == (4, 0, 2, 2)
+    assert model.sample(2, rng=0).shape == (2, 4, 3)
+    assert model.entropy == pytest.approx([3 * math.log(2.0)] * 4)
+    assert np.exp(model.count_log_probs())[0] == pytest.approx([1 / 8, 3 / 8, 3 / 8, 1 / 8])
+    nothing = tt.CountModel(np.zeros(0), edges=tt.Forest([], np.zeros((0, 2, 2))))
+    assert nothing.log_partition == nothing.entropy == 0.0
+    assert nothing.sample(3, rng=0).shape == (3, 0)
+
+
+def test_float32_logits_give_float32_vectors_and_float64_numbers():
+    logits = np.array([4e6, 0.3, -1.0], np.float32)
+    edges = tt.Forest([(0, 1)], 0.5)
+    model = tt.CountModel(logits, tt.at_most(2), edges=edges)
+    exact = tt.CountModel(logits.astype(np.float64), tt.at_most(2), edges=edges)
+    assert model.marginals.dtype == model.edge_marginals.dtype == model.count_log_probs().dtype == np.float32
+    for found, right in (
+        (model.log_partition, exact.log_partition),
+        (model.entropy, exact.entropy),
+        (model.error_bound, exact.error_bound),
+        (model.log_prob([1, 0, 0]), exact.log_prob([1, 0, 0])),
+        (model.kl_divergence(tt.CountModel(np.zeros(3))), exact.kl_divergence(tt.CountModel(np.zeros(3)))),
+    ):
+        assert found.dtype == np.float64
+        assert found == right

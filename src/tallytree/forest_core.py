@@ -71,7 +71,8 @@ class ForestCore(CountModel):
         """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
         params, tables = self._params.near, self._near_edges[0]
         logits = np.asarray(params.logits, np.float64)
-        logits = np.broadcast_to(logits, (*self.batch_shape, self.n_variables)).reshape(-1, self.n_variables)
+        batch, n = math.prod(self.batch_shape), self.n_variables
+        logits = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
         forced = logits == math.inf
         log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
         # Both entries of the table of a single variable: their difference alone would not carry their size.
@@ -80,7 +81,7 @@ class ForestCore(CountModel):
         if tables.ndim == 3:
             return log_leaf, tables[None]
         shape = tables.shape[-3:]
-        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(-1, *shape)
+        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(batch, *shape)
 
     @property
     def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
