@@ -109,8 +109,8 @@ def holder_bound(
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
-    x = parts.spread(w).ravel() if start is None else _shares(start, parts)
-    run = _Run(parts, w, tol)
+    x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
+    run = Minimisation(parts, w, tol)
     with Progress(progress, max_iter, "holder_bound") as shown:
         try:
             if parts.n_classes > 1 and max_iter > 0:
@@ -124,7 +124,7 @@ def holder_bound(
     return run.result()
 
 
-class _Run:
+class Minimisation:
     """State of the minimisation: the best point so far."""
 
     def __init__(self, parts: Split, weights: Float64, tol: float) -> None:
@@ -181,7 +181,7 @@ class _Run:
         return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
 
 
-def _shares(start: Any, parts: Split) -> Float64:
+def starting_shares(start: Any, parts: Split) -> Float64:
     shape = (parts.n_classes, parts.graph.n_variables)
     if not isinstance(start, UpperBound) or start.shares.shape != shape:
         raise ParameterError(

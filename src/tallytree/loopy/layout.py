@@ -71,10 +71,11 @@ class Batch:
         """The factors raised to a power."""
         if power == 1.0:
             return self
-        return replace(self, tables=self.tables * power, model=_tempered(self.model, power))
+        return replace(self, tables=self.tables * power, model=tempered_model(self.model, power))
 
 
-def _tempered(model: CountModel | None, power: float) -> CountModel | None:
+def tempered_model(model: CountModel | None, power: float) -> CountModel | None:
+    """A model with its tables, those of edges too, raised to a power."""
     if model is None:
         return None
     tables = [t * power for t in model.tables]
