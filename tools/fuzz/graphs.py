@@ -11,6 +11,7 @@ import numpy as np
 
 import tallytree as tt
 from oracle_states import Truth, all_states, truth_of_terms
+from tallytree import loopy
 from tallytree.loopy import dual_decomposition, holder_bound
 
 from .binary import Binary, leaf_terms, listed
@@ -87,6 +88,7 @@ class GraphCase:
         slack = 1e-9 * (1 + abs(truth.log_partition) + sizes)
         weights(report, graph, truth)
         uppers(report, graph, truth, slack)
+        others(report, graph, truth, slack)
         best(report, graph, truth, slack)
         propagation(report, graph, truth, self, slack)
         with report.answer("pickle"):
@@ -158,6 +160,26 @@ def uppers(report: Report, graph: Any, truth: Truth, slack: float) -> None:
             )
             assert not np.isnan(found.marginals).any(), "marginals are NaN"
             assert ((found.marginals >= 0) & (found.marginals <= 1 + 1e-12)).all(), "marginals outside [0, 1]"
+
+
+def others(report: Report, graph: Any, truth: Truth, slack: float) -> None:
+    """Bounds that a version of the package may or may not have."""
+    if hasattr(loopy, "trw_bound"):
+        with report.answer("trw_bound"):
+            found = loopy.trw_bound(graph, max_iter=SWEEPS)
+            assert found.value >= truth.log_partition - slack, (
+                f"upper bound {found.value!r} of log Z = {truth.log_partition!r}"
+            )
+    if hasattr(loopy, "mean_field"):
+        with report.answer("mean_field"):
+            try:
+                low = loopy.mean_field(graph, max_iter=50)
+            except tt.StructureError:
+                return  # a factor that forbids something must be kept whole
+            assert low.value <= truth.log_partition + slack, (
+                f"lower bound {low.value!r} of log Z = {truth.log_partition!r}"
+            )
+            assert not np.isnan(low.marginals).any(), "marginals are NaN"
 
 
 def best(report: Report, graph: Any, truth: Truth, slack: float) -> None:
