@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tallytree import config
+from tallytree.engine import far
 from tallytree.engine.recursion import band_size, recursion_log_pmf
 from tallytree.engine.tilted import tilted_log_pmf
 
@@ -38,6 +39,8 @@ def log_pmf(nu: Array) -> Array:
     Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
+    if not far.all_near(nu):
+        nu = far.near_logits(nu)[0]
     engine = config.native()
     if engine is not None:
         return np.asarray(engine.flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
