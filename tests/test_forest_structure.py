@@ -202,3 +202,10 @@ def test_any_family_is_either_refused_or_answered_right():
         assert_log_partition(model.log_partition, truth.log_partition)
         assert_contract(model.posterior_logits, truth.posterior_logits)
     assert accepted > 100
+
+
+def test_a_total_that_does_not_fit_is_refused_by_its_name():
+    model = model_on(8, [(i, i + 1) for i in range(7)], [[2, 4, 6]])
+    assert model.count_log_probs(0).shape == (4,)
+    with pytest.raises(tt.StructureError, match="The count of all variables does not fit"):
+        model.count_log_probs()

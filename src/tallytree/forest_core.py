@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from . import arguments
 from .engine import far, forest_entropy, forest_ladder, forest_plain
 from .engine.forest_problem import ForestAnswer, ForestProblem, folded_size
 from .engine.solution import Solution
-from .errors import InfeasibleError, ParameterError
+from .errors import InfeasibleError, ParameterError, StructureError
 from .forest import Forest
 from .maximization import Modes
 from .model import CountModel, Float64, FloatArray
@@ -147,7 +147,7 @@ class ForestCore(CountModel):
         if group is None and self.n_variables == 0:
             return np.zeros((len(self._params.nu), 1))
         if group is None:
-            return self._extended(self._with_total, [None])._counts(-1)
+            return self._totalled()._counts(-1)
         family = self._tree.family
         index = range(family.n_groups)[group]
         s = int(family.set_of_group[index])
@@ -158,6 +158,16 @@ class ForestCore(CountModel):
         tilts = self._inferred[2]
         packed = self._cached("beliefs", lambda: forest_ladder.relative_counts(self._problem, tilts))
         return np.asarray(packed[:, offset[s] : offset[s + 1]])
+
+    def _totalled(self) -> Self:
+        """The same model with a group of all variables."""
+        try:
+            return self._extended(self._with_total, [None])
+        except StructureError:
+            raise StructureError(
+                "The count of all variables does not fit the edges together with the groups of this model: a group of "
+                "all variables would not be allowed beside them. Ask for the count of a group."
+            ) from None
 
     def _refuse_impossible(self, log_mean: Float64) -> NoReturn:
         try:
@@ -273,7 +283,7 @@ class ForestCore(CountModel):
         if group is None and self.n_variables == 0:
             return self._vector(np.zeros((len(self._params.nu), 1)) + np.reshape(self._constant, (-1, 1)))
         if group is None:
-            whole = self._extended(self._with_total, [None])
+            whole = self._totalled()
             return np.asarray(whole._max_counts(whole._tree.family.n_groups - 1))
         family = self._tree.family
         s = int(family.set_of_group[group])
