@@ -112,6 +112,10 @@ class ForestCore(CountModel):
         messages = np.where(same, 0.0, on - np.where(same, 0.0, off))
         return Solution(found.log_z, found.bound, lambda: messages)
 
+    def _cavities(self) -> Float64:
+        # No message holds its receiver's own log-odds, so that they are right for infinite ones too.
+        return self._solution.messages()
+
     @property
     def _near_edges(self) -> tuple[Float64, Float64]:
         """Edge tables (..., E, 2, 2) with far entries -inf, and what they add to all log-weights, (...)."""

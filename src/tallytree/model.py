@@ -181,6 +181,8 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         old, new = self._params, model._params
         if solution is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
+        if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
+            return
         changed = incremental.changed_variables(self._tree, old.nu, new.nu)
         if changed is None:
             return

@@ -1,0 +1,52 @@
+"""A short run of the fuzzer over every kind of model on both engines, and the models on which it once found faults.
+
+``python -m tools.fuzz`` is the long run; a failure here names the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from case import Case
+from tallytree import config
+from tools.fuzz.batches import BatchCase
+from tools.fuzz.binary import Binary
+from tools.fuzz.kinds import KINDS
+from tools.fuzz.large import LargeCase
+from tools.fuzz.run import checked
+from tools.fuzz.workers import Tally, one
+
+MODELS = {"graphs": 6, "assignments": 6, "large": 8, "long": 4, "batches": 8}
+ENGINES = ["array"] if config._extension is None else ["native", "array"]
+FOUND = json.loads(Path(__file__).with_name("fuzz_regressions.json").read_text())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_models_stay_inside_the_contract(kind, engine):
+    total = Tally()
+    for index in range(MODELS.get(kind, 15)):
+        total.add(one(kind, engine, 20, index))
+    wrong = "\n".join(f"{v.answer}: {v.seen}\n  {v.command}" for v in total.found)
+    assert not total.found, wrong
+    assert abs(total.drift) < 6, (
+        f"samples are biased: chi-square off by {total.drift:.1f} standard deviations"
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("found", FOUND, ids=[f["what"].replace(" ", "-") for f in FOUND])
+def test_found_violations_stay_fixed(found, engine):
+    models = [[(tuple(m), np.array(t)) for m, t in row["sets"]] for row in found["rows"]]
+    thetas = [np.array(row["theta"]) for row in found["rows"]]
+    if found["shape"]:
+        rows = tuple(Binary(theta, tuple(sets)) for theta, sets in zip(thetas, models))
+        case = BatchCase(rows, rows, tuple(found["shape"]))
+    else:
+        case = LargeCase(Case(thetas[0], tuple(models[0])))
+    wrong = checked(case, engine, 0, 0).wrong
+    assert not wrong, f"{found['what']}: {wrong}"

@@ -1,0 +1,196 @@
+"""Assignments of up to twelve cells by enumeration: weights, decided cells, the best one, bounds, samples."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import tallytree as tt
+from oracle_states import Truth, all_states, truth_of_terms
+
+from .binary import leaf_terms, listed
+from .compare import STANDS_FOR_INFINITY, Report, close, close_log_partition
+from .counts import tag_of
+from .law import _tested
+from .numbers import Source
+
+INF = math.inf
+SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4), (4, 2), (2, 5), (3, 4)]
+SWEEPS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class AssignmentCase:
+    """Affinities (I, J), a table per row and per column, forbidden cells."""
+
+    affinity: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    forbidden: np.ndarray
+    stored: bool  # as a sparse matrix of the cells that are not forbidden
+
+    def problem(self) -> Any:
+        if not self.stored:
+            return tt.assignment(self.affinity, self.rows, self.columns, self.forbidden)
+        at = np.nonzero(~self.forbidden)
+        matrix = sparse.csr_array((self.affinity[at], at), shape=self.affinity.shape)
+        return tt.assignment(matrix, self.rows, self.columns)
+
+    def truth(self) -> Truth:
+        shape = self.affinity.shape
+        states = all_states((2,) * self.affinity.size)
+        grid = states.reshape(-1, *shape)
+        theta = np.where(self.forbidden, -INF, self.affinity).ravel()
+        terms = [self.rows[i][grid[:, i].sum(1)] for i in range(shape[0])]
+        terms += [self.columns[j][grid[:, :, j].sum(1)] for j in range(shape[1])]
+        return truth_of_terms(states, leaf_terms(theta, states), terms)
+
+    def check(self, report: Report, rng: np.random.Generator) -> None:
+        seed = int(rng.integers(2**31))
+        report.tag = tag_of(self.numbers())
+        truth = self.truth()
+        try:
+            problem = self.problem()
+        except tt.InfeasibleError:
+            with report.answer("feasibility"):
+                assert not truth.possible, "InfeasibleError for a possible assignment"
+            return
+        if not truth.possible:
+            with report.answer("impossible: mode"):
+                try:
+                    found = problem.mode()
+                except tt.InfeasibleError:
+                    return
+                raise AssertionError(f"no InfeasibleError for an impossible assignment: {found!r}")
+            return
+        sizes = np.concatenate([np.ravel(a) for a in self.numbers()])
+        sizes = np.abs(sizes[np.isfinite(sizes) & (np.abs(sizes) < STANDS_FOR_INFINITY)]).sum()
+        slack = 1e-9 * (1 + sizes)
+        decided(report, problem, truth)
+        optimum(report, problem, truth, slack)
+        bounds(report, problem, truth, slack)
+        chains(report, problem, truth, seed, mild=sizes < 60)
+
+    def code(self) -> str:
+        return (
+            f"tt.assignment({listed(self.affinity)}, {listed(self.rows)}, {listed(self.columns)}, "
+            f"np.array({self.forbidden.tolist()})){'  # as a sparse matrix' if self.stored else ''}"
+        )
+
+    def numbers(self) -> list[np.ndarray]:
+        return [self.affinity, self.rows, self.columns]
+
+    def with_numbers(self, numbers: list[np.ndarray]) -> AssignmentCase:
+        return replace(self, affinity=numbers[0], rows=numbers[1], columns=numbers[2])
+
+    def simpler(self) -> list[AssignmentCase]:
+        return []
+
+
+def dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
+
+
+def decided(report: Report, problem: Any, truth: Truth) -> None:
+    shape = problem.shape
+    with report.answer("log_weight"):
+        pick = np.linspace(0, len(truth.states) - 1, 40).astype(int)
+        found = [problem.log_weight(truth.states[s].reshape(shape)) for s in pick]
+        close_log_partition(found, truth.logs.values[pick], 1e4)
+    with report.answer("decided"):
+        possible = truth.states[~np.isneginf(truth.logs.small)]
+        found = dense(problem.decided).ravel()
+        assert (possible[:, found >= 0] == found[found >= 0]).all(), "a decided cell takes its other value"
+
+
+def optimum(report: Report, problem: Any, truth: Truth, slack: float) -> None:
+    best = truth.max_log_weight
+    for name, call in (
+        ("mode", problem.mode),
+        ("dual_decomposition", lambda: problem.dual_decomposition(max_iter=SWEEPS)),
+    ):
+        with report.answer(name):
+            found = call()
+            weight = float(truth.logs.values[int(truth.index(dense(found.cells).astype(int).ravel()))])
+            if found.log_weight > -INF:
+                close(found.log_weight, weight, slack)
+            assert found.upper_bound >= best - 1e-6 * (1 + abs(best)) - slack, (
+                f"upper bound {found.upper_bound!r} of the best, {best!r}"
+            )
+            if name == "mode":
+                assert weight >= best - 1e-6 * (1 + abs(best)) - slack, f"mode {weight!r}, the best {best!r}"
+
+
+def bounds(report: Report, problem: Any, truth: Truth, slack: float) -> None:
+    log_z = truth.log_partition
+    with report.answer("loopy_bp"):
+        found = problem.loopy_bp(max_iter=200)
+        marginals = dense(found.marginals)
+        assert not np.isnan(marginals).any(), "marginals are NaN"
+        possible = truth.states[~np.isneginf(truth.logs.small)]
+        never = (possible == 0).all(0) | (possible == 1).all(0)
+        if never.all():
+            close(marginals.ravel(), possible[0], 1e-9)
+    with report.answer("bounds"):
+        found = problem.bounds(max_iter=SWEEPS)
+        loose = 1e-6 * (1 + abs(log_z)) + slack
+        assert found.lower <= log_z + loose, (
+            f"lower bound {found.lower!r} of log Z = {log_z!r} ({found.why_lower})"
+        )
+        assert found.upper >= log_z - loose, f"upper bound {found.upper!r} of log Z = {log_z!r}"
+
+
+def chains(report: Report, problem: Any, truth: Truth, seed: int, mild: bool) -> None:
+    """Samples are possible; where the chains mix quickly and warn of nothing, they follow the law."""
+    warned = False
+    with report.answer("sample"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            number = 400 if mild else 20
+            drawn = problem.sample(number, rng=seed, chains=number, burn_in=40 if mild else 5, thin=1)
+        warned = bool(caught)
+        states = np.array([dense(y).astype(int).ravel() for y in drawn])
+        p, _, _ = _tested(states, truth, number)
+        if mild and not warned:
+            assert p > 1e-12, f"samples do not follow the law: p = {p:.2g} of {number} draws"
+    for name in ("block_gibbs", "row_gibbs"):
+        with report.answer(name):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = getattr(problem, name)(20, rng=seed, burn_in=5, chains=4)
+            marginals = dense(found.marginals)
+            assert not np.isnan(marginals).any(), "marginals are NaN"
+            assert ((marginals >= -1e-12) & (marginals <= 1 + 1e-12)).all(), "marginals outside [0, 1]"
+
+
+# ------------------------------------------------------------------------------------------------------ drawing
+
+
+def draw_assignment(rng: np.random.Generator) -> AssignmentCase:
+    shape = SHAPES[int(rng.choice(len(SHAPES)))]
+    hidden = (rng.random(shape) < rng.choice([0.2, 0.4, 0.7])).astype(int)
+    contradictions = bool(rng.random() < 0.1)
+    source = Source(rng, hidden.ravel(), contradictions)
+    source.calm = source.calm or bool(rng.random() < 0.4)
+    kinds = rng.choice(4, 2)  # of the tables of rows and columns
+    rows = np.array([_table(rng, source, kinds[0], shape[1], int(c)) for c in hidden.sum(1)])
+    columns = np.array([_table(rng, source, kinds[1], shape[0], int(c)) for c in hidden.sum(0)])
+    forbidden = (rng.random(shape) < rng.choice([0.0, 0.0, 0.3])) & (contradictions | (hidden == 0))
+    affinity = source.logits().reshape(shape)
+    return AssignmentCase(affinity, rows, columns, forbidden, bool(rng.random() < 0.2))
+
+
+def _table(rng: np.random.Generator, source: Source, kind: int, n: int, count: int) -> np.ndarray:
+    c = np.arange(n + 1)
+    if kind == 0:
+        return np.where(c == count, 0.0, -INF)
+    if kind == 1:
+        return np.where(c <= count, 0.0, -INF)
+    if kind == 2:
+        return np.where(c >= count, 0.0, -INF)
+    return source.table(n, count)
