@@ -18,7 +18,14 @@ from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, build_schedule, count_caps
 from ..structure.nested.tree import TreeProgram
 from . import native
-from .count import chain, characteristic, mixture, potetz_lee, retilt
+from .count import (
+    chain,
+    characteristic,
+    mixture,
+    potetz_lee,
+    retilt,
+    wide_sum,
+)
 from .count.arithmetic import Direct, Fourier, LogSpace
 from .count.tree_pass import sum_product
 from .ladder import TOLERANCE, Rung, climb
@@ -45,6 +52,14 @@ _EXTREME = 300.0
 EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 _SERIES_LIMIT = 160  # array executor: above this many variables a characteristic function beats a tree
 _DIRECT_LIMIT = 256  # up to this many variables a direct tree beats everything
+
+
+LARGEST_WALK = float(
+    1 << 27
+)  # pairs of counts that array code may look at for a number that needs all digits
+_ROUNDED = (
+    1e-5  # error of log_mean, in units of the 1e-10 that log Z may have, per nat; ten times what was seen
+)
 
 
 class Problem(NamedTuple):
@@ -291,6 +306,12 @@ def _array_pass(program: TreeProgram, arithmetic: Any, nu: Float64, tables: Floa
         return solved(sum_product(xp, schedule, arithmetic, nu, _rows(tables, nu)))
 
 
+def pairs_of_counts(program: TreeProgram) -> float:
+    """Pairs of child counts over all merges: the cost of a direct pass."""
+    size = program.size.astype(np.float64) + 1.0
+    return float((size[program.left] * size[program.right]).sum())
+
+
 def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     """Schedule with messages cut at the largest counts that the tables allow."""
     possible = np.any(tables > -math.inf, axis=0)
@@ -302,6 +323,25 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
             cached = program.__dict__["_full_schedule"] = build_schedule(program)
         return cached
     return build_schedule(program, count_caps(program, highest))
+
+
+def without_cancellation(problem: Problem, log_mean: Float64, leaves: Float64, constant: Any) -> Float64:
+    """``log_mean + leaves``, or where this loses digits that the contract wants the same from plain weights.
+
+    ``leaves`` is `constant` plus the sum of ``log(1 + e^nu)``.
+    """
+    total = log_mean + leaves
+    lost = _ROUNDED * np.abs(log_mean) > 1.0 + np.abs(total)
+    if not (lost[0] if len(lost) == 1 else lost.any()):
+        return np.asarray(total)
+    program, rows = problem.tree.program, np.flatnonzero(lost)
+    if pairs_of_counts(program) * len(rows) > LARGEST_WALK:
+        return np.asarray(total)
+    tables = _rows(problem.tables, problem.nu)[rows]
+    with np.errstate(all="ignore"):
+        weights = wide_sum.log_sum(program, schedule_for(program, tables), problem.nu[rows], tables)
+    total[rows] = weights + np.broadcast_to(constant, total.shape)[rows]
+    return np.asarray(total)
 
 
 # -- count distributions -------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self, TypeVar
@@ -12,7 +11,7 @@ import numpy as np
 from .. import checks
 from ..arrays import Float64, FloatArray
 from ..engine import auto
-from ..engine.count import moments
+from ..engine.count import conflict, moments
 from ..engine.count.counts import group_log_probs
 from ..engine.solution import Solution, posterior
 from ..errors import InfeasibleError, ParameterError
@@ -27,7 +26,7 @@ class ModelCore:
     """Parameters and first-order answers; the base of :class:`~tallytree.CountModel`, not used on its own."""
 
     def _setup(self, tree: CountTree, params: Parameters, method: str) -> None:
-        if method != "auto":
+        if type(method) is not str or method != "auto":
             checks.one_of("method", method, auto.METHODS)
         self._tree = tree
         self._params = params
@@ -171,11 +170,13 @@ class ModelCore:
         dead = np.isneginf(log_mean) | np.isneginf(np.broadcast_to(self._params.constant, log_mean.shape))
         where = ""
         if self.batch_shape:
-            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
-            where = f" at batch index {index}"
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(dead)), self.batch_shape))
+            where = f" at batch index {place}"
+        index = int(np.argmax(dead))
+        reason = conflict.explain(self._tree, self._params, index)
         raise InfeasibleError(
-            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials "
-            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+            f"The model{where} gives probability zero to every configuration: {reason}. Relax a potential or an "
+            "infinite logit."
         )
 
     def _marginals(self) -> Float64:
@@ -190,9 +191,13 @@ class ModelCore:
         return self._cached("log_norm", self._find_log_norm)
 
     def _find_log_norm(self) -> Float64:
-        found = self._solution
-        softplus = moments.softplus_sum(self._params.nu) if found.softplus is None else found.softplus
-        return np.asarray(found.log_mean + softplus + self._params.near_constant)
+        found, params = self._solution, self._params
+        if params.leaves.log_norm is not None:
+            leaves = params.leaves.log_norm
+        else:
+            softplus = moments.softplus_sum(params.nu) if found.softplus is None else found.softplus
+            leaves = softplus + params.near_constant
+        return auto.without_cancellation(self._count_problem(), found.log_mean, leaves, params.near_constant)
 
     def _counts(self, group: int | None) -> Float64:
         if group is None:
@@ -276,10 +281,3 @@ class ModelCore:
         """Entries of a vector or matrix, in the dtype of the logits; NumPy scalars where there is one."""
         out = np.asarray(values).astype(self._params.dtype, copy=False)
         return out[()] if out.ndim == 0 else out
-
-
-def _any_impossible(logs: Any) -> bool:
-    """Whether a log-weight, or one of several, is -inf."""
-    if isinstance(logs, float):
-        return logs == -math.inf
-    return bool(logs[0] == -math.inf if len(logs) == 1 else np.isneginf(logs).any())

@@ -133,7 +133,7 @@ class ChainCore:
         edge = (
             edge[None]
             if edge.ndim == 3
-            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(-1, n - 1, k, k)
+            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(batch, n - 1, k, k)
         )
         if not self._inside.all():
             leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()

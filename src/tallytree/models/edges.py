@@ -133,7 +133,8 @@ class Forest:
 def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     """Log-tables (..., E, 2, 2), a copy."""
     name = "log_tables" if coupling is None else "coupling"
-    given = np.asarray(log_tables if coupling is None else coupling)
+    wanted = "one number, one per edge, or tables of shape (..., E, 2, 2)"
+    given = checks.rectangular(name, log_tables if coupling is None else coupling, wanted)
     values, _ = checks.real_array(name, given[None] if given.ndim == 0 else given, axis="edges")
     if np.isnan(values).any() or np.isposinf(values).any():
         raise ParameterError(

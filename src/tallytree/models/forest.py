@@ -42,9 +42,12 @@ class ForestCountModel(ForestCore):
     Parameters
     ----------
     logits, groups
-        As for :class:`~tallytree.CountModel`. Groups must fit the edges: the edges that leave a group are covered by at
-        most two vertices. All variables, subtrees, unions of subtrees with one parent and intervals of a chain do,
-        nested as one likes.
+        As for :class:`~tallytree.CountModel`. Groups must fit the edges. Any single group does; and all variables,
+        subtrees, unions of subtrees with one parent and intervals of a chain, nested as one likes. In general groups
+        are summed up one after the other, inner ones first. At most two vertices, its boundary, may cover the edges
+        between what remains of a group and the rest, and if the group does not connect the two itself, nothing else
+        may: it then becomes an edge between them, and what remains must be a forest. Variables around a group that no
+        group counts may belong to either side.
     edges : Forest
         Pairs of variables and their log-tables.
 

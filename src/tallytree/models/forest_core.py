@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from ..engine import far
 from ..engine.forest import entropy, ladder, plain
 from ..engine.forest.problem import ForestAnswer, ForestProblem, folded_size
 from ..engine.solution import Solution
-from ..errors import InfeasibleError, ParameterError
+from ..errors import InfeasibleError, ParameterError, StructureError
 from ..structure.forest.clusters import ClusterProgram
 from ..structure.forest.contraction import contract, top_sets
 from ..structure.nested.count_tree import CountTree
@@ -71,7 +71,8 @@ class ForestCore(CountModel):
         """Log-weights of the states of the variables (B, D, 2) and of the pairs (1 or B, E, 2, 2)."""
         params, tables = self._params.near, self._near_edges[0]
         logits = np.asarray(params.logits, np.float64)
-        logits = np.broadcast_to(logits, (*self.batch_shape, self.n_variables)).reshape(-1, self.n_variables)
+        batch, n = math.prod(self.batch_shape), self.n_variables
+        logits = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(batch, n)
         forced = logits == math.inf
         log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
         # Both entries of the table of a single variable: their difference alone would not carry their size.
@@ -80,7 +81,7 @@ class ForestCore(CountModel):
         if tables.ndim == 3:
             return log_leaf, tables[None]
         shape = tables.shape[-3:]
-        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(-1, *shape)
+        return log_leaf, np.broadcast_to(tables, (*self.batch_shape, *shape)).reshape(batch, *shape)
 
     @property
     def _inferred(self) -> tuple[ForestAnswer, list[str], Float64]:
@@ -110,9 +111,8 @@ class ForestCore(CountModel):
         return Solution(found.log_z, found.bound, lambda: messages)
 
     def _cavities(self) -> Float64:
-        return (
-            self._solution.messages()
-        )  # right for infinite log-odds too: no message holds its receiver's own
+        # No message holds its receiver's own log-odds, so that they are right for infinite ones too.
+        return self._solution.messages()
 
     @property
     def _near_edges(self) -> tuple[Float64, Float64]:
@@ -145,7 +145,7 @@ class ForestCore(CountModel):
         if group is None and self.n_variables == 0:
             return np.zeros((len(self._params.nu), 1))
         if group is None:
-            return self._extended(self._with_total, [None])._counts(-1)
+            return self._totalled()._counts(-1)
         family = self._tree.family
         index = range(family.n_groups)[group]
         s = int(family.set_of_group[index])
@@ -156,6 +156,16 @@ class ForestCore(CountModel):
         tilts = self._inferred[2]
         packed = self._cached("beliefs", lambda: ladder.relative_counts(self._problem, tilts))
         return np.asarray(packed[:, offset[s] : offset[s + 1]])
+
+    def _totalled(self) -> Self:
+        """The same model with a group of all variables."""
+        try:
+            return self._extended(self._with_total, [None])
+        except StructureError:
+            raise StructureError(
+                "The count of all variables does not fit the edges together with the groups of this model: a group of "
+                "all variables would not be allowed beside them. Ask for the count of a group."
+            ) from None
 
     def _refuse_impossible(self, log_mean: Float64) -> NoReturn:
         try:
@@ -271,7 +281,7 @@ class ForestCore(CountModel):
         if group is None and self.n_variables == 0:
             return self._vector(np.zeros((len(self._params.nu), 1)) + np.reshape(self._constant, (-1, 1)))
         if group is None:
-            whole = self._extended(self._with_total, [None])
+            whole = self._totalled()
             return np.asarray(whole._max_counts(whole._tree.family.n_groups - 1))
         family = self._tree.family
         s = int(family.set_of_group[group])

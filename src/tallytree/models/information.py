@@ -21,7 +21,6 @@ from .base import ModelCore
 
 _ENOUGH = 1e-11  # relative error that the quick way may have
 _NOTHING = 1e-15  # and absolute
-_LARGEST = float(1 << 27)  # pairs of counts that the chain rule may look at
 
 
 class Information(ModelCore):
@@ -69,7 +68,7 @@ class Information(ModelCore):
             return quick
         program = self._tree.program
         rows = np.flatnonzero(doubtful.reshape(-1))
-        if information.cost(program) * len(rows) > _LARGEST:
+        if auto.pairs_of_counts(program) * len(rows) > auto.LARGEST_WALK:
             return np.maximum(quick, 0.0)  # of a model that large the error does not show
         nu, tables = (
             self._params.nu,
@@ -90,7 +89,7 @@ class Information(ModelCore):
         doubtful = ~(error + _ENOUGH * entropy <= np.maximum(_ENOUGH * quick, _NOTHING)) & (cross < math.inf)
         rows = np.flatnonzero(doubtful.reshape(-1))
         program = tree.program
-        if not len(rows) or information.cost(program) * len(rows) > _LARGEST:
+        if not len(rows) or auto.pairs_of_counts(program) * len(rows) > auto.LARGEST_WALK:
             return np.maximum(quick, 0.0)
         same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         numbers = [
@@ -100,7 +99,9 @@ class Information(ModelCore):
         ]
         schedule = auto.schedule_for(program, np.zeros((1, program.table_total)))
         found = quick.reshape(-1).copy()
-        found[rows] = information.divergence(program, schedule, tuple(numbers[:2]), tuple(numbers[2:]))
+        found[rows] = information.divergence(
+            program, schedule, (numbers[0], numbers[1]), (numbers[2], numbers[3])
+        )
         return found.reshape(quick.shape)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:
@@ -118,8 +119,8 @@ class Information(ModelCore):
             tables.append(_shaped(packed, other.batch_shape))
             counts.append(_shaped(joint._counts(first + group), self.batch_shape))
         log_mean = np.reshape(other._solution.log_mean, other.batch_shape)
-        bound = sum(np.reshape(m._solution.bound, m.batch_shape) for m in (self, other))
-        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, bound)
+        own, bound = (np.reshape(m._solution.bound, m.batch_shape) for m in (self, other))
+        value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, own + bound)
         if joint is not self and joint._tree.program.n_leaves > auto.EXACT_TAILS:
             excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint._n_groups))
             value = np.where(np.reshape(excluded, self.batch_shape), math.inf, value)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from .. import checks
 from ..arrays import Float64, FloatArray
 from ..engine import auto
 from ..engine.count.flat_tangent import flat_tangent
@@ -71,6 +72,12 @@ class SecondOrder(ModelCore):
                [-0.25,  0.25]])
         """
         chosen = arguments.variables(rows, self.n_variables, "rows")
+        if chosen.ndim != 1:
+            raise ParameterError(
+                f"`rows` must be a list of variables; shape {chosen.shape} arrived. For one row write [{int(chosen)}]."
+                if chosen.ndim == 0
+                else f"`rows` must be a list of variables, one-dimensional; shape {chosen.shape} arrived."
+            )
         odds = self._odds
         found = covariance_rows(self._tree, self._params, odds, chosen)
         if rows is None:
@@ -136,6 +143,7 @@ class SecondOrder(ModelCore):
         >>> model.hessian_vector_product([1.0, 0.0, 0.0]).logits.round(6)
         array([ 0.222222, -0.111111, -0.111111])
         """
+        counts = checks.flag("counts", counts)
         nu_direction, packed = self._params.direction(logits, tables)
         odds = self._odds
         change, packed_change = tangent(self._tree, self._params, nu_direction, packed, counts=counts)

@@ -38,12 +38,6 @@ class Law(NamedTuple):
     others: Float64  # R
 
 
-def cost(program: TreeProgram) -> float:
-    """Pairs of child counts over all merges."""
-    size = program.size.astype(np.float64) + 1.0
-    return float((size[program.left] * size[program.right]).sum())
-
-
 def entropy(program: TreeProgram, schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
     """H of possible models (B, D), (B, T) in nats, (B,)."""
     out = np.empty(len(nu))
@@ -83,7 +77,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64, measure: Any) -> Floa
         cells = schedule.roots.own_cells
         u, v = gather(xp, up, cells), gather(xp, other, cells)
         entries = range(cells.shape[1])
-        laws = tuple(_law(lambda i, x=x: x[..., i], entries) for x in (u, v))  # type: ignore[misc]
+        laws = tuple(_law(lambda i, x=x: x[..., i], entries) for x in (u, v))
         total += measure(lambda i: u[..., i], lambda i: v[..., i], laws, entries).sum(-1)
         probs[:, cells] = np.exp(u - laws[0].top[..., None]) / (1.0 + laws[0].others)[..., None]
         probs[:, 0] = 0.0
@@ -141,12 +135,8 @@ def _spread(t: Any, _: Any, laws: tuple[Law, Law], entries: range) -> Float64:
     gap = np.zeros_like(law.top)
     for i in entries:
         below = law.top - t(i)
-        gap += np.where((first_of(law, i)) | (below == math.inf), 0.0, np.exp(-below) * below)
+        gap += np.where((law.first == i) | (below == math.inf), 0.0, np.exp(-below) * below)
     return np.asarray(np.log1p(law.others) + gap / (1.0 + law.others))
-
-
-def first_of(law: Law, i: int) -> NDArray[np.bool_]:
-    return np.asarray(law.first == i)
 
 
 def _relative(t: Any, s: Any, laws: tuple[Law, Law], entries: range) -> Float64:
@@ -191,6 +181,6 @@ def _free_divergence(program: TreeProgram, p: Float64, q: Float64) -> Float64:
     for x in pair:
         x[..., 0][x[..., 1] == math.inf] = -math.inf
         x[..., 1][x[..., 1] == math.inf] = 0.0
-    laws = tuple(_law(lambda i, x=x: x[..., i], range(2)) for x in pair)  # type: ignore[misc]
+    laws = tuple(_law(lambda i, x=x: x[..., i], range(2)) for x in pair)
     found = _relative(lambda i: pair[0][..., i], lambda i: pair[1][..., i], laws, range(2))  # type: ignore[arg-type]
     return np.asarray(found.sum(-1))

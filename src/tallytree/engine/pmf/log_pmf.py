@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from tallytree import config
+from tallytree.engine import far
 from tallytree.engine.pmf.recursion import band_size, recursion_log_pmf
 from tallytree.engine.pmf.tilted import tilted_log_pmf
 
@@ -36,6 +37,8 @@ def log_pmf(nu: Float64) -> Float64:
     Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
+    if not far.all_near(nu):
+        nu = far.near_logits(nu)[0]
     engine = config.native()
     if engine is not None:
         return np.asarray(engine.flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
