@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,9 +11,9 @@ from itertools import product
 import mpmath
 import numpy as np
 
+from oracle_states import INF, REAL, Truth, all_states, log_sum, truth_of_terms
+
 Sets = Sequence[tuple[Sequence[int], Sequence[float]]]
-REAL = np.longdouble
-INF = math.inf
 
 
 def log_sum_exp(values: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -33,77 +32,47 @@ def log_odds(log_on: np.ndarray, log_off: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Enumerated:
-    """Every assignment of a small model with its log weight; see `enumerate_model`."""
+class Enumerated(Truth):
+    """Every assignment of a small model of counts with its log weight; see `enumerate_model`."""
 
-    states: np.ndarray  # (2^D, D) of 0 and 1
-    log_weights: np.ndarray  # (2^D,) extended precision
-    sets: Sets
+    sets: Sets = ()
 
-    @cached_property
-    def _log_z(self) -> np.ndarray:
-        return log_sum_exp(self.log_weights)
-
-    @cached_property
-    def log_partition(self) -> float:
-        return float(self._log_z)
+    @property
+    def log_weights(self) -> np.ndarray:
+        """(2^D,) in extended precision; no masks here."""
+        return self.logs.small
 
     def log_mass(self, chosen: np.ndarray) -> np.ndarray:
         """Log of the total weight of the assignments selected by a boolean mask."""
-        return log_sum_exp(self.log_weights[chosen])
-
-    @cached_property
-    def posterior_logits(self) -> np.ndarray:
-        masses = [(self.log_mass(y == 1), self.log_mass(y == 0)) for y in self.states.T]
-        return np.array([log_odds(on, off) for on, off in masses], float)
+        return log_sum(self.logs, chosen[None])[0].small
 
     @cached_property
     def marginals(self) -> np.ndarray:
-        return np.array([np.exp(self.log_mass(y == 1) - self._log_z) for y in self.states.T], float)
+        return np.exp(self.log_marginals[:, 1])
 
     def count_log_probs(self, which: int | Sequence[int] | None = None) -> np.ndarray:
         """Log distribution of a count: of set number ``which``, of a list of variables, or of all of them."""
         members = range(self.states.shape[1]) if which is None else which
         members = self.sets[members][0] if isinstance(members, int) else members
-        counts = self.states[:, list(members)].sum(axis=1)
-        return np.array([self.log_mass(counts == c) - self._log_z for c in range(len(members) + 1)], float)
-
-    @cached_property
-    def log_probs(self) -> np.ndarray:
-        return np.asarray(self.log_weights - self._log_z, float)
+        return self.score_log_probs(self.states[:, list(members)].sum(axis=1), len(members))
 
     def log_prob(self, y: Sequence[int]) -> float:
-        return float(self.log_probs[int("".join(str(int(v)) for v in y), 2)])
-
-    @cached_property
-    def entropy(self) -> float:
-        log_p = (self.log_weights - self._log_z)[np.isfinite(self.log_weights)]
-        return float(-(np.exp(log_p) * log_p).sum())
+        return float(self.log_probs[int(self.index(np.asarray(y)))])
 
     def pair_table(self, i: int, j: int) -> np.ndarray:
         """Return the 2 x 2 table P(y_i = a, y_j = b)."""
-        on_i, on_j = self.states[:, i], self.states[:, j]
-        masses = [[self.log_mass((on_i == a) & (on_j == b)) for b in (0, 1)] for a in (0, 1)]
-        return np.asarray(np.exp(np.array(masses, REAL) - self._log_z), float)
+        return np.exp(self.pair_tables([(i, j)])[0])
 
     @cached_property
     def pairwise(self) -> np.ndarray:
         """P(y_i = y_j = 1), a D x D matrix with the marginals on its diagonal."""
-        on = self.states == 1
-        pairs = [[self.log_mass(a & b) for b in on.T] for a in on.T]
-        return np.asarray(np.exp(np.array(pairs, REAL) - self._log_z), float)
+        size = self.states.shape[1]
+        pairs = [(i, j) for i in range(size) for j in range(size)]
+        return np.exp(self.pair_tables(pairs)[:, 1, 1].reshape(size, size))
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        weights = np.exp(self.log_weights - self._log_z)
-        centred = self.states - (weights[:, None] * self.states).sum(axis=0)
-        return np.asarray(np.einsum("s,si,sj->ij", weights, centred, centred), float)
-
-    @cached_property
-    def max_marginals(self) -> np.ndarray:
-        """(D, 2): the largest log weight with y_d = 0 and with y_d = 1."""
-        best = [[self.log_weights[y == v].max() for v in (0, 1)] for y in self.states.T]
-        return np.array(best, float)
+        return self.covariance_of(self.states)
 
     def modes(self, tolerance: float = 1e-12) -> set[tuple[int, ...]]:
         """All maximisers, ties decided up to ``tolerance * (1 + |best|)``."""
@@ -127,15 +96,13 @@ def enumerate_model(
     size = len(theta)
     if size > 16:
         raise ValueError(f"enumeration is meant for at most 16 variables, got {size}")
-    states = (np.arange(2**size)[:, None] >> np.arange(size)[::-1]) & 1
-    log_weights = np.zeros(2**size, REAL)
-    for y, (log_off, log_on) in zip(states.T, leaf_log_weights(theta)):
-        log_weights += np.where(y == 1, log_on, log_off)
-    for members, log_table in sets:
-        log_weights += np.asarray(log_table, REAL)[states[:, list(members)].sum(axis=1)]
-    for i, j, log_table in edges:
-        log_weights += np.asarray(log_table, REAL)[states[:, i], states[:, j]]
-    return Enumerated(states, log_weights, sets)
+    states = all_states((2,) * size)
+    own = leaf_log_weights(theta)
+    leaves = np.where(states == 1, own[:, 1], own[:, 0])
+    terms = [np.asarray(table, float)[states[:, list(members)].sum(axis=1)] for members, table in sets]
+    terms += [np.asarray(table, float)[states[:, i], states[:, j]] for i, j, table in edges]
+    found = truth_of_terms(states, leaves, terms)
+    return Enumerated(found.states, found.logs, 2, found.leaves, found.others, sets)
 
 
 def leaf_log_weights(theta: Sequence[float]) -> np.ndarray:

@@ -296,3 +296,31 @@ def test_models_on_one_tree_can_be_solved_in_parallel():
         together = pool.map(lambda row: tt.CountModel.from_tree(tree, row, tables).marginals, logits)
         for got, right in zip(together, alone):
             np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.parametrize(
+    ("logits", "groups", "reason"),
+    [
+        (np.zeros(6), [([0, 1], 2), ([2, 3], None), ([0, 1, 2, 3], 1), (None, 1)], "groups 0 and 2 cannot"),
+        (np.zeros(6), [([0, 1], 2), ([2, 3], 2), ([4], 0), (None, 3)], "groups 0, 1 and 3 cannot"),
+        (
+            [0.0, -np.inf, 0.0],
+            [([0, 1], 2), (None, None)],
+            "group 0 cannot be satisfied together with the variables",
+        ),
+        ([0.0, 0.0], [([0], 1), ([0], 0), (None, None)], "groups 0 and 1 cannot"),
+        ([0.0, -np.inf], [(None, 2)], "no count satisfies the potential with the variables"),
+    ],
+)
+def test_an_impossible_model_names_the_groups_that_conflict(logits, groups, reason):
+    chosen = [tt.Group(g, None if k is None else tt.exactly(k)) for g, k in groups]
+    model = tt.CountModel(logits, chosen)
+    for ask in (lambda: model.log_partition, model.mode, model.sample, lambda: model.entropy):
+        with pytest.raises(tt.InfeasibleError, match=reason):
+            ask()
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, (2, -3), (2, 1.5), "a", True])
+def test_a_size_that_counts_nothing_is_refused(size):
+    with pytest.raises(tt.ParameterError, match="`size` must be"):
+        tt.CountModel([0.0, 0.0]).sample(size)

@@ -240,3 +240,68 @@ def test_it_pickles_compares_and_says_what_is_wrong():
         tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), lengths=[4])
     with pytest.raises(tt.ParameterError, match="below \\+inf"):
         tt.ChainModel(np.full((3, 2), INF), np.zeros((2, 2)))
+
+
+def test_a_group_of_one_position_behind_the_end_counts_nothing():
+    groups = [tt.Group([2], [0.7, 3.0]), tt.Group([0, 1], [0.0, 0.0, 0.5])]
+    model = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), groups, lengths=2)
+    short = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), [0.0, 0.0, 0.5])
+    assert model.entropy == pytest.approx(short.entropy, rel=1e-14)
+    assert model.log_partition == pytest.approx(short.log_partition + 0.7, rel=1e-14)
+    assert np.exp(model.count_log_probs(0)).tolist() == [1.0, 0.0]
+    assert model.expected_statistics.tables[0].tolist() == [1.0, 0.0]
+    one = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), [tt.Group([1], [0.0, 3.0])], lengths=1)
+    assert one.entropy == pytest.approx(math.log(2.0))
+    assert np.exp(one.count_log_probs(0)).tolist() == [1.0, 0.0]
+
+
+def test_a_chain_of_one_position_has_no_transitions():
+    for moves in (np.zeros((2, 2)), np.zeros((0, 2, 2)), np.zeros((4, 0, 2, 2))):
+        model = tt.ChainModel(np.zeros((4, 1, 2)), moves, tt.exactly(1))
+        assert model.marginals[..., 1].tolist() == [[1.0]] * 4
+        assert model.edge_marginals.shape == (4, 0, 2, 2)
+        assert model.entropy.tolist() == [0.0] * 4
+        assert model.sample(3, rng=0).shape == (3, 4, 1)
+
+
+def test_float32_weights_give_float32_vectors_and_float64_numbers():
+    unary = np.array([[0.25, 4e6], [1.0, 0.5], [0.0, -2.0]], np.float32)
+    model = tt.ChainModel(unary, np.zeros((2, 2)), [tt.Group(range(2), tt.at_most(1))])
+    exact = tt.ChainModel(unary.astype(np.float64), np.zeros((2, 2)), [tt.Group(range(2), tt.at_most(1))])
+    for name in ("marginals", "log_marginals", "edge_marginals"):
+        assert getattr(model, name).dtype == np.float32
+    assert model.count_log_probs().dtype == model.count_log_probs(0).dtype == np.float32
+    for found, right in (
+        (model.log_partition, exact.log_partition),
+        (model.entropy, exact.entropy),
+        (model.error_bound, exact.error_bound),
+        (model.log_prob([1, 0, 0]), exact.log_prob([1, 0, 0])),
+    ):
+        assert found.dtype == np.float64
+        assert found == right
+    assert model.condition({0: 0}).marginals.dtype == np.float32
+
+
+def test_groups_of_chains_are_numbered_from_either_end():
+    groups = [tt.Group([0, 1], tt.at_most(1)), tt.Group(range(3), tt.exactly(2))]
+    model = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), groups)
+    assert model.count_log_probs(-1).tolist() == model.count_log_probs(1).tolist()
+    assert model.condition_count(-2, 1).log_partition == model.condition_count(0, 1).log_partition
+    for number in (2, -3):
+        with pytest.raises(tt.ParameterError, match="0 to 1, or None for all positions"):
+            model.count_log_probs(number)
+    with pytest.raises(tt.ParameterError, match="has no groups"):
+        tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2))).count_log_probs(0)
+
+
+def test_wrong_arguments_of_chains_are_named():
+    model = tt.ChainModel(np.zeros((4, 3, 2)), np.zeros((2, 2)), tt.exactly(1))
+    for size in (-1, 1.5, (2, -1), "a"):
+        with pytest.raises(tt.ParameterError, match="`size`"):
+            model.sample(size)
+    with pytest.raises(tt.ParameterError, match="`labels` has batch shape"):
+        model.log_prob(np.zeros((3, 3), int))
+    with pytest.raises(tt.ParameterError, match="mapping"):
+        model.condition([1])
+    with pytest.raises(tt.ParameterError, match="Wrap each potential in a Group"):
+        tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), [tt.Group([0, 1], tt.exactly(1)), tt.exactly(1)])

@@ -128,7 +128,7 @@ def test_scale_and_column_belong_together(data: str, bad: Run) -> None:
 
 def test_bad_potentials_name_the_argument_and_the_group(data: str, bad: Run) -> None:
     assert bad("infer", data, "--count", "exactly").startswith("--count: `exactly` must be written exactly:k")
-    assert "Known are" in bad("infer", data, "--count", "help")
+    assert "Known are" in bad("infer", data, "--count", "exactl:1")
     assert bad("infer", data, "--group-count", "hall", "exactly:x").startswith("--group-count hall: ")
     assert "`exactly(7)` needs a group of at least 7" in bad("infer", data, "--count", "exactly:7")
     message = bad("infer", data, "--group-count", "hall", "exactly:3")

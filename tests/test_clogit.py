@@ -16,7 +16,7 @@ from tallytree import data  # noqa: E402
 from tallytree.errors import ParameterError  # noqa: E402
 from tallytree.estimators import ConditionalLogit  # noqa: E402
 from tallytree.learn.conditional import ConditionalLikelihood, strata_of_groups  # noqa: E402
-from tallytree.learn.fixed_counts import covariances, fixed_counts  # noqa: E402
+from tallytree.learn.fixed_counts import fixed_counts  # noqa: E402
 
 
 def r_name(term):
@@ -109,9 +109,7 @@ def test_sums_match_enumeration(seed):
     pad = int(rng.integers(0, 4))
     padded = np.concatenate([theta, np.full(pad, -np.inf)])[None]
     found = fixed_counts(padded, np.array([k]))
-    spread = covariances(
-        padded, np.array([k]), found.marginals, np.concatenate([x, np.zeros((pad, 3))])[None]
-    )
+    spread = found.covariances(np.concatenate([x, np.zeros((pad, 3))])[None])
     log_sum, marginals, covariance = enumerated(theta, k, x)
     assert found.log_sum[0] == pytest.approx(log_sum, rel=1e-13, abs=1e-13)
     np.testing.assert_allclose(found.marginals[0, :n], marginals, atol=1e-14, rtol=0)
@@ -230,3 +228,226 @@ def test_separated_data_warn(max_iter):
         ConditionalLogit(max_iter=max_iter).fit(
             [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], groups=[0, 0, 1, 1]
         )
+
+
+def matched(seed=0, sets=15, size=5, p=2):
+    rng = np.random.default_rng(seed)
+    x, groups = rng.normal(size=(sets * size, p)), np.repeat(np.arange(sets), size)
+    y = np.zeros((sets, size), int)
+    for row in y:
+        row[rng.choice(size, rng.integers(1, 3), replace=False)] = 1
+    return x, y.reshape(-1), groups
+
+
+def enumerated_log_likelihood(eta, y, groups, weights=None):
+    """Sum over sets of the log-probability of its cases among all choices of as many."""
+    total = 0.0
+    for g in np.unique(groups):
+        e, c = eta[groups == g], y[groups == g]
+        all_sums = [e[list(s)].sum() for s in itertools.combinations(range(len(e)), int(c.sum()))]
+        term = e[c == 1].sum() - np.logaddexp.reduce(all_sums)
+        total += term if weights is None else weights[groups == g][0] * term
+    return total
+
+
+def test_the_case_is_said_or_refused_but_never_the_alphabets():
+    x, y, groups = matched()
+    number = ConditionalLogit().fit(x, y, groups)
+    words = np.array(["control", "case"])[y]
+    with pytest.raises(ParameterError, match=r"ambiguous.*case='case'"):
+        ConditionalLogit().fit(x, words, groups)
+    said = ConditionalLogit(case="case").fit(x, words, groups)
+    np.testing.assert_array_equal(said.coef_, number.coef_)
+    assert said.classes_.tolist() == ["control", "case"]
+    np.testing.assert_array_equal(said.predict(x) == "case", number.predict(x) == 1)
+    np.testing.assert_array_equal(said.predict_proba(x), number.predict_proba(x))
+    assert said.log_likelihood(x, words, groups) == pytest.approx(number.log_likelihood_, rel=1e-12)
+    for clear in (["no", "yes"], ["healthy", "sick"]):
+        np.testing.assert_array_equal(
+            ConditionalLogit().fit(x, np.array(clear)[y], groups).coef_, number.coef_
+        )
+    with pytest.warns(UserWarning, match="'two', the second in alphabetical order"):
+        ConditionalLogit().fit(x, np.array(["one", "two"])[y], groups)
+    flipped = ConditionalLogit(case=0).fit(x, y, groups)
+    np.testing.assert_allclose(flipped.coef_, -number.coef_, atol=1e-8)
+    with pytest.raises(ParameterError, match="`case` must be one of the labels"):
+        ConditionalLogit(case="cases").fit(x, words, groups)
+
+
+def test_rows_and_strata_used_and_dropped_are_reported():
+    x, y, groups = matched(1, sets=6)
+    y[:5], y[5:10] = 0, 1  # a set without a case and one without a control
+    fit = ConditionalLogit().fit(x, y, groups)
+    assert (fit.n_strata_, fit.n_strata_dropped_) == (4, 2)
+    assert (fit.n_rows_used_, fit.n_rows_dropped_, fit.n_rows_missing_) == (20, 10, 0)
+    frame = pd.DataFrame({"a": x[:, 0], "y": y, "set": groups})
+    frame.loc[[12, 20], "a"] = np.nan
+    fit = ConditionalLogit.from_formula("y ~ a + strata(set)", frame)
+    assert (fit.n_rows_used_, fit.n_rows_dropped_, fit.n_rows_missing_) == (18, 10, 2)
+    text = str(fit.summary())
+    assert "4 used, 2 without a case or a control dropped" in text
+    assert "18 used, 10 dropped with their strata, 2 with missing values" in text
+
+
+def test_tiny_p_values_are_printed_as_they_are():
+    from tallytree.estimators._coefficients import CoefficientTable
+
+    z = np.array([1.0, 20.0, 37.0, 45.0])
+    table = CoefficientTable("t", tuple("abcd"), z, np.ones(4), 0.95, ())
+    text = str(table)
+    # 2 (1 - Phi(z)) to three digits, from tables in high precision.
+    for p in ("0.317", "5.51e-89", "1.15e-299", "<1e-300"):
+        assert p in text
+    assert "p = 0 " not in text
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(4000, 1)), np.repeat(np.arange(1000), 4)
+    y = np.zeros((1000, 4), int)
+    y[np.arange(1000), (x.reshape(1000, 4) + 0.05 * rng.normal(size=(1000, 4))).argmax(1)] = 1
+    fit = ConditionalLogit().fit(x, y.reshape(-1), groups)
+    assert "p < 1e-300" in str(fit.summary())
+
+
+def test_formulas_predict_from_tables():
+    x, y, groups = matched(2)
+    frame = pd.DataFrame({"a": x[:, 0], "kind": np.where(x[:, 1] > 0, "u", "v"), "y": y, "set": groups})
+    fit = ConditionalLogit.from_formula("y ~ a + kind + strata(set)", frame)
+    design = pd.DataFrame({fit.feature_names_in_[0]: x[:, 0], fit.feature_names_in_[1]: (x[:, 1] <= 0) * 1.0})
+    eta = design.to_numpy() @ fit.coef_ + fit.intercept_
+    np.testing.assert_allclose(fit.decision_function(frame), eta, atol=1e-12)
+    np.testing.assert_array_equal(fit.predict(frame.drop(columns=["y", "set"])), (eta > 0).astype(int))
+    np.testing.assert_array_equal(fit.predict(design), fit.predict(frame))
+    new = pd.DataFrame({"a": [0.5, 1.0], "kind": ["v", "v"]}, index=[7, 9])  # one level, another index
+    np.testing.assert_allclose(fit.decision_function(new), [[0.5, 1], [1, 1]] @ fit.coef_ + fit.intercept_)
+    assert fit.log_likelihood(frame) == pytest.approx(fit.log_likelihood_, rel=1e-12)
+    positive = fit.predict_proba(frame, n_cases=2)[:, 1]
+    np.testing.assert_allclose(np.bincount(groups, positive), 2.0, atol=1e-12)
+    again = pickle.loads(pickle.dumps(fit))
+    np.testing.assert_array_equal(again.predict(frame), fit.predict(frame))
+    with pytest.raises(ParameterError, match="row 1"):
+        fit.predict(new.assign(a=[0.5, np.nan]))
+    with pytest.raises(ParameterError, match="columns of the formula"):
+        fit.predict(new.drop(columns="a"))
+
+
+def test_offsets_shift_the_linear_predictor():
+    x, y, groups = matched(3)
+    offset = np.random.default_rng(3).normal(size=len(y))
+    fit = ConditionalLogit().fit(x, y, groups, offset=offset)
+    value = enumerated_log_likelihood(x @ fit.coef_ + offset, y, groups)
+    assert fit.log_likelihood_ == pytest.approx(value, rel=1e-12)
+    assert fit.log_likelihood_null_ == pytest.approx(enumerated_log_likelihood(offset, y, groups), rel=1e-12)
+    for j in range(2):
+        for h in (-1e-3, 1e-3):
+            there = x @ (fit.coef_ + h * np.eye(2)[j]) + offset
+            assert enumerated_log_likelihood(there, y, groups) < value
+    assert fit.log_likelihood(x, y, groups, offset=offset) == pytest.approx(value, rel=1e-12)
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y, "set": groups, "off": offset})
+    by_formula = ConditionalLogit.from_formula("y ~ a + b + offset(off) + strata(set)", frame)
+    np.testing.assert_array_equal(by_formula.coef_, fit.coef_)
+    want = fit.decision_function(x, offset=offset)
+    np.testing.assert_allclose(by_formula.decision_function(frame), want, atol=1e-12)
+    # A covariate with a known coefficient is an offset.
+    known = ConditionalLogit().fit(x[:, :1], y, groups, offset=x[:, 1] * fit.coef_[1] + offset)
+    assert known.coef_[0] == pytest.approx(fit.coef_[0], abs=1e-8)
+    with pytest.raises(ParameterError, match="`offset`"):
+        ConditionalLogit().fit(x, y, groups, offset=offset[:3])
+
+
+def test_weights_of_strata_stand_for_repeated_strata():
+    x, y, groups = matched(4)
+    times = np.random.default_rng(4).integers(0, 4, 15)
+    weights = times[groups]
+    fit = ConditionalLogit().fit(x, y, groups, sample_weight=weights)
+    copies = [np.flatnonzero(groups == g) for g in range(15) for _ in range(times[g])]
+    rows = np.concatenate(copies)
+    labels = np.repeat(np.arange(len(copies)), 5)
+    repeated = ConditionalLogit().fit(x[rows], y[rows], labels)
+    np.testing.assert_allclose(fit.coef_, repeated.coef_, atol=1e-9)
+    np.testing.assert_allclose(fit.standard_errors_, repeated.standard_errors_, atol=1e-9)
+    assert fit.n_strata_dropped_ == (times == 0).sum()
+    half = ConditionalLogit().fit(x, y, groups, sample_weight=0.5 * weights)
+    np.testing.assert_allclose(half.coef_, fit.coef_, atol=1e-7)
+    value = enumerated_log_likelihood(x @ half.coef_, y, groups, 0.5 * weights)
+    assert half.log_likelihood_ == pytest.approx(value, rel=1e-12)
+    with pytest.raises(ParameterError, match="constant within every group"):
+        ConditionalLogit().fit(x, y, groups, sample_weight=np.arange(len(y)))
+    with pytest.raises(ParameterError, match=r"-1 arrived for row 0"):
+        ConditionalLogit().fit(x, y, groups, sample_weight=-np.ones(len(y)))
+
+
+def test_weights_of_people_stand_for_repeated_people():
+    rng = np.random.default_rng(5)
+    x, time, event = rng.normal(size=(30, 1)), rng.integers(1, 8, 30), rng.random(30) < 0.7
+    times = rng.integers(0, 3, 30)
+    fit = ConditionalLogit().fit_survival(x, time, event, sample_weight=times)
+    rows = np.repeat(np.arange(30), times)
+    np.testing.assert_allclose(
+        fit.coef_, ConditionalLogit().fit_survival(x[rows], time[rows], event[rows]).coef_, atol=1e-9
+    )
+    with pytest.raises(ParameterError, match="whole numbers"):
+        ConditionalLogit().fit_survival(x, time, event, sample_weight=np.full(30, 0.5))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cluster_robust_errors_match_scores_by_finite_differences(weighted):
+    x, y, groups = matched(6)
+    clinic = np.array(["north", "south", "east", "west"])[groups % 4]
+    weights = (1.0 + groups % 3) if weighted else None
+    fit = ConditionalLogit().fit(x, y, groups, sample_weight=weights, cluster=clinic)
+    plain = ConditionalLogit().fit(x, y, groups, sample_weight=weights)
+    np.testing.assert_array_equal(fit.coef_, plain.coef_)
+    np.testing.assert_array_equal(fit.naive_covariance_, plain.covariance_)
+
+    def log_likelihood(beta, inside):
+        chosen = None if weights is None else weights[inside]
+        return enumerated_log_likelihood(x[inside] @ beta, y[inside], groups[inside], chosen)
+
+    def gradient(beta, inside, h=1e-5):
+        steps = h * np.eye(2)
+        return np.array(
+            [log_likelihood(beta + s, inside) - log_likelihood(beta - s, inside) for s in steps]
+        ) / (2 * h)
+
+    everything = np.ones(len(y), bool)
+    h = 1e-4
+    hessian = np.array(
+        [
+            (gradient(fit.coef_ + s, everything) - gradient(fit.coef_ - s, everything)) / (2 * h)
+            for s in h * np.eye(2)
+        ]
+    )
+    scores = np.array([gradient(fit.coef_, clinic == c) for c in np.unique(clinic)])
+    bread = np.linalg.inv(-hessian)
+    np.testing.assert_allclose(fit.covariance_, bread @ scores.T @ scores @ bread, rtol=1e-4)
+    np.testing.assert_allclose(fit.standard_errors_, np.sqrt(np.diag(fit.covariance_)))
+    assert fit.n_clusters_ == 4
+    assert "robust, 4 clusters" in str(fit.summary())
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y, "set": groups, "clinic": clinic})
+    if not weighted:
+        again = ConditionalLogit.from_formula("y ~ a + b + strata(set)", frame, cluster="clinic")
+        np.testing.assert_array_equal(again.covariance_, fit.covariance_)
+    with pytest.raises(ParameterError, match="`cluster` must be constant within"):
+        ConditionalLogit().fit(x, y, groups, cluster=np.arange(len(y)))
+
+
+def test_numbers_of_cases_are_checked():
+    x, y, groups = matched(7)
+    fit = ConditionalLogit().fit(x, y, groups)
+    for wrong in (1.5, [1, 2], -1, 6):
+        with pytest.raises(ParameterError, match="`n_cases`"):
+            fit.predict_proba(x, groups=groups, n_cases=wrong)
+
+
+def test_an_offset_that_decides_everything_warns():
+    from sklearn.exceptions import ConvergenceWarning
+
+    x, y, groups = matched(8)
+    with pytest.warns(ConvergenceWarning, match="offset"):
+        ConditionalLogit().fit(x, y, groups, offset=1e5 * y)
+
+
+def test_mappings_of_columns_are_tables_too():
+    x, y, groups = matched(9)
+    columns = {"a": x[:, 0], "y": y, "set": groups}
+    fit = ConditionalLogit.from_formula("y ~ a + strata(set)", columns)
+    np.testing.assert_allclose(fit.decision_function({"a": [1.0, 2.0]}), [1, 2] * fit.coef_ + fit.intercept_)

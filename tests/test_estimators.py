@@ -20,6 +20,9 @@ pytestmark = [
     ),  # the checks separate the classes
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
     pytest.mark.filterwarnings("ignore:tallytree runs without its C"),
+    pytest.mark.filterwarnings(
+        "ignore::tallytree.estimators.MissingGroupsWarning"
+    ),  # the checks know no groups
 ]
 
 EVERY = [

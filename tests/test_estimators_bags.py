@@ -128,7 +128,9 @@ def test_bags_of_one_are_logistic_regression():
     x = rng.normal(size=(200, 3))
     y = (rng.random(200) < 1 / (1 + np.exp(-x @ [1.0, -2.0, 0.5] - 0.3))).astype(int)
     want = LogisticRegression(C=1 / (200 * 0.01), tol=1e-10, max_iter=1000).fit(x, y)
-    for model in (BagClassifier(l2=0.01, tol=1e-8).fit(x, y), LabelProportions(l2=0.01, tol=1e-8).fit(x, y)):
+    alone = np.arange(200)
+    for kind in (BagClassifier, LabelProportions):
+        model = kind(l2=0.01, tol=1e-8).fit(x, y, groups=alone)
         np.testing.assert_allclose(model.coef_, want.coef_[0], atol=1e-4)
         assert model.intercept_ == pytest.approx(want.intercept_[0], abs=1e-4)
 
@@ -190,3 +192,16 @@ def test_errors_say_what_to_do():
         LabelProportions(target="counts").fit(x, [3, 1], groups=[0, 0, 1, 1])
     with pytest.raises(ParameterError, match="target='counts'"):
         LabelProportions(target="proportions").fit(x, [2, 1], groups=[0, 0, 1, 1])
+
+
+def test_one_large_bag_costs_the_small_ones_nothing():
+    sizes = np.concatenate([np.full(20_000, 2), [20_000]])
+    bags = make_bags(np.repeat(np.arange(len(sizes)), sizes), int(sizes.sum()), alone=True)
+    parts = list(bags.batches(np.arange(bags.n_bags)))
+    assert sum(index.size for _, index in parts) < 4 * sizes.sum()
+    seen = np.concatenate([index[index < len(bags.codes)] for _, index in parts])
+    np.testing.assert_array_equal(np.sort(seen), np.arange(len(bags.codes)))
+    for members, index in parts:
+        inside = index < len(bags.codes)
+        np.testing.assert_array_equal(inside.sum(1), bags.sizes[members])
+        assert (bags.codes[index[inside]] == np.repeat(members, bags.sizes[members])).all()

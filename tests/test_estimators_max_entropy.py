@@ -88,6 +88,11 @@ def test_horvitz_thompson_is_unbiased_with_an_unbiased_variance():
     assert weight @ np.array([f.variance for f in found]) == pytest.approx(variance, rel=1e-10)
 
 
+def test_tiny_probabilities_keep_their_size():
+    pik = np.array([1e-300, 1e-30, 1 - 1e-15, 0.5, 0.5])
+    np.testing.assert_allclose(MaxEntropySampler().fit(pik).inclusion_probabilities_, pik, rtol=1e-9)
+
+
 def test_certain_and_excluded_units():
     sampler = pickle.loads(pickle.dumps(MaxEntropySampler(random_state=1).fit([1.0, 0.0, 0.5, 0.25, 0.25])))
     np.testing.assert_array_equal(np.isinf(sampler.logits_), [True, True, False, False, False])
@@ -188,5 +193,11 @@ def test_errors_say_what_to_do():
         MaxEntropySampler().fit([0.5, 0.2])
     with pytest.raises(ParameterError, match="vector of probabilities"):
         MaxEntropySampler().fit([[0.5, 0.5]])
+    with pytest.raises(ParameterError, match=r"1\.5 arrived for unit 1"):
+        MaxEntropySampler().fit([0.5, 1.5])
+    with pytest.raises(ParameterError, match="`pik` must be a vector"):
+        MaxEntropySampler().fit(["a", "b"])
+    with pytest.raises(ParameterError, match="`n` must be an integer"):
+        MaxEntropySampler.inclusion_probabilities([1, 2, 3], 1.5)
     with pytest.raises(ParameterError, match="'newton'"):
         MaxEntropySampler(method="guess").fit(EXAMPLE)

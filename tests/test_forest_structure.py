@@ -79,9 +79,33 @@ def test_a_group_crossed_by_too_many_edges_is_refused_with_its_name_and_its_edge
 
 def test_a_group_whose_pieces_are_joined_elsewhere_is_refused():
     path = [(i, i + 1) for i in range(5)]
-    with pytest.raises(tt.StructureError, match=r"Group 0 .* crossed by edges \(0, 1\), \(4, 5\)"):
-        model_on(6, path, [[0, 5]])
+    with pytest.raises(tt.StructureError, match=r"Group 1 .* crossed by edges \(0, 1\), \(4, 5\)"):
+        model_on(6, path, [range(6), [0, 5]])
     assert model_on(6, [(0, 1), (1, 2), (3, 4), (4, 5)], [[0, 5]]).width == 2  # two trees: no cycle
+
+
+def test_any_single_group_fits_any_forest():
+    rng = np.random.default_rng(4)
+    cases = [(4, "path", [0, 2]), (6, "path", [0, 5]), (8, "path", [2, 4])]
+    for _ in range(150):
+        n = int(rng.integers(3, 10))
+        members = sorted(rng.choice(n, int(rng.integers(2, n + 1)), replace=False).tolist())
+        cases.append((n, str(rng.choice(["path", "star", "caterpillar", "random", "forest"])), members))
+    for n, shape, members in cases:
+        pairs = pairs_of(parents_of(shape, n, rng))
+        theta, table = rng.normal(size=n), rng.normal(size=len(members) + 1)
+        log_tables = rng.normal(size=(len(pairs), 2, 2))
+        model = tt.CountModel(theta, [tt.Group(members, table)], edges=tt.Forest(pairs, log_tables))
+        truth = oracle.enumerate_model(
+            theta, [(members, table)], [(i, j, t) for (i, j), t in zip(pairs, log_tables)]
+        )
+        assert_log_partition(model.log_partition, truth.log_partition)
+        assert_contract(model.posterior_logits, truth.posterior_logits)
+
+
+def test_groups_fit_where_another_choice_of_their_boundary_leaves_a_forest():
+    path = [(i, i + 1) for i in range(3)]
+    assert model_on(4, path, [range(4), [0, 2]]).boundary(1) == (1, 2)
 
 
 def test_edges_that_are_no_forest_are_refused():
@@ -178,3 +202,10 @@ def test_any_family_is_either_refused_or_answered_right():
         assert_log_partition(model.log_partition, truth.log_partition)
         assert_contract(model.posterior_logits, truth.posterior_logits)
     assert accepted > 100
+
+
+def test_a_total_that_does_not_fit_is_refused_by_its_name():
+    model = model_on(8, [(i, i + 1) for i in range(7)], [[2, 4, 6]])
+    assert model.count_log_probs(0).shape == (4,)
+    with pytest.raises(tt.StructureError, match="The count of all variables does not fit"):
+        model.count_log_probs()

@@ -20,7 +20,7 @@ from tools.fuzz.large import LargeCase
 from tools.fuzz.run import checked
 from tools.fuzz.workers import Tally, one
 
-MODELS = {"graphs": 6, "assignments": 8, "large": 8, "long": 6, "batches": 10}
+MODELS = {"graphs": 6, "assignments": 6, "large": 8, "long": 4, "batches": 8}
 ENGINES = ["array"] if config._extension is None else ["native", "array"]
 FOUND = json.loads(Path(__file__).with_name("fuzz_regressions.json").read_text())
 
@@ -29,7 +29,7 @@ FOUND = json.loads(Path(__file__).with_name("fuzz_regressions.json").read_text()
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_models_stay_inside_the_contract(kind, engine):
     total = Tally()
-    for index in range(MODELS.get(kind, 25)):
+    for index in range(MODELS.get(kind, 15)):
         total.add(one(kind, engine, 20, index))
     wrong = "\n".join(f"{v.answer}: {v.seen}\n  {v.command}" for v in total.found)
     assert not total.found, wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,3 +59,11 @@ def test_free_variables_change_nothing_but_themselves(monkeypatch):
 def test_a_constant_survives_replacement():
     model = tt.CountModel([], [2.0])
     assert model.replace(logits=[]).log_partition == 2.0
+
+
+@pytest.mark.parametrize("groups", [[tt.Group([0], [0.0, -np.inf])], [tt.Group([0, 1], [0.0, 0.0, -np.inf])]])
+def test_a_changed_logit_that_makes_the_model_impossible_is_refused(groups):
+    model = tt.CountModel([0.0, np.inf], groups)
+    assert np.isfinite(model.log_partition)
+    with pytest.raises(tt.InfeasibleError):
+        model.replace(logits=[np.inf, np.inf]).log_partition  # noqa: B018

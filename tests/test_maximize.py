@@ -329,7 +329,7 @@ def test_float32_in_gives_float32_out_and_answers_are_read_only():
     assert np.asarray(model.max_log_weight).dtype == np.float64
     assert model.mode().dtype == np.uint8
     assert not model.mode().flags.writeable
-    assert model.mode_k(2).log_weights.dtype == np.float32
+    assert model.mode_k(2).log_weights.dtype == np.float64
 
 
 def test_log_prob_of_the_mode_is_the_largest_probability():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,42 @@ def test_potetz_lee_refuses_large_models():
 def test_unknown_methods_are_refused():
     with pytest.raises(tt.ParameterError, match=r"'auto', 'chain'.*'fastest' arrived"):
         tt.CountModel(np.zeros(4), tt.exactly(2), method="fastest")
+
+
+def counts_of(theta):
+    """P(count) of independent variables, one after the other; infinite log-odds allowed."""
+    pmf = np.ones(1)
+    for p in 1.0 / (1.0 + np.exp(-theta)):
+        pmf = np.append(pmf * (1.0 - p), 0.0) + np.append(0.0, pmf * p)
+    return pmf
+
+
+@pytest.mark.parametrize("method", ["auto", "characteristic", "tree"])
+def test_cavities_of_variables_with_infinite_logits_in_models_with_several_modes(method):
+    rng = np.random.default_rng(4)
+    theta = rng.normal(size=200)
+    theta[[3, 50]], theta[[7, 100, 150]] = np.inf, -np.inf
+    log_f = np.full(201, -np.inf)
+    low, high = np.arange(85, 92), np.arange(112, 119)
+    weights = counts_of(theta)
+    log_f[low], log_f[high] = -np.log(weights[low]), 0.3 * np.cos(high) - np.log(weights[high])
+    found = tt.CountModel(theta, log_f, method=method).cavity_logits
+    for d in (3, 50, 7, 100, 150, 0):
+        rest = counts_of(np.delete(theta, d))
+        top = log_f.max()
+        expected = np.log(rest @ np.exp(log_f[1:] - top)) - np.log(rest @ np.exp(log_f[:-1] - top))
+        assert found[d] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("spread", [1e3, 1e4, 1e5])
+def test_log_partition_keeps_its_digits_where_every_likely_configuration_is_improbable(spread):
+    # All or none of 200 variables whose log-odds nearly cancel: Z = f(0) + f(200) e^(sum).
+    potential = tt.spike_and_slab(1.0, slab=1e-20) * tt.all_or_none(np.inf)
+    theta = np.random.default_rng(5).normal(size=200) * spread
+    theta -= (theta.sum() + np.log(1e-20)) / 200
+    table = potential.log_table(200)
+    odds = math.fsum([*theta.tolist(), float(table[-1]), -float(table[0])])
+    model = tt.CountModel(theta, potential)
+    assert_log_partition(model.log_partition, float(table[0]) + np.logaddexp(0.0, odds))
+    nested = tt.CountModel(theta, [tt.Group(range(80)), tt.Group(None, potential)])
+    assert_log_partition(nested.log_partition, float(table[0]) + np.logaddexp(0.0, odds))

@@ -109,3 +109,16 @@ def test_the_result_unpacks_as_a_tuple():
 def test_k_must_be_a_positive_integer(k):
     with pytest.raises(tt.ParameterError, match="`k` must be"):
         tt.CountModel([0.0, 1.0]).mode_k(k)
+
+
+def test_mode_k_begins_with_mode_where_weights_tie_up_to_rounding():
+    # 0.3 + (-0.1 - 0.2) is 5.6e-17: positive, but no part of the sum with another 0.3.
+    model = tt.CountModel([0.1 + 0.2, 0.1 + 0.2], [tt.Group([0], [0.2, -0.1])])
+    np.testing.assert_array_equal(model.mode_k(3).configurations[0], model.mode())
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        n = int(rng.integers(1, 7))
+        groups = [g for g in ([0], [0, 1], [0, 1, 2], [4, 5]) if max(g) < n]
+        tenths = [tt.Group(g, rng.integers(-3, 4, len(g) + 1) * 0.1) for g in groups]
+        model = tt.CountModel(rng.integers(-3, 4, n) * 0.1, tenths)
+        np.testing.assert_array_equal(model.mode_k(2).configurations[0], model.mode())

@@ -74,7 +74,7 @@ def test_small_forests_agree_with_enumeration(method, level):
     certified = impossible = 0
     for _ in range(150):
         m = small_model(rng)
-        exact = oracle.enumerate_model(m)
+        exact = oracle.enumerate_tree(m)
         answer = solve(m, method, level=level, tilt=rng.choice([None, 0.7, -3.0]))
         if exact[0] == -np.inf:
             impossible += 1

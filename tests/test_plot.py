@@ -34,11 +34,39 @@ def problem():
     return tt.assignment(theta, rows=tt.between(1, 3), columns=tt.between(1, 2))
 
 
+def at_once():
+    flat = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
+    return flat.loopy_bp()
+
+
 def images() -> np.ndarray:
     return (np.random.default_rng(1).random((50, 8)) < 0.4).astype(np.uint8)
 
 
+def weighted() -> tt.PoissonBinomial:
+    return tt.PoissonBinomial([0.1, 0.5, 0.9], weights=[2, 4, 6])
+
+
+def with_edges() -> tt.CountModel:
+    return tt.CountModel(LOGITS, tt.exactly(3), edges=tt.Forest([(0, 1), (1, 2)], coupling=0.5))
+
+
+def chain() -> tt.ChainModel:
+    return tt.ChainModel(np.zeros((6, 2)), np.eye(2), tt.exactly(2))
+
+
 PLOTS = {
+    "marginals of a sum": lambda ax: plot.marginals(weighted(), ax),
+    "marginals given a sum": lambda ax: plot.marginals(weighted().given(low=4), ax, names=["x", "y", "z"]),
+    "marginals with edges": lambda ax: plot.marginals(with_edges(), ax),
+    "marginals of a chain": lambda ax: plot.marginals(chain(), ax),
+    "counts of a sum": lambda ax: plot.count_distribution(weighted(), ax=ax),
+    "counts given a sum": lambda ax: plot.count_distribution(weighted().given(low=4), ax=ax),
+    "counts with edges": lambda ax: plot.count_distribution(with_edges(), ax=ax),
+    "counts of a chain": lambda ax: plot.count_distribution(chain(), ax=ax),
+    "counts of one variable": lambda ax: plot.count_distribution(tt.CountModel([0.3], tt.exactly(1)), ax=ax),
+    "tree of a model": lambda ax: plot.group_tree(model(), ax),
+    "trace without a change": lambda ax: plot.loopy_trace(at_once(), ax, label="run"),
     "marginals": lambda ax: plot.marginals(model(), ax, names=list("abcdefgh")),
     "marginals of many": lambda ax: plot.marginals(tt.CountModel(np.zeros(100), tt.exactly(9)), ax),
     "counts": lambda ax: plot.count_distribution(model(), ax=ax),
@@ -96,6 +124,69 @@ def test_count_errors_are_the_differences_of_the_distributions():
     assert sizes.tolist() == [2, 8]
     found = np.bincount(rows[:, :2].sum(1), minlength=3) / len(rows)
     np.testing.assert_allclose(errors[0], np.sqrt(np.mean((found - [1, 0, 0]) ** 2)))
+
+
+def test_small_models_have_whole_numbers_at_their_ticks():
+    small = tt.CountModel([0.5, -1.0], tt.at_least(1))
+    for ax in (plot.marginals(small), plot.count_distribution(small), plot.loopy_trace(at_once())):
+        ticks = ax.get_xticks()
+        assert np.array_equal(ticks, np.round(ticks))
+        assert len(ticks) == len(set(ticks.tolist()))
+    assert plot.marginals(small).get_xticks().tolist() == [0, 1]
+    assert plot.count_distribution(small).get_xticks().tolist() == [0, 1, 2]
+
+
+def test_a_trace_that_converged_at_once_says_so():
+    with np.errstate(all="raise"):
+        ax = plot.loopy_trace(at_once())
+    assert [text.get_text() for text in ax.texts] == ["no change from the first sweep on"]
+    ax = plot.trace_line(np.array([0.3, 0.1, 0.0]))
+    assert [text.get_text() for text in ax.texts] == ["no change in sweep 3"]
+    assert ax.get_yscale() == "log"
+
+
+def test_weighted_sums_stand_at_their_values():
+    ax = plot.count_distribution(weighted())
+    (bars,) = ax.containers
+    places = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+    np.testing.assert_allclose(places, [0, 2, 4, 6, 8, 10, 12])
+    np.testing.assert_allclose([bar.get_height() for bar in bars], weighted().pmf(range(0, 13, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.marginals(None), "`model` must be"),
+        (lambda: plot.marginals(problem()), "assignment_heatmap"),
+        (lambda: plot.marginals(model(), names=3), "`names` must be a list"),
+        (lambda: plot.marginals(model(), names="abcdefgh"), "`names` must be a list"),
+        (lambda: plot.marginals(model(), names=np.array("a")), "`names` must be a list"),
+        (lambda: plot.marginals(model(), ax=3), "`ax` must be matplotlib Axes"),
+        (lambda: plot.marginals(tt.ChainModel(np.zeros((4, 3)), np.eye(3), tt.exactly(1))), "3 states"),
+        (lambda: plot.count_distribution(weighted(), 0), "`group` must be None"),
+        (lambda: plot.count_distribution(model(), 9), "`group` must be"),
+        (lambda: plot.group_tree(model().tree, names=["a"]), "one entry per variable, 8; 1 arrived"),
+        (lambda: plot.group_tree(3), "`tree` must be"),
+        (lambda: plot.assignment_heatmap("abc"), "`values` must hold real numbers"),
+        (lambda: plot.assignment_heatmap(np.eye(2), bar=np.eye(2)), "`bar` must be True or False"),
+        (lambda: plot.loopy_trace(None), "what `loopy_bp` returns"),
+        (lambda: plot.loopy_trace(np.eye(2)), "what `loopy_bp` returns"),
+        (lambda: plot.loopy_trace(at_once(), label=[1]), "`label` must be text"),
+        (
+            lambda: plot.density_comparison(None, {"a": np.eye(4)}, tt.CountTree.flat(4)),
+            "`data` must be rows",
+        ),
+        (
+            lambda: plot.density_comparison(np.eye(4), {"a": np.eye(3)}, tt.CountTree.flat(4)),
+            r"samples\['a'\]",
+        ),
+        (lambda: plot.density_comparison(np.eye(4), None, tt.CountTree.flat(4)), "`samples` must map"),
+        (lambda: plot.density_comparison(np.eye(4), {"a": np.eye(4)}, None), "`tree` must be"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(call, message):
+    with pytest.raises(tt.ParameterError, match=message):
+        call()
 
 
 def test_bad_arguments_are_refused():

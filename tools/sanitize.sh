@@ -37,6 +37,6 @@ export PYTHONPATH="$work/package:$packages"
 
 python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__file__, *n.levels())'
 if [ $# -eq 0 ]; then
-  set -- tests/test_native_*.py tests/test_waves.py tests/test_lane_forest.py tests/test_closed_forms.py tests/test_levels.py
+  set -- tests/test_native_*.py tests/test_waves.py tests/test_lane_forest.py tests/test_closed_forms.py tests/test_levels.py tests/test_fuzz.py
 fi
 python -S -m pytest -o addopts=-q -p no:cacheprovider "$@"

@@ -119,8 +119,9 @@ void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges) {
       for (size_t q = 0; q < K && top > -HUGE_VAL; q++)
         total += std::exp((f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q] - top);
       sent[p] = top > -HUGE_VAL ? top + std::log(total) : -HUGE_VAL;
-      largest = std::max(largest, sent[p]);
+      if (above[p] > -HUGE_VAL) largest = std::max(largest, sent[p]);
     }
+    if (largest == -HUGE_VAL) largest = 0;
     for (size_t p = 0; p < K; p++) {
       if (sent[p] == -HUGE_VAL) continue;  // an impossible state stays as it is
       // What all states share stays in the table: moved along the tree it would cost digits.

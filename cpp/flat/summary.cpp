@@ -19,13 +19,13 @@ struct Bin {
 
 // Bins of equal width over [low, high]; what lies outside is not counted.
 std::vector<Bin> histogram(const Logits& logits, double low, double high) {
-  const double scale = kBins / (high - low);
+  const double scale = kBins / (high - low);  // 0 if the range is beyond all doubles: then one bin holds everything
   std::vector<Bin> bins((size_t)kBins);
   for (ptrdiff_t i = 0; i < logits.n; i++) {
     const double x = logits.nu[i];
     if (x < low || x > high) continue;
     const double place = (x - low) * scale;
-    const ptrdiff_t b = std::min<ptrdiff_t>(kBins - 1, (ptrdiff_t)place);
+    const ptrdiff_t b = place > 0 ? (ptrdiff_t)std::fmin(kBins - 1.0, place) : 0;  // 0 for NaN
     const double offset = place - (double)b;
     bins[(size_t)b].count += 1;
     bins[(size_t)b].sum += offset;

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Float64, Ints
 from .errors import ParameterError, StructureError
@@ -23,31 +24,34 @@ def describe(value: Any) -> str:
     return f"{text[:60]}..." if len(text) > 63 else text
 
 
-def real_array(name: str, value: Any, *, axis: str) -> tuple[Float64, np.dtype[Any]]:
+def real_array(
+    name: str, value: Any, *, axis: str, label: str | None = None
+) -> tuple[Float64, np.dtype[Any]]:
     """`value` as a float64 array with at least one axis, and the dtype in which answers are returned."""
     if type(value) is np.ndarray and value.dtype is _DOUBLE and value.ndim and value.flags.c_contiguous:
         return value, _DOUBLE  # the usual case, kept short
+    called = label or f"`{name}`"
     try:
         array = np.asarray(value)
     except ValueError:
         raise ParameterError(
-            f"`{name}` must be a rectangular array of numbers with the {axis} on the last axis, but the rows that "
+            f"{called} must be a rectangular array of numbers with the {axis} on the last axis, but the rows that "
             "arrived have different lengths. Pass models of different sizes one by one."
         ) from None
     kind = array.dtype.kind
     if kind not in "fiub":
         what = "complex numbers" if kind == "c" else f"values of type {array.dtype}"
         raise ParameterError(
-            f"`{name}` must hold real numbers, but {what} arrived. Convert it to a float array first."
+            f"{called} must hold real numbers, but {what} arrived. Convert it to a float array first."
         )
     if array.dtype == np.float16:
         raise ParameterError(
-            f"`{name}` arrived in half precision (float16), whose three digits cannot carry log-odds. "
+            f"{called} arrived in half precision (float16), whose three digits cannot carry log-odds. "
             "Convert it to float32 or float64."
         )
     if array.ndim == 0:
         raise ParameterError(
-            f"`{name}` must have the {axis} on its last axis, but a single number arrived. "
+            f"{called} must have the {axis} on its last axis, but a single number arrived. "
             "For one entry pass a list of length one."
         )
     result_dtype = np.dtype(np.float32) if array.dtype == np.float32 else _DOUBLE
@@ -60,9 +64,9 @@ _FEW = 4096  # up to here a BLAS keeps to one thread; its others would go on spi
 def has_nan(array: Float64) -> bool:
     if array.size > _FEW:
         return math.isnan(array.min())
-    # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers.
-    flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(flat.dot(flat))
+    # Squares add up to NaN only if an entry is NaN, and nothing is quicker for a few numbers. `vdot` is silent about
+    # squares that overflow.
+    return math.isnan(np.vdot(array, array))
 
 
 def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
@@ -81,7 +85,7 @@ def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[
 
 def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) -> Float64:
     """A log-table (..., size + 1) with entries in [-inf, inf); in one of `unseen` or more nothing is looked at."""
-    array, _ = real_array(name, value, axis="counts")
+    array, _ = real_array(name, value, axis="counts", label=name)
     if array.shape[-1] != size + 1:
         raise ParameterError(
             f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
@@ -89,10 +93,8 @@ def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) ->
         )
     if unseen is not None and array.size >= unseen:
         return array
-    if array.size <= _FEW:
-        flat = array if array.ndim == 1 else array.reshape(-1)
-        if math.isfinite(flat.dot(flat)):
-            return array  # the quickest way for a few numbers
+    if array.size <= _FEW and math.isfinite(np.vdot(array, array)):
+        return array  # the quickest way for a few numbers
     largest = float(array.max()) if array.size else 0.0
     if math.isnan(largest) or largest == math.inf:
         what = "NaN" if math.isnan(largest) else "+inf"
@@ -115,9 +117,30 @@ def integer(name: str, value: Any) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise ParameterError(f"`{name}` must be an integer, but the truth value {value} arrived.")
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise ParameterError(f"`{name}` must be an integer, but {describe(value)} arrived.") from None
+    if abs(number) >= 2**63:
+        raise ParameterError(
+            f"`{name}` must be an integer of at most 64 bits, but {describe(value)} arrived."
+        )
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"`{name}` must be True or False, but {describe(value)} arrived.")
+    return bool(value)
+
+
+def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
+    """`value` as an array; rows of different lengths are refused."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError):
+        raise ParameterError(
+            f"`{name}` must be {what}, but rows of different lengths arrived. Give all rows one length."
+        ) from None
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
@@ -160,9 +183,21 @@ def members(value: Any, n_variables: int, label: str) -> Ints:
     return array.astype(np.int64)
 
 
+def group_list(groups: Any) -> list[Any]:
+    """The groups of an iterable."""
+    if isinstance(groups, (str, bytes)) or not isinstance(groups, Iterable):
+        raise StructureError(
+            f"`groups` must be a list of groups, such as [[0, 1], None]; {describe(groups)} arrived."
+        )
+    try:
+        return list(groups)
+    except TypeError:  # an array without axes
+        raise StructureError("`groups` must be a list of groups; a single number arrived.") from None
+
+
 def all_members(groups: Iterable[Any], n_variables: int) -> tuple[Ints, Ints]:
     """Member lists of all groups, concatenated, and the offsets between them; checked."""
-    lists = [members(g, n_variables, f"Group {i}") for i, g in enumerate(groups)]
+    lists = [members(g, n_variables, f"Group {i}") for i, g in enumerate(group_list(groups))]
     sizes = np.array([len(m) for m in lists], np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     empty = np.flatnonzero(sizes == 0)
@@ -211,3 +246,21 @@ def generator(rng: Any) -> np.random.Generator:
     raise ParameterError(
         f"`rng` must be a numpy.random.Generator, a non-negative integer seed or None; {describe(rng)} arrived."
     )
+
+
+def broadcast(
+    batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]], *, grow: bool = True
+) -> tuple[int, ...]:
+    """The batch shape of several arrays together, each with a name for the message; without `grow` it must stay."""
+    for name, shape in shapes:
+        try:
+            common = np.broadcast_shapes(batch_shape, shape)
+            if not grow and common != batch_shape:
+                raise ValueError
+            batch_shape = common
+        except ValueError:
+            raise ParameterError(
+                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
+                "logits (..., D), tables (..., n + 1)."
+            ) from None
+    return batch_shape

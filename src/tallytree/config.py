@@ -88,10 +88,12 @@ def from_environment() -> Settings:
 
 
 def _checked_level(wanted: str) -> str:
-    if wanted and _extension is not None and wanted not in _extension.levels():
+    if not isinstance(wanted, str) or (
+        wanted and _extension is not None and wanted not in _extension.levels()
+    ):
         raise ParameterError(
-            f"The instruction-set level (TALLYTREE_LEVEL) must be one of {', '.join(_extension.levels())} on this "
-            f"machine; {wanted!r} arrived."
+            "The instruction-set level (TALLYTREE_LEVEL) must be one of "
+            f"{', '.join(_extension.levels() if _extension else [''])} on this machine; {wanted!r} arrived."
         )
     return wanted
 
@@ -111,12 +113,16 @@ def using(
     before = settings()
     changes: dict[str, Any] = {}
     if engine is not None:
+        if not isinstance(engine, str) or engine not in ("array", "native"):
+            raise ParameterError(f"`engine` must be 'native' or 'array'; {engine!r} arrived.")
         if engine == "native" and _extension is None:
             raise ParameterError("The compiled engine is not installed.")
         changes["native"] = _extension if engine == "native" else None
     if level is not None:
         changes["level"] = _checked_level(level)
     if threads is not None:
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads < 2**31:
+            raise ParameterError(f"`threads` must be a positive integer; {threads!r} arrived.")
         changes["threads"] = threads
     _current = replace(before, **changes)
     try:

@@ -10,12 +10,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
+from ._plot_data import (
+    binary_rows,
+    distributions,
+    numbers,
+    probabilities,
+    single,
+    tree_of,
+    variable_names,
+)
 from .arrays import Float64
+from .checks import describe, flag
 from .errors import ParameterError, TallyTreeError
 from .learn.statistics import CountFeatures
-from .models.count import CountModel
+from .models.frozen_distribution import FrozenDistribution
 from .structure.nested.count_tree import CountTree
 
 __all__ = [
@@ -37,6 +46,11 @@ _MOST_NAMES = 30
 def axes_of(ax: Any, size: tuple[float, float] = (6.0, 3.6)) -> Any:
     """The given axes, or those of a new figure."""
     if ax is not None:
+        if not hasattr(ax, "plot") or not hasattr(ax, "spines"):
+            raise ParameterError(
+                "`ax` must be matplotlib Axes, such as plt.subplots()[1], or None for a new figure; "
+                f"{describe(ax)} arrived."
+            )
         return ax
     try:
         import matplotlib.pyplot as plt
@@ -47,13 +61,13 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.0, 3.6)) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def marginals(model: CountModel, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
+def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
     """Posterior probability of every variable beside its probability by itself.
 
     Parameters
     ----------
-    model : CountModel
-        A single model.
+    model : CountModel, PoissonBinomial, a PoissonBinomial with something given, or ChainModel of two states
+        A single one, not a batch.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
     names : sequence of str, optional
@@ -67,35 +81,38 @@ def marginals(model: CountModel, ax: Any = None, *, names: Sequence[str] | None 
     --------
     >>> ax = marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
     """
-    _single(model)
-    prior = np.asarray(expit(np.asarray(model.logits, np.float64)))
-    posterior = np.asarray(model.marginals, np.float64)
-    if names is not None and len(names) != len(prior):
-        raise ParameterError(f"`names` must have one entry per variable, {len(prior)}; {len(names)} arrived.")
+    prior, posterior = probabilities(single(model))
+    n = len(posterior)
+    labels = variable_names(names, n)
     ax = axes_of(ax)
-    place = np.arange(len(prior))
-    if len(place) <= _MOST_BARS:
-        ax.bar(place - 0.2, prior, 0.4, color=GREY, label="by itself")
-        ax.bar(place + 0.2, posterior, 0.4, color=BLUE, label="given the counts")
-    else:
-        ax.plot(place, prior, ".", ms=3, color=GREY, label="by itself")
-        ax.plot(place, posterior, ".", ms=3, color=BLUE, label="given the counts")
-    if names is not None and len(names) <= _MOST_NAMES:
-        ax.set_xticks(place, names, rotation=45, ha="right")
+    place = np.arange(n)
+    drawn = [] if prior is None else [(prior, GREY, "by itself", -1)]
+    drawn.append((posterior, BLUE, "given the counts", 1))
+    width = 0.8 / len(drawn)
+    for values, colour, label, side in drawn:
+        if n <= _MOST_BARS:
+            shift = side * width / 2 if len(drawn) > 1 else 0.0
+            ax.bar(place + shift, values, width, color=colour, label=label)
+        else:
+            ax.plot(place, values, ".", ms=3, color=colour, label=label)
+    if labels is not None and n <= _MOST_NAMES:
+        ax.set_xticks(place, labels, rotation=45, ha="right")
     else:
         ax.set_xlabel("variable")
+        _whole_ticks(ax, 0, n - 1)
     ax.set_ylabel("P(variable is on)")
-    ax.set_ylim(0, 1)
-    return _finish(ax)
+    ax.set_ylim(0, 1.15 if len(drawn) > 1 else 1)  # room for the legend
+    ax.set_yticks(np.linspace(0, 1, 6))
+    return _finish(ax, legend=len(drawn) > 1, columns=2)
 
 
-def count_distribution(model: CountModel, group: int | None = None, ax: Any = None) -> Any:
+def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> Any:
     """Distribution of a group's count, with the variables alone and with the shape of the potential.
 
     Parameters
     ----------
-    model : CountModel
-        A single model.
+    model : CountModel, PoissonBinomial or a PoissonBinomial with something given
+        A single one, not a batch. Sums of weighted variables are shown at their values.
     group : int, optional
         Number of the group; default all variables.
     ax : matplotlib Axes, optional
@@ -109,40 +126,51 @@ def count_distribution(model: CountModel, group: int | None = None, ax: Any = No
     --------
     >>> ax = count_distribution(tt.CountModel([0.5, -1.0, 2.0], tt.at_least(2)))  # doctest: +SKIP
     """
-    _single(model)
-    posterior = np.exp(np.asarray(model.count_log_probs(group), np.float64))
-    members, potential = _group_parts(model, group, len(posterior))
-    alone = CountModel(np.asarray(model.logits, np.float64)[members])
-    prior = np.exp(np.asarray(alone.count_log_probs(), np.float64))
-    seen = np.flatnonzero(np.maximum(prior, posterior) > 1e-6)
-    first, last = max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(prior) - 1)
-    counts, shown = np.arange(first, last + 1), slice(first, last + 1)
+    counts, prior, posterior, potential = distributions(single(model), group)
+    both = posterior if prior is None else np.maximum(prior, posterior)
+    seen = np.flatnonzero(both > 1e-6)
+    shown = slice(max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(both) - 1) + 1)
+    counts, height = counts[shown], both[shown].max()
     ax = axes_of(ax)
-    if len(counts) <= _MOST_BARS:
-        ax.bar(counts - 0.2, prior[shown], 0.4, color=GREY, label="variables alone")
-        ax.bar(counts + 0.2, posterior[shown], 0.4, color=BLUE, label="given the model")
-    else:
-        ax.plot(counts, prior[shown], color=GREY, label="variables alone")
-        ax.plot(counts, posterior[shown], color=BLUE, label="given the model")
+    few = len(counts) <= _MOST_BARS
+    step = float(counts[1] - counts[0]) if len(counts) > 1 else 1.0
+    drawn = [] if prior is None else [(prior, GREY, "variables alone", -1)]
+    drawn.append((posterior, BLUE, "given the model", 1))
+    for values, colour, label, side in drawn:
+        width = 0.8 * step / len(drawn)
+        if few:
+            shift = side * width / 2 if len(drawn) > 1 else 0.0
+            ax.bar(counts + shift, values[shown], width, color=colour, label=label)
+        else:
+            ax.plot(counts, values[shown], color=colour, label=label)
     if potential is not None:
         part = potential[shown]
         top = part.max()
-        height = max(prior[shown].max(), posterior[shown].max())
         scaled = np.exp(part - top) * height if top > -np.inf else np.zeros(len(part))
-        marker = "o" if len(counts) <= _MOST_BARS else None
-        ax.plot(counts, scaled, color=ORANGE, marker=marker, ms=3, lw=1.2, label="potential (scaled)")
+        ax.plot(
+            counts,
+            scaled,
+            color=ORANGE,
+            marker="o" if few else None,
+            ms=3,
+            lw=1.2,
+            label="potential (scaled)",
+        )
+    _whole_ticks(ax, int(counts[0]), int(counts[-1]))
     ax.set_xlabel("count" if group is None else f"count of group {group}")
+    if isinstance(model, FrozenDistribution):
+        ax.set_xlabel("sum")
     ax.set_ylabel("probability")
-    return _finish(ax)
+    return _finish(ax, legend=len(drawn) > 1 or potential is not None)
 
 
-def group_tree(tree: CountTree, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
+def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
     """The nested groups as a drawing: variables below, every group above its members at a height by its size.
 
     Parameters
     ----------
-    tree : CountTree
-        The structure.
+    tree : CountTree or CountModel
+        The structure, or a model that has one.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
     names : sequence of str, optional
@@ -152,7 +180,8 @@ def group_tree(tree: CountTree, ax: Any = None, *, names: Sequence[str] | None =
     --------
     >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
     """
-    family = tree.family
+    family = tree_of(tree).family
+    labels = variable_names(names, family.n_variables)
     position = np.empty(family.n_variables)
     position[family.order] = np.arange(family.n_variables)
     ax = axes_of(ax)
@@ -174,10 +203,9 @@ def group_tree(tree: CountTree, ax: Any = None, *, names: Sequence[str] | None =
         position, np.zeros(len(position)), "s", color=ORANGE, ms=4 if few else 1.5, label="variable", zorder=3
     )
     if family.n_variables <= _MOST_NAMES:
-        labels = [str(i) if names is None else names[i] for i in range(family.n_variables)]
-        ax.set_xticks(
-            position, labels, rotation=0 if names is None else 45, ha="center" if names is None else "right"
-        )
+        tilt, side = (0, "center") if labels is None else (45, "right")
+        shown = [str(i) for i in range(family.n_variables)] if labels is None else labels
+        ax.set_xticks(position, shown, rotation=tilt, ha=side)
     else:
         ax.set_xticks([])
     ax.set_xlabel("variables")
@@ -209,9 +237,10 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     >>> ax = assignment_heatmap(problem.loopy_bp())  # doctest: +SKIP
     """
     found = getattr(values, "marginals", values)
-    matrix = np.asarray(found.toarray() if hasattr(found, "toarray") else found, np.float64)
+    matrix = numbers("values", found.toarray() if hasattr(found, "toarray") else found)
     if matrix.ndim != 2:
         raise ParameterError(f"`values` must be a matrix; shape {matrix.shape} arrived.")
+    bar = flag("bar", bar)
     ax = axes_of(ax)
     image = ax.imshow(matrix, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if bar:
@@ -243,14 +272,41 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
     >>> ax = loopy_trace(problem.loopy_bp())  # doctest: +SKIP
     """
     run = getattr(result, "result", result)
-    return trace_line(np.asarray(run.trace, np.float64), ax, label=label)
+    trace = getattr(run, "trace", None)
+    if trace is None or callable(trace):
+        raise ParameterError(
+            f"`result` must be what `loopy_bp` returns, with its `trace`; {describe(result)} arrived."
+        )
+    if label is not None and not isinstance(label, str):
+        raise ParameterError(f"`label` must be text or None; {describe(label)} arrived.")
+    return trace_line(numbers("result.trace", trace), ax, label=label)
 
 
 def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> Any:
-    """A trace given as numbers; sweeps without any change are left out of the logarithmic axis."""
+    """A trace given as numbers; a sweep that changed nothing stands at the foot of the logarithmic axis."""
     ax = axes_of(ax)
     sweeps = np.arange(1, len(trace) + 1)
-    ax.semilogy(sweeps, np.where(trace > 0, trace, np.nan), marker=".", lw=1.2, label=label)
+    moving = trace > 0
+    (line,) = ax.plot(sweeps, np.where(moving, trace, np.nan), marker=".", lw=1.2, label=label)
+    if moving.any():
+        ax.set_yscale("log")
+    still = sweeps[~moving]
+    if len(still):
+        # In axes coordinates: zero has no place on a logarithmic axis.
+        foot = ax.get_xaxis_transform()
+        ax.plot(
+            still, np.zeros(len(still)), "v", color=line.get_color(), clip_on=False, transform=foot, zorder=3
+        )
+        where = (
+            "no change from the first sweep on" if still[0] == 1 else f"no change in sweep {int(still[0])}"
+        )
+        side = "right" if still[0] == len(trace) > 1 else "center"
+        ax.annotate(
+            where, (still[0], 0.0), (0, 10), xycoords=foot, textcoords="offset points", fontsize=9, ha=side
+        )
+    if not moving.any():
+        ax.set_yticks([])
+    _whole_ticks(ax, 1, max(len(trace), 1))
     ax.set_xlabel("sweep")
     ax.set_ylabel("largest change of a message")
     return _finish(ax, legend=label is not None)
@@ -277,10 +333,18 @@ def density_comparison(
     >>> rows = np.eye(4, dtype=int)
     >>> ax = density_comparison(rows, {"itself": rows}, tt.CountTree.balanced(4))  # doctest: +SKIP
     """
-    rows = np.asarray(data)
+    tree = tree_of(tree)
+    if not isinstance(samples, Mapping) or not samples:
+        raise ParameterError(
+            f"`samples` must map names of models to their rows, such as {{'model': rows}}; {describe(samples)} arrived."
+        )
+    rows = binary_rows("data", data, tree.n_variables)
+    others = {
+        name: binary_rows(f"samples[{name!r}]", drawn, tree.n_variables) for name, drawn in samples.items()
+    }
     ax = axes_of(ax)
-    for name, drawn in samples.items():
-        sizes, errors = count_errors(rows, np.asarray(drawn), tree)
+    for name, drawn in others.items():
+        sizes, errors = count_errors(rows, drawn, tree)
         error_line(ax, sizes, errors, name)
     return _finish(ax)
 
@@ -309,27 +373,16 @@ def count_errors(
     return np.asarray(sizes, np.int64), np.asarray(np.sqrt(squares))
 
 
-def _single(model: CountModel) -> None:
-    if model.batch_shape:
-        raise ParameterError(f"`model` must be a single model; batch shape {model.batch_shape} arrived.")
+def _whole_ticks(ax: Any, low: int, high: int) -> None:
+    """Ticks at whole numbers: all of them where they are few."""
+    if high - low < 12:
+        ax.set_xticks(np.arange(low, high + 1))
+    else:
+        ax.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _group_parts(
-    model: CountModel, group: int | None, width: int
-) -> tuple[NDArray[np.int64], Float64 | None]:
-    """Members of a group, and the sum of the log-tables of the groups with the same members."""
-    groups = list(model.tree.groups)
-    members = np.arange(model.n_variables) if group is None else np.asarray(groups[group])
-    same = [
-        np.asarray(table)
-        for g, table in zip(groups, model.tables)
-        if len(g) == len(members) and np.array_equal(g, members)
-    ]
-    return members, np.sum(same, axis=0) if same and len(same[0]) == width else None
-
-
-def _finish(ax: Any, *, legend: bool = True) -> Any:
+def _finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        ax.legend(frameon=False, fontsize=9)
+        ax.legend(frameon=False, fontsize=9, ncols=columns)
     return ax

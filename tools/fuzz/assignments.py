@@ -11,17 +11,17 @@ import numpy as np
 from scipy import sparse
 
 import tallytree as tt
+from oracle_states import Truth, all_states, truth_of_terms
 
 from .binary import leaf_terms, listed
 from .compare import STANDS_FOR_INFINITY, Report, close, close_log_partition
 from .counts import tag_of
 from .law import _tested
 from .numbers import Source
-from .states import Truth, all_states, truth_of_terms
 
 INF = math.inf
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4), (4, 2), (2, 5), (3, 4)]
-SWEEPS = 30
+SWEEPS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def optimum(report: Report, problem: Any, truth: Truth, slack: float) -> None:
 def bounds(report: Report, problem: Any, truth: Truth, slack: float) -> None:
     log_z = truth.log_partition
     with report.answer("loopy_bp"):
-        found = problem.loopy_bp(max_iter=300)
+        found = problem.loopy_bp(max_iter=200)
         marginals = dense(found.marginals)
         assert not np.isnan(marginals).any(), "marginals are NaN"
         possible = truth.states[~np.isneginf(truth.logs.small)]

@@ -51,6 +51,7 @@ class BatchCase:
             assert model.batch_shape == self.shape, (
                 f"batch_shape is {model.batch_shape}, expected {self.shape}"
             )
+        self._empty(report)
         second = self.model(self.others)
         for b, at in enumerate(np.ndindex(self.shape)):
             ask = answers.Asked(report, model, self.rows[b].truth(), self.rows[b], at)
@@ -60,6 +61,22 @@ class BatchCase:
             answers.maxima(ask)
             answers.samples(ask, seed)
             answers.divergence(ask, second, self.others[b].truth())
+
+    def _empty(self, report: Report) -> None:
+        """A batch of no models has answers of no models."""
+        with report.answer("empty batch"):
+            first = self.rows[0]
+            options: dict[str, Any] = {"edges": first.forest()} if first.has_edges else {}
+            groups = [tt.Group(list(m), t) for m, t in first.groups]
+            model = tt.CountModel(np.empty((0, first.size)), groups, **options)
+            shapes = [
+                np.shape(model.log_partition),
+                np.shape(model.marginals),
+                np.shape(model.sample(3, rng=0)),
+            ]
+            assert shapes == [(0,), (0, first.size), (3, 0, first.size)], f"shapes {shapes}"
+            assert np.shape(model.entropy) == (0,), f"entropy of shape {np.shape(model.entropy)}"
+            assert np.shape(model.mode()) == (0, first.size), f"mode of shape {np.shape(model.mode())}"
 
     def code(self) -> str:
         rows, others = ("\n    ".join(r.code() for r in part) for part in (self.rows, self.others))
@@ -127,7 +144,7 @@ class RaggedCase:
                 close_marginals(batch.marginals[i], truth.posterior_logits)
             with report.answer("count_log_probs"):
                 scores = truth.states.sum(1)
-                close_log_probs(batch.count_log_probs[i], truth.count_log_probs(scores, row.size))
+                close_log_probs(batch.count_log_probs[i], truth.score_log_probs(scores, row.size))
             with report.answer("error_bound"):
                 dominated(0.0, float(batch.error_bound[i]), 0.0, "nothing")
             with report.answer("item"):

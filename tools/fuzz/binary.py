@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-
-from .states import Truth, all_states, truth_of_terms
+from oracle_states import Truth, all_states, truth_of_terms
 
 INF = math.inf
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from oracle_states import Truth, all_states, truth_of_terms
 
 from .binary import listed
 from .compare import (
@@ -24,7 +25,6 @@ from .compare import (
 from .counts import tag_of
 from .law import follows_law
 from .numbers import Source
-from .states import Truth, all_states, truth_of_terms
 
 INF = math.inf
 STATES = 800  # at most this many sequences
@@ -210,7 +210,7 @@ def first_order(ask: Asked) -> bool:
     for g in ask.groups:
         with report.answer("count_log_probs"):
             close_log_probs(
-                pick(model.count_log_probs(g)), truth.count_log_probs(ask.counts(g), ask.reach(g))
+                pick(model.count_log_probs(g)), truth.score_log_probs(ask.counts(g), ask.reach(g))
             )
     return True
 
@@ -249,7 +249,7 @@ def more(ask: Asked, seed: int) -> None:
         stats = model.expected_statistics
         close(pick(stats.unary)[:n], np.exp(truth.log_marginals), 1e-9)
         for g in range(len(ask.case.groups)):
-            close(pick(stats.tables[g]), np.exp(truth.count_log_probs(ask.counts(g), ask.reach(g))), 1e-9)
+            close(pick(stats.tables[g]), np.exp(truth.score_log_probs(ask.counts(g), ask.reach(g))), 1e-9)
     with report.answer("mode"):
         found = pick(model.mode())
         assert (found[n:] == -1).all(), "labels behind the end"

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.stats import binom
 
+from oracle_states import Truth
+
 from .compare import Report
-from .states import Truth
 
 SHORT, LONG = 60, 3000
 LEVEL = 1e-10

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from oracle_states import REAL
 
 from .binary import listed
 from .compare import Report, close_log_partition, close_log_probs, close_logits, dominated
 from .numbers import Source
-from .states import REAL
 
 INF = math.inf
 

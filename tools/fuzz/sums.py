@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from oracle_states import REAL, Logs, Truth, all_states, log_sum, truth_of_terms
 
 from .binary import leaf_terms, listed
 from .compare import Report, close
 from .law import LEVEL, LONG, SHORT
 from .numbers import LOGITS, MASKS, size_between
-from .states import REAL, Logs, Truth, all_states, log_sum, truth_of_terms
 
 INF = math.inf
 
@@ -63,8 +63,21 @@ class SumCase:
             drawn(found, law, report, seed)
         with report.answer("pickle"):
             assert pickle.loads(pickle.dumps(found)) == found
+        self._batch(report, law)
+        if hasattr(found, "given"):
+            conditional(report, found, truth, sums, law, rng)
         if self.kind == "probs" and self.weights is None and len(self.given):
             systems(report, self.given, law)
+
+    def _batch(self, report: Report, law: Law) -> None:
+        """The same sum in a batch, beside a fair one."""
+        with report.answer("batch"):
+            fair = np.full(len(self.given), 0.5 if self.kind == "probs" else 0.0)
+            batch = tt.PoissonBinomial(**{self.kind: np.stack([fair, self.given])}, weights=self.weights)
+            _log_close(np.asarray(batch.logpmf(law.k[:, None]))[:, 1], law.log_pmf)
+            close(
+                np.asarray(value(batch.mean))[1], law.mean, 1e-12 * (1 + abs(law.mean) + law.high - law.low)
+            )
 
     def code(self) -> str:
         return f"tt.PoissonBinomial({self.kind}={listed(self.given)}, weights={self.weights})"
@@ -228,6 +241,29 @@ def drawn(x: Any, law: Law, report: Report, seed: int) -> None:
             if p > 1e-2:
                 break
         assert p > LEVEL, f"sums do not follow the law: p = {p:.2g} of {number} draws"
+
+
+def conditional(
+    report: Report, x: Any, truth: Truth, sums: np.ndarray, law: Law, rng: np.random.Generator
+) -> None:
+    """The sum and the variables given a range of sums."""
+    low, high = np.sort(rng.integers(law.low, law.high + 1, 2)).tolist()
+    event = (sums >= low) & (sums <= high)
+    part = truth.restrict(event)
+    with report.answer("given"):
+        if not part.possible:
+            try:
+                x.given(low=low, high=high).pmf(low)
+            except tt.InfeasibleError:
+                return
+            raise AssertionError("no InfeasibleError for an impossible range")
+        if part.total.huge != truth.total.huge:
+            return  # only a mask allows it
+        found = x.given(low=low, high=high)
+        inner = Law(part, sums)
+        _log_close(found.logpmf(law.k), inner.log_pmf)
+        if truth.states.shape[1]:
+            close(found.marginals, np.exp(part.log_marginals[:, 1]), 1e-9)
 
 
 def systems(report: Report, probs: np.ndarray, law: Law) -> None:

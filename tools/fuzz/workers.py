@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 from .run import Violation, checked, drawn, violations
 
-CHUNK = 500
+CHUNK = 100
 PATIENCE = 60  # seconds for one model
 
 
@@ -120,6 +121,7 @@ class _Worker:
 
 
 def side_by_side(jobs: list[Job], number: int, stop: float) -> Iterator[Tally]:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are enough
     waiting, working = list(reversed(jobs)), dict[Connection, _Worker]()
     while waiting or working:
         while waiting and len(working) < number and time.monotonic() < stop:

@@ -43,7 +43,8 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     ----------
     affinity : (I, J) array_like or sparse matrix
         Log-odds of the cells; ``-inf`` forbids a cell, ``inf`` forces it. In a sparse matrix only stored entries, zeros
-        among them, are allowed cells.
+        among them, are allowed cells. Numbers below -1e15, such as masks of -1e20, are taken for ``-inf``; in tables
+        those that far below the largest entry.
     rows, columns : potential, array or list
         Potential of every row and of every column: one for all, or a list with one for each. Arrays hold log-tables,
         (J + 1,) or (I, J + 1) for rows, (I + 1,) or (J, I + 1) for columns.

@@ -10,15 +10,23 @@ import math
 import numpy as np
 from scipy.special import log_expit
 
+from .. import config
 from ..arrays import Bools, Float64
+from ..engine.problem import Problem
+from ..engine.sample.sampler import Sampler
 from ..loopy import capped
+from ..structure.nested.count_tree import CountTree
 
+_PER_VARIABLE = 8  # steps along the variables that cost as much as one draw by the compiled engine
 _TINY = 1e-200  # suffix sums below this times the total belong to events that are never drawn
 
 
 def draw(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
     """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1); models must be possible."""
     n = nu.shape[1]
+    if config.native() is not None and _PER_VARIABLE * len(nu) < n:
+        problem = Problem(CountTree.flat(n), np.ascontiguousarray(nu), log_f, {})
+        return np.asarray(Sampler(problem).draw(1, rng)[0], bool)
     lowest, highest = capped.support(log_f)
     if n - lowest < highest:
         return ~_draw(-nu, log_f[:, ::-1], n - lowest, rng)

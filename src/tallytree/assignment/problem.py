@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from .. import checks
-from ..arrays import Bools
+from ..arrays import Bools, Float64
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
@@ -152,7 +152,14 @@ class Assignment:
         return AssignmentMode(self._matrix(on, False), self._affinity(on), self._weight(on), bound)
 
     def sample(
-        self, size: int = 1, rng: Any = None, *, burn_in: int = 50, thin: int = 5, chains: int | None = None
+        self,
+        size: int = 1,
+        rng: Any = None,
+        *,
+        burn_in: int = 50,
+        thin: int = 5,
+        chains: int | None = None,
+        progress: bool | Report = False,
     ) -> Any:
         """Assignments that respect all counts, by Markov chains that start from the best one.
 
@@ -167,6 +174,8 @@ class Assignment:
             conditional distribution, then trades between pairs of rows and of columns.
         chains : int, optional
             Chains side by side; default min(size, 64).
+        progress : bool or callable
+            Show the sweeps, or call a function of their number and NaN.
 
         Returns
         -------
@@ -177,18 +186,20 @@ class Assignment:
         Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
         ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached.
         """
-        count = _positive("size", size, 0)
-        parallel = min(count, 64) if chains is None else _positive("chains", chains, 1)
+        count, every = _at_least("size", size, 0), _at_least("thin", thin, 1)
+        parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
+        burn = _at_least("burn_in", burn_in, 0)
         ergodicity.check_mixed(self._shape_of_chains)
+        sweeps = -(-count // max(parallel, 1)) * every
         kept: list[Bools] = []
         left = count
-        states = self._run(
-            "mixed", max(1, -(-count // max(parallel, 1)) * max(thin, 1)), burn_in, parallel, rng
-        )
-        for s, (y, _) in enumerate(states if count else ()):
-            if (s + 1) % max(thin, 1) == 0 and left > 0:
-                kept.append(y[:left].copy())
-                left -= len(kept[-1])
+        states = self._run("states", sweeps, burn, parallel, rng) if count else ()
+        with Progress(progress, burn + sweeps, "sample") as shown:
+            for s, (_, y, _) in enumerate(states, 1):
+                if s > burn and (s - burn) % every == 0:
+                    kept.append(y[:left].copy())
+                    left -= len(kept[-1])
+                shown.update(s, math.nan)
         out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
         return [sparse.csr_array(m) for m in out] if self._sparse else out
 
@@ -279,30 +290,35 @@ class Assignment:
     def _average(
         self, kind: str, sweeps: int, burn_in: int, chains: int, rng: Any, progress: bool | Report
     ) -> GibbsMarginals:
-        sweeps, chains = _positive("sweeps", sweeps, 1), _positive("chains", chains, 1)
-        burn_in = _positive("burn_in", burn_in, 0)
-        total, states = np.zeros(self.shape), np.zeros((chains, *self.shape))
+        sweeps, chains = _at_least("sweeps", sweeps, 1), _at_least("chains", chains, 1)
+        burn_in = _at_least("burn_in", burn_in, 0)
+        total = np.zeros((chains, *self.shape))
         done, interrupted = 0, False
         with Progress(progress, sweeps, "gibbs") as shown:
             try:
-                for y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
-                    states += y
-                    total += y.sum(0) if marginals is None else marginals
+                for keep, y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
+                    if not keep:
+                        continue
+                    total += y if marginals is None else marginals
                     done += 1
                     shown.update(done, math.nan)
             except KeyboardInterrupt:
                 interrupted = True
-        kept = max(done, 1)
-        spread = (
-            (states / kept).std(0, ddof=1) / math.sqrt(chains)
-            if chains > 1
-            else np.full(self.shape, math.nan)
-        )
         at = (self._cells.row, self._cells.column)
-        mean = total / (kept * chains)
-        return GibbsMarginals(
-            self._matrix(mean[at], 0.0), self._matrix(spread[at], 0.0), chains, done, interrupted
-        )
+        each = total[:, *at] / max(done, 1)
+        mean, error = each.mean(0), self._standard_error(each)
+        return GibbsMarginals(self._matrix(mean, 0.0), self._matrix(error, 0.0), chains, done, interrupted)
+
+    def _standard_error(self, each: Float64) -> Float64:
+        """Of the means (C, cells) of the chains; infinite where they say nothing, 0 where nothing is to be said."""
+        if len(each) == 1:
+            error = np.full(self.n_cells, math.inf)
+        else:
+            error = each.std(0, ddof=1) / math.sqrt(len(each))
+            error[(each == each[0]).all(0) & np.isin(each[0], (0.0, 1.0))] = math.inf
+        decided = np.ones(self.n_cells, bool)
+        decided[self._reduced.free] = False
+        return np.where(decided, 0.0, error)
 
     def _scatter(self, free: Any, on: Any, off: Any) -> Any:
         """Values of all allowed cells from those of the free ones and of the decided ones."""
@@ -336,7 +352,7 @@ class Assignment:
         return total
 
     def _chosen(self, y: Any) -> tuple[Bools, bool]:
-        dense = arguments.dense(y)
+        dense = arguments.dense(y, "y")
         if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
             raise ParameterError(
                 f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {checks.describe(dense)} arrived."
@@ -366,8 +382,10 @@ class Assignment:
         return hash((self.shape, self._cells.logits.tobytes()))
 
 
-def _positive(name: str, value: Any, least: int) -> int:
+def _at_least(name: str, value: Any, least: int) -> int:
     number = checks.integer(name, value)
     if number < least:
-        raise ParameterError(f"`{name}` must be at least {least}; {number} arrived.")
+        raise ParameterError(
+            f"`{name}` must be an integer of at least {least}; {number} arrived. Leave it out for the default."
+        )
     return number

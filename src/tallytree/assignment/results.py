@@ -96,7 +96,8 @@ class GibbsMarginals:
     ----------
     marginals : (I, J)
     standard_error : (I, J)
-        From the spread between chains, which must be long enough to be independent of their common start.
+        From the spread between chains, which must be long enough to be independent of their common start. ``inf`` where
+        the chains say nothing about it: a cell that the constraints leave free but that never changed, or one chain.
     chains, sweeps : int
     interrupted : bool
     """

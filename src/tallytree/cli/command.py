@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 import traceback
@@ -14,8 +16,9 @@ from typing import Any, NoReturn
 from ..config import show_config
 from ..engine.count.infer import METHODS
 from ..errors import TallyTreeError
+from ..potentials.parsing import usage
 from . import demo, infer, reproduce
-from .problems import UsageProblem
+from .problems import UsageProblem, reason
 
 _OK, _FAILED, _BAD_INPUT, _INTERRUPTED, _BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -40,7 +43,21 @@ examples:
   tallytree infer valves.csv --count exactly:12
   tallytree infer valves.csv --count at_most:9 --group-count hall between:1:3
   tallytree infer scores.parquet --table counts.csv --output posterior.csv
+  sort -u valves.csv | tallytree infer - --count exactly:12
 """
+
+
+class _Potentials(argparse.Action):
+    """Collect potentials; "help" in place of one lists them all, as ``--help`` lists the arguments."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        spec = values if isinstance(values, str) else values[-1]
+        if spec == "help":
+            print("SPEC, a potential on a count, is one of", *usage(), sep="\n  ")
+            parser.exit(_OK)
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,6 +65,9 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stdout).write(message)  # argparse would swallow that it cannot be written
 
     def error(self, message: str) -> NoReturn:
         raise UsageProblem(f"{message}\nTry `{self.prog} --help`.")
@@ -102,13 +122,15 @@ def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -
         parents=[common],
     )
     sub.set_defaults(run=infer.run)
-    sub.add_argument("file", metavar="FILE", help="CSV or Parquet file, one row per variable")
+    sub.add_argument(
+        "file", metavar="FILE", help="CSV or Parquet file, one row per variable; - reads standard input"
+    )
     data = sub.add_argument_group("numbers")
     data.add_argument("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
     data.add_argument("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
     counts = sub.add_argument_group("potentials (several multiply)")
     counts.add_argument(
-        "--count", metavar="SPEC", action="append", default=[], help="on how many of all rows are on"
+        "--count", metavar="SPEC", action=_Potentials, default=[], help="on how many of all rows are on"
     )
     counts.add_argument(
         "--table",
@@ -121,7 +143,7 @@ def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -
         "--group-count",
         metavar=("COLUMN", "SPEC"),
         nargs=2,
-        action="append",
+        action=_Potentials,
         default=[],
         help="on the count of each group: rows with equal text in COLUMN; empty cells are in no group",
     )
@@ -191,10 +213,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the result is the exit code.
 
     0 is success, 2 bad arguments or input (a message on standard error starts with ``tallytree:``), 1 an error of the
-    program itself, 130 an interrupt.
+    program itself or output that cannot be written, 130 an interrupt.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
+    if sys.stdout is None:  # closed by whoever started the command
+        sys.stdout = _Closed()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _note
@@ -206,6 +230,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _complain("interrupted.", _INTERRUPTED, debug)
+    except OSError as error:  # files have messages of their own; this is standard output
+        _discard_output()
+        return _complain(f"cannot write the output: {reason(error)}.", _FAILED, debug)
     except MemoryError:
         return _complain("not enough memory for this model.", _FAILED, debug)
     except Exception as error:
@@ -217,7 +244,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(words: list[str]) -> int:
     top = parser()
-    arguments = top.parse_args(words)
+    try:
+        arguments = top.parse_args(words)
+    except SystemExit as stop:  # after --help and the like
+        sys.stdout.flush()
+        return int(stop.code or _OK)
     if not hasattr(arguments, "run"):
         top.print_help(sys.stderr)
         return _BAD_INPUT
@@ -227,15 +258,26 @@ def _command(words: list[str]) -> int:
 
 
 def _complain(message: str, code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    with suppress(BrokenPipeError):
+    if sys.stderr is None:  # closed; print would turn to standard output
+        return code
+    with suppress(OSError):
+        if debug:
+            traceback.print_exc()
         print(f"tallytree: {message}", file=sys.stderr)
     return code
 
 
 def _note(message: Warning | str, *_: object, **__: object) -> None:
     print(f"tallytree: note: {message}", file=sys.stderr)
+
+
+class _Closed(io.TextIOBase):
+    """A standard output that is not there: whatever is written fails, as on a closed file."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed")
 
 
 def _discard_output() -> None:

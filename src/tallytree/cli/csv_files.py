@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, place
+from .tables import Codes, Source, place
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -88,13 +89,14 @@ def _complaint(cell: str) -> str:
     return f"must hold numbers; got {shown!r}."
 
 
-def read_csv(path: str) -> CsvTable:
+def read_csv(source: Source) -> CsvTable:
     """Read a CSV file."""
+    path = source.path
     cells: list[list[str]] = []
     first_lines = array("q")
     line = 0
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             names = next(filter(None, reader), [])
             line = reader.line_num
@@ -104,7 +106,7 @@ def read_csv(path: str) -> CsvTable:
                     first_lines.append(line + 1)
                 line = reader.line_num
     except UnicodeDecodeError as error:
-        raise InputProblem(_not_text(path, error)) from None
+        raise InputProblem(_not_text(source, error)) from None
     except csv.Error as error:
         raise InputProblem(
             f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
@@ -127,8 +129,9 @@ def _cells(count: int) -> str:
     return "1 cell" if count == 1 else f"{count} cells"
 
 
-def _not_text(path: str, error: UnicodeDecodeError) -> str:
-    with open(path, "rb") as file:
+def _not_text(source: Source, error: UnicodeDecodeError) -> str:
+    path = source.path
+    with source.open() as file:
         start = file.read(4)
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return f"{path} is UTF-16 text. Save it as CSV in UTF-8."

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, InputTable, place
+from .tables import Codes, InputTable, Source, place
 
 
 def require_pyarrow() -> ModuleType:
@@ -94,11 +94,17 @@ class ParquetTable:
         return iter(zip(*columns))
 
 
-def read_parquet(path: str) -> ParquetTable:
+def read_parquet(source: Source) -> ParquetTable:
     """Read a Parquet file."""
+    path = source.path
     pyarrow = require_pyarrow()
     try:
-        return ParquetTable(path, pyarrow.parquet.ParquetFile(path).read())
+        return ParquetTable(
+            path,
+            pyarrow.parquet.ParquetFile(
+                source.path if source.content is None else pyarrow.BufferReader(source.content)
+            ).read(),
+        )
     except pyarrow.ArrowException as error:
         detail = str(error).splitlines()[0].rstrip(".")
         raise InputProblem(f"{path} is not a readable Parquet file: {detail}.") from None

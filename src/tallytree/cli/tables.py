@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -64,10 +67,36 @@ def format_of(path: str) -> str | None:
     return _SUFFIXES.get(Path(path).suffix.lower())
 
 
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where bytes come from: a file, or the content of a stream that can be read only once."""
+
+    path: str
+    content: bytes | None = None
+
+    def open(self) -> IO[bytes]:
+        return open(self.path, "rb") if self.content is None else io.BytesIO(self.content)
+
+
+def _source(path: str) -> Source:
+    if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputProblem("cannot read standard input: it is closed.")
+        return Source("standard input", sys.stdin.buffer.read())
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with open(path, "rb") as file:  # a pipe
+            return Source(path, file.read())
+    return Source(path)
+
+
 def read_table(path: str) -> InputTable:
-    """Read a CSV or Parquet file; what it holds counts for more than its name."""
+    """Read a CSV or Parquet file, or standard input for ``-``; what it holds counts for more than its name."""
     try:
-        with open(path, "rb") as file:
+        source = _source(path)
+        with source.open() as file:
             start = file.read(4)
     except FileNotFoundError:
         raise InputProblem(f"cannot read {path}: there is no such file.") from None
@@ -77,17 +106,18 @@ def read_table(path: str) -> InputTable:
         raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
     except ValueError as error:  # a name that no file can have, such as one with a null character
         raise InputProblem(f"cannot read {path!r}: {error}.") from None
+    path = source.path
     if not start:
         raise InputProblem(f"{path} is empty. It needs a header line and one line per variable.")
     table: InputTable
     if start == b"PAR1" or format_of(path) == PARQUET:
         from .parquet_files import read_parquet  # needs pyarrow
 
-        table = read_parquet(path)
+        table = read_parquet(source)
     else:
         from .csv_files import read_csv
 
-        table = read_csv(path)
+        table = read_csv(source)
     repeated = [name for name, count in Counter(table.names).items() if count > 1]
     if repeated:
         raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")

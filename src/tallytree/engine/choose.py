@@ -23,6 +23,12 @@ EXACT_TAILS = 4096  # up to here count distributions come from the rung whose ta
 SERIES_LIMIT = 160  # array code: above this many variables a characteristic function beats a tree
 DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats everything
 ACCEPTABLE = 1e-6  # a method chosen by name that certifies less than this raises
+LARGEST_WALK = float(
+    1 << 27
+)  # pairs of counts that array code may look at for a number that needs all digits
+ROUNDED = (
+    1e-5  # error of log_mean, in units of the 1e-10 that log Z may have, per nat; ten times what was seen
+)
 CONDITIONED = 1 << 22  # entries of log-odds that go into one batched inference of conditional models
 
 _ROUGHNESS_SAMPLE = 1 << 12

@@ -28,12 +28,18 @@ class Problem:
         Log-tables of the sets, one after the other.
     mixtures
         The exponential mixture that a set's table is, where that is known.
+    constant : () or (B,)
+        Part of log Z that no variable can change.
+    log_leaves : (B,) or None
+        `constant` plus the sum of ``log(1 + e^nu)``, where tables of single variables would lose digits of it.
     """
 
     tree: CountTree
     nu: Float64
     tables: Float64
     mixtures: Mapping[int, Mixture] = field(default_factory=dict)
+    constant: Any = 0.0
+    log_leaves: Float64 | None = None
 
     def __len__(self) -> int:
         return len(self.nu)

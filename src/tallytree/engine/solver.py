@@ -32,7 +32,7 @@ class Solver(ABC, Remembers):
 
     @abstractmethod
     def log_norm(self) -> Float64:
-        """Log Z of the problem, (B,); -inf for an impossible model."""
+        """Log Z, (B,), the constants of the problem included; -inf for an impossible model."""
 
     @abstractmethod
     def odds(self) -> Float64:

@@ -9,6 +9,7 @@ except ImportError:
         "tallytree.estimators needs scikit-learn. Install it with `pip install tallytree[sklearn]`."
     ) from None
 
+from ._routing import MissingGroupsWarning
 from .bag_classifier import BagClassifier
 from .conditional_logit import ConditionalLogit
 from .count_density import CountDensity
@@ -22,4 +23,5 @@ __all__ = [
     "HorvitzThompson",
     "LabelProportions",
     "MaxEntropySampler",
+    "MissingGroupsWarning",
 ]

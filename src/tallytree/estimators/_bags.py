@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,35 +37,71 @@ class Bags:
         """Number of bags."""
         return len(self.labels)
 
-    def padded(self) -> Ints:
-        """Row numbers (n_bags, largest size); the number of rows where a bag is shorter."""
+    def batches(self, chosen: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Bags of similar size together: bag numbers (B,), and rows (B, width), the number of rows where padded.
+
+        A bag is padded by half of its size or 8 rows at most, so one large bag costs the small ones nothing.
+        """
         order = np.argsort(self.codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-        width = int(self.sizes.max()) if self.n_bags else 0
-        there = np.arange(width) < self.sizes[:, None]
-        place = np.where(there, starts[:, None] + np.arange(width), 0)
-        return np.where(there, order[place], len(self.codes))
+        chosen = chosen[np.argsort(self.sizes[chosen], kind="stable")]
+        sizes, first = self.sizes[chosen], 0
+        while first < len(chosen):
+            smallest = int(sizes[first])
+            last = int(np.searchsorted(sizes, smallest + max(8, smallest // 2), side="right"))
+            members = chosen[first:last]
+            column = np.arange(int(sizes[last - 1]))
+            there = column < self.sizes[members, None]
+            place = np.where(there, starts[members, None] + column, 0)
+            yield members, np.where(there, order[place], len(self.codes))
+            first = last
 
 
-def make_bags(groups: Any, n_rows: int, *, alone: bool) -> Bags:
+def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") -> Bags:
     """Bags from a group vector; without one, every row alone or all rows together."""
     if groups is None:
         codes = np.arange(n_rows) if alone else np.zeros(n_rows, np.int64)
         count = n_rows if alone else 1
         return Bags(np.arange(count), codes, np.bincount(codes, minlength=count))
-    array = np.asarray(groups)
+    try:
+        array = np.asarray(groups)
+    except ValueError:
+        raise ParameterError(f"`{name}` must be a vector of labels; a ragged list arrived.") from None
     if array.ndim != 1 or len(array) != n_rows:
         raise ParameterError(
-            f"`groups` must have one entry per row of `X`, {n_rows} in all; an array of shape "
+            f"`{name}` must have one entry per row of `X`, {n_rows} in all; an array of shape "
             f"{array.shape} arrived."
         )
-    if array.dtype.kind == "f" and np.isnan(array).any():
+    missing = np.flatnonzero(_missing(array))
+    if len(missing):
         raise ParameterError(
-            "`groups` must not contain NaN. Drop those rows, or give them a group of their own."
+            f"`{name}` must not contain missing labels, but row {missing[0]} has {array[missing[0]]!s}. Drop those "
+            "rows, or give each a group of its own."
         )
-    labels, codes = np.unique(array, return_inverse=True)
+    try:
+        labels, codes = np.unique(array, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in array.tolist()})
+        raise ParameterError(
+            f"`{name}` must hold labels of one kind, all numbers or all text; {' and '.join(kinds)} arrived. "
+            f"Convert them, as in np.asarray({name}).astype(str)."
+        ) from None
     codes = codes.astype(np.int64)
     return Bags(labels, codes, np.bincount(codes, minlength=len(labels)))
+
+
+def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels are NaN, None, NaT or pandas' NA: those that are not equal to themselves, and None."""
+    if labels.dtype.kind in "fcmM":
+        return np.asarray(labels != labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), bool)
+
+    def absent(label: Any) -> bool:
+        same = label == label
+        return label is None or not isinstance(same, (bool, np.bool_)) or not same
+
+    return np.array([absent(label) for label in labels], bool)
 
 
 def target_vector(y: Any) -> NDArray[Any]:

@@ -75,7 +75,7 @@ class CoefficientTable:
         for j, name in enumerate(self.names):
             numbers = (self.coef[j], np.exp(self.coef[j]), self.standard_errors[j], self.z[j])
             tail = (low[j], high[j])
-            rows.append([name, *map(_number, numbers), _p_value(self.p_values[j]), *map(_number, tail)])
+            rows.append([name, *map(_number, numbers), p_text(self.p_values[j]), *map(_number, tail)])
         widths = [max(len(row[c]) for row in rows) for c in range(len(head))]
         lines = [
             " ".join(
@@ -100,5 +100,6 @@ def _number(value: float) -> str:
     )
 
 
-def _p_value(value: float) -> str:
-    return "NA" if np.isnan(value) else "<1e-16" if value < 1e-16 else f"{value:.3g}"
+def p_text(value: float) -> str:
+    """A p-value in three digits; only those too small for a normal double are given as a bound."""
+    return "NA" if np.isnan(value) else "<1e-300" if value < 1e-300 else f"{value:.3g}"

@@ -14,12 +14,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ._bag_potentials import BagPotential, settings, start_values
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import LinearFit, check_penalties, minimise
+from ._routing import refuse_without_groups, warn_without_groups
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -72,8 +74,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     Cost: two inferences per bag and step, batched over bags of similar size.
 
-    Bags are given as a group vector; results per bag come in the order of the sorted group labels. Without
-    `groups` every row is a bag of its own.
+    Bags are given as a group vector; results per bag come in the order of the sorted group labels. A fit
+    without `groups` makes every row a bag of its own and warns (:class:`MissingGroupsWarning`); a model fitted
+    with groups refuses questions without them. In cross-validation `groups` must be routed::
+
+        sklearn.set_config(enable_metadata_routing=True)
+        model = BagClassifier().set_fit_request(groups=True).set_score_request(groups=True)
+        cross_val_score(model, X, y, params={"groups": groups}, cv=GroupKFold())
 
     Examples
     --------
@@ -133,6 +140,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         potential = settings(self)
         check_penalties(l1=self.l1, l2=self.l2, table_l2=self.table_l2)
+        if checks.integer("n_init", self.n_init) < 1:
+            raise ParameterError(f"`n_init` must be at least 1; {self.n_init!r} arrived.")
         bags = make_bags(groups, x.shape[0], alone=True)
         answers = bag_answers(y, bags)
         check_classification_targets(answers)
@@ -142,13 +151,21 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         likelihood = BagLikelihood(bags, potential)
         best: LinearFit | None = None
         rng = check_random_state(self.random_state)
-        for attempt in range(max(1, self.n_init)):
+        for attempt in range(self.n_init):
             scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
             weights = scale * rng.standard_normal(x.shape[1])
             found = self._optimise(x, positive, likelihood, potential, weights)
             if best is None or found.value < best.value:
                 best = found
         assert best is not None
+        if groups is None:
+            warn_without_groups(
+                type(self).__name__,
+                "every row is taken as a bag of its own",
+                "groups=np.arange(len(X))",
+                score=True,
+            )
+        self.has_groups_ = groups is not None
         if not best.converged:
             warnings.warn(
                 f"L-BFGS stopped after {best.n_iterations} steps before it converged; raise `max_iter` or `l2`.",
@@ -191,31 +208,36 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_iter=self.max_iter,
         )
 
-    def _scores(self, X: Any, groups: ArrayLike | None) -> tuple[Float64, BagLikelihood]:
+    def _scores(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, BagLikelihood]:
         check_is_fitted(self)
+        if groups is None and self.has_groups_:
+            refuse_without_groups(type(self).__name__, method, score=True)
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         bags = make_bags(groups, x.shape[0], alone=True)
         return np.asarray(x @ self.coef_ + self.intercept_), BagLikelihood(bags, settings(self))
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Log-odds of the second class for every bag, (n_bags,)."""
-        theta, likelihood = self._scores(X, groups)
-        return likelihood.log_odds(theta, self.knots_.reshape(-1))
+        return self._log_odds(X, groups, "decision_function")[0]
+
+    def _log_odds(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, Bags]:
+        theta, likelihood = self._scores(X, groups, method)
+        return likelihood.log_odds(theta, self.knots_.reshape(-1)), likelihood.bags
 
     def predict_proba(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Probabilities of both classes for every bag, (n_bags, 2)."""
-        odds = self.decision_function(X, groups)
+        odds = self._log_odds(X, groups, "predict_proba")[0]
         return np.column_stack([expit(-odds), expit(odds)])
 
     def predict(self, X: Any, groups: ArrayLike | None = None) -> NDArray[Any]:
         """Labels of the bags, (n_bags,)."""
-        odds = self.decision_function(X, groups)
+        odds = self._log_odds(X, groups, "predict")[0]
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
     def score(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> float:
         """Fraction of bags labelled right."""
-        found = self.predict(X, groups)
-        return float(np.mean(found == bag_answers(y, make_bags(groups, X.shape[0], alone=True))))
+        odds, bags = self._log_odds(X, groups, "score")
+        return float(np.mean(self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)))
 
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None
@@ -229,7 +251,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : (n_bags,) or (n_instances,) array, optional
             Known labels of the bags.
         """
-        theta, likelihood = self._scores(X, groups)
+        theta, likelihood = self._scores(X, groups, "instance_probabilities")
         knots = self.knots_.reshape(-1)
         odds = likelihood.log_odds(theta, knots)
         share = expit(odds)
@@ -256,17 +278,10 @@ class BagLikelihood:
 
     def __init__(self, bags: Bags, potential: BagPotential) -> None:
         self.bags, self.potential = bags, potential
-        padded = bags.padded()
-        order = np.argsort(bags.sizes, kind="stable")
-        self._batches: list[_Batch] = []
-        start = 0
-        while start < len(order):
-            smallest = int(bags.sizes[order[start]])
-            stop = int(np.searchsorted(bags.sizes[order], smallest + max(8, smallest // 2), side="right"))
-            members = order[start:stop]
-            width = int(bags.sizes[members[-1]])
-            self._batches.append(_Batch(members, padded[members, :width], bags.sizes[members]))
-            start = stop
+        self._batches = [
+            _Batch(members, index, bags.sizes[members])
+            for members, index in bags.batches(np.arange(bags.n_bags))
+        ]
 
     @property
     def n_bags(self) -> int:

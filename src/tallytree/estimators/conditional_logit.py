@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -15,21 +14,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.conditional import (
-    ConditionalLikelihood,
-    Strata,
-    aliased_columns,
-    newton,
-    risk_sets,
-    strata_of_groups,
-)
+from ..learn.conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
 from ..learn.fixed_counts import balancing_shift, fixed_counts
-from ._bags import binary_labels, make_bags
-from ._coefficients import CoefficientTable
-from ._formula import read_formula
+from ._bags import make_bags
+from ._case import control_and_case
+from ._conditional_fit import Settings, estimate
+from ._conditional_inputs import cases_per_group, named_columns, repeated_rows, row_vector, weights_of_strata
+from ._conditional_report import WaldReport
+from ._formula import (
+    Terms,
+    is_table,
+    new_covariates,
+    new_groups,
+    new_response,
+    read_formula,
+)
+from ._routing import refuse_without_groups, warn_without_groups
 
 
-class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -47,15 +50,20 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Limit on Newton steps.
     level : float
         Coverage of the confidence intervals in :meth:`summary`.
+    case : label, optional
+        Which label of `y` is the case. Default: the larger of two numbers. Text needs it: labels such as "case"
+        and "control" are refused without it because the alphabet would decide, others give a warning.
 
     Attributes
     ----------
     coef_ : (n_features,) array
         Coefficients; NaN for a column that is a linear combination of earlier ones within strata, as in R.
     standard_errors_ : (n_features,) array
-        From the exact Hessian; 0 where `coef_` is NaN.
+        Roots of the diagonal of `covariance_`; 0 where `coef_` is NaN.
     covariance_ : (n_features, n_features) array
-        Inverse of the exact information.
+        Inverse of the exact information, or the cluster-robust covariance where the fit had a `cluster`.
+    naive_covariance_ : (n_features, n_features) array
+        Inverse of the exact information, always.
     log_likelihood_, log_likelihood_null_ : float
         At `coef_` and at zero.
     intercept_ : float
@@ -65,11 +73,24 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Control and case.
     n_iter_ : int
         Newton steps taken.
+    n_strata_, n_strata_dropped_ : int
+        Strata that say something, and those left out: without a case, without a control, or of weight 0.
+    n_rows_used_, n_rows_dropped_, n_rows_missing_ : int
+        Rows in the former, rows only in the latter, and rows left out by :meth:`from_formula` because a value
+        was missing.
+    n_cases_ : int
+        Cases in the strata used.
 
     Notes
     -----
-    Cost: per Newton step O(n (p + 1) M), where M is at most a few dozen once strata are large: one stratum
-    of 10^5 rows takes about as long as a thousand of a hundred rows.
+    Cost: per Newton step one batched inference and p Hessian products, O(n) each.
+
+    Without `groups` all rows are one stratum and a warning says so (:class:`MissingGroupsWarning`). In
+    cross-validation `groups` must be routed::
+
+        sklearn.set_config(enable_metadata_routing=True)
+        model = ConditionalLogit().set_fit_request(groups=True)
+        GridSearchCV(model, {"l2": [0.0, 1.0]}, cv=GroupKFold()).fit(X, y, groups=groups)
 
     Accuracy: log-likelihoods to 1e-12 relative; coefficients and standard errors of R's ``survival``
     (method "exact") are reproduced to 1e-6 on its examples.
@@ -89,30 +110,73 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (array([-0.1311]), array([0.8485]))
     """
 
-    def __init__(self, l2: float = 0.0, tol: float = 1e-10, max_iter: int = 50, level: float = 0.95) -> None:
+    def __init__(
+        self,
+        l2: float = 0.0,
+        tol: float = 1e-10,
+        max_iter: int = 50,
+        level: float = 0.95,
+        case: Any = None,
+    ) -> None:
         self.l2 = l2
         self.tol = tol
         self.max_iter = max_iter
         self.level = level
+        self.case = case
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> ConditionalLogit:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        cluster: ArrayLike | None = None,
+    ) -> ConditionalLogit:
         """Fit to matched sets.
 
         Parameters
         ----------
         X : (n_rows, n_features) array
-            Covariates; no column of ones.
+            Covariates, no column of ones.
         y : (n_rows,) array
-            Two classes; the second in sorted order is the case.
+            Two classes; see `case` for which one is the case.
         groups : (n_rows,) array, optional
             Stratum of every row; without it all rows are one stratum.
+        offset : (n_rows,) array, optional
+            Known part of the linear predictor.
+        sample_weight : (n_rows,) array, optional
+            With `groups`: how often each stratum was observed, constant within it; any non-negative numbers.
+            Without: how often each row occurs in the one stratum, whole numbers.
+        cluster : (n_rows,) array, optional
+            Labels of clusters of strata that may be dependent (for instance the clinic of every set): standard
+            errors come from the sandwich ``I^-1 (sum_c u_c u_c') I^-1`` over the clusters' scores, without a
+            correction for few clusters. `groups` itself gives the sandwich over strata.
         """
+        if groups is None:
+            taken = "all rows are taken as one stratum"
+            warn_without_groups(type(self).__name__, taken, "groups=np.zeros(len(X))", score=False)
+        return self._fit_sets(X, y, groups, offset, sample_weight, cluster)
+
+    def _fit_sets(
+        self, X: Any, y: Any, groups: Any, offset: Any, sample_weight: Any, cluster: Any
+    ) -> ConditionalLogit:
         x, answer = validate_data(self, X, y, dtype=np.float64)
-        classes, cases = _classes(answer)
-        self.classes_ = classes
-        bags = make_bags(groups, len(x), alone=False)
-        self._fit(x, strata_of_groups(bags.codes, cases))
-        self.intercept_ = self._matching_intercept(x, int(cases.sum()))
+        self.classes_, cases = control_and_case(answer, self.case)
+        known = None if offset is None else row_vector("offset", offset, len(x))
+        rows, weights = np.arange(len(x)), None
+        if groups is None:
+            rows = repeated_rows(sample_weight, len(x))
+            strata = Strata(rows, np.array([0, len(rows)]), cases[rows])
+        else:
+            bags = make_bags(groups, len(x), alone=False)
+            strata = strata_of_groups(bags.codes, cases)
+            weights = weights_of_strata(sample_weight, bags.codes, bags.n_bags)
+        self._fit(x, strata, known, weights, cluster)
+        self.has_groups_ = groups is not None
+        self.intercept_ = self._matching_intercept(
+            x[rows], known if known is None else known[rows], cases[rows]
+        )
         return self
 
     def fit_survival(
@@ -122,6 +186,8 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         event: ArrayLike,
         groups: ArrayLike | None = None,
         entry: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ConditionalLogit:
         """Fit the exact (discrete) partial likelihood of Cox to survival times with ties.
 
@@ -139,110 +205,139 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Strata with separate baseline hazards.
         entry : (n_rows,) array, optional
             Delayed entry: at risk when ``entry < t <= time``.
+        offset : (n_rows,) array, optional
+            Known part of the linear predictor.
+        sample_weight : (n_rows,) array of whole numbers, optional
+            How often each row occurs.
         """
         x = validate_data(self, X, dtype=np.float64)
-        times = _vector("time", time, len(x))
-        seen = _vector("event", event, len(x))
+        times = row_vector("time", time, len(x))
+        seen = row_vector("event", event, len(x))
         if not np.isin(seen, (0.0, 1.0)).all():
             raise ParameterError("`event` must hold only 0 and 1 (or truth values); other values arrived.")
-        started = None if entry is None else _vector("entry", entry, len(x))
-        self.classes_ = np.array([0, 1])
+        started = None if entry is None else row_vector("entry", entry, len(x))
+        known = None if offset is None else row_vector("offset", offset, len(x))
         codes = None if groups is None else make_bags(groups, len(x), alone=False).codes
-        self._fit(x, risk_sets(times, seen == 1, started, codes))
-        self.intercept_ = self._matching_intercept(x, int(seen.sum()))
+        rows = repeated_rows(sample_weight, len(x))
+        x, times, cases = x[rows], times[rows], seen[rows] == 1
+        known, started = (None if v is None else v[rows] for v in (known, started))
+        codes = None if codes is None else codes[rows]
+        self.classes_ = np.array([0, 1])
+        self._fit(x, risk_sets(times, cases, started, codes), known, None, None)
+        self.has_groups_ = groups is not None
+        self.intercept_ = self._matching_intercept(x, known, cases)
         return self
 
     @classmethod
-    def from_formula(cls, formula: str, data: Any, **parameters: Any) -> ConditionalLogit:
+    def from_formula(
+        cls,
+        formula: str,
+        data: Any,
+        *,
+        sample_weight: str | None = None,
+        cluster: str | None = None,
+        **parameters: Any,
+    ) -> ConditionalLogit:
         """Fit a formula such as ``"case ~ a + b + strata(set)"`` or ``"Surv(time, event) ~ a + b"``.
+
+        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``.
 
         Parameters
         ----------
         formula : str
-            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks) and
-            ``strata(...)``.
+            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``
+            and ``offset(...)``.
         data : DataFrame or mapping of columns
-            Rows with a missing value in any column used are left out.
+            Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
+        sample_weight, cluster : str, optional
+            Columns with the weights and clusters of :meth:`fit`.
         **parameters
             Of the estimator.
         """
-        design = read_formula(formula, data)
+        extra = tuple(name for name in (sample_weight, cluster) if name is not None)
+        columns = named_columns(data, extra)
+        design = read_formula(formula, data, extra)
         model = cls(**parameters)
         if design.x.shape[1] == 0:
-            raise ParameterError(
-                f"`formula` must name at least one covariate beside strata; {formula!r} arrived."
-            )
+            raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
+        weights, clusters = (name and columns[name][design.rows] for name in (sample_weight, cluster))
+        x, groups, known = design.x, design.groups, design.offset
         if design.time is not None and design.event is not None:
-            model.fit_survival(design.x, design.time, design.event, groups=design.groups)
+            if clusters is not None:
+                raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
+            model.fit_survival(x, design.time, design.event, groups, None, known, weights)
         elif design.response is not None:
-            model.fit(design.x, design.response, groups=design.groups)
+            model._fit_sets(x, design.response, groups, known, weights, clusters)
+        model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
         model.formula_ = formula
+        model._design = (design.spec, design.terms)
         return model
 
-    def _fit(self, x: Float64, strata: Strata) -> None:
-        _check_parameters(self.l2, self.tol, self.max_iter, self.level)
-        scale = np.abs(x).max(0)
-        scale = np.where(scale > 0, scale, 1.0)
-        full = ConditionalLikelihood(x / scale, strata)
-        if not full.informative.any():
-            raise ParameterError(
-                "No stratum holds both classes, so the conditional likelihood says nothing: `y` must "
-                "have two classes "
-                "within at least one group of `groups`."
-            )
-        within = full.within()
-        aliased = aliased_columns(within, np.abs(x / scale).max(0))
-        kept = np.flatnonzero(~aliased)
-        likelihood = full if len(kept) == x.shape[1] else ConditionalLikelihood((x / scale)[:, kept], strata)
-        # The penalty is on the coefficients of x, not of x / scale; with one, Newton runs on x itself.
-        unit = scale[kept]
-        if self.l2 > 0:
-            likelihood, unit = ConditionalLikelihood(x[:, kept], strata), np.ones(len(kept))
-        start = np.zeros(len(kept))
-        self.log_likelihood_null_ = likelihood.value(start)
-        found = newton(likelihood, start, l2=self.l2, tolerance=self.tol, max_iterations=self.max_iter)
-        # The likelihood may converge while a coefficient runs away: whole steps that gain next to nothing.
-        spread = within.std(0)[kept] * (scale[kept] if self.l2 > 0 else 1.0)
-        if not found.converged or bool((np.abs(found.last_step) * spread > 0.05).any()):
+    def _fit(
+        self,
+        x: Float64,
+        strata: Strata,
+        offset: Float64 | None,
+        weights: Float64 | None,
+        cluster: Any,
+    ) -> None:
+        settings = Settings(self.l2, self.tol, self.max_iter, self.level)
+        codes = None if cluster is None else make_bags(cluster, len(x), alone=False, name="cluster").codes
+        found = estimate(x, strata, settings, offset=offset, weights=weights, clusters=codes)
+        if not found.settled:
             warnings.warn(
-                f"Newton's method did not settle in {found.n_iterations} steps. If a covariate "
-                "separates cases "
-                "from controls in every stratum its coefficient is infinite: drop it or set `l2` above 0; "
-                "otherwise raise `max_iter`.",
+                f"Newton's method did not settle in {found.n_iterations} steps. If a covariate (or the offset) "
+                "separates cases from controls in every stratum, coefficients are infinite or say nothing: drop it "
+                "or set `l2` above 0; otherwise raise `max_iter`.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.aliased_ = aliased
-        self.n_iter_ = found.n_iterations
-        self.log_likelihood_ = found.value
-        self.n_strata_ = int(full.informative.sum())
-        self.n_cases_ = full.n_cases
-        information = found.information + self.l2 * np.eye(len(kept))
-        covariance = np.zeros((x.shape[1], x.shape[1]))
-        covariance[np.ix_(kept, kept)] = _inverse(information) / np.outer(unit, unit)
-        self.covariance_ = covariance
-        self.standard_errors_ = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        self.coef_ = np.full(x.shape[1], np.nan)
-        self.coef_[kept] = found.beta / unit
+        self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.n_iterations
+        self.log_likelihood_, self.log_likelihood_null_ = found.value, found.null
+        self.naive_covariance_ = found.covariance
+        self.covariance_ = found.covariance if found.robust is None else found.robust
+        self.standard_errors_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
+        self.n_strata_, self.n_strata_dropped_ = found.n_strata, found.n_strata_dropped
+        self.n_rows_used_, self.n_rows_dropped_ = found.n_rows, len(x) - found.n_rows
+        self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, found.n_cases, found.n_clusters
+        self._design: tuple[Any, Terms] | None = None
 
-    def _matching_intercept(self, x: Float64, n_cases: int) -> float:
-        eta = x @ np.nan_to_num(self.coef_)
-        if n_cases in (0, len(x)):
-            return 0.0
-        return balancing_shift(eta, n_cases)
+    def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:
+        eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)
+        k = int(cases.sum())
+        return 0.0 if k in (0, len(x)) else balancing_shift(eta, k)
 
-    def decision_function(self, X: ArrayLike) -> Float64:
-        """Linear predictor ``X @ coef_ + intercept_``, (n_rows,)."""
+    def _linear(self, X: Any, offset: ArrayLike | None) -> Float64:
+        """``X @ coef_ + offset``, from covariates or from a table with the columns of the formula."""
         check_is_fitted(self)
+        known: Float64 | None = None
+        if self._design is not None and is_table(X) and not self._is_design(X):
+            X, known = new_covariates(*self._design, X)
         x = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(x @ np.nan_to_num(self.coef_) + self.intercept_)
+        if offset is not None:
+            known = row_vector("offset", offset, len(x))
+        return np.asarray(x @ np.nan_to_num(self.coef_) + (0.0 if known is None else known))
+
+    def _is_design(self, X: Any) -> bool:
+        """Whether a table holds the columns of the design matrix itself."""
+        assert self._design is not None
+        names = self.feature_names_in_.tolist()
+        return hasattr(X, "columns") and list(X.columns) == names and not self._design[1].offsets
+
+    def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
+        """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
+
+        After :meth:`from_formula` X may be a table with the formula's columns, here and in all other methods.
+        """
+        return self._linear(X, offset) + self.intercept_
 
     def predict_proba(
         self,
         X: ArrayLike,
         groups: ArrayLike | None = None,
         n_cases: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> Float64:
         """Probabilities of control and case, (n_rows, 2).
 
@@ -252,122 +347,57 @@ class ConditionalLogit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Covariates.
         groups : (n_rows,) array, optional
             With strata the answer is exact: P(case) given how many of the stratum are cases. Without them the
-            probabilities rest on `intercept_`.
+            probabilities rest on `intercept_`. With `n_cases` and a table the strata of the formula are taken.
         n_cases : int or (n_groups,) array, optional
-            Cases per stratum, in the order of the sorted labels; default 1.
+            Cases per stratum, in the order of the sorted labels, 1 by default.
+        offset : (n_rows,) array, optional
+            Known part of the linear predictor.
         """
-        eta = self.decision_function(X)
+        eta = self.decision_function(X, offset)
+        if groups is None and n_cases is not None and self._design is not None and is_table(X):
+            groups = new_groups(self._design[1], X)
         if groups is None:
             if n_cases is not None:
                 raise ParameterError("`n_cases` says how many cases each group has; pass `groups` too.")
             return np.column_stack([expit(-eta), expit(eta)])
         bags = make_bags(groups, len(eta), alone=False)
-        k = np.broadcast_to(np.asarray(1 if n_cases is None else n_cases), (bags.n_bags,)).astype(np.int64)
-        if (k < 0).any() or (k > bags.sizes).any():
-            raise ParameterError("`n_cases` must lie between 0 and the size of each group.")
-        positive = np.where(k[bags.codes] == 0, 0.0, 1.0)
-        inner = np.flatnonzero((k > 0) & (k < bags.sizes))
-        if len(inner):
-            index = bags.padded()[inner]
-            found = fixed_counts(np.append(eta, -np.inf)[index], k[inner])
-            there = index < len(eta)
-            positive[index[there]] = found.marginals[there]
-        return np.column_stack([1.0 - positive, positive])
+        k = cases_per_group(n_cases, bags.sizes)
+        extended, positive = np.append(eta, -np.inf), np.empty(len(eta) + 1)
+        for members, index in bags.batches(np.arange(bags.n_bags)):
+            positive[index] = fixed_counts(extended[index], k[members]).marginals
+        return np.column_stack([1.0 - positive[:-1], positive[:-1]])
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
         """Class of every row, by the sign of :meth:`decision_function`."""
-        eta = self.decision_function(X)
+        eta = self.decision_function(X, offset)
         return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
 
-    def log_likelihood(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> float:
-        """Conditional log-likelihood of other data at `coef_`."""
-        check_is_fitted(self)
-        x, answer = validate_data(self, X, y, dtype=np.float64, reset=False)
-        bags = make_bags(groups, len(x), alone=False)
-        strata = strata_of_groups(bags.codes, np.asarray(answer) == self.classes_[1])
-        return ConditionalLikelihood(x, strata).value(np.nan_to_num(self.coef_))
-
-    @property
-    def z_(self) -> Float64:
-        """Coefficients over standard errors."""
-        return self.summary().z
-
-    @property
-    def p_values_(self) -> Float64:
-        """Two-sided Wald tests."""
-        return self.summary().p_values
-
-    def conf_int(self, level: float | None = None) -> Float64:
-        """Wald confidence intervals, (n_features, 2)."""
-        return self.summary(level).intervals
-
-    def likelihood_ratio_test(self) -> tuple[float, int, float]:
-        """Statistic, degrees of freedom and p-value against all coefficients zero."""
-        check_is_fitted(self)
-        statistic = 2.0 * (self.log_likelihood_ - self.log_likelihood_null_)
-        df = int((~self.aliased_).sum())
-        return statistic, df, float(stats.chi2.sf(statistic, df))
-
-    def summary(self, level: float | None = None) -> CoefficientTable:
-        """Coefficients, standard errors, z, p, intervals and the likelihood-ratio test; ``print`` it."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(len(self.coef_))] if names is None else names
-        statistic, df, p = self.likelihood_ratio_test()
-        facts = (
-            ("informative strata", str(self.n_strata_)),
-            ("cases", str(self.n_cases_)),
-            ("log-likelihood", f"{self.log_likelihood_:.6f} (null {self.log_likelihood_null_:.6f})"),
-            ("likelihood-ratio test", f"{statistic:.3f} on {df} df, p = {p:.3g}"),
-        )
-        return CoefficientTable(
-            "Conditional logistic regression, exact likelihood",
-            tuple(str(name) for name in names),
-            self.coef_,
-            self.standard_errors_,
-            self.level if level is None else level,
-            facts,
-        )
+    def log_likelihood(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table."""
+        eta = self._linear(X, offset)
+        if self._design is not None and is_table(X):
+            y = new_response(self._design[1], X) if y is None else y
+            groups = new_groups(self._design[1], X) if groups is None else groups
+        if y is None:
+            raise ParameterError("`y` must hold the class of every row; none arrived.")
+        if groups is None and self.has_groups_:
+            refuse_without_groups(type(self).__name__, "log_likelihood", score=False)
+        answer = np.asarray(y)
+        if answer.shape != eta.shape or not np.isin(answer, self.classes_).all():
+            raise ParameterError(
+                f"`y` must hold {len(eta)} labels, {self.classes_[0]!r} or {self.classes_[1]!r}; an array of "
+                f"shape {answer.shape} arrived, or other labels."
+            )
+        strata = strata_of_groups(make_bags(groups, len(eta), alone=False).codes, answer == self.classes_[1])
+        return ConditionalLikelihood(np.zeros((len(eta), 0)), strata, eta).value(np.zeros(0))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    from sklearn.utils.multiclass import check_classification_targets
-
-    check_classification_targets(y)
-    classes, cases = binary_labels(y)
-    if len(classes) < 2:
-        raise ParameterError("`y` must hold two classes, controls and cases; only one class arrived.")
-    return classes, cases
-
-
-def _vector(name: str, values: ArrayLike, n: int) -> Float64:
-    array = np.asarray(values, np.float64)
-    if array.shape != (n,) or not np.isfinite(array).all():
-        raise ParameterError(
-            f"`{name}` must have {n} finite entries, one per row of `X`; shape {array.shape} arrived."
-        )
-    return array
-
-
-def _check_parameters(l2: Any, tol: Any, max_iter: Any, level: Any) -> None:
-    if not l2 >= 0:
-        raise ParameterError(f"`l2` must be a number of at least 0; {l2!r} arrived.")
-    if not tol > 0:
-        raise ParameterError(f"`tol` must be positive; {tol!r} arrived.")
-    if max_iter < 1:
-        raise ParameterError(f"`max_iter` must be at least 1; {max_iter!r} arrived.")
-    if not 0 < level < 1:
-        raise ParameterError(f"`level` must be between 0 and 1; {level!r} arrived.")
-
-
-def _inverse(information: Float64) -> Float64:
-    """Inverse of the information, equilibrated; flat directions are left out."""
-    scale = np.sqrt(np.maximum(np.diag(information), 0.0))
-    scale = np.where(scale > 0, scale, 1.0)
-    inner = np.linalg.pinv(information / np.outer(scale, scale), rcond=1e-14, hermitian=True)
-    return np.asarray(inner / np.outer(scale, scale))

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import fixed_counts
+from ..learn.statistics import row_weights
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, minimise
+from ._routing import warn_without_groups
 
 
 class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -51,9 +53,14 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Cost: per step O(n M), M at most a few dozen frequencies. Accuracy: log-likelihoods to 1e-12 relative.
+    Cost: one batched inference per step. Accuracy: as :class:`~tallytree.CountModel`.
 
-    Without `groups` every row is a bag: ordinary logistic regression.
+    Without `groups` every row is a bag, which is ordinary logistic regression, and a warning says so
+    (:class:`MissingGroupsWarning`). In cross-validation `groups` must be routed::
+
+        sklearn.set_config(enable_metadata_routing=True)
+        model = LabelProportions().set_fit_request(groups=True)
+        cross_val_score(model, X, y, params={"groups": groups}, cv=GroupKFold())
 
     Examples
     --------
@@ -95,6 +102,13 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_penalties(l1=self.l1, l2=self.l2)
         bags = make_bags(groups, x.shape[0], alone=True)
         likelihood = CountLikelihood(bags, self._counts(y, bags))
+        if groups is None:
+            warn_without_groups(
+                type(self).__name__,
+                "every row is taken as a bag of its own, which is ordinary logistic regression",
+                "groups=np.arange(len(X))",
+                score=False,
+            )
         bias = int(self.fit_intercept)
 
         def loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
@@ -175,12 +189,28 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         odds = self.decision_function(X)
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is."""
+        found, labels = self.predict(X), target_vector(y)
+        if labels.shape != found.shape:
+            raise ParameterError(
+                f"`y` must hold one label per instance, {len(found)} in all; shape {labels.shape} arrived. "
+                "Counts per bag are scored by comparing them with sums of `predict_proba`."
+            )
+        weights = row_weights(sample_weight, len(found), name="sample_weight")
+        return float(np.average(found == labels, weights=weights))
+
     def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
         """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says."""
         theta = self.decision_function(X)
         bags = make_bags(groups, len(theta), alone=True)
         if self.target == "labels":
-            k = np.bincount(bags.codes, np.asarray(y) == self.classes_[1], bags.n_bags).astype(np.int64)
+            labels = target_vector(y)
+            if labels.shape != theta.shape:
+                raise ParameterError(
+                    f"`y` must hold one label per instance, {len(theta)} in all; shape {labels.shape} arrived."
+                )
+            k = np.bincount(bags.codes, labels == self.classes_[1], bags.n_bags).astype(np.int64)
         else:
             k = self._counts(y, bags)
         return CountLikelihood(bags, k).posterior(theta)
@@ -197,17 +227,8 @@ class CountLikelihood:
 
     def __init__(self, bags: Bags, k: Ints) -> None:
         self._bags, self._k = bags, k
-        padded = bags.padded()
         inner = np.flatnonzero((k > 0) & (k < bags.sizes))
-        inner = inner[np.argsort(bags.sizes[inner], kind="stable")]
-        self._batches: list[tuple[Ints, Ints]] = []
-        start = 0
-        while start < len(inner):
-            smallest = int(bags.sizes[inner[start]])
-            stop = int(np.searchsorted(bags.sizes[inner], smallest + smallest // 4, side="right"))
-            members = inner[start:stop]
-            self._batches.append((padded[members, : int(bags.sizes[members[-1]])], k[members]))
-            start = stop
+        self._batches = [(index, k[members]) for members, index in bags.batches(inner)]
 
     def loss(self, theta: Float64) -> tuple[float, Float64]:
         """Sum of -log P(count) over bags and its gradient in theta."""

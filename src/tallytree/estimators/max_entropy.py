@@ -108,7 +108,7 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
         array([0.25, 0.25, 0.5 , 1.  ])
         """
-        x = np.asarray(sizes, np.float64)
+        x, n = np.asarray(sizes, np.float64), checks.integer("n", n)
         if x.ndim != 1 or not np.isfinite(x).all() or (x < 0).any() or not 0 < n <= (x > 0).sum():
             raise ParameterError(
                 "`sizes` must be a vector of finite non-negative numbers, at least `n` of them positive; "
@@ -148,7 +148,9 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.sample_size_ = 0, n
         k = n - int((pi >= 1).sum())
         if len(inner):
-            wanted = pi[inner] + (k - pi[inner].sum()) / len(inner)  # rounding of the sum alone
+            # What rounding of the sum leaves goes where it changes the log-odds least.
+            room = pi[inner] * (1.0 - pi[inner])
+            wanted = pi[inner] + (k - pi[inner].sum()) * (room / room.sum())
             found = logits_from_inclusion(
                 wanted, k, method=self.method, tolerance=self.tol, max_iterations=self.max_iter
             )
@@ -301,7 +303,12 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
 
 
 def _probabilities(pik: ArrayLike) -> Float64:
-    pi = np.asarray(pik, np.float64)
+    try:
+        pi = np.asarray(pik, np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"`pik` must be a vector of probabilities; {checks.describe(pik)} arrived."
+        ) from None
     if pi.ndim != 1:
         raise ParameterError(
             f"`pik` must be a vector of probabilities; an array of shape {pi.shape} arrived. Fit one design at a time."

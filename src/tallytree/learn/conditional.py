@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Bools, Float64, Ints
-from .fixed_counts import FixedCounts, covariances, fixed_counts
+from .fixed_counts import FixedCounts, fixed_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +117,7 @@ class ConditionalLikelihood:
 
     Notes
     -----
-    Cost: one batched inference for value and gradient; O(total rows in strata * (p + 1) * M) for the Hessian,
-    M the number of frequencies (up to a few dozen).
+    Cost: one batched inference for value and gradient, p Hessian products for the information.
     """
 
     def __init__(
@@ -182,9 +181,8 @@ class ConditionalLikelihood:
     def information(self, beta: Float64) -> Float64:
         """Minus the Hessian of the log-likelihood, (p, p)."""
         total = np.zeros((len(beta), len(beta)))
-        for bucket, theta, found in self._solve(beta):
-            spread = covariances(theta, bucket.k, found.marginals, self._x[bucket.index])
-            total += np.tensordot(bucket.weights, spread, 1)
+        for bucket, _, found in self._solve(beta):
+            total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
         return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
@@ -244,12 +242,17 @@ def newton(
     l2: float = 0.0,
     tolerance: float = 1e-10,
     max_iterations: int = 50,
+    spread: Float64 | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> NewtonFit:
     """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
 
     ``log L`` is concave, so a step that does not raise it is halved until it does; the method ends when the
     expected gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
+
+    With `spread` (p,), how much the covariates vary within strata, the method also ends, not converged, when a
+    step moves linear predictors by more than a half and gains next to nothing: the maximum is at infinity, and
+    the curvature left there is soon nothing but rounding.
     """
     p = len(beta)
 
@@ -277,6 +280,8 @@ def newton(
         beta, (value, gradient) = trial, found
         information = likelihood.information(beta)
         converged = gain <= tolerance * (1.0 + abs(before))
+        if spread is not None and gain <= 1e-5 * (1.0 + abs(before)) and (np.abs(step) * spread > 0.5).any():
+            break
         if progress is not None:
             progress(iteration, value)
     return NewtonFit(beta, value, gradient, information, step, iteration, converged)

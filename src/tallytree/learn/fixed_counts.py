@@ -1,8 +1,6 @@
 """Sets of variables of which exactly k are on: what learning asks about many of them at once.
 
-Log-sums and marginals come from :class:`~tallytree.CountModel`, one batch for all sets. Covariances of linear
-statistics, ``Cov(sum_i y_i x_i)``, are products of its Hessian with the columns of x; :func:`covariances` is
-the only place that knows how they are found.
+Log-sums, marginals and products with the Hessian come from :class:`~tallytree.CountModel`, one batch for all sets.
 
 Sets of different size share a batch: padding with -inf changes nothing.
 """
@@ -17,22 +15,46 @@ from scipy.special import expit
 
 from ..arrays import Float64, Ints
 from ..models.count import CountModel
-from .exactly import covariances_of_sums
 
 
 @dataclass(frozen=True, eq=False)
 class FixedCounts:
-    """Log e_k(exp theta) of every set, (B,), and P(y_i = 1), (B, n)."""
+    """What a batch of sets says.
 
+    Attributes
+    ----------
+    model : CountModel
+        "Exactly k_b of the variables with log-odds theta_b", batch shape (B,).
+    log_sum : (B,)
+        log e_k(exp theta).
+    marginals : (B, n)
+        P(y_i = 1).
+    """
+
+    model: CountModel
     log_sum: Float64
     marginals: Float64
 
+    def covariances(self, x: Float64) -> Float64:
+        """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p), for statistics x (B, n, p).
 
-def models(theta: Float64, k: Ints) -> CountModel:
-    """The batch of models "exactly k_b of the variables with log-odds theta_b"; theta (B, n), k (B,)."""
-    tables = np.full((len(k), theta.shape[1] + 1), -math.inf)
-    tables[np.arange(len(k)), k] = 0.0
-    return CountModel(theta, tables)
+        Notes
+        -----
+        Equal to ``x' H x``, H the Hessian of the log-sum.
+
+        Cost: p products of :meth:`~tallytree.CountModel.hessian_vector_product`.
+        """
+        # The count is fixed, so statistics may be shifted; this shift leaves little to cancel.
+        weight = self.marginals * (1.0 - self.marginals)
+        total = weight.sum(1)
+        middle = (weight[:, None, :] @ x) / np.where(total > 0, total, 1.0)[:, None, None]
+        centred = np.where(weight[:, :, None] > 0, x - middle, 0.0)
+        columns = range(x.shape[2])
+        images = [self.model.hessian_vector_product(centred[:, :, j], counts=False).logits for j in columns]
+        if not images:
+            return np.zeros((len(x), 0, 0))
+        product = np.stack(images, axis=1) @ centred
+        return np.asarray(0.5 * (product + np.swapaxes(product, 1, 2)))
 
 
 def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
@@ -49,31 +71,10 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     -----
     Cost and accuracy: one batched inference of :class:`~tallytree.CountModel`.
     """
-    if not theta.size:
-        return FixedCounts(np.zeros(len(theta)), np.zeros(theta.shape))
-    batch = models(theta, k)
-    return FixedCounts(np.asarray(batch.log_partition), np.asarray(batch.marginals))
-
-
-def covariances(theta: Float64, k: Ints, marginals: Float64, x: Float64) -> Float64:
-    """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p).
-
-    Parameters
-    ----------
-    theta, k
-        As in :func:`fixed_counts`, ``0 < k <`` number of finite entries.
-    marginals : (B, n) array
-        As :func:`fixed_counts` finds them.
-    x : (B, n, p) array
-        Statistics of the variables; 0 where padded.
-
-    Notes
-    -----
-    Equal to ``x' H x`` with H the Hessian of the log-sum, p products
-    ``models(theta, k).hessian_vector_product(x[..., j], counts=False)``. Summed here over frequencies, all
-    columns at once, because a product of a batch costs many inferences.
-    """
-    return covariances_of_sums(theta, k, marginals, x)
+    tables = np.full((len(k), theta.shape[1] + 1), -math.inf)
+    tables[np.arange(len(k)), k] = 0.0
+    model = CountModel(theta, tables)
+    return FixedCounts(model, np.asarray(model.log_partition), np.asarray(model.marginals))
 
 
 def balancing_shift(theta: Float64, k: int) -> float:

@@ -56,34 +56,36 @@ def logits_from_inclusion(
     -----
     Cost: one inference per cheap step, three of them for large populations; where the variance is small a few
     Newton steps, each 2 N inferences of N units up to N = 600 and a few Hessian products above.
-    Accuracy: probabilities within `tolerance` of `pi`.
+    Accuracy: probabilities within `tolerance` of `pi`, and within 1e-9 of it relatively where rounding allows.
     """
     wanted = logit(pi)
     theta = wanted - wanted.mean()
     search = _Search(pi, n)
-    now, cheap = search.at(theta), True
+    now, cheap, before = search.at(theta), True, math.inf
     for iteration in range(1, max_iterations + 1):
-        if now.error <= tolerance:
+        # Estimates divide by the probabilities, so small ones are refined while that still helps.
+        if now.error <= tolerance and (now.relative <= 1e-9 or now.relative > 0.5 * before):
             return search.result(theta, now, iteration, converged=True)
-        if method == "newton" and not cheap:
+        if method == "newton" and not cheap and now.error > tolerance:
             step = _newton_step(now.model, search, pi - now.marginals)
         else:
             step = (wanted - now.odds) * (1.0 if method == "newton" else search.damping)
         theta, found = search.descend(theta, step, now)
         cheap = found.error <= _GAIN * now.error
-        now = found
+        now, before = found, now.relative
     return search.result(theta, now, max_iterations, converged=now.error <= 1e3 * tolerance)
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """A model on the way: its objective, marginals, their log-odds, and the largest error."""
+    """A model on the way: its objective, marginals, their log-odds, and the largest errors."""
 
     model: CountModel
     value: float
     marginals: Float64
     odds: Float64
     error: float
+    relative: float
 
 
 class _Search:
@@ -96,19 +98,22 @@ class _Search:
     def at(self, theta: Float64) -> _Point:
         self.n_inferences += 1
         model = CountModel(theta, exactly(self._n))
-        marginals = np.asarray(model.marginals)
+        marginals = np.asarray(model.marginals, np.float64)
         value = float(model.log_partition) - float(self._pi @ theta)
-        error = float(np.abs(self._pi - marginals).max())
-        return _Point(model, value, marginals, np.asarray(model.posterior_logits), error)
+        gap = np.abs(self._pi - marginals)
+        error, relative = float(gap.max()), float((gap / self._pi).max())
+        return _Point(
+            model, value, marginals, np.asarray(model.posterior_logits, np.float64), error, relative
+        )
 
     def descend(self, theta: Float64, step: Float64, now: _Point) -> tuple[Float64, _Point]:
-        """Halve the step until the convex objective does not rise beyond rounding."""
+        """Halve the step until the convex objective does not rise, or the error is halved where rounding hides it."""
         slack = 1e-12 * (1.0 + abs(now.value))
         for _ in range(50):
             trial = theta + step
             trial -= trial.mean()
             found = self.at(trial)
-            if found.value <= now.value + slack:
+            if found.value <= now.value + slack or found.error <= 0.5 * now.error:
                 return trial, found
             step = 0.5 * step
         return theta, now

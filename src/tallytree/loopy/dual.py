@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
 from ..arrays import Float64
-from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
+from .options import check_graph, check_limits, positive_numbers
 from .progress import Progress, Report
 from .split import Split, split
 
@@ -98,13 +97,9 @@ def dual_decomposition(
     >>> found.mode, found.log_weight, bool(found.gap < 1e-6)
     (array([ True, False, False,  True]), 5.0, True)
     """
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
-    ladder = [float(t) for t in temperatures]
-    if not ladder or any(not t > 0.0 for t in ladder):
-        raise ParameterError(
-            f"`temperatures` must be positive numbers; {checks.describe(temperatures)} arrived."
-        )
+    check_graph(graph)
+    check_limits(tol, max_iter)
+    ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
     with Progress(progress, len(ladder), "dual_decomposition") as shown:
         try:

@@ -13,11 +13,12 @@ from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
+from .options import check_graph, check_limits
 from .progress import Progress, Report
 from .split import Split, split
 
-# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which its Z to the power 1/w tends to but never
-# reaches in floating point. What is given up is below this number times the entropy of the class.
+# "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
+# floating point. What is given up is below this number times the entropy of the class.
 _LEAST_WEIGHT = 1e-5
 
 
@@ -101,13 +102,13 @@ def holder_bound(
     >>> bool(bound.value >= np.log(2.0)), bound.marginals
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
+    check_graph(graph)
+    check_limits(tol, max_iter)
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
-    x = parts.spread(w).ravel() if start is None else start.shares[:-1][:, parts.free].ravel()
-    run = _Run(parts, w, tol)
+    x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
+    run = Minimisation(parts, w, tol)
     with Progress(progress, max_iter, "holder_bound") as shown:
         try:
             if parts.n_classes > 1 and max_iter > 0:
@@ -121,7 +122,7 @@ def holder_bound(
     return run.result()
 
 
-class _Run:
+class Minimisation:
     """State of the minimisation: the best point so far."""
 
     def __init__(self, parts: Split, weights: Float64, tol: float) -> None:
@@ -176,6 +177,22 @@ class _Run:
             array.flags.writeable = False
         gap = self.disagreement()
         return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
+
+
+def starting_shares(start: Any, parts: Split) -> Float64:
+    shape = (parts.n_classes, parts.graph.n_variables)
+    if not isinstance(start, UpperBound) or start.shares.shape != shape:
+        raise ParameterError(
+            f"`start` must be an UpperBound of a graph with {shape[0]} classes and {shape[1]} variables; "
+            f"{checks.describe(start)} arrived. Start afresh."
+        )
+    shares = start.shares[:-1][:, parts.free]
+    if not np.isfinite(shares).all():
+        raise ParameterError(
+            "`start` must come from a graph with the same infinite logits; the one that arrived has others. Start "
+            "afresh."
+        )
+    return shares.ravel()
 
 
 def _weights(weights: Any, classes: int) -> Float64:

@@ -68,10 +68,11 @@ class Batch:
         """The factors raised to a power."""
         if power == 1.0:
             return self
-        return replace(self, tables=self.tables * power, model=_tempered(self.model, power))
+        return replace(self, tables=self.tables * power, model=tempered_model(self.model, power))
 
 
-def _tempered(model: CountModel | None, power: float) -> CountModel | None:
+def tempered_model(model: CountModel | None, power: float) -> CountModel | None:
+    """A model with its tables, those of edges too, raised to a power."""
     if model is None:
         return None
     tables = [t * power for t in model.tables]
@@ -183,7 +184,7 @@ def _is_forest(members: list[Ints], n_variables: int) -> bool:
     variable = np.concatenate([np.empty(0, np.int64), *members])
     n = n_variables + len(members)
     joined = coo_array((np.ones(len(factor)), (variable, factor)), shape=(n, n))
-    components = connected_components(joined, directed=False, return_labels=False) if n else 0
+    components = connected_components(joined, directed=False)[0] if n else 0
     return bool(len(factor) == n - components)
 
 

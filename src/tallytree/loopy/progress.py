@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -56,11 +57,11 @@ class Progress:
         if self._wanted is not True:
             self._wanted(iteration, residual)
         elif self._bar is not None:
-            self._bar.set_postfix_str(f"change {residual:.1e}", refresh=False)
+            if not math.isnan(residual):  # sampling has none
+                self._bar.set_postfix_str(f"change {residual:.1e}", refresh=False)
             self._bar.update(1)
         elif time.monotonic() - self._last > _INTERVAL:
             self._last, self._printed = time.monotonic(), True
-            sys.stderr.write(
-                f"\r{self._label}: iteration {iteration} of {self._total}, change {residual:.1e}   "
-            )
+            change = "" if math.isnan(residual) else f", change {residual:.1e}"
+            sys.stderr.write(f"\r{self._label}: iteration {iteration} of {self._total}{change}   ")
             sys.stderr.flush()

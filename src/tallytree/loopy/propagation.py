@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .acceleration import Anderson
 from .bethe import bethe_value
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
+from .options import check_graph, check_limits
 from .progress import Progress, Report
 from .stability import lower_bound_condition
 
@@ -103,10 +105,16 @@ class LoopyResult:
 
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,)."""
-        phase, batch, row = self._place(factor)
+        number, count = checks.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
+        if not 0 <= number < count:
+            raise ParameterError(
+                f"`factor` must be the number of a factor, 0 to {count - 1}, groups first and then edges; {number} "
+                "arrived."
+            )
+        phase, batch, row = self._place(number)
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
         block = batch.block(nu)[row]
-        n = 2 if batch.kind == "pair" else len(self.graph.members(factor))
+        n = 2 if batch.kind == "pair" else len(self.graph.members(number))
         return np.asarray(block[:n])
 
     def count_log_probs(self, group: int) -> Float64:
@@ -305,13 +313,9 @@ def _initial(
 
 
 def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, semiring: Any) -> None:
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived.")
+    check_graph(graph)
     checks.one_of("schedule", schedule, SCHEDULES)
     checks.one_of("semiring", semiring, SEMIRINGS)
-    if not (isinstance(damping, (int, float)) and 0.0 <= damping < 1.0):
+    if not (isinstance(damping, Real) and 0.0 <= float(damping) < 1.0):
         raise ParameterError(f"`damping` must be a number in [0, 1); {checks.describe(damping)} arrived.")
-    if not (isinstance(tol, (int, float)) and tol >= 0.0):
-        raise ParameterError(f"`tol` must be a number of at least 0; {checks.describe(tol)} arrived.")
-    if checks.integer("max_iter", max_iter) < 0:
-        raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived.")
+    check_limits(tol, max_iter)

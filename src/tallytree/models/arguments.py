@@ -15,7 +15,7 @@ from ..errors import ParameterError
 
 def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
     """Configurations (..., D) of zeros and ones."""
-    array = np.asarray(y)
+    array = checks.rectangular("y", y, f"an array of 0 and 1 with {n} entries on the last axis")
     if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
         raise ParameterError(
             f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {checks.describe(array)} arrived."
@@ -30,7 +30,7 @@ def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
     """Variable numbers, checked; None: all of them."""
     if value is None:
         return np.arange(n)
-    array = np.asarray(value)
+    array = checks.rectangular(name, value, "an array of variable numbers")
     if array.dtype.kind not in "iu" and array.size:
         raise ParameterError(
             f"`{name}` must hold the numbers of variables; {checks.describe(array)} arrived."

@@ -66,14 +66,15 @@ class Model(Remembers):
         """Refuse models whose log Z, or largest log-weight, is -inf."""
         dead = np.isneginf(log_weights)
         if dead.any():
+            index = int(np.argmax(dead))
             where = ""
             if self.batch_shape:
-                index = np.unravel_index(int(np.argmax(dead)), self.batch_shape)
-                where = f" at batch index {tuple(int(i) for i in index)}"
-            raise InfeasibleError(self._impossible(where))
+                place = np.unravel_index(index, self.batch_shape)
+                where = f" at batch index {tuple(int(i) for i in place)}"
+            raise InfeasibleError(self._impossible(where, index))
 
-    def _impossible(self, where: str) -> str:
-        """The message for an impossible model."""
+    def _impossible(self, where: str, index: int) -> str:
+        """The message for an impossible model, number `index` of the batch."""
         raise NotImplementedError
 
     # -- shapes ------------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ import numpy as np
 
 from .. import checks
 from ..arrays import Float64, FloatArray
+from ..engine.count import conflict
 from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
 from ..engine.forest.solver import ForestSolver
-from ..errors import ParameterError
+from ..errors import ParameterError, StructureError
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from . import parameters, pose
@@ -37,7 +38,7 @@ class BinaryModel(Model):
         forest: Forest | None = None,
         structure: ForestStructure | None = None,
     ) -> None:
-        if method != "auto":
+        if type(method) is not str or method != "auto":
             checks.one_of("method", method, METHODS)
             if forest is not None:
                 raise ParameterError(f'`method` must be "auto" for a model with edges; {method!r} arrived.')
@@ -186,11 +187,16 @@ class BinaryModel(Model):
             return  # the usual case, kept short
         self._check_possible(log_weights + constant)
 
-    def _impossible(self, where: str) -> str:
-        edges = "" if self._forest is None else " and edges"
+    def _impossible(self, where: str, index: int) -> str:
+        reason = (
+            conflict.explain(self._tree, self._params, index)
+            if self._forest is None
+            else "no counts satisfy all potentials and edges together with the variables that infinite logits or "
+            "evidence fix"
+        )
         return (
-            f"The model{where} gives probability zero to every configuration: no counts satisfy all potentials{edges} "
-            "together with the variables that infinite logits or evidence fix. Relax a potential or an infinite logit."
+            f"The model{where} gives probability zero to every configuration: {reason}. Relax a potential or an "
+            "infinite logit."
         )
 
     @property
@@ -220,7 +226,11 @@ class BinaryModel(Model):
     @property
     def _log_norm(self) -> Float64:
         """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
-        return self._cached("log_norm", lambda: np.asarray(self._solved.log_norm() + self._norm_constant))
+        return self._cached("log_norm", self._find_log_norm)
+
+    def _find_log_norm(self) -> Float64:
+        found: Float64 = self._solved.log_norm()
+        return found if self._forest is None else np.asarray(found + self._params.own_constant)
 
     @property
     def _odds(self) -> Float64:
@@ -247,4 +257,14 @@ class BinaryModel(Model):
     @property
     def _with_total(self) -> Self:
         """The same model with a group of all variables at the end."""
-        return self._cached("with total", lambda: self._extended(self._tree.with_groups([None]), [None]))
+        return self._cached("with total", self._add_total)
+
+    def _add_total(self) -> Self:
+        tree = self._tree.with_groups([None])
+        try:
+            return self._extended(tree, [None])
+        except StructureError:
+            raise StructureError(
+                "The count of all variables does not fit the edges together with the groups of this model: a group of "
+                "all variables would not be allowed beside them. Ask for the count of a group."
+            ) from None

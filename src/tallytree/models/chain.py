@@ -44,7 +44,7 @@ class ChainModel(ChainCore):
         Log-weight of every pair of neighbouring labels ``[from, to]``; it may change with the position.
     counts : potential or sequence of Group, optional
         One potential on the count of the whole sequence, or :class:`~tallytree.Group` objects whose members are
-        positions: intervals, nested or disjoint.
+        positions: intervals, nested or disjoint; any single group; in general as for :class:`CountModel` with edges.
     counted : int or sequence of int, optional
         The label, or the labels, that are counted; default 1.
     scores : array_like of int, (K,) or (T, K), optional
@@ -175,7 +175,7 @@ class ChainModel(ChainCore):
         n = self.n_positions
         if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
             raise ParameterError(f"`labels` must be integers (..., {n}); {checks.describe(y)} arrived.")
-        shape = np.broadcast_shapes(y.shape[:-1], self._batch_shape)
+        shape = checks.broadcast(self._batch_shape, [("`labels`", y.shape[:-1])])
         y = np.broadcast_to(y, (*shape, n))
         inside = np.broadcast_to(np.arange(n) < self.lengths[..., None], y.shape)
         if (inside & ((y < 0) | (y >= self.n_labels))).any():
@@ -228,6 +228,11 @@ class ChainModel(ChainCore):
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``."""
+        if not isinstance(evidence, Mapping):
+            raise ParameterError(
+                "`evidence` must be a mapping {position: label}, such as {3: 1}; "
+                f"{checks.describe(evidence)} arrived."
+            )
         unary = np.array(self._unary)
         for position, label in evidence.items():
             t = checks.count("evidence", position, self.n_positions - 1, "the last position")

@@ -70,6 +70,11 @@ def sequence_lengths(value: Any, n: int) -> Ints | None:
 def count_potential(value: Any) -> Any:
     if isinstance(value, Potential) or value is None or callable(value):
         return as_potential(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (Group, Potential)) for v in value):
+        raise ParameterError(
+            "`counts` must be one potential, or a list of which every entry is a Group, such as "
+            f"[Group(range(3), exactly(1))]; {checks.describe(value)} arrived. Wrap each potential in a Group."
+        )
     array, _ = checks.real_array("counts", value, axis="counts")
     return np.array(array)
 

@@ -128,7 +128,7 @@ class ChainCore(Model):
         edge = (
             edge[None]
             if edge.ndim == 3
-            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(-1, n - 1, k, k)
+            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(batch, n - 1, k, k)
         )
         if not self._inside.all():
             leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()
@@ -231,7 +231,7 @@ class ChainCore(Model):
             out[b, : found.shape[1] - k] = found[b, k:]
         return out
 
-    def _impossible(self, where: str) -> str:
+    def _impossible(self, where: str, index: int) -> str:
         return (
             f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
             "with the weights of -inf. Relax a potential or a weight."

@@ -100,6 +100,16 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         return self._of.weights
 
     @property
+    def before(self) -> Any:
+        """The distribution before anything was known, a `PoissonBinomial`."""
+        return self._of
+
+    @property
+    def prior(self) -> Float64:
+        """``P(y_i = 1)`` before anything was known (..., n)."""
+        return np.asarray(expit(self._of._nu))
+
+    @property
     def event_log_prob(self) -> Any:
         """``log P(low <= X <= high)`` before anything was known, of the shape of the batch."""
         return self._log_event.reshape(self.batch_shape)[()]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Bools, FloatArray
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
@@ -174,6 +174,10 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         old, new = self._params, model._params
         if solved is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
+        if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
+            return
+        if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
+            return
         changed = incremental.changed_variables(self._tree, old.nu, new.nu)
         if changed is None:
             return
@@ -310,6 +314,9 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         if self._method != "auto":
             parts.append(f"method={self._method!r}")
         return f"CountModel({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        return _display.model_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CountModel):

@@ -35,8 +35,11 @@ class Forest:
     -----
     Objects are frozen.
 
-    Groups of a model with edges must fit them: the edges that leave a group are covered by at most two vertices. All
-    variables, subtrees, unions of subtrees with one parent and intervals of a chain do, nested as one likes.
+    Groups of a model with edges must fit them. Any single group does; and all variables, subtrees, unions of subtrees
+    with one parent and intervals of a chain, nested as one likes. In general groups are summed up one after the other,
+    inner ones first. At most two vertices, its boundary, may cover the edges between what remains of a group and the
+    rest, and if the group does not connect the two itself, nothing else may: it then becomes an edge between them, and
+    what remains must be a forest. Variables around a group that no group counts may belong to either side.
 
     Cost of inference: O(D log^2 D) for any shape of the forest, plus the size of the tables; without groups that of
     ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals`` take
@@ -151,7 +154,8 @@ class Forest:
 def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     """Log-tables (..., E, 2, 2), a copy."""
     name = "log_tables" if coupling is None else "coupling"
-    given = np.asarray(log_tables if coupling is None else coupling)
+    wanted = "one number, one per edge, or tables of shape (..., E, 2, 2)"
+    given = checks.rectangular(name, log_tables if coupling is None else coupling, wanted)
     values, _ = checks.real_array(name, given[None] if given.ndim == 0 else given, axis="edges")
     if np.isnan(values).any() or np.isposinf(values).any():
         raise ParameterError(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallytree import checks
+from tallytree._display import bars, page, visible
 from tallytree.engine.pmf.tails import log_sum, log_tails
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.models.sum_arguments import (
@@ -28,6 +29,8 @@ from tallytree.models.sum_arguments import (
 from ..arrays import Float64, Ints
 
 Size = int | tuple[int, ...] | None
+
+LONGEST_SHOWN = 4096  # values up to which a notebook computes a table to show it
 
 
 class FrozenDistribution(ABC):
@@ -63,6 +66,15 @@ class FrozenDistribution(ABC):
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}.")
+
+    def _repr_html_(self) -> str:
+        if self.batch_shape or self._log_table.shape[1] > LONGEST_SHOWN:
+            return page(repr(self))
+        mass = np.exp(self._log_table[0])
+        shown = visible(mass)
+        if shown.stop == 0:
+            return page(repr(self))
+        return page(repr(self), [bars(mass[shown], self.values[shown].tolist(), "P(X = k)")])
 
     # -- the table ---------------------------------------------------------------------------------------------
 
@@ -266,6 +278,7 @@ class FrozenDistribution(ABC):
                 f"`expect` takes func, lb, ub and conditional; {sorted(unknown)[0]!r} arrived. "
                 "Bind other arguments into `func` with a lambda."
             )
+        conditional = checks.flag("conditional", conditional)
         low = -np.inf if lb is None else real_number("lb", lb)
         high = np.inf if ub is None else real_number("ub", ub)
         values = self.values

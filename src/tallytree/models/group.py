@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from .. import checks
 from ..errors import ParameterError
+from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 
 
@@ -42,8 +46,44 @@ def read_groups(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
         if len(groups) == 1 and groups[0].members is None:
             return CountTree.flat(n), [groups[0].potential]
         return CountTree.from_groups([g.members for g in groups], n), [g.potential for g in groups]
-    if isinstance(groups, (list, tuple)) and any(isinstance(g, Group) for g in groups):
+    if isinstance(groups, (list, tuple)):
+        _refuse_loose_entries(groups, n)
+    if isinstance(groups, CountTree):
+        raise ParameterError(
+            "`groups` must be a potential or a list of Group; a CountTree arrived. "
+            "Use `CountModel.from_tree(tree, logits, tables)`."
+        )
+    if isinstance(groups, (Mapping, set, frozenset)):
+        raise ParameterError(
+            "`groups` must be a potential or a list of Group, such as [Group([0, 1], exactly(1))]; "
+            f"{checks.describe(groups)} arrived."
+        )
+    return CountTree.flat(n), [groups]
+
+
+def _refuse_loose_entries(groups: Sequence[Any], n: int) -> None:
+    """Refuse lists that hold anything but groups or the numbers of one log-table."""
+    if groups and isinstance(groups[0], (int, float, np.number)):
+        return  # a table, perhaps a long one; its numbers are checked where it is used
+    for i, entry in enumerate(groups):
+        if isinstance(entry, (Potential, str)) or entry is None or callable(entry):
+            said = checks.describe(entry) if isinstance(entry, Potential) else "potential"
+            raise ParameterError(
+                f"Every entry of a list must be a Group, which says whom the potential is about; entry {i} of `groups` "
+                f"is {checks.describe(entry)}. Write "
+                f"Group(members, {said}), with members=None for all variables; a single potential over all variables "
+                "needs no list."
+            )
+        pair = isinstance(entry, (list, tuple)) and any(isinstance(part, Potential) for part in entry)
+        short = isinstance(entry, (list, tuple)) and len(entry) != n + 1
+        if pair or short or isinstance(entry, (range, slice, set, frozenset, Mapping)):
+            raise ParameterError(
+                f"Every entry of a list must be a Group; entry {i} of `groups` is {checks.describe(entry)}. "
+                "Write Group(members, potential), such as "
+                "Group([0, 1], exactly(1)); rows of one log-table for a batch of models need "
+                f"{n + 1} numbers each, log f(0), ..., log f({n})."
+            )
+    if any(isinstance(entry, Group) for entry in groups):
         raise ParameterError(
             "`groups` mixes Group objects with other values. Wrap every entry: Group(members, potential)."
         )
-    return CountTree.flat(n), [groups]

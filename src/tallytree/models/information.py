@@ -69,7 +69,7 @@ class Information(BinaryModel):
         )
         rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         program = tree.program
-        if not len(rows) or information.cost(program) * len(rows) > information.LARGEST:
+        if not len(rows) or infer.pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:
             return np.maximum(quick, 0.0)
         same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         p, q = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64
+from ..engine import far
 from ..engine.memory import frozen_copies
 from ..memo import lazy
 from ..structure.nested.count_tree import CountTree
 from .parameters import (
     Parameters,
-    broadcast,
     check_packed_length,
     checked_logits,
     collect,
@@ -49,8 +48,8 @@ class PackedParameters(Parameters):
     ) -> Parameters:
         return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
 
-    def _all_tables(self) -> Sequence[Float64]:
-        return (self.given,)
+    def _tables_near(self) -> bool:
+        return far.all_near(self.given)
 
     @lazy
     def tables(self) -> tuple[Float64, ...]:
@@ -106,5 +105,5 @@ def _collect_packed(
     if not largest < math.inf:
         for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
             checks.log_table(table, tree.group_size(g), name=table_name(g, tree.family.n_groups == 1))
-    batch_shape = broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
+    batch_shape = checks.broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
     return PackedParameters(tree, checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..arrays import Float64
 from ..engine import far
-from ..engine.count.leaves import fold_singletons
+from ..engine.count.leaves import Folded, fold_singletons
 from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from ..errors import ParameterError
 from ..memo import lazy
@@ -63,31 +63,24 @@ class Parameters:
     @lazy
     def _replaced(self) -> Parameters | None:
         """The same with infinities for finite numbers that stand for them; None if there are none of these."""
-        logits = np.asarray(self.logits, np.float64)
-        if far.all_near(logits) and all(far.all_near(table) for table in self._all_tables()):
+        if far.all_near(self.logits) and self._tables_near():
             return None
-        logits, constant = far.near_logits(logits)
-        tables, potentials = list(self.tables), list(self.potentials)
-        for g, table in enumerate(tables):
-            if not far.all_near(table):
-                tables[g], added = far.near_table(table)
-                potentials[g] = tables[g]
-                constant = constant + added
+        found = far.replaced(np.asarray(self.logits, np.float64), self.tables, self.potentials)
         new = Parameters(
             self.tree,
-            logits,
+            found.logits,
             self.dtype,
-            tuple(potentials),
-            tuple(tables),
+            found.potentials,
+            found.tables,
             self.batch_shape,
             self.own_constant,
         )
         new._replaced = None
-        new.far_constant = np.broadcast_to(constant, self.batch_shape).reshape(-1)
+        new.far_constant = np.broadcast_to(found.constant, self.batch_shape).reshape(-1)
         return new
 
-    def _all_tables(self) -> Sequence[Float64]:
-        return self.tables
+    def _tables_near(self) -> bool:
+        return all(far.all_near(table) for table in self.tables)
 
     @property
     def near(self) -> Parameters:
@@ -100,22 +93,22 @@ class Parameters:
         return 0.0 if self._replaced is None else self._replaced.far_constant
 
     @lazy
-    def _leaves(self) -> tuple[Float64, Any]:
-        """Log-odds with the singleton tables folded in, (B, D), and what they add to log Z."""
+    def leaves(self) -> Folded:
+        """Log-odds with the singleton tables folded in, and what these add to log Z."""
         if self._replaced is not None:
-            return self.near._leaves
+            return self.near.leaves
         logits = np.asarray(self.logits, np.float64)
         n = logits.shape[-1]
         alone = self.tree.singleton_groups
         if len(alone) == 0 and logits.ndim == 1 and not self.batch_shape:
-            return logits.reshape(1, n), self.own_constant
+            return Folded(logits.reshape(1, n), self.own_constant, None)
         nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
         if len(alone) == 0:
-            return np.ascontiguousarray(nu), self.own_constant
-        folded, constant = self._with_singletons(nu)
-        return folded, constant + np.broadcast_to(self.own_constant, (len(nu),))
+            return Folded(np.ascontiguousarray(nu), self.own_constant, None)
+        folded = self._with_singletons(nu)
+        return Folded(folded.nu, folded.constant + self.own_constant, folded.log_norm + self.own_constant)
 
-    def _with_singletons(self, nu: Float64) -> tuple[Float64, Float64]:
+    def _with_singletons(self, nu: Float64) -> Folded:
         alone = self.tree.singleton_groups
         variables = self.tree.family.variable_of_group[alone].tolist()
         return fold_singletons(nu, variables, [self.rows(g) for g in alone.tolist()])
@@ -129,12 +122,12 @@ class Parameters:
     @property
     def nu(self) -> Float64:
         """Log-odds of the leaves, (B, D)."""
-        return self._leaves[0]
+        return self.leaves.nu
 
     @property
     def near_constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
-        return self._leaves[1]
+        return self.leaves.constant
 
     @property
     def constant(self) -> Any:
@@ -147,7 +140,7 @@ class Parameters:
         if len(self.tree.singleton_groups) == 0:
             return 0.0
         zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
-        return self.near._with_singletons(zeros)[0]
+        return self.near._with_singletons(zeros).nu
 
     @property
     def batch_constant(self) -> Any:
@@ -188,7 +181,7 @@ class Parameters:
         family = self.tree.family
         if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
             return found
-        terms = self.potentials[0].mixture(self.tree.group_size(0))
+        terms = self.potentials[0].mixture(family.group_size(0))
         return found if terms is None else {0: terms}
 
     def direction(self, logits: Any, tables: Any) -> tuple[Float64, Float64]:
@@ -211,6 +204,9 @@ class Parameters:
                 continue
             size = family.group_size(g)
             array = checks.log_table(entry, size, name=f"The direction of group {g}")
+            checks.broadcast(
+                self.batch_shape, [(f"The direction of group {g}", array.shape[:-1])], grow=False
+            )
             rows = np.broadcast_to(array, (*self.batch_shape, size + 1)).reshape(batch, size + 1)
             s = int(family.set_of_group[g])
             if s >= 0:
@@ -245,15 +241,15 @@ class Parameters:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = (
-            "_leaves",
+        cached = {
+            "leaves",
             "packed",
             "mixtures",
             "singleton_logits",
             "tables_batch",
             "_replaced",
             "far_constant",
-        )
+        }
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
@@ -266,15 +262,17 @@ def collect(
 ) -> Parameters:
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
-    if type(family) is FlatFamily and family.n_variables and _is_writable(potentials[0]):
-        return _of_one_array(tree, logits, dtype, potentials[0])
+    if type(family) is FlatFamily and family.n_variables and potentials:
+        value = potentials[0]
+        if type(value) is np.ndarray and value.flags.writeable:
+            return _of_one_array(tree, logits, dtype, value)
     own_constant: Any = 0.0
     borrowed: list[int] = []
     if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
         # One potential over no variables: a constant.
         table = _table(potentials[0], 0, "`groups`")[1]
         own_constant = table[..., 0]
-        batch_shape = broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
+        batch_shape = checks.broadcast(logits.shape[:-1], [("`groups`", table.shape[:-1])])
         own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
         potentials, tables = [], []
     else:
@@ -284,13 +282,13 @@ def collect(
                 f"{len(potentials)} arrived."
             )
         single = family.n_groups == 1
-        checked = [_table(p, family.group_size(g), table_name(g, single)) for g, p in enumerate(potentials)]
+        checked = [_group_table(p, family.group_size(g), g, single) for g, p in enumerate(potentials)]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
         borrowed = [g for g, c in enumerate(checked) if c[2]]
         batch_shape = logits.shape[:-1]
         if not (single and tables[0].ndim == 1) and any(t.ndim > 1 for t in tables):
             shapes = [(table_name(g, False), t.shape[:-1]) for g, t in enumerate(tables)]
-            batch_shape = broadcast(batch_shape, shapes)
+            batch_shape = checks.broadcast(batch_shape, shapes)
     copies, extremes = frozen_copies([*(tables[g] for g in borrowed), logits])
     for i, g in enumerate(borrowed):
         _check_copy(copies[i], extremes[i] if extremes else None, table_name(g, family.n_groups == 1))
@@ -307,15 +305,11 @@ def _of_one_array(tree: CountTree, logits: Float64, dtype: np.dtype[Any], value:
     table = checks.log_table(value, logits.shape[-1], name="`groups`", unseen=WORTH_A_BLOCK)
     batch_shape = logits.shape[:-1]
     if table.ndim > 1:
-        batch_shape = broadcast(batch_shape, [("`groups`", table.shape[:-1])])
+        batch_shape = checks.broadcast(batch_shape, [("`groups`", table.shape[:-1])])
     (table, copy), extremes = frozen_copies((table, logits))
     _check_copy(table, extremes[0] if extremes else None, "`groups`")
     kept = checked_logits(copy, extremes, dtype)
     return Parameters(tree, kept, dtype, (table,), (table,), batch_shape, 0.0)
-
-
-def _is_writable(value: Any) -> bool:
-    return type(value) is np.ndarray and value.flags.writeable
 
 
 def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:
@@ -328,14 +322,14 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     """The same tables with other log-odds."""
     batch_shape = logits.shape[:-1]
     if old.tables_batch:
-        batch_shape = broadcast(batch_shape, [("The tables", old.tables_batch)])
+        batch_shape = checks.broadcast(batch_shape, [("The tables", old.tables_batch)])
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
     packed = old.__dict__.get("packed")
-    if packed is not None and (len(packed) == 1 or batch_shape == old.batch_shape):
-        if old._replaced is None and new._replaced is None:
-            new.__dict__["packed"] = packed
+    near = old._replaced is None and new._replaced is None
+    if packed is not None and near and (len(packed) == 1 or batch_shape == old.batch_shape):
+        new.__dict__["packed"] = packed
     return new
 
 
@@ -358,10 +352,20 @@ def table_name(group: int, single: bool) -> str:
     return "`groups`" if single else f"The table of group {group}"
 
 
+def _group_table(value: Any, n: int, group: int, single: bool) -> tuple[Any, Float64, bool]:
+    """Like :func:`_table`; a potential that does not fit is reported with its group."""
+    try:
+        return _table(value, n, table_name(group, single))
+    except ParameterError as error:
+        if single or str(error).startswith(table_name(group, single)):
+            raise
+        raise ParameterError(f"Group {group}: {error}") from None
+
+
 def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
     """A group's potential as given (if it is one), its log-table, and whether somebody else can change that."""
     if not isinstance(value, np.ndarray) and (
-        value is None or isinstance(value, Potential) or callable(value)
+        value is None or isinstance(value, (Potential, str, bytes, int, float)) or callable(value)
     ):
         given: Any = as_potential(value)
         table = checks.log_table(given.log_table(n), n, name=name)
@@ -377,18 +381,6 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
         return given, table, True
     table.setflags(write=False)
     return given, table, False
-
-
-def broadcast(batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
-    for name, shape in shapes:
-        try:
-            batch_shape = np.broadcast_shapes(batch_shape, shape)
-        except ValueError:
-            raise ParameterError(
-                f"{name} has batch shape {shape}, which does not broadcast against {batch_shape}. Batch axes lead: "
-                "logits (..., D), tables (..., n + 1)."
-            ) from None
-    return batch_shape
 
 
 def is_packed(tables: Any) -> bool:

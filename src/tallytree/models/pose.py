@@ -22,7 +22,7 @@ def count_problem(params: Parameters, method: str) -> Problem:
     """Without edges."""
     tree = params.tree
     mixtures = params.mixtures if choose.uses_mixtures(method, tree.n_variables) else {}
-    return Problem(tree, params.nu, params.packed, mixtures)
+    return Problem(tree, params.nu, params.packed, mixtures, params.near_constant, params.leaves.log_norm)
 
 
 class NearEdges(NamedTuple):
@@ -53,7 +53,9 @@ def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEd
     log_edge = edges.tables[None]
     if edges.tables.ndim > 3:
         shape = edges.tables.shape[-3:]
-        log_edge = np.broadcast_to(edges.tables, (*batch_shape, *shape)).reshape(-1, *shape)
+        log_edge = np.broadcast_to(edges.tables, (*batch_shape, *shape)).reshape(
+            math.prod(batch_shape), *shape
+        )
     score = np.broadcast_to([0, 1], (n, 2))
     return ForestProblem(
         structure, score, log_leaf, log_edge, params.packed, _folded(params, structure, log_leaf)

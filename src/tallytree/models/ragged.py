@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,12 @@ class RaggedBatch(Sequence[CountModel]):
         if isinstance(potentials, Potential) or potentials is None or callable(potentials):
             self._potentials: list[Any] = [as_potential(potentials)] * count
         else:
+            single = isinstance(potentials, (str, bytes)) or getattr(potentials, "ndim", 1) == 0
+            if single or not isinstance(potentials, Iterable):
+                raise ParameterError(
+                    f"`potentials` must be one potential for all models or a list of {count}, one per model; "
+                    f"{checks.describe(potentials)} arrived."
+                )
             self._potentials = list(potentials)
             if len(self._potentials) != count:
                 raise ParameterError(
@@ -145,6 +151,11 @@ class RaggedBatch(Sequence[CountModel]):
 
 def _flatten(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray[np.int64], np.dtype[Any]]:
     if sizes is None:
+        if not isinstance(logits, Iterable) or (isinstance(logits, np.ndarray) and logits.ndim == 0):
+            raise ParameterError(
+                "`logits` must be a list with one 1-D array per model, or one array together with `sizes`; "
+                f"{checks.describe(logits)} arrived."
+            )
         parts = [checks.logits(part) for part in logits]
         bad = [i for i, (part, _) in enumerate(parts) if part.ndim != 1]
         if bad:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
+from tallytree.models.sum_arguments import from_probs, real_array
 
 from ..arrays import Float64
 
@@ -151,12 +152,12 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
 
 def _at_least(probs: ArrayLike, k: int, system: str) -> Any:
-    count = PoissonBinomial(probs)
+    count = _good_components(probs)
     return count.logsf(_good_needed(k, count.n, system) - 1)
 
 
 def _between(probs: ArrayLike, k: int, l: int, system: str) -> Float64:  # noqa: E741
-    count = PoissonBinomial(probs)
+    count = _good_components(probs)
     low, high = _whole("k", k, count.n), _whole("l", l, count.n)
     if low > high:
         raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
@@ -170,7 +171,7 @@ def _between(probs: ArrayLike, k: int, l: int, system: str) -> Float64:  # noqa:
 
 
 def _decisive(probs: ArrayLike, k: int, system: str) -> Float64:
-    count = PoissonBinomial(probs)
+    count = _good_components(probs)
     needed = _good_needed(k, count.n, system)
     nu, table = count.logits, count.count_log_probs
     out = np.full(nu.shape, -np.inf)
@@ -180,8 +181,17 @@ def _decisive(probs: ArrayLike, k: int, system: str) -> Float64:
     return out
 
 
+def _good_components(probs: ArrayLike) -> PoissonBinomial:
+    """The number of good components."""
+    given = real_array("probs", probs)
+    from_probs(
+        given, hint="They are the probabilities that components work; turn log-odds into them with `expit`."
+    )
+    return PoissonBinomial(given)
+
+
 def _kind(system: str) -> str:
-    if system not in ("G", "F"):
+    if not isinstance(system, str) or system not in ("G", "F"):
         raise ParameterError(
             f'`system` must be "G" (k counts good) or "F" (k counts failed); got {system!r}.'
         )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from .. import checks
 from ..arrays import Float64, FloatArray
 from ..errors import ParameterError
 from . import arguments
@@ -49,6 +50,12 @@ class SecondOrder(BinaryModel):
                [-0.25,  0.25]])
         """
         chosen = arguments.variables(rows, self.n_variables, "rows")
+        if chosen.ndim != 1:
+            raise ParameterError(
+                f"`rows` must be a list of variables; shape {chosen.shape} arrived. For one row write [{int(chosen)}]."
+                if chosen.ndim == 0
+                else f"`rows` must be a list of variables, one-dimensional; shape {chosen.shape} arrived."
+            )
         found = self._solved.covariance(chosen)
         if rows is None:
             found = 0.5 * (found + np.swapaxes(found, -1, -2))
@@ -111,6 +118,7 @@ class SecondOrder(BinaryModel):
         >>> model.hessian_vector_product([1.0, 0.0, 0.0]).logits.round(6)
         array([ 0.222222, -0.111111, -0.111111])
         """
+        counts = checks.flag("counts", counts)
         if "tangent" not in self._solver.can:
             raise ParameterError(
                 "`hessian_vector_product` is not available for a model with edges. `covariance` gives rows of the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,14 +43,16 @@ def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> NDArray[Any]
     return array
 
 
-def from_probs(given: NDArray[Any]) -> tuple[Float64, Float64, Float64]:
+def from_probs(
+    given: NDArray[Any], hint: str = "Log-odds go in `logits`."
+) -> tuple[Float64, Float64, Float64]:
     """Return p, 1 - p and the log-odds, each with the digits that p has."""
     p = given.astype(np.float64) + 0.0
     outside = (p < 0.0) | (p > 1.0)
     if outside.any():
         raise ParameterError(
             f"`probs` must lie in [0, 1]; {int(outside.sum())} of {p.size} entries do not, for example "
-            f"{p[outside][0]}. Log-odds go in `logits`."
+            f"{p[outside][0]}. {hint}"
         )
     with np.errstate(divide="ignore"):
         return p, 1.0 - p, np.log(p) - np.log1p(-p)
@@ -82,6 +85,10 @@ def sample_shape(size: Any) -> tuple[int, ...]:
     if any(isinstance(s, (bool, np.bool_)) or not isinstance(s, (int, np.integer)) or s < 0 for s in axes):
         raise ParameterError(
             f"`size` must be a non-negative integer or a tuple of them; {describe(size)} arrived."
+        )
+    if math.prod(int(s) for s in axes) >= 2**60:
+        raise ParameterError(
+            f"`size` asks for more numbers than any machine holds; {describe(size)} arrived."
         )
     return tuple(int(s) for s in axes)
 

@@ -25,6 +25,8 @@ def check_count(value: Any, name: str, least: int = 0) -> int:
         raise ParameterError(
             f"{wanted}; got {value!r} of type {type(value).__name__}. Convert it with int(...) first."
         ) from None
+    if number >= 2**63:
+        raise ParameterError(f"{wanted}, and fit in 64 bits; got {number}. No group is that large.")
     if number < least:
         raise ParameterError(f"{wanted}; got {number}. Counts run from 0 to the size of the group.")
     return number

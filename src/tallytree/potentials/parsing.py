@@ -53,7 +53,7 @@ def parse_potential(text: str) -> Potential:
     if name not in _KNOWN:
         raise ParameterError(
             f"a potential must be written name:argument:..., with a known name; got {text!r}. Known are:\n  "
-            + "\n  ".join(_usage(known) for known in _KNOWN)
+            + "\n  ".join(usage())
         )
     factory, kinds = _KNOWN[name]
     given: dict[str, Any] = {}
@@ -68,6 +68,11 @@ def parse_potential(text: str) -> Potential:
         if key not in given and parameter.default is inspect.Parameter.empty:
             raise ParameterError(f"`{name}` must be written {_usage(name)}; got {text!r}. Add `{key}`.")
     return factory(**given)
+
+
+def usage() -> list[str]:
+    """Syntax of every potential."""
+    return [_usage(name) for name in _KNOWN]
 
 
 def _usage(name: str) -> str:

@@ -83,6 +83,11 @@ def as_potential(obj: Any) -> Potential:
     if obj is None:
         return uniform()
     if callable(obj):
+        if getattr(obj, "__annotations__", {}).get("return") in (Potential, "Potential"):
+            raise ParameterError(
+                f"a potential must be a Potential, an array of log values, a callable or None; got the function "
+                f"`{obj.__name__}`, which makes one. Call it with its arguments, such as `exactly(1)`."
+            )
         return Function(obj)
     if isinstance(obj, (str, bytes)):
         raise ParameterError(

@@ -274,16 +274,19 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
     if len(pieces) == 1:
         return log_mean, messages[0], bound
     bound += 2.0 * max(piece.rounding for piece in pieces)
-    # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments.
+    # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments. A variable with
+    # infinite log-odds holds all mass in one state; the message says what turning it over would make of that.
+    finite = xp.isfinite(nu)
+    own = xp.where(finite, nu, 0.0)
     on = xp.full(nu.shape, -math.inf, dtype=nu.dtype, device=nu.device)
     off = on
     for piece, message in zip(pieces, messages):
-        odds = xp.where(xp.isfinite(nu), nu, 0.0) + message
-        log_on = piece.log_mean - _softplus(xp, -odds)
-        log_off = piece.log_mean - _softplus(xp, odds)
-        on, off = xp.logaddexp(on, log_on), xp.logaddexp(off, log_off)
-    mixed = on - off - xp.where(xp.isfinite(nu), nu, 0.0)
-    return log_mean, mixed, bound
+        odds = own + message
+        log_on = xp.where(finite, -_softplus(xp, -odds), xp.where(nu > 0, 0.0, message))
+        log_off = xp.where(finite, -_softplus(xp, odds), xp.where(nu > 0, -message, 0.0))
+        on = xp.logaddexp(on, piece.log_mean + log_on)
+        off = xp.logaddexp(off, piece.log_mean + log_off)
+    return log_mean, on - off - own, bound
 
 
 def _evaluate(xp: Any, nu: Any, piece: Piece) -> Any:

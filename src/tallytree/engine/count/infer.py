@@ -19,7 +19,7 @@ from .. import choose, native
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem
-from . import chain, characteristic, mixture, potetz_lee, retilt
+from . import chain, characteristic, mixture, potetz_lee, retilt, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
 from .tree_pass import sum_product
 
@@ -231,6 +231,31 @@ def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows) -> Answer:
     schedule = schedule_for(program, rows.tables)
     with np.errstate(all="ignore"):
         return sum_product(xp, schedule, arithmetic, rows.nu, rows.full_tables)
+
+
+def pairs_of_counts(program: TreeProgram) -> float:
+    """Pairs of child counts over all merges: the cost of a direct pass."""
+    size = program.size.astype(np.float64) + 1.0
+    return float((size[program.left] * size[program.right]).sum())
+
+
+def without_cancellation(problem: Problem, log_mean: Float64, leaves: Float64, constant: Any) -> Float64:
+    """``log_mean + leaves``, or where this loses digits that the contract wants the same from plain weights.
+
+    ``leaves`` is `constant` plus the sum of ``log(1 + e^nu)``.
+    """
+    total = log_mean + leaves
+    lost = choose.ROUNDED * np.abs(log_mean) > 1.0 + np.abs(total)
+    if not (lost[0] if len(lost) == 1 else lost.any()):
+        return np.asarray(total)
+    program, rows = problem.tree.program, np.flatnonzero(lost)
+    if pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:
+        return np.asarray(total)
+    tables = Rows(problem.nu, problem.tables).full_tables[rows]
+    with np.errstate(all="ignore"):
+        weights = wide_sum.log_sum(program, schedule_for(program, tables), problem.nu[rows], tables)
+    total[rows] = weights + np.broadcast_to(constant, total.shape)[rows]
+    return np.asarray(total)
 
 
 def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from ...arrays import Float64
 from ...structure.nested.schedule import Schedule
 from ...structure.nested.tree import TreeProgram
+from .. import choose
 from . import moments
 from .arithmetic import LogSpace
-from .infer import schedule_for
+from .infer import pairs_of_counts, schedule_for
 from .tree_pass import _upward, extend_tables, gather
 
 ENOUGH = 1e-11  # relative error that the quick way may have
 NOTHING = 1e-15  # and absolute
-LARGEST = float(1 << 27)  # pairs of counts that the chain rule may look at
 _CELLS = 1 << 20  # message entries of the models that are worked on together
 
 
@@ -59,19 +59,13 @@ def entropy_of(solver: Any) -> Float64:
     rows = np.flatnonzero(~(error <= np.maximum(ENOUGH * quick, NOTHING)))
     if not len(rows):
         return quick
-    if cost(program) * len(rows) > LARGEST:
+    if pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:
         return np.maximum(quick, 0.0)  # of a model that large the error does not show
     part = problem.take(rows)
     wide = np.broadcast_to(part.tables, (len(rows), program.table_total))
     out = quick.copy()
     out[rows] = entropy(program, schedule_for(program, wide), part.nu, wide)
     return out
-
-
-def cost(program: TreeProgram) -> float:
-    """Pairs of child counts over all merges."""
-    size = program.size.astype(np.float64) + 1.0
-    return float((size[program.left] * size[program.right]).sum())
 
 
 def entropy(program: TreeProgram, schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
@@ -113,7 +107,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64, measure: Any) -> Floa
         cells = schedule.roots.own_cells
         u, v = gather(xp, up, cells), gather(xp, other, cells)
         entries = range(cells.shape[1])
-        laws = tuple(_law(lambda i, x=x: x[..., i], entries) for x in (u, v))  # type: ignore[misc]
+        laws = tuple(_law(lambda i, x=x: x[..., i], entries) for x in (u, v))
         total += measure(lambda i: u[..., i], lambda i: v[..., i], laws, entries).sum(-1)
         probs[:, cells] = np.exp(u - laws[0].top[..., None]) / (1.0 + laws[0].others)[..., None]
         probs[:, 0] = 0.0
@@ -171,12 +165,8 @@ def _spread(t: Any, _: Any, laws: tuple[Law, Law], entries: range) -> Float64:
     gap = np.zeros_like(law.top)
     for i in entries:
         below = law.top - t(i)
-        gap += np.where((first_of(law, i)) | (below == math.inf), 0.0, np.exp(-below) * below)
+        gap += np.where((law.first == i) | (below == math.inf), 0.0, np.exp(-below) * below)
     return np.asarray(np.log1p(law.others) + gap / (1.0 + law.others))
-
-
-def first_of(law: Law, i: int) -> NDArray[np.bool_]:
-    return np.asarray(law.first == i)
 
 
 def _relative(t: Any, s: Any, laws: tuple[Law, Law], entries: range) -> Float64:
@@ -221,6 +211,6 @@ def _free_divergence(program: TreeProgram, p: Float64, q: Float64) -> Float64:
     for x in pair:
         x[..., 0][x[..., 1] == math.inf] = -math.inf
         x[..., 1][x[..., 1] == math.inf] = 0.0
-    laws = tuple(_law(lambda i, x=x: x[..., i], range(2)) for x in pair)  # type: ignore[misc]
+    laws = tuple(_law(lambda i, x=x: x[..., i], range(2)) for x in pair)
     found = _relative(lambda i: pair[0][..., i], lambda i: pair[1][..., i], laws, range(2))  # type: ignore[arg-type]
     return np.asarray(found.sum(-1))

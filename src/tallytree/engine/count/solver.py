@@ -36,9 +36,12 @@ class CountSolver(Solver):
         return infer.infer(self.problem, self.method, cavities=False)
 
     def log_norm(self) -> Float64:
-        found = self.answer
-        softplus = moments.softplus_sum(self.problem.nu) if found.softplus is None else found.softplus
-        return np.asarray(found.log_mean + softplus)
+        found, problem = self.answer, self.problem
+        leaves = problem.log_leaves
+        if leaves is None:
+            softplus = moments.softplus_sum(problem.nu) if found.softplus is None else found.softplus
+            leaves = softplus + problem.constant
+        return infer.without_cancellation(problem, found.log_mean, leaves, problem.constant)
 
     def odds(self) -> Float64:
         return self._cached("odds", lambda: posterior(self.problem.nu, self.answer.messages))

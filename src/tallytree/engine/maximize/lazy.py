@@ -57,7 +57,8 @@ class Choice:
     """All sums of an entry of ``left`` and one of ``right``, over alternatives i with lists ``parts(i)``.
 
     ``values[i - first]`` is the best sum of alternative i, so nothing below is looked at before it is needed.
-    ``how`` is (i, rank in left, rank in right). Ties: lower i first.
+    ``how`` is (i, rank in left, rank in right). Ties: lower i first, but before all others ``start``, if given, an
+    alternative that is known to be among the best.
     """
 
     __slots__ = (
@@ -73,7 +74,12 @@ class Choice:
     )
 
     def __init__(
-        self, first: int, values: Float64, constant: float, parts: Callable[[int], tuple[Best, Best]]
+        self,
+        first: int,
+        values: Float64,
+        constant: float,
+        parts: Callable[[int], tuple[Best, Best]],
+        start: int | None = None,
     ) -> None:
         self.found: list[tuple[float, Any]] = []
         self.exhausted = False
@@ -81,6 +87,8 @@ class Choice:
         self._parts = parts
         self._opened: dict[int, tuple[Best, Best]] = {}
         order = np.argsort(-values, kind="stable")[: np.count_nonzero(values > -math.inf)]
+        if start is not None:
+            order = np.concatenate([[start - first], order[order != start - first]])
         self._seeds = list(zip((-(values[order] + constant)).tolist(), (order + first).tolist()))
         self._next = 0
         self._heap: list[tuple[float, int, int, int]] = []

@@ -114,7 +114,9 @@ class _Free:
         self._lists: dict[int, Subsets] = {}
 
     def component(self) -> Choice:
-        return Choice(self._pool.forced, self._best, 0.0, lambda z: (self._at(z), _ONLY))
+        # As in `mode`, a variable is on if its log-odds are positive, also where its sum with others rounds it away.
+        likely = self._pool.forced + sum(value > 0.0 for value in self._pool.values)
+        return Choice(self._pool.forced, self._best, 0.0, lambda z: (self._at(z), _ONLY), likely)
 
     def _at(self, count: int) -> Subsets:
         if count not in self._lists:

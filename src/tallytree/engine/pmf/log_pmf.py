@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
-from tallytree.engine import native
+from tallytree.engine import far, native
 from tallytree.engine.pmf.recursion import band_size, recursion_log_pmf
 from tallytree.engine.pmf.tilted import tilted_log_pmf
 
@@ -36,6 +36,8 @@ def log_pmf(nu: Float64) -> Float64:
     Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
+    if not far.all_near(nu):
+        nu = far.near_logits(nu)[0]
     if native.present():
         return native.flat_log_pmf(nu)
     rows, n = nu.shape

@@ -3,16 +3,15 @@
 A set of vertices is summed up in a table over the states of its *boundary*, a smallest set of vertices that covers all
 edges leaving it, inside or outside. Sets with a boundary of at most two vertices can be handled: every one is
 contracted to a scalar, a vector that hangs at its boundary vertex, or an edge between two boundary vertices, and what
-remains is a forest again. Descendant sets and unions of child subtrees have width 1, intervals of a chain width 2.
+remains must be a forest again. Descendant sets and unions of child subtrees have width 1, intervals of a chain width 2.
+A set that has no such boundary takes along what nothing counts around it, after all others of its height.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...arrays import Ints
 from ...errors import StructureError
@@ -20,39 +19,16 @@ from ..nested.balance import split_sequences
 from ..nested.family import NestedFamily
 from . import clusters, top_tree
 from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
+from .set_boundary import (
+    MAX_WIDTH,
+    Contracted,
+    Part,
+    Remaining,
+    bounded,
+    uncounted_around,
+)
 
-MAX_WIDTH = 2
 _SHOWN = 6
-
-
-@dataclass
-class _Contracted:
-    """What a set has become."""
-
-    node: int
-    boundary: tuple[int, ...]
-    weight: int
-
-
-@dataclass
-class _State:
-    """The forest as far as it has been contracted."""
-
-    pairs: Ints
-    edge_alive: NDArray[np.bool_]
-    leaf_alive: NDArray[np.bool_]
-    waiting: dict[int, list[_Contracted]]  # contracted sets by the set that counts them next; -1: none
-    joined: list[int]  # union-find over vertices: which are connected
-    attached: dict[int, list[int]]  # boundary vertices of contracted sets: the sets that count them next
-    set_node: Ints
-    boundary: list[tuple[int, ...]]
-    out: ClusterList = field(default_factory=ClusterList)
-
-    def find(self, v: int) -> int:
-        while self.joined[v] != v:
-            self.joined[v] = self.joined[self.joined[v]]
-            v = self.joined[v]
-        return v
 
 
 def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> ClusterProgram:
@@ -67,13 +43,14 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
     """
     start = top_tree.components(n, pairs)
     first = top_tree.first_vertices(start)
-    state = _State(
+    state = Remaining(
         pairs, np.ones(len(pairs), bool), np.ones(n, bool), {}, first[start].tolist(), {},
         np.full(family.n_sets, -1, np.int64), [()] * family.n_sets,
     )  # fmt: skip
     weight = np.asarray(degree, np.int64) + 1
     for sets in _by_height(family):
-        _contract_sets(state, family, sets, weight)
+        for s in _contract_sets(state, family, sets, weight):
+            _contract_sets(state, family, [s], weight, last=True)
     roots = _finish(state, weight)
     op, kind, a, b, edge, flip, ref = state.out.columns()
     return ClusterProgram(
@@ -124,33 +101,17 @@ def _by_height(family: NestedFamily) -> list[list[int]]:
     return levels
 
 
-@dataclass
-class _Part:
-    """What belongs to one set: the vertices, edges and contracted sets it sums up, and its boundary."""
+def _contract_sets(
+    state: Remaining, family: NestedFamily, sets: list[int], weight: Ints, *, last: bool = False
+) -> list[int]:
+    """Contract disjoint sets, operands of later ones; returns those that have no boundary yet.
 
-    held: list[_Contracted]
-    edges: Ints
-    boundary: tuple[int, ...]
-
-
-def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight: Ints) -> None:
-    n = len(weight)
-    label = np.full(n, -1, np.int64)
+    The `last` try of a set takes vertices along that nothing counts, and refuses the set if that does not help.
+    """
+    label = np.full(len(weight), -1, np.int64)
     for s in sets:
-        label[family.order[family.start[s] : family.stop[s]]] = s
-    alive = np.flatnonzero(state.edge_alive)
-    ends = label[state.pairs[alive]]
-    both = (ends[:, 0] == ends[:, 1]) & (ends[:, 0] >= 0)
-    inner = _by_set(alive[both], ends[both, 0])
-    crossing = alive[(ends[:, 0] != ends[:, 1])]
-    cut: dict[int, list[tuple[int, int, int]]] = {s: [] for s in sets}  # (inside, outside, edge)
-    for e, (u, v) in zip(crossing.tolist(), state.pairs[crossing].tolist()):
-        a, b = int(label[u]), int(label[v])
-        if a >= 0:
-            cut[a].append((u, v, e))
-        if b >= 0:
-            cut[b].append((v, u, e))
-
+        label[_members(family, s)] = s
+    inner, cut = _edges_by_set(state, sets, label)
     # A vertex at which something hangs that this set does not count stays open.
     kept: dict[int, set[int]] = {s: set() for s in sets}
     for v, owners in state.attached.items():
@@ -158,35 +119,29 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
             kept[int(label[v])].add(v)
 
     builder = _PieceBuilder(state, weight, label)
-    parts: dict[int, _Part] = {}
+    parts: dict[int, Part] = {}
     taken: set[int] = set()  # edges between sets that are summed up in one of them
     for s in sets:
-        held = state.waiting.pop(s, [])
-        for t in (t for c in held for t in c.boundary):
-            state.attached[t].remove(s)
-        forced = kept[s] | {t for c in held for t in c.boundary if label[t] != s}
-        # An edge between two sets can be summed up in one of them only.
-        free = [x for x in cut[s] if forced.isdisjoint(x[:2]) and x[2] not in taken]
-        cover = _cover([(i, o) for i, o, _ in free], MAX_WIDTH - len(forced))
-        if cover is None:
-            _refuse(family, s, [e for _, _, e in cut[s]], state.pairs)
-        boundary = (*sorted(forced), *cover)
-        outside = {t for t in boundary if label[t] != s}
-        for t in outside:
-            if label[t] >= 0:
+        members, held = _members(family, s), list(state.waiting.get(s, []))
+        edges = inner.get(s, np.empty(0, np.int64))
+        part = bounded(state, label, s, members, held, edges, cut[s], kept[s], taken)
+        if part is None and last:
+            part = _widened(state, family, s, label, held) or _refuse(family, s, state.pairs)
+        if part is None:
+            continue
+        state.release(held, s)
+        for t in part.boundary:
+            if label[t] >= 0 and label[t] != s:
                 kept[int(label[t])].add(t)
-        extra = [e for _, o, e in cut[s] if o in outside and e not in taken]
-        taken.update(extra)
-        mine = inner.get(s, np.empty(0, np.int64))
-        parts[s] = _Part(held, np.concatenate([mine, np.array(extra, np.int64)]), boundary)
-        members = family.order[family.start[s] : family.stop[s]]
-        builder.add(s, members[state.leaf_alive[members]], parts[s])
-        state.leaf_alive[members] = False
+        taken.update(part.extra)
+        parts[s] = part
+        builder.add(s, part.members[state.leaf_alive[part.members]], part)
+        state.leaf_alive[part.members] = False
     for part in parts.values():
         state.edge_alive[part.edges] = False
     builder.build()
-    for s in sets:
-        cluster = builder.cluster(s, parts[s], family)
+    for s, part in parts.items():
+        cluster = builder.cluster(s, part, family)
         node = state.out.one(
             clusters.TABLE, (SCALAR, VECTOR, MATRIX)[len(cluster.boundary)], cluster.node, ref=s
         )
@@ -195,6 +150,52 @@ def _contract_sets(state: _State, family: NestedFamily, sets: list[int], weight:
         for t in cluster.boundary:
             state.attached.setdefault(t, []).append(int(family.set_parent[s]))
         state.waiting.setdefault(int(family.set_parent[s]), []).append(cluster)
+    return [s for s in sets if s not in parts]
+
+
+def _members(family: NestedFamily, s: int) -> Ints:
+    return np.asarray(family.order[family.start[s] : family.stop[s]])
+
+
+def _edges_by_set(
+    state: Remaining, sets: list[int], label: Ints
+) -> tuple[dict[int, Ints], dict[int, list[tuple[int, int, int]]]]:
+    """Edges inside the sets, and edges (inside, outside, number) that leave them."""
+    alive = np.flatnonzero(state.edge_alive)
+    ends = label[state.pairs[alive]]
+    both = (ends[:, 0] == ends[:, 1]) & (ends[:, 0] >= 0)
+    crossing = alive[(ends[:, 0] != ends[:, 1])]
+    cut: dict[int, list[tuple[int, int, int]]] = {s: [] for s in sets}
+    for e, (u, v) in zip(crossing.tolist(), state.pairs[crossing].tolist()):
+        a, b = int(label[u]), int(label[v])
+        if a >= 0:
+            cut[a].append((u, v, e))
+        if b >= 0:
+            cut[b].append((v, u, e))
+    return _by_set(alive[both], ends[both, 0]), cut
+
+
+def _widened(
+    state: Remaining, family: NestedFamily, s: int, label: Ints, held: list[Contracted]
+) -> Part | None:
+    """The set s together with what nothing counts around it: vertices, and contracted sets that hang there."""
+    members = _members(family, s)
+    uncounted = (family.variable_parent < 0) & state.leaf_alive
+    more = uncounted_around(state, members, uncounted)
+    label[more] = s
+    inside = np.concatenate([members, more])
+    done = [c for c in state.waiting.get(-1, []) if c.boundary and all(label[t] == s for t in c.boundary)]
+    kept = set()
+    for v in inside.tolist():
+        mine = [s] * sum(c.boundary.count(v) for c in held) + [-1] * sum(c.boundary.count(v) for c in done)
+        if sorted(mine) != sorted(state.attached.get(v, [])):
+            kept.add(v)
+    inner, cut = _edges_by_set(state, [s], label)
+    edges = inner.get(s, np.empty(0, np.int64))
+    part = bounded(state, label, s, inside, [*held, *done], edges, cut[s], kept, set())
+    if part is not None:
+        state.release(done, -1)
+    return part
 
 
 def _by_set(edges: Ints, owner: Ints) -> dict[int, Ints]:
@@ -203,38 +204,18 @@ def _by_set(edges: Ints, owner: Ints) -> dict[int, Ints]:
     return dict(zip(owners.tolist(), np.split(edges[order], start[1:])))
 
 
-def _cover(edges: list[tuple[int, int]], limit: int) -> tuple[int, ...] | None:
-    """A smallest set of at most `limit` vertices that covers all edges (inside, outside); None if there is none.
-
-    Among equals those inside are taken: an edge that is left to the outside leaves the outside its choice.
-    """
-    if not edges:
-        return ()
-    if limit <= 0:
-        return None
-    for side in (0, 1):
-        v = edges[0][side]
-        rest = [e for e in edges if e[side] != v]
-        if not rest:
-            return (v,)
-    found: list[tuple[int, ...]] = []
-    for side in (0, 1):
-        v = edges[0][side]
-        more = _cover([e for e in edges if e[side] != v], limit - 1)
-        if more is not None:
-            found.append((v, *more))
-    return min(found, key=len) if found else None
-
-
-def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> NoReturn:
+def _refuse(family: NestedFamily, s: int, pairs: Ints) -> NoReturn:
     group = int(np.flatnonzero(family.set_of_group == s)[0])
-    shown = ", ".join(f"({int(u)}, {int(v)})" for u, v in pairs[sorted(crossing)[:_SHOWN]])
+    inside = np.isin(pairs, _members(family, s))
+    crossing = np.flatnonzero(inside[:, 0] != inside[:, 1])
+    shown = ", ".join(f"({int(u)}, {int(v)})" for u, v in pairs[crossing[:_SHOWN]])
     more = f" and {len(crossing) - _SHOWN} more" if len(crossing) > _SHOWN else ""
     raise StructureError(
-        f"`groups` must fit the edges: the edges that leave a group must be covered by at most {MAX_WIDTH} vertices, "
-        "and groups may not close a cycle. "
+        "`groups` must fit the edges: a group, with the variables around it that no group counts, is connected to the "
+        f"rest through at most {MAX_WIDTH} vertices, and if it does not connect these two itself, nothing else may. "
         f"Group {group} ({int(family.stop[s] - family.start[s])} variables) is crossed by edges {shown}{more}. "
-        "Groups that fit: all variables, a subtree, a union of subtrees with one parent, an interval of a chain. "
+        "Groups that fit: any single group; all variables, a subtree, a union of subtrees with one parent, an interval "
+        "of a chain, nested as one likes. "
         "Change the group, or build edges for given groups with `Forest.compatible_with`."
     )
 
@@ -242,7 +223,7 @@ def _refuse(family: NestedFamily, s: int, crossing: list[int], pairs: Ints) -> N
 class _PieceBuilder:
     """The union of the parts of several disjoint sets, as one forest for the top tree."""
 
-    def __init__(self, state: _State, weight: Ints, label: Ints) -> None:
+    def __init__(self, state: Remaining, weight: Ints, label: Ints) -> None:
         self.state, self.weight, self.label = state, weight, label
         self.n = 0
         self.inside = np.full(len(weight), -1, np.int64)  # place of a vertex in the part of its own set
@@ -274,7 +255,7 @@ class _PieceBuilder:
             found[i] = self.outside[key]
         return found
 
-    def add(self, s: int, members: Ints, part: _Part) -> None:
+    def add(self, s: int, members: Ints, part: Part) -> None:
         first = self.n
         self.inside[members] = self._new(members, self.weight[members])
         for c in part.held:
@@ -323,9 +304,9 @@ class _PieceBuilder:
             np.concatenate(self.ends), np.concatenate(self.edge), np.concatenate(self.edge_weight),
         )  # fmt: skip
 
-    def cluster(self, s: int, part: _Part, family: NestedFamily) -> _Contracted:
+    def cluster(self, s: int, part: Part, family: NestedFamily) -> Contracted:
         """The value of a whole set: components with a boundary vertex, times those without."""
-        state, out = self.state, self.state.out
+        out = self.state.out
         first, last, boundary = self.parts[s]
         mine = np.unique(self.component[first:last])
         spots = self.spots(s)
@@ -337,28 +318,16 @@ class _PieceBuilder:
         rest = _join(scalars, out)
         weight = int(self.weight[family.order[family.start[s] : family.stop[s]]].sum())
         if not spots:
-            return _Contracted(rest, (), weight)
+            return Contracted(rest, (), weight)
         node = int(self.value[open_[0]])
         kind = VECTOR
         if len(spots) == 2:
             kind = MATRIX
             if open_[0] != open_[1]:
-                a, b = state.find(boundary[0]), state.find(boundary[1])
-                if a == b:
-                    crossing = [
-                        e for e, (u, v) in enumerate(state.pairs.tolist()) if self._crosses(s, family, u, v)
-                    ]
-                    _refuse(family, s, crossing, state.pairs)
-                state.joined[a] = b
                 node = out.one(clusters.OUTER, MATRIX, node, int(self.value[open_[1]]))
         if rest >= 0:
             node = out.one(clusters.SCALE if kind == VECTOR else clusters.SCALE_PATH, kind, node, rest)
-        return _Contracted(node, boundary, weight)
-
-    @staticmethod
-    def _crosses(s: int, family: NestedFamily, u: int, v: int) -> bool:
-        inside = set(family.order[family.start[s] : family.stop[s]].tolist())
-        return (u in inside) != (v in inside)
+        return Contracted(node, boundary, weight)
 
 
 def _join(scalars: Ints, out: ClusterList) -> int:
@@ -379,12 +348,13 @@ def _join(scalars: Ints, out: ClusterList) -> int:
     return int(cluster(splits.root)[0])
 
 
-def _finish(state: _State, weight: Ints) -> Ints:
+def _finish(state: Remaining, weight: Ints) -> Ints:
     """Sum up what no set counts; components stay apart, their product is Z."""
     builder = _PieceBuilder(state, weight, np.full(len(weight), -1))
     held = state.waiting.pop(-1, [])
-    part = _Part(held, np.flatnonzero(state.edge_alive), ())
-    builder.add(-1, np.flatnonzero(state.leaf_alive), part)
+    members = np.flatnonzero(state.leaf_alive)
+    part = Part(members, held, np.flatnonzero(state.edge_alive), (), [])
+    builder.add(-1, members, part)
     builder.build()
     sums = state.out.reserve(len(builder.value))
     state.out.put(sums, clusters.SUM, SCALAR, builder.value)

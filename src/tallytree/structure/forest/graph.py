@@ -14,7 +14,12 @@ from . import top_tree
 
 def check_forest(pairs: Any) -> Ints:
     """Edges (E, 2) of a graph without cycles."""
-    array = np.asarray(pairs)
+    try:
+        array = np.asarray(pairs)
+    except ValueError:
+        raise StructureError(
+            "`pairs` must be a list of pairs of variables (i, j), but entries of different lengths arrived."
+        ) from None
     if array.size == 0:
         return np.empty((0, 2), np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":

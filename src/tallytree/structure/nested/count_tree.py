@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...arrays import Ints
-from ...errors import StructureError
+from ...errors import ParameterError, StructureError
 from ...memo import Keeper
 from .components import Components, split
 from .family import FlatFamily, NestedFamily, family_from_forest, family_from_members
@@ -165,7 +165,7 @@ class CountTree(Keeper):
         [[0, 1], [0, 1, 2]]
         """
         n = _n_variables(n_variables)
-        parent = np.asarray(parents)
+        parent = checks.rectangular("parents", parents, "an array")
         if parent.ndim != 1 or parent.dtype.kind not in "iu" or len(parent) < n:
             raise StructureError(
                 f"`parents` must be a one-dimensional integer array with at least {n} entries (one per variable); "
@@ -222,11 +222,19 @@ class CountTree(Keeper):
 
     def group_size(self, group: int) -> int:
         """Number of variables in a group."""
-        return self._family.group_size(group)
+        number, total = checks.integer("group", group), self._family.n_groups
+        if not -total <= number < total:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {total - 1}; {number} arrived."
+            )
+        return self._family.group_size(number)
 
     def with_singletons(self, variables: Ints) -> CountTree:
         """The same tree with groups of one variable at the end of the list; nothing is analysed again."""
-        tree = CountTree(self._family.with_singletons(variables))
+        known = checks.members(variables, self.n_variables, "`variables`")
+        if known.size and not 0 <= known.min() <= known.max() < self.n_variables:
+            raise StructureError(f"`variables` must be numbers from 0 to {self.n_variables - 1}.")
+        tree = CountTree(self._family.with_singletons(known))
         for name in ("program", "components"):
             if name in self.__dict__:
                 tree.__dict__[name] = self.__dict__[name]
@@ -234,7 +242,7 @@ class CountTree(Keeper):
 
     def with_groups(self, extra: Iterable[Any]) -> CountTree:
         """The same tree with more groups at the end of the list."""
-        return CountTree.from_groups([*self.groups, *extra], self.n_variables)
+        return CountTree.from_groups([*self.groups, *checks.group_list(extra)], self.n_variables)
 
     def __repr__(self) -> str:
         return f"CountTree(n_variables={self.n_variables}, n_groups={self._family.n_groups})"

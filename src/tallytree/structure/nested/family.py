@@ -204,7 +204,8 @@ def _refuse_crossing(members: Ints, offsets: Ints, i: int, j: int) -> None:
     raise StructureError(
         "`groups` must be nested: any two groups are disjoint or one contains the other. "
         f"Groups {i} and {j} share {noun} {listed}{more} but neither contains the other. "
-        "Remove or merge one of them; a model of overlapping groups is a different, inexact problem."
+        "Remove or merge one of them, or use `FactorGraph(logits, groups)` with `loopy_bp`, which takes overlapping "
+        "groups and is approximate."
     )
 
 

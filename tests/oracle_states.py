@@ -33,12 +33,12 @@ class Logs:
 
     @classmethod
     def of(cls, values: np.ndarray, unit: float) -> Logs:
-        values = np.asarray(values, float)
+        values = np.asarray(values, REAL)
         masked = np.isfinite(values) & (np.abs(values) >= HUGE)
         huge = np.zeros(values.shape, np.int64)
         if masked.any():
             huge[masked] = np.rint(values[masked] / unit).astype(np.int64)
-        return cls(huge, np.where(masked, REAL(0), values.astype(REAL)), unit)
+        return cls(huge, np.where(masked, REAL(0), values), unit)
 
     def __add__(self, other: Logs) -> Logs:
         return Logs(self.huge + other.huge, self.small + other.small, self.unit or other.unit)
@@ -141,7 +141,7 @@ class Truth:
         near = (self.logs.huge == self.total.huge) & ~np.isneginf(self.logs.small)
         return np.where(near, np.exp(np.where(near, self.logs.small - self.total.small, 0)), REAL(0))
 
-    def log_mass(self, chosen: np.ndarray) -> np.ndarray:
+    def log_probability(self, chosen: np.ndarray) -> np.ndarray:
         """Log-probability of the events that the rows of a boolean matrix select."""
         return log_sum(self.logs, chosen).minus(self.total)
 
@@ -154,7 +154,7 @@ class Truth:
     @cached_property
     def log_marginals(self) -> np.ndarray:
         """(D, K)."""
-        return self.log_mass(self._on).reshape(-1, self.n_labels)
+        return self.log_probability(self._on).reshape(-1, self.n_labels)
 
     @cached_property
     def posterior_logits(self) -> np.ndarray:
@@ -179,9 +179,9 @@ class Truth:
             found.append(masses[1].minus(masses[0]))
         return np.array(found, float)
 
-    def count_log_probs(self, scores: np.ndarray, highest: int) -> np.ndarray:
+    def score_log_probs(self, scores: np.ndarray, highest: int) -> np.ndarray:
         """Log-probabilities of a count, given its value in every state."""
-        return self.log_mass(scores[None] == np.arange(highest + 1)[:, None])
+        return self.log_probability(scores[None] == np.arange(highest + 1)[:, None])
 
     def pair_tables(self, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """Log P(y_i = a, y_j = b) of pairs, (m, K, K)."""
@@ -189,7 +189,7 @@ class Truth:
         on = self._on.reshape(-1, k, len(self.states))
         chosen = [on[i, a] & on[j, b] for i, j in pairs for a in range(k) for b in range(k)]
         masks = np.array(chosen, bool).reshape(-1, len(self.states))
-        return self.log_mass(masks).reshape(len(pairs), k, k)
+        return self.log_probability(masks).reshape(len(pairs), k, k)
 
     # -- expectations ----------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Truth:
         ratio = np.asarray(other.log_probs[seen], REAL)
         return float((self.probs[seen] * (np.log(self.probs[seen]) - ratio)).sum())
 
-    def covariance(self, first: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
+    def covariance_of(self, first: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
         """Covariance of statistics given by their values in every state, (S, a) and (S, b)."""
         second = first if second is None else second
         a = first - self.probs @ first.astype(REAL)

@@ -1,0 +1,71 @@
+"""Small pictures for notebooks: bars as inline SVG in colours that show on light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from .arrays import Float64
+from .errors import TallyTreeError
+
+MOST_BARS = 64  # beyond it a notebook shows text only
+_BLUE, _HEIGHT, _WIDTH = "#5b8fd6", 64, 320
+
+
+def bars(heights: Float64, labels: Sequence[object], title: str) -> str:
+    """Bars with the first and the last label below them; text takes the colour of the page."""
+    n = len(heights)
+    top = max(float(np.max(heights, initial=0.0)), 1e-300)
+    step = _WIDTH / max(n, 1)
+    parts = []
+    for i, (height, label) in enumerate(zip(heights.tolist(), labels)):
+        tall = _HEIGHT * height / top
+        parts.append(
+            f'<rect x="{i * step + 0.1 * step:.1f}" y="{_HEIGHT - tall:.1f}" width="{0.8 * step:.1f}" '
+            f'height="{tall:.1f}" fill="{_BLUE}"><title>{escape(str(label))}: {height:.4g}</title></rect>'
+        )
+    ends = "".join(
+        f'<text x="{(i + 0.5) * step:.1f}" y="{_HEIGHT + 14}" text-anchor="middle" font-size="11" '
+        f'fill="currentColor">{escape(str(labels[i]))}</text>'
+        for i in sorted({0, n - 1})
+        if n
+    )
+    return (
+        f'<figure style="display:inline-block;margin:0 1.5em 0 0"><figcaption style="font-size:smaller">'
+        f'{escape(title)} (highest {top:.3g})</figcaption><svg width="{_WIDTH}" height="{_HEIGHT + 18}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(parts)}<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" '
+        f'stroke="currentColor" stroke-opacity="0.5"/>{ends}</svg></figure>'
+    )
+
+
+def page(text: str, pictures: Sequence[str] = ()) -> str:
+    """The text of an object, and pictures below it."""
+    return f'<div><code>{escape(text)}</code><div style="margin-top:0.5em">{"".join(pictures)}</div></div>'
+
+
+def model_page(model: Any) -> str:
+    """A count model: small ones with their answers, the others as text."""
+    if model.batch_shape or not 0 < model.n_variables <= MOST_BARS:
+        return page(repr(model))
+    try:
+        marginals = np.asarray(model.marginals, np.float64)
+        counts = np.exp(np.asarray(model.count_log_probs(), np.float64))
+    except TallyTreeError as error:
+        return page(f"{model!r}: {error}")
+    shown = visible(counts)
+    pictures = [
+        bars(marginals, range(model.n_variables), "P(variable is on)"),
+        bars(counts[shown], range(len(counts))[shown], "P(count)"),
+    ]
+    return page(repr(model), pictures)
+
+
+def visible(probabilities: Float64) -> slice:
+    """The part of a distribution that can be seen, for one bar per value; empty if that is too long."""
+    seen = np.flatnonzero(probabilities > 1e-3 * np.max(probabilities, initial=0.0))
+    if len(seen) == 0 or seen[-1] - seen[0] >= MOST_BARS:
+        return slice(0, 0)
+    return slice(int(seen[0]), int(seen[-1]) + 1)

@@ -1,0 +1,97 @@
+"""Log Z as a sum of plain weights, each a mantissa and a power of two: for models in which large numbers cancel.
+
+The engines find the mean of the potentials under independent variables. Where every likely configuration is improbable
+under these, ``log Z = log_mean + sum log(1 + e^nu)`` is a small difference of large numbers. Weights that are not
+normalised need no such difference: ``e^x = 2^n e^(x - n log 2)`` is split exactly, exponents add as integers, mantissas
+multiply, and the logarithm of the total is right to its last digits. O(n^2) at worst.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Float64
+from ...structure.nested.schedule import Schedule
+from ...structure.nested.tree import TreeProgram
+
+_LN2_HIGH, _LN2_LOW = (
+    6.93147180369123816490e-01,
+    1.90821492927058770002e-10,
+)  # n times the first is exact to n = 2^20
+_ZERO = -1e15  # the exponent of zero
+
+
+class Wide(NamedTuple):
+    """``value * 2^exponent``, value in [1, 2) or 0, exponent an integer held in a double."""
+
+    value: Float64
+    exponent: Float64
+
+
+def log_sum(program: TreeProgram, schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
+    """Log of the sum of ``prod e^(nu_d y_d) prod f`` over all y, (B,); forced variables have weight one."""
+    batch, n = nu.shape
+    packed = _exp(np.concatenate([tables, np.zeros((batch, 1)), np.full((batch, 1), -math.inf)], axis=1))
+    up = Wide(np.zeros((batch, schedule.up_length)), np.full((batch, schedule.up_length), _ZERO))
+    forced = nu == math.inf
+    leaves = _exp(np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1))
+    for store, values in zip(up, leaves):
+        store[:, 1 : 1 + 2 * n] = values.reshape(batch, 2 * n)
+    for step in schedule.up:
+        merged = _merge(_take(up, step.left), _take(up, step.right), step.width)
+        message = _settled(
+            merged.value * packed.value[:, step.table], merged.exponent + packed.exponent[:, step.table]
+        )
+        for store, values in zip(up, message):
+            store[:, step.start : step.start + values[0].size] = values.reshape(batch, -1)
+    free = nu[:, program.parent[:n] < 0]
+    total = np.where(np.isfinite(free), np.logaddexp(0.0, np.where(np.isfinite(free), free, 0.0)), 0.0).sum(
+        -1
+    )
+    if len(schedule.roots.nodes):
+        root = _take(up, schedule.roots.own_cells)
+        top = root.exponent.max(-1)
+        mass = (root.value * np.exp2(np.maximum(root.exponent - top[..., None], -1100.0))).sum(-1)
+        exponent = top.sum(-1)  # of all roots together: what cancels between them does so exactly
+        total = total + np.log(mass).sum(-1) + exponent * _LN2_LOW + exponent * _LN2_HIGH
+    return np.asarray(total)
+
+
+def _take(store: Wide, cells: NDArray[np.int64]) -> Wide:
+    return Wide(store.value[:, cells], store.exponent[:, cells])
+
+
+def _exp(x: Float64) -> Wide:
+    finite = x > -math.inf
+    safe = np.where(finite, x, 0.0)
+    n = np.rint(safe / math.log(2.0))
+    return _settled(np.where(finite, np.exp((safe - n * _LN2_HIGH) - n * _LN2_LOW), 0.0), n)
+
+
+def _settled(value: Float64, exponent: Float64) -> Wide:
+    mantissa, shift = np.frexp(value)
+    dead = (value <= 0.0) | (exponent < 0.5 * _ZERO)
+    return Wide(np.where(dead, 0.0, 2.0 * mantissa), np.where(dead, _ZERO, exponent + (shift - 1.0)))
+
+
+def _merge(a: Wide, b: Wide, width: int) -> Wide:
+    if a.value.shape[-1] > b.value.shape[-1]:
+        a, b = b, a
+    n, m = a.value.shape[-1], b.value.shape[-1]
+    shape = (*b.value.shape[:-1], n - 1 + max(width, m))
+    room = Wide(np.zeros(shape), np.full(shape, _ZERO))
+    for store, values in zip(room, b):
+        store[..., n - 1 : n - 1 + m] = values
+    places = [slice(n - 1 - i, n - 1 - i + width) for i in range(n)]
+    top = np.full((*shape[:-1], width), 2.0 * _ZERO)
+    for i, place in enumerate(places):
+        np.maximum(top, a.exponent[..., i : i + 1] + room.exponent[..., place], out=top)
+    total = np.zeros_like(top)
+    for i, place in enumerate(places):
+        power = np.exp2(np.maximum(a.exponent[..., i : i + 1] + room.exponent[..., place] - top, -1100.0))
+        total += a.value[..., i : i + 1] * room.value[..., place] * power
+    return _settled(total, top)

@@ -1,0 +1,185 @@
+"""Finite numbers that stand for infinite ones behave as these do, in every answer and on both engines."""
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree import config
+from tallytree.engine.pmf.log_pmf import log_pmf
+
+MASKS = [-1e20, float(np.finfo(np.float32).min), -1e300]
+
+
+def nested(mask):
+    logits = np.linspace(-1.0, 1.0, 100)
+    logits[0] = logits[-1] = mask
+    return tt.CountModel(logits, [tt.Group(range(50), tt.at_most(20)), tt.Group(None, tt.exactly(40))])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masked_logits_answer_as_excluded_variables_do(mask):
+    model, excluded = nested(mask), nested(-np.inf)
+    for name in ("marginals", "posterior_logits", "log_partition", "entropy", "cavity_logits"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(excluded, name))
+    np.testing.assert_array_equal(model.count_log_probs(0), excluded.count_log_probs(0))
+    np.testing.assert_array_equal(model.mode(), excluded.mode())
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_samples_of_nested_models_with_masked_logits_follow_the_law(mask):
+    model = nested(mask)
+    drawn = model.sample(4000, rng=1)
+    assert not drawn[:, [0, -1]].any()
+    assert np.all(drawn.sum(-1) == 40)
+    assert np.all(drawn[:, :50].sum(-1) <= 20)
+    deviation = np.sqrt(model.marginals * (1.0 - model.marginals) / len(drawn))
+    assert np.all(np.abs(drawn.mean(0) - model.marginals) <= 5.0 * deviation)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_masked_singleton_table_fixes_its_variable(mask):
+    model = tt.CountModel([0.0, 0.0, 0.0], [tt.Group([0], [mask, 0.0]), tt.Group(None, tt.exactly(2))])
+    np.testing.assert_allclose(model.marginals, [1.0, 0.5, 0.5], rtol=1e-13)
+    assert model.log_partition == pytest.approx(np.log(2.0), rel=1e-13)
+    drawn = model.sample(1000, rng=2)
+    assert drawn[:, 0].all()
+    assert 400 < drawn[:, 1].sum() < 600
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masked_table_entries_exclude_counts(mask):
+    table = np.array([mask, 0.25, 0.0, mask, mask])
+    logits = np.array([0.5, -1.0, 0.25, 2.0])
+    model = tt.CountModel(logits, table)
+    hard = tt.CountModel(logits, np.where(table < -1.0, -np.inf, table))
+    np.testing.assert_array_equal(model.marginals, hard.marginals)
+    np.testing.assert_array_equal(model.count_log_probs(), hard.count_log_probs())
+    assert set(model.sample(500, rng=0).sum(-1).tolist()) == {1, 2}
+    with pytest.raises(tt.InfeasibleError, match="count as infinite"):
+        tt.CountModel([mask, mask], tt.exactly(1)).mode()
+
+
+def test_far_positive_logits_force_variables_and_leave_probabilities_alone():
+    model = tt.CountModel([1e20, 0.3, 1e20, -0.7])
+    assert model.log_partition == 2e20
+    expected = -np.logaddexp(0.0, 0.3) - np.logaddexp(0.0, 0.7)
+    assert model.log_prob([1, 0, 1, 1]) == pytest.approx(expected, rel=1e-13)
+    assert model.log_prob([0, 0, 1, 1]) == -np.inf
+    np.testing.assert_array_equal(model.marginals[[0, 2]], 1.0)
+
+
+def test_a_far_constant_in_a_table_leaves_probabilities_alone():
+    table = np.array([0.1, 0.2, 0.3])
+    plain, shifted = (
+        tt.CountModel([0.4, -0.2], table),
+        tt.CountModel([0.4, -0.2], table + np.array([0.0, 1e13, -np.inf])),
+    )
+    assert shifted.log_partition == pytest.approx(1e13)
+    np.testing.assert_allclose(shifted.sample(2000, rng=0).sum(-1), 1)
+    np.testing.assert_allclose(shifted.marginals, plain.condition_count(None, 1).marginals, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e11])
+def test_large_logits_below_the_limit_keep_their_meaning(size):
+    # Exactly one of three that are all improbable: only differences matter.
+    model = tt.CountModel([-size, -size, -size], [tt.Group([0, 1]), tt.Group(None, tt.exactly(1))])
+    np.testing.assert_allclose(model.marginals, 1.0 / 3.0, rtol=4.0 * np.spacing(size))
+    assert np.all(model.sample(300, rng=0).sum(-1) == 1)
+    # A variable that is all but certain must not cost the others their law.
+    sure = tt.CountModel([size, 0.5, -0.5, 0.0], [tt.Group([0, 1]), tt.Group([0, 1, 2, 3], tt.exactly(2))])
+    exact = tt.CountModel([np.inf, 0.5, -0.5, 0.0], [tt.Group([0, 1]), tt.Group([0, 1, 2, 3], tt.exactly(2))])
+    np.testing.assert_allclose(sure.marginals, exact.marginals, rtol=1e-10)
+    drawn = sure.sample(20_000, rng=3)
+    assert np.all(np.abs(drawn.mean(0) - exact.marginals) < 0.02)
+
+
+def test_a_singleton_table_of_large_numbers_loses_no_digits():
+    model = tt.CountModel([0.0, 0.0], [tt.Group([0], [-1e11, 0.0]), tt.Group(None, tt.exactly(1))])
+    assert model.log_partition == pytest.approx(0.0, abs=1e-10)
+    close = tt.CountModel([-1e7], [tt.Group([0], [-1e7, 0.023476402340657655])])
+    assert close.posterior_logits[0] == pytest.approx(0.023476402340657655, abs=1e-15)
+
+
+@pytest.mark.parametrize("outlier", [3e4, -3e4, 1e6, 1e11, 1e20, -1e300])
+def test_one_far_logit_among_thousands_leaves_the_count_distribution_alone(outlier):
+    x = np.random.default_rng(1).normal(size=4500)
+    x[0] = outlier
+    found = tt.CountModel(x, np.zeros(4501)).count_log_probs()
+    rest = log_pmf(x[None, 1:])[0]
+    expected = np.full(4501, -np.inf)
+    expected[slice(1, None) if outlier > 0 else slice(0, -1)] = rest
+    likely = expected > np.log(1e-200)
+    np.testing.assert_allclose(found[likely], expected[likely], atol=1e-8)
+    assert not np.isnan(found).any()
+    assert np.exp(tt.PoissonBinomial(logits=x).logpmf(np.arange(4501))).sum() == pytest.approx(1.0)
+
+
+def test_single_numbers_of_single_precision_models_are_double_precision():
+    logits = np.full(4, 1e6, np.float32) + np.arange(4, dtype=np.float32)
+    table = np.array([0.0, 0.125, 0.25, 0.3, 0.1])
+    model, double = tt.CountModel(logits, table), tt.CountModel(logits.astype(float), table)
+    for name in ("log_partition", "entropy", "error_bound", "max_log_weight"):
+        value = getattr(model, name)
+        assert value.dtype == np.float64
+        assert value == getattr(double, name)
+    y = [[1, 1, 1, 1], [0, 1, 1, 1]]
+    assert model.log_prob(y).dtype == np.float64
+    np.testing.assert_array_equal(model.log_prob(y), double.log_prob(y))
+    assert model.kl_divergence(model.replace(logits=logits + np.float32(1))).dtype == np.float64
+    assert model.mode_k(2).log_weights.dtype == np.float64
+    assert (
+        model.marginals.dtype == model.posterior_logits.dtype == model.count_log_probs().dtype == np.float32
+    )
+    bags = tt.RaggedBatch([logits, logits[:2]], None)
+    assert bags.log_partition.dtype == bags.error_bound.dtype == np.float64
+    assert bags.log_partition[0] == tt.CountModel(logits.astype(float)).log_partition
+    assert all(m.dtype == np.float32 for m in bags.marginals)
+
+
+@pytest.mark.skipif(config.native() is None, reason="needs the compiled engine")
+def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
+    engine = config.native()
+    ints = lambda *x: np.array(x, np.int64)  # noqa: E731
+    good = {
+        "variables": ints(0, 1, 2, 3), "start": ints(0, 2, 4), "left": ints(0), "right": ints(1),
+        "table": ints(-1, -1, 0), "roots": ints(2), "free": ints(), "nu": np.zeros(4), "tables": np.zeros(5),
+        "windowed": False, "tilt": 0.0, "budget": 0.0, "low": 0, "high": 0, "threads": 1, "level": "",
+    }  # fmt: skip
+    forest = engine.SampleForest(**good)
+    key = np.zeros(4, np.uint32)
+    out = np.full((3, 4), 7, np.uint8)
+    forest.draw(out, ints(0, 2), key, None, 1)
+    assert set(out[[0, 2]].ravel().tolist()) <= {0, 1}
+    assert np.all(out[1] == 7)
+    bad = [
+        {"variables": ints(0, 1, 2, 4)}, {"variables": ints(0, 1, 2, -1)}, {"start": ints(0, 2, 5)},
+        {"start": ints(0, 5, 4)}, {"start": ints()}, {"left": ints(2)}, {"left": ints(-1)}, {"right": ints(0)},
+        {"right": ints()}, {"table": ints(-1, 0)}, {"table": ints(-1, -1, 1)}, {"roots": ints(3)},
+        {"roots": ints()}, {"roots": ints(2, 2)}, {"roots": ints(0)}, {"free": ints(4)}, {"tables": np.zeros(4)},
+        {"nu": np.zeros(3)}, {"table": ints(-1, -1, 2**62)}, {"windowed": True, "tilt": np.nan},
+    ]  # fmt: skip
+    for change in bad:
+        with pytest.raises(ValueError):
+            engine.SampleForest(**{**good, **change})
+    for rows, totals, width in [
+        (ints(3), None, 4), (ints(-1), None, 4), (ints(0), None, 3), (ints(0), ints(5), 4), (ints(0), ints(-1), 4),
+        (ints(0, 1), ints(2), 4),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError):
+            forest.draw(np.zeros((3, width), np.uint8), rows, key, totals, 1)
+    for first, last in [(-1, 1), (0, 3), (2, 1)]:
+        with pytest.raises(ValueError):
+            engine.log_convolve(np.zeros(2), np.zeros(2), first, last)
+    with pytest.raises(ValueError):
+        engine.log_convolve(np.zeros(0), np.zeros(2), 0, 0)
+
+
+@pytest.mark.parametrize("scale", [1e17, 1e200])
+def test_convolving_messages_with_a_large_peak_stays_in_bounds(scale):
+    from tallytree.engine.pmf.log_convolution import log_convolve
+
+    a, b = np.array([-scale, -scale, -2 * scale]), np.array([-scale, -3 * scale])
+    kernels = [log_convolve] if config.native() is None else [log_convolve, config.native().log_convolve]
+    for convolve in kernels:
+        found = convolve(a, b, 0, 3)
+        np.testing.assert_allclose(found, np.array([-2, -2, -3, -5]) * scale, rtol=1e-12)

@@ -1,0 +1,84 @@
+"""Entropy and divergence of models with edges, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+INF = math.inf
+
+
+def log_probs(theta, sets, pairs, tables):
+    y = np.array(list(itertools.product([0, 1], repeat=len(theta))))
+    w = y @ np.asarray(theta, float)
+    for (i, j), table in zip(pairs, tables):
+        w = w + np.asarray(table)[y[:, i], y[:, j]]
+    for members, table in sets:
+        w = w + np.asarray(table)[y[:, members].sum(1)]
+    return w - w.max() - math.log(np.exp(w - w.max()).sum())
+
+
+def drawn(rng, n, edges, groups):
+    """Parameters of a model: log-odds, sets, pairs and tables, and the model itself."""
+    theta = rng.normal(size=n)
+    pairs = [(int(rng.integers(v)), v) for v in range(1, n) if rng.random() < 0.8] if edges else []
+    tables = rng.normal(size=(len(pairs), 2, 2))
+    sets = [(list(range(n)), rng.normal(size=n + 1))] if groups else []
+    listed = [tt.Group(m, t) for m, t in sets] or None
+    forest = tt.Forest(pairs, tables) if edges else None
+    model = tt.CountModel(theta, listed) if forest is None else tt.CountModel(theta, listed, edges=forest)
+    return log_probs(theta, sets, pairs, tables), model
+
+
+@pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])
+def test_divergences_between_models_with_any_edges_are_those_of_enumeration(kinds):
+    rng = np.random.default_rng(sum(kinds) + 10 * kinds[0])
+    for _ in range(25):
+        n = int(rng.integers(2, 7))
+        (p, first), (q, second) = (drawn(rng, n, edges, rng.random() < 0.6) for edges in kinds)
+        assert first.kl_divergence(second) == pytest.approx((np.exp(p) * (p - q)).sum(), rel=1e-9, abs=1e-11)
+        assert first.entropy == pytest.approx(-(np.exp(p) * p).sum(), rel=1e-10)
+
+
+def test_the_edges_of_the_other_model_are_not_forgotten():
+    plain = tt.CountModel([0.0, 0.0])
+    edges = tt.CountModel([0.0, 0.0], edges=tt.Forest([(0, 1)], [[[0.0, 0.0], [0.0, 3.0]]]))
+    log_q = np.array([0.0, 0.0, 0.0, 3.0]) - math.log(3.0 + math.exp(3.0))
+    assert plain.kl_divergence(edges) == pytest.approx((0.25 * (math.log(0.25) - log_q)).sum())
+
+
+def test_the_support_decides_whether_a_divergence_is_infinite():
+    never = tt.Forest([(0, 1)], [[[0.0, 0.0], [0.0, -INF]]])
+    other = tt.CountModel([0.0, 0.0], edges=never)
+    assert tt.CountModel([-900.0, -900.0]).kl_divergence(other) == INF
+    assert tt.CountModel([0.0, 0.0], tt.at_most(1)).kl_divergence(other) == pytest.approx(0.0, abs=1e-12)
+    assert tt.CountModel([0.0, 0.0], tt.exactly(0)).kl_divergence(other) == pytest.approx(math.log(3.0))
+    rare = tt.CountModel([-900.0, -900.0, 0.0], edges=tt.Forest([(0, 2)], 1.0))
+    assert rare.kl_divergence(tt.CountModel([0.0] * 3, edges=tt.Forest([(0, 1)], never.log_tables))) == INF
+    assert rare.kl_divergence(tt.CountModel([0.0] * 3, tt.at_most(2))) == INF
+
+
+def test_divergences_of_batches_broadcast():
+    rng = np.random.default_rng(5)
+    theta, tables = rng.normal(size=(3, 4)), rng.normal(size=(3, 3, 2, 2))
+    pairs = [(0, 1), (1, 2), (2, 3)]
+    plain, batch = tt.CountModel(theta[0]), tt.CountModel(theta, edges=tt.Forest(pairs, tables))
+    found = plain.kl_divergence(batch)
+    assert found.shape == (3,)
+    for b in range(3):
+        one = tt.CountModel(theta[b], edges=tt.Forest(pairs, tables[b]))
+        assert found[b] == pytest.approx(plain.kl_divergence(one), rel=1e-12)
+
+
+def test_entropy_of_a_nearly_certain_forest_keeps_its_digits():
+    theta, coupling = np.full(6, 4000.0), 3000.0
+    model = tt.CountModel(theta - 3960.0, edges=tt.Forest([(i, i + 1) for i in range(5)], coupling))
+    # All variables are on but for the configuration with all off, whose log-weight is 240 lower.
+    rare = math.exp(-240.0)
+    assert model.entropy == pytest.approx(rare * 241.0, rel=1e-6)
+    assert tt.CountModel(theta, edges=tt.Forest([(0, 1)], 5000.0)).entropy >= 0.0

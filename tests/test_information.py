@@ -1,0 +1,133 @@
+"""Entropy and divergence against enumeration in high precision: never negative, no digits lost, supports decide."""
+
+import itertools
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+FAMILIES = [
+    [],
+    [[0, 1, 2, 3]],
+    [[0, 1], [0, 1, 2, 3]],
+    [[0, 1, 2], [3, 4], [0, 1, 2, 3, 4]],
+    [[0], [1, 2], [1, 2, 3]],
+]
+
+
+def log_weights(model):
+    """Unnormalised log-weights of all configurations as exact sums, None for impossible ones."""
+    logits = [float(x) for x in model.logits]
+    tables = [(list(g), t.tolist()) for g, t in zip(model.tree.groups, model.tables)]
+    found = []
+    for y in itertools.product([0, 1], repeat=len(logits)):
+        terms = [x for x, on in zip(logits, y) if on and x != np.inf]
+        terms += [t[sum(y[d] for d in g)] for g, t in tables]
+        missing = any(x == np.inf and not on for x, on in zip(logits, y))
+        found.append(None if missing or -np.inf in terms else mp.fsum(map(mp.mpf, terms)))
+    return found
+
+
+def normalised(weights):
+    top = max(w for w in weights if w is not None)
+    log_z = mp.log(mp.fsum(mp.exp(w - top) for w in weights if w is not None))
+    return [None if w is None else w - top - log_z for w in weights]
+
+
+def exact_entropy(model):
+    return -mp.fsum(mp.exp(p) * p for p in normalised(log_weights(model)) if p is not None)
+
+
+def exact_divergence(first, second):
+    pairs = zip(normalised(log_weights(first)), normalised(log_weights(second)))
+    terms = [(p, q) for p, q in pairs if p is not None]
+    if any(q is None for _, q in terms):
+        return mp.inf
+    return mp.fsum(mp.exp(p) * (p - q) for p, q in terms)
+
+
+def close(found, exact):
+    if exact == mp.inf:
+        return found == np.inf
+    return found >= 0 and abs(mp.mpf(float(found)) - exact) <= max(mp.mpf("1e-10") * exact, mp.mpf("1e-13"))
+
+
+def random_model(rng, groups, n=5):
+    size = 10.0 ** rng.uniform(-3.0, 5.0)
+    logits = rng.normal(size=n) * 10.0 ** rng.uniform(-2.0, 3.0)
+    logits = np.where(rng.random(n) < 0.1, rng.choice([-np.inf, np.inf], n), logits)
+    tables = [rng.normal(size=len(g) + 1) * size for g in groups]
+    tables = [np.where(rng.random(len(t)) < 0.2, -np.inf, t) for t in tables]
+    return tt.CountModel(logits, [tt.Group(g, t) for g, t in zip(groups, tables)])
+
+
+@pytest.mark.parametrize("family", range(len(FAMILIES)))
+def test_entropy_and_divergence_have_their_digits_whatever_the_size_of_the_tables(family):
+    rng = np.random.default_rng(family)
+    groups = FAMILIES[family]
+    checked = 0
+    with mp.workdps(50):
+        while checked < 60:
+            model, other = random_model(rng, groups), random_model(rng, groups)
+            try:
+                found, _ = model.entropy, other.log_partition
+            except tt.InfeasibleError:
+                continue
+            checked += 1
+            assert close(found, exact_entropy(model))
+            assert close(model.kl_divergence(other), exact_divergence(model, other))
+            moved = model.replace(logits=model.logits + 10.0 ** rng.uniform(-9, 0) * rng.normal(size=5))
+            assert close(model.kl_divergence(moved), exact_divergence(model, moved))
+
+
+def test_entropy_of_near_deterministic_models_is_not_negative():
+    with mp.workdps(60):
+        for gap in (30.0, 100.0, 745.0, 2000.0):
+            model = tt.CountModel(np.full(6, gap) + np.arange(6.0), tt.exactly(5))
+            assert close(model.entropy, exact_entropy(model))
+        table = 1e5 * np.cos(np.arange(7.0))
+        model = tt.CountModel(np.linspace(-1.0, 1.0, 6), table)
+        assert close(model.entropy, exact_entropy(model))
+
+
+def test_entropy_of_a_batch_is_that_of_its_models():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(2, 3, 5)) * np.array([1.0, 1e3, 1e4])[:, None]
+    table = rng.normal(size=6) * 1e4
+    batch = tt.CountModel(logits, table)
+    other = tt.CountModel(logits[0, 0] + 1e-6, table)
+    assert batch.entropy.shape == batch.kl_divergence(other).shape == (2, 3)
+    for i in np.ndindex(2, 3):
+        single = tt.CountModel(logits[i], table)
+        np.testing.assert_allclose(batch.entropy[i], single.entropy, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(
+            batch.kl_divergence(other)[i], single.kl_divergence(other), rtol=1e-9, atol=1e-13
+        )
+    assert other.kl_divergence(batch).shape == (2, 3)
+    assert tt.CountModel(np.zeros((0, 4)), tt.exactly(1)).entropy.shape == (0,)
+    assert tt.CountModel(np.zeros(0)).entropy == 0.0
+
+
+@pytest.mark.parametrize("gap", [800.0, 1e5])
+def test_supports_decide_about_divergence_not_underflow(gap):
+    # The second model excludes what the first allows with probability e^-gap.
+    first = tt.CountModel([-gap, 0.0, 0.0])
+    assert first.kl_divergence(tt.CountModel([-np.inf, 0.0, 0.0])) == np.inf
+    assert first.kl_divergence(tt.CountModel([0.0, 0.0, 0.0], tt.at_most(2))) == np.inf
+    assert tt.CountModel([gap, 0.0, 0.0]).kl_divergence(tt.CountModel([np.inf, 0.0, 0.0])) == np.inf
+    soft = tt.CountModel(np.zeros(3), [0.0, 0.0, 0.0, -gap])
+    assert soft.kl_divergence(tt.CountModel(np.zeros(3), tt.at_most(2))) == np.inf
+    hard = tt.CountModel(np.zeros(3), tt.at_most(2))
+    assert hard.kl_divergence(soft) == pytest.approx(0.0, abs=1e-13)
+
+
+def test_supports_decide_about_divergence_of_large_nested_models():
+    n = 5000
+    table = np.zeros(n + 1)
+    table[-1] = -1e4
+    groups = [tt.Group(range(n // 2)), tt.Group(None, table)]
+    model = tt.CountModel(np.full(n, -3.0), groups)
+    assert model.kl_divergence(tt.CountModel(np.full(n, -3.0), tt.at_most(n - 1))) == np.inf
+    assert np.isfinite(model.kl_divergence(tt.CountModel(np.full(n, -3.0))))
