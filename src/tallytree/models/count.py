@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from .. import _display, checks
 from ..arrays import Bools, FloatArray
+from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
 from ..errors import ParameterError, StructureError
 from ..structure.nested.count_tree import CountTree
-from . import arguments, packed_parameters, parameters, pose
+from . import packed_parameters, parameters, pose
 from .edges import Forest, check_members
 from .group import read_groups
 from .information import Information
@@ -263,7 +264,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel([0.0, 0.0], tt.exactly(1)).log_prob([[0, 1], [1, 1]])
         array([-0.69314718,        -inf])
         """
-        states = arguments.states(y, self.n_variables)
+        states = configurations.states(y, self.n_variables)
         # What far numbers add to all configurations alike is in neither term.
         score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
         return self._result(score - np.reshape(self._log_norm, self.batch_shape))
@@ -280,7 +281,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
         array([0. , 0.5, 0.5])
         """
-        variables, tables = arguments.evidence(evidence, self.n_variables)
+        variables, tables = configurations.evidence(evidence, self.n_variables)
         tree = self._tree.with_singletons(variables)
         return self._extended(tree, tables)
 
@@ -296,12 +297,14 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             if self.n_variables == 0:
                 raise StructureError("`condition_count` needs a group, but the model has no variables.")
             c = checks.count("count", count, self.n_variables, "the number of variables")
-            return self._extended(self._tree.with_groups([None]), [arguments.one_hot(c, self.n_variables)])
+            return self._extended(
+                self._tree.with_groups([None]), [configurations.one_hot(c, self.n_variables)]
+            )
         index = self._whole() if group is None else self._group(group)
         assert index is not None
         n = self._tree.group_size(index)
         c = checks.count("count", count, n, "the number of variables in the group")
-        return self.replace(tables={index: self._params.tables[index] + arguments.one_hot(c, n)})
+        return self.replace(tables={index: self._params.tables[index] + configurations.one_hot(c, n)})
 
     # -- as a Python object ------------------------------------------------------------------------------------
 
