@@ -12,7 +12,7 @@
 
 #include "infinite_logits.hpp"
 #include "memory.hpp"
-#include "threads.hpp"
+#include "parallel.hpp"
 
 namespace tallytree {
 

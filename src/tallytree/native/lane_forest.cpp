@@ -60,7 +60,7 @@ vec weigh_table(const LaneModels& in, int64_t offset, ptrdiff_t n, vec* out, vec
   const vec base = top > low ? top : vec{};
   for (k = 0; k < n; k++) {
     const vec x = out[k] - base;
-    *lost = (x < kFaintTable) & (x > low) ? splat(kFaintLost) : *lost;
+    *lost = ((x < kFaintTable) & (x > low)) ? splat(kFaintLost) : *lost;
     out[k] = exp(x);
   }
   return top;

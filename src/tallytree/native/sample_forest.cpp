@@ -3,26 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
+
+#include "parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
 const double kInf = __builtin_inf();
-
-template <class Task>
-void parallel_tasks(int64_t tasks, int threads, const Task& task) {
-  threads = (int)std::min<int64_t>(threads, tasks);
-  std::atomic<int64_t> next{0};
-  auto work = [&](int thread) {
-    for (int64_t i; (i = next.fetch_add(1)) < tasks;) task(i, thread);
-  };
-  std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; t++) helpers.emplace_back(work, t);
-  work(0);
-  for (auto& helper : helpers) helper.join();
-}
 
 }  // namespace
 
@@ -124,7 +112,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
   };
   const int64_t grain = 16;
   const int64_t tiles = (blocks_ + grain - 1) / grain;
-  parallel_tasks(tiles, blocks_ < 64 ? 1 : threads, [&](int64_t tile, int) {
+  parallel_for(tiles, blocks_ < 64 ? 1 : threads, [&](int64_t tile) {
     double message[kBlock + 1];
     for (int64_t b = tile * grain; b < std::min(blocks_, (tile + 1) * grain); b++) {
       kernels_.block_message(nu_.data() + start_[b], (int)(start_[b + 1] - start_[b]), message);
@@ -132,7 +120,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
       weigh(b);
     }
   });
-  // Nodes by height; one level is shared among threads where that is worth a thread's start.
+  // Nodes by height; one level is shared among threads where that is worth waking them.
   std::vector<int64_t> height(total, 0), by_height(nodes_);
   for (int64_t i = 0; i < nodes_; i++) {
     height[blocks_ + i] = 1 + std::max(height[left_[i]], height[right_[i]]);
@@ -146,8 +134,8 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
       const MessageView a = message(left_[by_height[end] - blocks_]), b = message(right_[by_height[end] - blocks_]);
       work += (double)a.length * (double)b.length;
     }
-    parallel_tasks(end - begin, work < 3e5 ? 1 : threads, [&](int64_t i, int thread) {
-      const int64_t id = by_height[begin + i];
+    run_tasks((size_t)(end - begin), work < 3e5 ? 1 : threads, [&](size_t i, int thread) {
+      const int64_t id = by_height[begin + (int64_t)i];
       const MessageView a = message(left_[id - blocks_]), b = message(right_[id - blocks_]);
       auto& room = scratch[thread];
       room.resize(std::max<size_t>(room.size(), log_convolve_scratch(a.length, b.length)));

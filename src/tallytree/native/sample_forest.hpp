@@ -1,6 +1,5 @@
 // Upward messages of one model on a forest of blocks, and draws from them. Never included by kernel files.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -52,7 +51,7 @@ class SampleForest {
   void draw_roots(Work& work, int64_t root, Room& room) const;
   void draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const;
   void draw_tile(Work& work, int64_t task, Room& room) const;
-  void run(Work& work, Room& room, int thread, int threads, void* barrier) const;
+  void run(Work& work, std::vector<Room>& rooms) const;
 
   const SampleKernels& kernels_;
   int64_t blocks_, nodes_;

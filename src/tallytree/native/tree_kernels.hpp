@@ -32,12 +32,6 @@ struct TreeKernels {
   void (*lane_forest)(const ForestView& forest, const LaneModels& models, double* scratch, double* log_mean,
                       double* bound);
   TreeMethod linear, tiled, wide;
-
-  // Kernels on their own, for the tests.
-  void (*convolve)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
-                   PlanCache* plans);
-  void (*correlate)(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
-                    PlanCache* plans);
 };
 
 }  // namespace tallytree

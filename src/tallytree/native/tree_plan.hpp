@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "forest_blocks.hpp"
+#include "fork_gate.hpp"
 #include "workspace.hpp"
 
 namespace tallytree {
@@ -55,7 +56,7 @@ class TreePlan {
   const Forest& forest() const { return forest_; }
   // The forest with subtrees taken out that are solved as a whole; made when first asked for.
   const BlockForest& carved(bool waves, bool blocks) {
-    const std::lock_guard<std::mutex> lock(guard_);
+    const ForkSafeLock lock(guard_);
     std::unique_ptr<BlockForest>& made = carved_[waves][blocks];
     if (!made) made = std::make_unique<BlockForest>(forest_, waves, blocks);
     return *made;
@@ -63,14 +64,14 @@ class TreePlan {
   PlanCache* fft_plans() { return fft_plans_.get(); }
 
   std::unique_ptr<PassMemory> take_memory() {
-    const std::lock_guard<std::mutex> lock(guard_);
+    const ForkSafeLock lock(guard_);
     if (idle_.empty()) return std::make_unique<PassMemory>();
     std::unique_ptr<PassMemory> memory = std::move(idle_.back());
     idle_.pop_back();
     return memory;
   }
   void give_back(std::unique_ptr<PassMemory> memory) {
-    const std::lock_guard<std::mutex> lock(guard_);
+    const ForkSafeLock lock(guard_);
     if (idle_.size() < 2) idle_.push_back(std::move(memory));
   }
 

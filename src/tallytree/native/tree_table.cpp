@@ -24,9 +24,6 @@ void wide_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void wide_start_down(TreeItem&, Worker&, int32_t);
 void wide_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 
-void convolve_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
-void correlate_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
-
 extern const TreeKernels tree_kernels;
 const TreeKernels tree_kernels = {
     tree_leaves,
@@ -43,8 +40,6 @@ const TreeKernels tree_kernels = {
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},
-    convolve_by,
-    correlate_by,
 };
 
 }  // namespace tallytree::TT_LEVEL
