@@ -1,15 +1,15 @@
-# Whether the engine can be compiled here. `reason` is empty if so, otherwise a sentence that says why not.
-function(tallytree_probe reason)
-  set(${reason} "" PARENT_SCOPE)
-  include(CheckLanguage)
-  check_language(CXX)
-  if(NOT CMAKE_CXX_COMPILER)
-    set(${reason} "no C++ compiler was found (set CXX, or install GCC 12 or Clang 15, or newer)" PARENT_SCOPE)
-    return()
-  endif()
-  enable_language(CXX)
-  set(sample ${CMAKE_CURRENT_BINARY_DIR}/probe/sample.cpp)
-  file(WRITE ${sample} [[
+# Whether the engine can be compiled here: `engine_missing` is empty if so, otherwise it says why not.
+set(engine_missing "")
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  set(engine_missing "no C++ compiler was found; GCC 12, Clang 15 or newer is needed, and CXX may name one")
+  return()
+endif()
+
+enable_language(CXX)
+set(engine_sample ${CMAKE_CURRENT_BINARY_DIR}/probe/sample.cpp)
+file(WRITE ${engine_sample} [[
 #include <concepts>
 #include <new>
 #include <thread>
@@ -24,14 +24,11 @@ int main() {
   return (int)twice(0.0)[0];
 }
 ]])
-  find_package(Threads QUIET)
-  try_compile(works ${CMAKE_CURRENT_BINARY_DIR}/probe ${sample} CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS ON
-              LINK_LIBRARIES $<TARGET_NAME_IF_EXISTS:Threads::Threads> OUTPUT_VARIABLE output)
-  if(works)
-    return()
-  endif()
-  string(REGEX MATCH "[^\n]*error[^\n]*" first "${output}")
-  set(${reason}
-      "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER}) cannot compile C++20 with vector extensions: ${first}"
-      PARENT_SCOPE)
-endfunction()
+find_package(Threads REQUIRED)
+try_compile(engine_possible ${CMAKE_CURRENT_BINARY_DIR}/probe ${engine_sample} LINK_LIBRARIES Threads::Threads
+            CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS ON OUTPUT_VARIABLE engine_output)
+if(NOT engine_possible)
+  string(REGEX MATCH "[^\n]*error[^\n]*" engine_error "${engine_output}")
+  string(CONCAT engine_missing "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER}) cannot "
+                               "compile C++20 with vector extensions: ${engine_error}")
+endif()

@@ -32,8 +32,8 @@ struct Job {
   std::atomic<size_t> next{0};
   // Guarded by the pool:
   int joined = 0, active = 0;
-  std::exception_ptr failure;
-  std::condition_variable idle;  // nobody is at work on it any more
+  std::exception_ptr failure{};
+  std::condition_variable idle{};  // nobody is at work on it any more
   Job* older = nullptr;
 
   bool open() const { return joined < helpers && next.load(std::memory_order_relaxed) < tasks; }
