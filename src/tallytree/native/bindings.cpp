@@ -93,14 +93,14 @@ static void bind_arrays(nb::module_& m) {
     array_out all = new_array({total});
     double* data = all.data();
     const nb::object owner = nb::cast(all, nb::rv_policy::reference);
-    struct Piece {
+    struct Stretch {
       size_t array;
       const double* from;
       double* to;
       size_t count;
       double smallest, largest;
     };
-    std::vector<Piece> pieces;
+    std::vector<Stretch> stretches;
     std::vector<array_out> result;
     for (size_t i = 0; i < arrays.size(); i++) {
       const any_array_in& a = arrays[i];
@@ -108,16 +108,16 @@ static void bind_arrays(nb::module_& m) {
       for (size_t d = 0; d < a.ndim(); d++) shape.push_back(a.shape(d));
       result.push_back(array_out(data + start[i], shape.size(), shape.data(), owner));
       for (size_t at = 0; at < a.size(); at += kCopied)
-        pieces.push_back({i, a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at), 0, 0});
+        stretches.push_back({i, a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at), 0, 0});
     }
     std::vector<std::pair<double, double>> extremes(arrays.size(), {__builtin_inf(), -__builtin_inf()});
     {
       nb::gil_scoped_release release;
-      parallel_for((ptrdiff_t)pieces.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
-        Piece& p = pieces[(size_t)i];
+      parallel_for((ptrdiff_t)stretches.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
+        Stretch& p = stretches[(size_t)i];
         k.copy_and_scan(p.from, (ptrdiff_t)p.count, p.to, &p.smallest, &p.largest);
       });
-      for (const Piece& p : pieces) {
+      for (const Stretch& p : stretches) {
         auto& [smallest, largest] = extremes[p.array];
         if (std::isnan(p.smallest) || p.smallest < smallest) smallest = p.smallest;
         if (std::isnan(p.largest) || p.largest > largest) largest = p.largest;

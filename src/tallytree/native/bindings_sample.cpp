@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bindings.hpp"
-#include "sample_forest.hpp"
+#include "sample_tree.hpp"
 
 namespace tallytree {
 
@@ -19,24 +19,24 @@ using bytes_out = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cp
 }  // namespace
 
 void bind_sample(nb::module_& m) {
-  nb::class_<SampleForest>(m, "SampleForest", "Upward messages of one model, ready to draw from.")
+  nb::class_<SampleTree>(m, "SampleTree", "Upward messages of one model, ready to draw from.")
       .def("__init__",
-           [](SampleForest* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,
+           [](SampleTree* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,
               ints_in roots, ints_in free, doubles_in nu, doubles_in tables, bool windowed, double tilt, double budget,
               int64_t low, int64_t high, int threads, const std::string& level) {
              const SampleKernels& kernels = *choose(level).sample;
-             ForestInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),
+             SampleTreeInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),
                             (int64_t)left.shape(0), table.data(), roots.data(), (int64_t)roots.shape(0), free.data(),
                             (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
              nb::gil_scoped_release release;
-             new (self) SampleForest(in, kernels, threads);
+             new (self) SampleTree(in, kernels, threads);
            },
            nb::arg("variables"), nb::arg("start"), nb::arg("left"), nb::arg("right"), nb::arg("table"),
            nb::arg("roots"), nb::arg("free"), nb::arg("nu"), nb::arg("tables"), nb::arg("windowed"), nb::arg("tilt"),
            nb::arg("budget"), nb::arg("low"), nb::arg("high"), nb::arg("threads"), nb::arg("level"))
-      .def_prop_ro("impossible", &SampleForest::impossible)
+      .def_prop_ro("impossible", &SampleTree::impossible)
       .def("root",
-           [](const SampleForest& self) {
+           [](const SampleTree& self) {
              const MessageView view = self.root();
              array_out out = new_array({(size_t)view.length});
              if (view.length) std::memcpy(out.data(), view.log_weight, (size_t)view.length * sizeof(double));
@@ -44,7 +44,7 @@ void bind_sample(nb::module_& m) {
            },
            "Smallest count of the first root, and log-weights from there on.")
       .def("draw",
-           [](const SampleForest& self, bytes_out out, ints_in rows, words_in key, nb::object totals, int threads) {
+           [](const SampleTree& self, bytes_out out, ints_in rows, words_in key, nb::object totals, int threads) {
              SampleKey k;
              std::memcpy(k.word, key.data(), sizeof k.word);
              const int64_t* fixed = nullptr;

@@ -25,9 +25,9 @@ std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t,
   const size_t inner = left.shape(0);
   if (right.shape(0) != inner || table_offset.shape(0) != inner)
     throw nb::value_error("`left`, `right` and `table_offset` must have the same length");
-  if (leaves + inner > (size_t)INT32_MAX) throw nb::value_error("a forest must have fewer than 2^31 nodes");
+  if (leaves + inner > (size_t)INT32_MAX) throw nb::value_error("a tree must have fewer than 2^31 nodes");
   return std::make_unique<TreePlan>(
-      Forest((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
+      CountTree((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
              {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries));
 }
 
@@ -37,8 +37,8 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
-  if (leaves != (size_t)plan.forest().leaves()) throw nb::value_error("`nu` must have one column per variable");
-  if ((int64_t)entries < plan.forest().table_entries()) throw nb::value_error("`tables` is shorter than planned");
+  if (leaves != (size_t)plan.tree().leaves()) throw nb::value_error("`nu` must have one column per variable");
+  if ((int64_t)entries < plan.tree().table_entries()) throw nb::value_error("`tables` is shorter than planned");
   if (tables.shape(0) != 1 && tables.shape(0) != batch)
     throw nb::value_error("`tables` must have one row, or one per row of `nu`");
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
@@ -70,18 +70,18 @@ Answer plan_and_run(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array
 }  // namespace
 
 void bind_tree(nb::module_& m) {
-  nb::class_<TreePlan>(m, "TreePlan", "A binary forest, analysed once, with memory kept between passes.")
+  nb::class_<TreePlan>(m, "TreePlan", "A binary tree, analysed once, with memory kept between passes.")
       .def(nb::new_(&make_plan), nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("leaves"),
            nb::arg("table_entries"))
       .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); },
-           "Whether the method 'waves' can differ from 'fft' on this forest.")
+           "Whether the method 'waves' can differ from 'fft' on this tree.")
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");
   m.def("tree_pass", &plan_and_run, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
         nb::arg("messages") = true, nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
+        "Sum-product on a binary tree: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
         "variables with infinite logits are as infinite as these.");
 }
 

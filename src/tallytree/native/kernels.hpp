@@ -1,7 +1,7 @@
 // The kernels of one instruction-set level, as a table of plain functions over pointers.
 //
 // A kernel never validates, allocates in an inner loop, prints or knows Python. A new kernel is a new member
-// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in table.cpp.
+// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in kernels.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>

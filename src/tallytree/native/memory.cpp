@@ -23,13 +23,13 @@ constexpr size_t kKeepBlocks = 16;
 constexpr size_t kSmall = size_t(128) << 10;  // the C library keeps blocks up to this size by itself
 constexpr size_t kPage = 4096;
 
-struct Block {
+struct Slab {
   double* data = nullptr;
   size_t bytes = 0;
 
   std::align_val_t alignment() const { return std::align_val_t(bytes >= kHuge ? kHuge : kPage); }
-  static Block fresh(size_t bytes) {
-    Block block{nullptr, bytes};
+  static Slab fresh(size_t bytes) {
+    Slab block{nullptr, bytes};
     block.data = (double*)::operator new(bytes, block.alignment(), std::nothrow);
     return block;
   }
@@ -38,18 +38,18 @@ struct Block {
 
 // Large blocks in use, and a few that were freed: a loop that makes one model after the other would otherwise have
 // the same pages cleared again every time, which takes as long as the inference.
-struct Blocks {
+struct Slabs {
   std::mutex guard;
   std::unordered_map<double*, size_t> in_use;
-  std::vector<Block> idle;  // oldest first
+  std::vector<Slab> idle;  // oldest first
   size_t idle_bytes = 0;
 
-  Blocks() { idle.reserve(kKeepBlocks + 1); }
+  Slabs() { idle.reserve(kKeepBlocks + 1); }
 
   double* reuse(size_t bytes) {
     const ForkSafeLock lock(guard);
     for (size_t i = idle.size(); i-- > 0;) {
-      const Block block = idle[i];
+      const Slab block = idle[i];
       if (block.bytes < bytes || block.bytes > bytes + bytes / 4) continue;
       in_use[block.data] = block.bytes;
       idle.erase(idle.begin() + (ptrdiff_t)i);
@@ -58,19 +58,19 @@ struct Blocks {
     }
     return nullptr;
   }
-  void note(const Block& block) {
+  void note(const Slab& block) {
     const ForkSafeLock lock(guard);
     in_use[block.data] = block.bytes;
   }
   // False if the block is none of these. Allocates nothing: arrays are freed where an exception would end the process.
   bool retire(double* data) noexcept {
-    Block surplus[kKeepBlocks + 1];
+    Slab surplus[kKeepBlocks + 1];
     size_t count = 0;
     {
       const ForkSafeLock lock(guard);
       const auto found = in_use.find(data);
       if (found == in_use.end()) return false;
-      const Block block{data, found->second};
+      const Slab block{data, found->second};
       in_use.erase(found);
       idle.push_back(block);
       idle_bytes += block.bytes;
@@ -87,8 +87,8 @@ struct Blocks {
   }
 };
 
-Blocks& blocks() {
-  static Blocks* all = new Blocks;  // outlives every array that Python may still hold at exit
+Slabs& blocks() {
+  static Slabs* all = new Slabs;  // outlives every array that Python may still hold at exit
   return *all;
 }
 
@@ -105,7 +105,7 @@ double* new_doubles(size_t count) {
   const size_t unit = huge ? kHuge : kPage, rounded = (bytes + unit - 1) / unit * unit;
   try {
     if (double* data = blocks().reuse(rounded)) return data;
-    const Block block = Block::fresh(rounded);
+    const Slab block = Slab::fresh(rounded);
     if (!block.data) return nullptr;
 #ifdef __linux__
     if (huge) madvise(block.data, bytes < kHuge ? kHuge : bytes / kHuge * kHuge, MADV_HUGEPAGE);

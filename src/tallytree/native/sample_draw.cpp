@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "parallel.hpp"
-#include "sample_forest.hpp"
+#include "sample_tree.hpp"
 
 namespace tallytree {
 
@@ -15,7 +15,7 @@ constexpr double kWorthThreads = 3e5;   // decisions below which one thread is q
 
 }  // namespace
 
-struct SampleForest::Room {
+struct SampleTree::Room {
   std::vector<uint64_t> bits;
   std::vector<int32_t> order;
   std::vector<double> scratch;
@@ -23,7 +23,7 @@ struct SampleForest::Room {
 };
 
 // Samples first..first + count of a call, in groups of 64.
-struct SampleForest::Work {
+struct SampleTree::Work {
   uint8_t* out;
   ptrdiff_t stride;
   const int64_t* rows;
@@ -38,7 +38,7 @@ struct SampleForest::Work {
   uint32_t group(ptrdiff_t sample) const { return (uint32_t)((first + sample) / kBlock); }
 };
 
-void SampleForest::draw_roots(Work& work, int64_t i, Room& room) const {
+void SampleTree::draw_roots(Work& work, int64_t i, Room& room) const {
   const int64_t root = roots_[i];
   int32_t* to = work.of(root);
   if (i == 0 && work.totals) {
@@ -50,7 +50,7 @@ void SampleForest::draw_roots(Work& work, int64_t i, Room& room) const {
   kernels_.choose(&m, room.bits.data(), work.count, to, room.scratch.data());
 }
 
-void SampleForest::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const {
+void SampleTree::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const {
   const int64_t a = left_[node - blocks_], b = right_[node - blocks_];
   const MessageView left = message(a), right = message(b);
   const int32_t* parent = work.of(node) + first;
@@ -60,7 +60,7 @@ void SampleForest::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_
 }
 
 // A tile of blocks for a range of groups: the table of a block is made once, the rows of a group are written together.
-void SampleForest::draw_tile(Work& work, int64_t task, Room& room) const {
+void SampleTree::draw_tile(Work& work, int64_t task, Room& room) const {
   const int64_t plain_blocks = ((int64_t)plain_.size() + kBlock - 1) / kBlock;
   const int64_t all = blocks_ + plain_blocks, tiles = (all + kTile - 1) / kTile;
   const int64_t tile = task % tiles, part = task / tiles;
@@ -99,7 +99,7 @@ void SampleForest::draw_tile(Work& work, int64_t task, Room& room) const {
 }
 
 // One room per thread. Every stage needs the counts that the stage before it drew.
-void SampleForest::run(Work& work, std::vector<Room>& rooms) const {
+void SampleTree::run(Work& work, std::vector<Room>& rooms) const {
   const int threads = (int)rooms.size();
   run_tasks(roots_.size(), threads, [&](size_t i, int t) { draw_roots(work, (int64_t)i, rooms[(size_t)t]); });
   const ptrdiff_t groups = (work.count + kBlock - 1) / kBlock;
@@ -122,7 +122,7 @@ void SampleForest::run(Work& work, std::vector<Room>& rooms) const {
   run_tasks((size_t)(tiles * parts), threads, [&](size_t i, int t) { draw_tile(work, (int64_t)i, rooms[(size_t)t]); });
 }
 
-void SampleForest::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
+void SampleTree::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
                         const int64_t* totals, int threads) const {
   if (impossible_ || samples == 0) return;
   const ptrdiff_t ids = std::max<ptrdiff_t>(1, blocks_ + nodes_);

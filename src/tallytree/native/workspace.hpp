@@ -17,11 +17,11 @@ using AlignedArray = std::unique_ptr<double, FreeAligned>;
 AlignedArray aligned_doubles(size_t n);
 
 struct Arena {
-  struct Block {
+  struct Slab {
     AlignedArray data;
     size_t size;
   };
-  std::vector<Block> blocks;
+  std::vector<Slab> blocks;
   size_t block = 0, used = 0;
 
   void reset() { block = used = 0; }

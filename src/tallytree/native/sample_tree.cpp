@@ -1,5 +1,5 @@
 // Upward messages: which counts can occur, then one convolution per node.
-#include "sample_forest.hpp"
+#include "sample_tree.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ const double kInf = __builtin_inf();
 
 }  // namespace
 
-SampleForest::SampleForest(const ForestInput& in, const SampleKernels& kernels, int threads)
+SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, int threads)
     : kernels_(kernels), blocks_(in.blocks), nodes_(in.nodes), left_(in.left, in.left + in.nodes),
       right_(in.right, in.right + in.nodes), roots_(in.roots, in.roots + in.n_roots) {
   collect(in);
@@ -24,7 +24,7 @@ SampleForest::SampleForest(const ForestInput& in, const SampleKernels& kernels, 
 }
 
 // Variables with finite log-odds stay in their blocks, the others are drawn by themselves.
-void SampleForest::collect(const ForestInput& in) {
+void SampleTree::collect(const SampleTreeInput& in) {
   const double tilt = in.windowed ? in.tilt : 0.0;
   start_.push_back(0);
   forced_.assign(blocks_, 0);
@@ -47,7 +47,7 @@ void SampleForest::collect(const ForestInput& in) {
 }
 
 // Smallest and largest count of every block and node: from zeros in tables upwards, from parents downwards.
-void SampleForest::bound(const ForestInput& in) {
+void SampleTree::bound(const SampleTreeInput& in) {
   const int64_t total = blocks_ + nodes_;
   low_.resize(total);
   high_.resize(total);
@@ -96,7 +96,7 @@ void SampleForest::bound(const ForestInput& in) {
   }
 }
 
-void SampleForest::pass_up(const ForestInput& in, int threads) {
+void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
   const int64_t total = blocks_ + nodes_;
   place_.assign(total + 1, 0);
   for (int64_t id = 0; id < total; id++) {
@@ -152,7 +152,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
 }
 
 // Nodes by depth. Wide levels are shared by nodes, runs of thin ones by samples.
-void SampleForest::order_nodes(int threads_hint) {
+void SampleTree::order_nodes(int threads_hint) {
   std::vector<int64_t> depth(blocks_ + nodes_, 0);
   for (int64_t i = nodes_ - 1; i >= 0; i--) depth[left_[i]] = depth[right_[i]] = depth[blocks_ + i] + 1;
   order_.resize(nodes_);
