@@ -45,7 +45,7 @@ static void bind_arrays(nb::module_& m) {
     array_out out = new_array({rows});
     double* sums = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       // Chunks of fixed size: the sums do not depend on the number of threads.
       std::vector<double> parts(rows * chunks);
       parallel_for((ptrdiff_t)parts.size(), rows * columns > kChunk ? threads : 1, [&](ptrdiff_t c) {
@@ -70,7 +70,7 @@ static void bind_arrays(nb::module_& m) {
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     double* data = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       parallel_for((ptrdiff_t)((total + kChunk - 1) / kChunk), threads, [&](ptrdiff_t c) {
         const size_t from = (size_t)c * kChunk;
         k.posterior_marginals(nu.data() + from, messages.data() + from, (ptrdiff_t)std::min(kChunk, total - from),
@@ -112,7 +112,7 @@ static void bind_arrays(nb::module_& m) {
     }
     std::vector<std::pair<double, double>> extremes(arrays.size(), {__builtin_inf(), -__builtin_inf()});
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       parallel_for((ptrdiff_t)stretches.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
         Stretch& p = stretches[(size_t)i];
         k.copy_and_scan(p.from, (ptrdiff_t)p.count, p.to, &p.smallest, &p.largest);
@@ -133,6 +133,7 @@ static void bind_arrays(nb::module_& m) {
 
 NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);  // plans live as long as the trees that the package caches
+  tallytree::watch_for_the_end();
   tallytree::bind_arrays(m);
   tallytree::bind_flat(m);
   tallytree::bind_tree(m);

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "gil.hpp"
 #include "kernels.hpp"
 
 namespace tallytree {

@@ -41,7 +41,7 @@ Answer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_s
       tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
       table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     tallytree::cluster_pass(kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data()},
                             threads);
   }
@@ -61,7 +61,7 @@ Beliefs run_forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent
   nb::ndarray<nb::numpy, bool> sound = new_array_of<bool>(batch);
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     for (size_t b = 0; b < batch; b++)
       sound.data()[b] = tallytree::forest_means(
           forest, leaf.data() + b * D * K, edges.data() + (edges.shape(0) == 1 ? 0 : b) * E * K * K,
@@ -79,7 +79,7 @@ std::tuple<array_out, array_out> run_forest_gauge(array_in<int32_t, 1> order, ar
     throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
   array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K});
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
-  nb::gil_scoped_release release;
+  GilReleased release;
   for (size_t b = 0; b < batch; b++) {
     const double* from = log_edges.data() + (log_edges.shape(0) == 1 ? 0 : b) * E * K * K;
     std::copy(from, from + E * K * K, edges.data() + b * E * K * K);

@@ -68,7 +68,7 @@ void bind_flat(nb::module_& m) {
       throw nb::value_error("log_f must have shape (1 or B, n + 1)");
     FlatRows rows = new_rows(nu, threads, level);
     rows.cavities = cavities;
-    nb::gil_scoped_release release;
+    GilReleased release;
     solve_rows(nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, &rows);
     return rows;
   }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "",
@@ -80,7 +80,7 @@ void bind_flat(nb::module_& m) {
     if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
       throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
     FlatRows rows = new_rows(nu, threads, level);
-    nb::gil_scoped_release release;
+    GilReleased release;
     solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
     return rows;
   }, "nu"_a, "coefficients"_a, "rates"_a, "threads"_a = 0, "level"_a = "",
@@ -93,7 +93,7 @@ void bind_flat(nb::module_& m) {
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       row_marginals(rows, nu.data(), to);
     }
     return matrix_shared(out);
@@ -104,7 +104,7 @@ void bind_flat(nb::module_& m) {
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       row_messages(rows, nu.data(), to);
     }
     return out;
@@ -115,7 +115,7 @@ void bind_flat(nb::module_& m) {
     array_out out = new_array({nu.shape(0), nu.shape(1) + 1});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), to);
     }
     return out;

@@ -71,7 +71,7 @@ nb::tuple parallel_sum(int64_t tasks, int threads, int64_t nested, std::optional
   std::vector<int64_t> sum((size_t)tasks, 0);
   std::vector<std::thread::id> worker((size_t)tasks);
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     run_tasks((size_t)tasks, threads, [&](size_t i, int thread) {
       if (thread >= threads) throw std::logic_error("more threads than allowed");
       if (fail && (int64_t)i == *fail) throw std::invalid_argument("task " + std::to_string(i) + " failed");

@@ -28,7 +28,7 @@ void bind_sample(nb::module_& m) {
              SampleTreeInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),
                             (int64_t)left.shape(0), table.data(), roots.data(), (int64_t)roots.shape(0), free.data(),
                             (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
-             nb::gil_scoped_release release;
+             GilReleased release;
              new (self) SampleTree(in, kernels, threads);
            },
            nb::arg("variables"), nb::arg("start"), nb::arg("left"), nb::arg("right"), nb::arg("table"),
@@ -53,7 +53,7 @@ void bind_sample(nb::module_& m) {
                held = nb::cast<ints_in>(totals);
                fixed = held.data();
              }
-             nb::gil_scoped_release release;
+             GilReleased release;
              self.draw(out.data(), (ptrdiff_t)out.shape(1), rows.data(), (ptrdiff_t)rows.shape(0), k, fixed, threads);
            },
            nb::arg("out"), nb::arg("rows"), nb::arg("key"), nb::arg("totals").none(), nb::arg("threads"),

@@ -48,7 +48,7 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   if (messages) out_messages = new_array({batch, leaves});
   if (beliefs) out_beliefs = new_array({batch, entries});
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     tallytree::tree_pass(
         kernels, plan,
         {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1, cavities},
