@@ -8,7 +8,7 @@ from ._version import __version__
 from .assignment import assignment
 from .chain_model import ChainModel
 from .conditional_sum import ConditionalPoissonBinomial
-from .config import show_config
+from .config import limit_threads, show_config
 from .draws import SparseSamples
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .factor_graph import FactorGraph
@@ -77,6 +77,7 @@ __all__ = [
     "geometric",
     "k_out_of_n",
     "k_to_l_out_of_n",
+    "limit_threads",
     "loopy_bp",
     "modulo",
     "noisy_and",

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "flat.hpp"
-#include "threads.hpp"
+#include "parallel.hpp"
 
 namespace tallytree {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "flat.hpp"
-#include "threads.hpp"
+#include "parallel.hpp"
 
 namespace tallytree {
 

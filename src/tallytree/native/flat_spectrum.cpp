@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "flat.hpp"
-#include "threads.hpp"
+#include "parallel.hpp"
 
 namespace tallytree {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "flat.hpp"
-#include "forest_blocks.hpp"
+#include "tree_blocks.hpp"
 #include "tree_kernels.hpp"
 
 namespace tallytree {
