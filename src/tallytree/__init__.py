@@ -6,7 +6,7 @@ marginals and count distributions, exactly and in near-linear time.
 
 from ._version import __version__
 from .assignment import assignment
-from .config import show_config
+from .config import limit_threads, show_config
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 from .loopy import loopy_bp
 from .models.chain import ChainModel
@@ -77,6 +77,7 @@ __all__ = [
     "geometric",
     "k_out_of_n",
     "k_to_l_out_of_n",
+    "limit_threads",
     "loopy_bp",
     "modulo",
     "noisy_and",
