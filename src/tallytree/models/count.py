@@ -14,6 +14,7 @@ from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
 from ..errors import ParameterError, StructureError
+from ..memo import answer
 from ..structure.nested.count_tree import CountTree
 from . import packed_parameters, parameters, pose
 from .edges import Forest, check_members
@@ -78,6 +79,9 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Forest | None = None, method: str = "auto"
     ) -> None:
+        usual = None if edges is not None else parameters.of_usual(logits, groups)
+        if usual is not None:
+            return self._setup(usual.tree, usual, method)
         values, dtype = parameters.logits_to_keep(logits)
         tree, potentials = read_groups(groups, values.shape[-1])
         if edges is not None:
@@ -171,7 +175,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
-        solved, log_norm = self._cache.get("solved"), self._cache.get("log_norm")
+        solved, log_norm = self._cache.get("_solved"), self._cache.get("_log_norm")
         old, new = self._params, model._params
         if solved is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
@@ -183,13 +187,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         if changed is None:
             return
         if incremental.only_free(self._tree, changed):
-            found = solved.answer
-            model._solver._cache["answer"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
+            found = solved.sums
+            model._solver._cache["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
             step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
             if step is not None:
-                model._cache["log_norm"] = log_norm + step
+                model._cache["_log_norm"] = log_norm + step
 
     # -- edges -------------------------------------------------------------------------------------------------
 
@@ -206,11 +210,11 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         """The forest, or None."""
         return self._forest
 
-    @property
+    @answer
     def edge_marginals(self) -> FloatArray:
         """P(y_i, y_j) of every edge, (..., E, 2, 2), axes in the order of its pair."""
         self._with_edges("edge_marginals")
-        return self._cached("edge_marginals", lambda: self._vector(np.exp(self._solved.edge_log_probs())))
+        return self._vector(np.exp(self._solved.edge_log_probs()))
 
     @property
     def width(self) -> int:
@@ -241,12 +245,9 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     # -- expectations ------------------------------------------------------------------------------------------
 
-    @property
+    @answer
     def expected_statistics(self) -> ExpectedStatistics:
         """Expected y and expected indicators of every count: the gradient of ``log_partition``."""
-        return self._cached("expected_statistics", self._expected_statistics)
-
-    def _expected_statistics(self) -> ExpectedStatistics:
         counts = [np.exp(self.count_log_probs(i)) for i in range(self.n_groups)]
         edges = None if self._forest is None else self.edge_marginals
         return ExpectedStatistics(self.marginals, tuple(counts), edges)
