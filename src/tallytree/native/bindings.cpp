@@ -43,12 +43,14 @@ void bind_flat(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
+void bind_tangent(nb::module_& m);
 
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // plans live as long as the trees that the package caches
   bind_sample(m);
   bind_tree(m);
   bind_cluster(m);
+  bind_tangent(m);
   m.def("levels", [] {
     std::vector<std::string> names;
     for (const char* name : {"v4", "v3", "v2", "generic"})

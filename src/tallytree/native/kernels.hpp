@@ -11,6 +11,7 @@ namespace tallytree {
 struct FlatKernels;
 struct TreeKernels;
 struct ClusterKernels;
+struct TangentKernels;
 
 struct Kernels {
   const char* level;
@@ -29,6 +30,7 @@ struct Kernels {
   const FlatKernels* flat;
   const TreeKernels* tree;  // tree_kernels.hpp
   const ClusterKernels* cluster;  // cluster_types.hpp
+  const TangentKernels* tangent;  // tangent_kernels.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

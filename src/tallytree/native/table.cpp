@@ -11,6 +11,7 @@ void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
 extern const ClusterKernels cluster_kernels;
+extern const TangentKernels tangent_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -23,6 +24,7 @@ const Kernels kernels = {
     &flat_kernels,
     &tree_kernels,
     &cluster_kernels,
+    &tangent_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,73 @@
+// Python bindings of directional derivatives.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <new>
+#include <optional>
+#include <string>
+
+#include "flat_tangent.hpp"
+#include "memory.hpp"
+#include "threads.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tallytree;
+
+namespace {
+
+using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using cube_in = nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using array_out = nb::ndarray<nb::numpy, double>;
+
+const Kernels& choose(const std::string& level) {
+  const Kernels* k = level.empty() ? best_kernels() : find_kernels(level.c_str());
+  if (!k) throw nb::value_error(("instruction-set level not available on this machine: " + level).c_str());
+  return *k;
+}
+
+array_out new_array(std::initializer_list<size_t> shape) {
+  size_t size = 1;
+  for (const size_t extent : shape) size *= extent;
+  double* data = new_doubles(size);
+  if (!data) throw std::bad_alloc();
+  nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
+  return array_out(data, shape.size(), shape.begin(), owner);
+}
+
+void require(bool right, const char* message) {
+  if (!right) throw nb::value_error(message);
+}
+
+}  // namespace
+
+void bind_tangent(nb::module_& m) {
+  m.def("flat_tangent", [](matrix_in nu, matrix_in log_f, cube_in v, std::optional<cube_in> h, bool counts, int threads,
+                           const std::string& level) {
+    const size_t batch = nu.shape(0), n = nu.shape(1), directions = v.shape(0);
+    require(log_f.shape(1) == n + 1 && (log_f.shape(0) == 1 || log_f.shape(0) == batch),
+            "log_f must have shape (1 or B, n + 1)");
+    require(v.shape(1) == batch && v.shape(2) == n, "v must have shape (R, B, n)");
+    require(!h || (h->shape(0) == directions && h->shape(1) == batch && h->shape(2) == n + 1),
+            "h must have shape (R, B, n + 1)");
+    array_out change = new_array({directions, batch, n}), bound = new_array({batch});
+    array_out probs = new_array({counts ? batch : 0, n + 1});
+    array_out moved = new_array({counts ? directions : 0, batch, n + 1});
+    const TangentBatch in = {&choose(level), threads == 0 && batch * n < (size_t(1) << 14) ? 1 : resolve_threads(threads),
+                             (ptrdiff_t)batch, (ptrdiff_t)n, (ptrdiff_t)directions, nu.data(), log_f.data(),
+                             log_f.shape(0) == 1 ? 0 : (ptrdiff_t)(n + 1), v.data(), h ? h->data() : nullptr,
+                             change.data(), counts ? probs.data() : nullptr, counts ? moved.data() : nullptr,
+                             bound.data()};
+    {
+      nb::gil_scoped_release release;
+      tangent_rows(in);
+    }
+    return std::make_tuple(change, probs, moved, bound);
+  }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
+        "Derivatives along R directions, v (R, B, n) in the log-odds and h (R, B, n + 1) in the log-tables: those of "
+        "P(y_i = 1), (R, B, n); with `counts` also P(z = k), (B, n + 1), and its derivatives, (R, B, n + 1). The bound "
+        "(B,) is relative to the largest entry of a derivative, and infinite where there is no answer.");
+}
