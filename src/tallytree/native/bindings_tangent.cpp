@@ -12,6 +12,7 @@
 #include "flat_tangent.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
+#include "tree_tangent_pass.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -70,4 +71,27 @@ void bind_tangent(nb::module_& m) {
         "Derivatives along R directions, v (R, B, n) in the log-odds and h (R, B, n + 1) in the log-tables: those of "
         "P(y_i = 1), (R, B, n); with `counts` also P(z = k), (B, n + 1), and its derivatives, (R, B, n + 1). The bound "
         "(B,) is relative to the largest entry of a derivative, and infinite where there is no answer.");
+
+  m.def("tree_tangent", [](TreePlan& plan, matrix_in nu, matrix_in tables, cube_in v, std::optional<cube_in> h,
+                           bool counts, int threads, const std::string& level) {
+    const size_t batch = nu.shape(0), leaves = nu.shape(1), directions = v.shape(0), entries = tables.shape(1);
+    require(leaves == (size_t)plan.forest().leaves(), "nu must have one column per variable");
+    require((int64_t)entries >= plan.forest().table_entries(), "tables is shorter than planned");
+    require(tables.shape(0) == 1 || tables.shape(0) == batch, "tables must have one row, or one per row of nu");
+    require(v.shape(1) == batch && v.shape(2) == leaves, "v must have shape (R, B, n)");
+    require(!h || (h->shape(0) == directions && h->shape(1) == batch && h->shape(2) == entries),
+            "h must have shape (R, B, T)");
+    array_out change = new_array({directions, batch, leaves}), bound = new_array({batch});
+    array_out beliefs = new_array({counts ? batch : 0, entries});
+    array_out moved = new_array({counts ? directions : 0, batch, entries});
+    const TreeTangentBatch in = {batch, directions, entries, nu.data(), tables.data(), tables.shape(0) == 1, v.data(),
+                                 h ? h->data() : nullptr, change.data(), counts ? beliefs.data() : nullptr,
+                                 counts ? moved.data() : nullptr, bound.data()};
+    {
+      nb::gil_scoped_release release;
+      if (batch) tree_tangent_pass(choose(level), plan, in, threads);
+    }
+    return std::make_tuple(change, beliefs, moved, bound);
+  }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
+        "The same on a forest: h and the count distributions are packed like the tables.");
 }

@@ -9,6 +9,8 @@
 
 namespace tallytree {
 
+struct TreeTangentKernels;
+
 constexpr int kMaxDirections = 16;  // solved together; more come in groups
 
 // Rows of up to one register of models. `h`, `counts` and `count_change` may be null.
@@ -82,6 +84,8 @@ struct TangentKernels {
   // The same for one piece that is not split.
   void (*apply_plain)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentPieceView& piece,
                       int directions, double* out, ptrdiff_t out_stride);
+
+  const TreeTangentKernels* tree;  // tree_tangent_kernels.hpp
 };
 
 }  // namespace tallytree

@@ -1,5 +1,6 @@
 // The table of derivative kernels of this level.
 #include "tangent_kernels.hpp"
+#include "tree_tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -12,10 +13,20 @@ void tangent_apply(const double*, ptrdiff_t, const double*, ptrdiff_t, const Tan
 void tangent_apply_plain(const double*, ptrdiff_t, const double*, ptrdiff_t, const TangentPieceView&, int,
                          double*, ptrdiff_t);
 
+ptrdiff_t lane_forest_tangent_scratch(const ForestView&);
+void lane_forest_tangent(const ForestView&, const LaneTangents&, double*, double*);
+void tree_tangent_up(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+void tree_tangent_start_down(TangentItem&, Worker&, int32_t);
+void tree_tangent_down(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+
+static const TreeTangentKernels tree_tangent_kernels = {
+    lane_forest_tangent_scratch, lane_forest_tangent, tree_tangent_up, tree_tangent_start_down, tree_tangent_down,
+};
+
 extern const TangentKernels tangent_kernels;
 const TangentKernels tangent_kernels = {
     tangent_direct_scratch, tangent_direct, weighted_sums, weighted_powers,
-    tangent_node,           tangent_apply,  tangent_apply_plain,
+    tangent_node,           tangent_apply,  tangent_apply_plain, &tree_tangent_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL
