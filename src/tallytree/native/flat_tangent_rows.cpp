@@ -35,6 +35,16 @@ struct Model {
   const double *nu, *log_f;
   Directions directions;
   TangentOut out;
+
+  // Only direction r; without directions nothing changes.
+  void take_direction(int r) {
+    if (directions.count == 0) return;
+    directions.count = 1;
+    directions.v += r * directions.v_stride;
+    if (directions.h) directions.h += r * directions.h_stride;
+    if (out.change) out.change += r * out.change_stride;
+    if (out.count_change) out.count_change += r * out.count_stride;
+  }
 };
 
 Model model_of(const TangentBatch& in, ptrdiff_t b) {
@@ -192,35 +202,59 @@ double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, c
   return bound;
 }
 
-}  // namespace
+double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+  return any_infinite(m.nu, n) ? solve_with_infinities(kernels, threads, n, m) : solve_finite(kernels, threads, n, m);
+}
 
-void tangent_rows(const TangentBatch& in) {
-  const ptrdiff_t lanes = in.kernels->lanes, n = in.n;
-  const bool small = n > 0 && n <= kDirect;
-  const ptrdiff_t at_once = small ? lanes : 1, tasks = (in.batch + at_once - 1) / at_once;
-  const auto one = [&](ptrdiff_t b, int threads) {
-    const Model m = model_of(in, b);
-    in.bound[b] = any_infinite(m.nu, n) ? solve_with_infinities(*in.kernels, threads, n, m)
-                                        : solve_finite(*in.kernels, threads, n, m);
-  };
-  const auto task = [&](ptrdiff_t t, int threads) {
-    const ptrdiff_t first = t * at_once, count = std::min(at_once, in.batch - first);
-    if (!small) return one(first, threads);
-    const Scratch scratch = new_scratch(in.kernels->tangent->direct_scratch(n));
-    Model models[8];
-    const double tilt[8] = {};
-    bool done[8];
-    for (ptrdiff_t l = 0; l < count; l++) models[l] = model_of(in, first + l);
-    solve_direct(*in.kernels, n, models, tilt, (int)count, scratch.get(), done);
-    for (ptrdiff_t l = 0; l < count; l++) {
-      in.bound[first + l] = 0;
-      if (!done[l]) one(first + l, 1);
-    }
-  };
-  if (tasks >= 2 * in.threads && in.batch * n >= kRowsWorthThreads)
+template <class Task>
+void over_tasks(const TangentBatch& in, ptrdiff_t tasks, const Task& task) {
+  if (tasks >= 2 * in.threads && tasks * in.n >= kRowsWorthThreads)
     parallel_for(tasks, in.threads, [&](ptrdiff_t t) { task(t, 1); });
   else
     for (ptrdiff_t t = 0; t < tasks; t++) task(t, in.threads);
+}
+
+// Every model with every direction takes a lane; `in` has at most one direction or wants no counts.
+void small_rows(const TangentBatch& in) {
+  const ptrdiff_t lanes = in.kernels->lanes, pairs = in.batch * std::max<ptrdiff_t>(in.directions, 1);
+  std::vector<double> bound((size_t)pairs, 0.0);
+  over_tasks(in, (pairs + lanes - 1) / lanes, [&](ptrdiff_t t, int) {
+    const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
+    const Scratch scratch = new_scratch(in.kernels->tangent->direct_scratch(in.n));
+    Model models[8];
+    const double tilt[8] = {};
+    bool done[8];
+    for (ptrdiff_t l = 0; l < count; l++) {
+      models[l] = model_of(in, (first + l) % in.batch);
+      models[l].take_direction((int)((first + l) / in.batch));
+    }
+    solve_direct(*in.kernels, in.n, models, tilt, (int)count, scratch.get(), done);
+    for (ptrdiff_t l = 0; l < count; l++)
+      if (!done[l]) bound[(size_t)(first + l)] = solve_one(*in.kernels, 1, in.n, models[l]);
+  });
+  for (ptrdiff_t p = 0; p < pairs; p++) in.bound[p % in.batch] = std::fmax(in.bound[p % in.batch], bound[(size_t)p]);
+}
+
+}  // namespace
+
+void tangent_rows(const TangentBatch& in) {
+  std::fill_n(in.bound, in.batch, 0.0);
+  if (in.batch == 0) return;
+  if (in.n == 0 || in.n > kDirect) {
+    over_tasks(in, in.batch, [&](ptrdiff_t b, int threads) {
+      in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
+    });
+    return;
+  }
+  TangentBatch part = in;
+  if (in.directions > 1 && in.counts) {
+    part.directions = 0;
+    part.change = part.count_change = nullptr;
+    small_rows(part);
+    part = in;
+    part.counts = nullptr;
+  }
+  small_rows(part);
 }
 
 }  // namespace tallytree
