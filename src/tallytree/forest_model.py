@@ -231,9 +231,8 @@ class ForestCountModel(ForestCore):
             score = score + np.where(dead, -math.inf, terms.sum(axis=(-1, -2, -3)))
         return np.asarray(score)
 
-    def _count_probs(self) -> list[Float64]:
-        groups = range(self._tree.family.n_groups)
-        return [np.exp(self._counts(g)) for g in groups]
+    def _count_probs(self) -> tuple[FloatArray, ...]:
+        return tuple(np.exp(self.count_log_probs(g)) for g in range(self._tree.family.n_groups))
 
     def _expected_statistics(self) -> ForestStatistics:
         found = super()._expected_statistics()

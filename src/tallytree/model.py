@@ -297,12 +297,13 @@ class CountModel(Maximization, SecondOrder, Sampling):
         return np.asarray(score + other._params.batch_constant)
 
     def _expected_statistics(self) -> ExpectedStatistics:
-        return ExpectedStatistics(self.marginals, tuple(self._vector(c) for c in self._count_probs()))
+        return ExpectedStatistics(self.marginals, self._count_probs())
 
-    def _count_probs(self) -> list[Float64]:
-        """P(count) of every group, (B, n + 1) each, to 1e-12 absolute."""
-        on = self._marginals()  # raises for an impossible model
-        return self._params.group_counts(on, count_probabilities(self._count_problem()), total=1.0)
+    def _count_probs(self) -> tuple[FloatArray, ...]:
+        """P(count) of every group, (..., n + 1) each, to 1e-12 absolute."""
+        on = self.marginals  # raises for an impossible model
+        packed = self._vector(count_probabilities(self._count_problem()))
+        return self._params.group_counts(on, packed, total=1.0)
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

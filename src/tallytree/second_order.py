@@ -122,7 +122,8 @@ class SecondOrder(ModelCore):
 
         Notes
         -----
-        Cost: two to three inferences, with or without counts. Accuracy: 1e-10 relative to the largest entry.
+        Cost: two to three inferences, with or without counts. Accuracy: 1e-10 of the largest entry, or 1e-15 of the
+        largest entry of the direction where that is more.
 
         Examples
         --------
@@ -132,11 +133,12 @@ class SecondOrder(ModelCore):
         """
         v, h = self._direction(logits, tables)
         found = derivatives(self._count_problem(), v[None], h[None], counts=counts)
-        moved = found.marginals[0]
+        moved = self._vector(found.marginals[0])
         if found.counts is None:
-            return ExpectedStatistics(self._vector(moved), ())
-        groups = self._params.group_counts(moved, found.counts[0], total=0.0)
-        return ExpectedStatistics(self._vector(moved), tuple(self._vector(g) for g in groups))
+            return ExpectedStatistics(moved, ())
+        return ExpectedStatistics(
+            moved, self._params.group_counts(moved, self._vector(found.counts[0]), total=0.0)
+        )
 
     def _direction(self, logits: ArrayLike | None, tables: Any) -> tuple[Float64, Float64]:
         """A checked direction, (B, D) and packed (B, T)."""
