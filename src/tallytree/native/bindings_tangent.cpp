@@ -5,10 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <complex>
 #include <new>
 #include <optional>
 #include <string>
 
+#include "edge_tangent_pass.hpp"
 #include "flat_tangent.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
@@ -23,6 +25,10 @@ namespace {
 using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using cube_in = nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using array_out = nb::ndarray<nb::numpy, double>;
+template <class T>
+using vector_of = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using complex = std::complex<double>;
+using complex_out = nb::ndarray<nb::numpy, complex>;
 
 const Kernels& choose(const std::string& level) {
   const Kernels* k = level.empty() ? best_kernels() : find_kernels(level.c_str());
@@ -94,4 +100,36 @@ void bind_tangent(nb::module_& m) {
     return std::make_tuple(change, beliefs, moved, bound);
   }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
         "The same on a forest: h and the count distributions are packed like the tables.");
+
+  m.def("forest_tangent", [](vector_of<int32_t> order, vector_of<int32_t> parent, vector_of<int32_t> edge,
+                             vector_of<int8_t> flip, vector_of<int8_t> counted, matrix_in leaf, cube_in tables,
+                             matrix_in slope, size_t period, vector_of<complex> f, vector_of<complex> h,
+                             bool everything, const std::string& level) {
+    const size_t n = leaf.shape(0), frequencies = f.shape(0);
+    require(order.shape(0) == n && parent.shape(0) == n && edge.shape(0) == n && flip.shape(0) == n &&
+                counted.shape(0) == n && slope.shape(0) == n,
+            "all arrays of vertices must have the same length");
+    require(leaf.shape(1) == 2 && slope.shape(1) == 2 && tables.shape(1) == 2 && tables.shape(2) == 2,
+            "variables must have two states");
+    require(period > 0 && frequencies > 0 && h.shape(0) == frequencies, "f and h must have the same length");
+    for (size_t v = 0; v < n; v++)
+      require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
+                  (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
+              "order, parent and edge must describe a rooted forest");
+    array_out marginals = new_array({n}), change = new_array({n});
+    complex* spectra = new complex[2 * frequencies];
+    nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
+    complex_out law(spectra, {2, frequencies}, owner);
+    const EdgeTangentInputs in = {
+        {(int32_t)n, 2, order.data(), parent.data(), edge.data(), flip.data()}, (int32_t)tables.shape(0), counted.data(),
+        leaf.data(), tables.data(), slope.data(), (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
+    {
+      nb::gil_scoped_release release;
+      edge_tangent(choose(level), in, marginals.data(), change.data(), spectra, spectra + frequencies);
+    }
+    return std::make_tuple(marginals, change, law);
+  }, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a, "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a,
+        "everything"_a = false, "level"_a = "",
+        "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count, and the characteristic function of "
+        "the count with its derivative, (2, M).");
 }

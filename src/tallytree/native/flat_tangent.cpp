@@ -237,8 +237,8 @@ struct Ends {
   std::vector<double> off_level, on_level;  // d log of their weights
 };
 
-Ends ends_of(const Logits& logits, const FlatSolution& s, const Directions& d) {
-  Ends e = {std::exp(s.log_all_off - s.log_mean), std::exp(s.log_all_on - s.log_mean), {}, {}};
+Ends ends_of(const Logits& logits, const FlatSolution& s, const Directions& d, double log_total) {
+  Ends e = {std::exp(s.log_all_off - log_total), std::exp(s.log_all_on - log_total), {}, {}};
   for (int r = 0; r < d.count; r++) {
     long double total = 0;
     if (e.on > 0)
@@ -247,6 +247,37 @@ Ends ends_of(const Logits& logits, const FlatSolution& s, const Directions& d) {
     e.on_level.push_back(e.on > 0 ? (double)total + d.table(r, logits.n) : 0.0);
   }
   return e;
+}
+
+// Weights of pieces and ends are compared with the heaviest one, not with log Z, whose rounding would be common to all
+// shares: they have to add up to one as closely as numbers can.
+double log_total_weight(const FlatSolution& s) {
+  double top = std::fmax(s.log_all_off, s.log_all_on), rest = 0;
+  for (const Piece& piece : s.pieces) top = std::fmax(top, piece.log_weight);
+  for (const Piece& piece : s.pieces) rest += std::exp(piece.log_weight - top);
+  rest += std::exp(s.log_all_off - top) + std::exp(s.log_all_on - top);
+  return top + (rest == 1 ? 0.0 : std::log(rest));
+}
+
+// Turns d log of the weights into d log of the shares: relative to the heaviest, then to the mean, so that nothing large
+// cancels where one of them has almost all the weight.
+void settle_shares(std::vector<PieceTangent>& pieces, Ends& ends, int directions) {
+  for (size_t r = 0; r < (size_t)directions; r++) {
+    double heaviest = ends.off, level = ends.off_level[r];
+    if (ends.on > heaviest) heaviest = ends.on, level = ends.on_level[r];
+    for (const PieceTangent& t : pieces)
+      if (t.share > heaviest) heaviest = t.share, level = t.level[r];
+    ends.off_level[r] = ends.off > 0 ? ends.off_level[r] - level : 0.0;
+    ends.on_level[r] = ends.on > 0 ? ends.on_level[r] - level : 0.0;
+    double mean = ends.off * ends.off_level[r] + ends.on * ends.on_level[r];
+    for (PieceTangent& t : pieces) {
+      t.level[r] -= level;
+      mean += t.share * t.level[r];
+    }
+    for (PieceTangent& t : pieces) t.drift.push_back(t.level[r] - mean);
+    ends.off_level[r] -= mean;
+    ends.on_level[r] -= mean;
+  }
 }
 
 // P(z = k) and its derivatives on the window of a piece; returns the error of the former, adds that of the latter.
@@ -285,26 +316,26 @@ double piece_counts(const Logits& logits, const Directions& d, const PieceTangen
   return wrong;
 }
 
-void end_counts(const Logits& logits, const Ends& ends, const std::vector<double>& mean, const TangentOut& out) {
+void end_counts(const Logits& logits, const Ends& ends, int directions, const TangentOut& out) {
   if (out.counts) {
     out.counts[0] += ends.off;
     out.counts[logits.n] += ends.on;
   }
-  for (size_t r = 0; r < mean.size() && out.count_change; r++) {
-    double* to = out.count_change + (ptrdiff_t)r * out.count_stride;
-    to[0] += ends.off * (ends.off_level[r] - mean[r]);
-    to[logits.n] += ends.on * (ends.on_level[r] - mean[r]);
+  for (int r = 0; r < directions && out.count_change; r++) {
+    double* to = out.count_change + r * out.count_stride;
+    to[0] += ends.off * ends.off_level[(size_t)r];
+    to[logits.n] += ends.on * ends.on_level[(size_t)r];
   }
 }
 
 void apply(const Kernels& kernels, const Logits& logits, const Directions& d, const std::vector<PieceTangent>& pieces,
-           const Ends& ends, const std::vector<double>& drift_on, const TangentOut& out) {
+           const Ends& ends, const TangentOut& out) {
   std::vector<TangentPieceView> views;
   for (const PieceTangent& t : pieces)
     views.push_back({t.directed.spectrum.tilt, t.share, t.directed.spectrum.split, t.terms, t.log_ratio.data(),
                      t.slope.data(), t.change.data(), t.directed.shift.data(), t.drift.data(), waves_of(t, d.count)});
   const bool plain = views.size() == 1 && !views[0].split && ends.off == 0 && ends.on == 0;
-  const TangentView view = {(int)views.size(), d.count, views.data(), ends.on, drift_on.data()};
+  const TangentView view = {(int)views.size(), d.count, views.data(), ends.on, ends.on_level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
       kernels.tangent->apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
@@ -320,18 +351,16 @@ void apply(const Kernels& kernels, const Logits& logits, const Directions& d, co
 double series_tangent(const Kernels& kernels, int threads, const FlatSolution& solution, const double* nu, ptrdiff_t n,
                       const double* log_f, const Directions& d, const TangentOut& out) {
   const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
-  const Ends ends = ends_of(logits, solution, d);
+  const double log_total = log_total_weight(solution);
+  Ends ends = ends_of(logits, solution, d, log_total);
   std::vector<PieceTangent> pieces;
-  std::vector<double> mean((size_t)d.count, 0.0), size((size_t)d.count), bound((size_t)d.count, 0.0);  // mean: d log Z
-  for (int r = 0; r < d.count; r++) {
-    mean[(size_t)r] = ends.off * ends.off_level[(size_t)r] + ends.on * ends.on_level[(size_t)r];
-    size[(size_t)r] = largest_of(d.v_row(r), n);
-  }
+  std::vector<double> size((size_t)d.count), bound((size_t)d.count, 0.0);
+  for (int r = 0; r < d.count; r++) size[(size_t)r] = largest_of(d.v_row(r), n);
   double count_error = 0;
   for (const Piece& piece : solution.pieces) {
     PieceTangent t;
     double table_error;
-    t.share = std::exp(piece.log_weight - solution.log_mean);
+    t.share = std::exp(piece.log_weight - log_total);
     t.directed = directed_spectrum(kernels, logits, d, piece);
     if (!take_table(logits, log_f, piece, &t, &table_error)) return kInf;
     t.size = size;
@@ -341,24 +370,16 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
     if (out.change && !(t.directed.spectrum.split ? fit_split(kernels, logits, d.count, &t)
                                                   : fit_smooth(kernels, piece, d.count, &t)))
       return kInf;
-    for (int r = 0; r < d.count; r++) {
-      mean[(size_t)r] += t.share * t.level[(size_t)r];
-      bound[(size_t)r] += t.share * t.bound[(size_t)r];
-    }
+    for (int r = 0; r < d.count; r++) bound[(size_t)r] += t.share * t.bound[(size_t)r];
     pieces.push_back(std::move(t));
   }
   if (out.counts) std::fill_n(out.counts, n + 1, 0.0);
   for (int r = 0; r < d.count && out.count_change; r++) std::fill_n(out.count_change + r * out.count_stride, n + 1, 0.0);
-  for (PieceTangent& t : pieces) {
-    for (int r = 0; r < d.count; r++) t.drift.push_back(t.level[(size_t)r] - mean[(size_t)r]);
+  settle_shares(pieces, ends, d.count);
+  for (const PieceTangent& t : pieces)
     if (out.counts || out.count_change) count_error += piece_counts(logits, d, t, out, bound.data());
-  }
-  end_counts(logits, ends, mean, out);
-  if (out.change) {
-    std::vector<double> drift_on;
-    for (int r = 0; r < d.count; r++) drift_on.push_back(ends.on_level[(size_t)r] - mean[(size_t)r]);
-    apply(kernels, logits, d, pieces, ends, drift_on, out);
-  }
+  end_counts(logits, ends, d.count, out);
+  if (out.change) apply(kernels, logits, d, pieces, ends, out);
   // Errors are measured against the largest entry of an answer, unless all of them vanish.
   double worst = count_error;
   for (int r = 0; r < d.count; r++) {

@@ -10,6 +10,7 @@
 namespace tallytree {
 
 struct TreeTangentKernels;
+struct EdgeTangentKernels;
 
 constexpr int kMaxDirections = 16;  // solved together; more come in groups
 
@@ -85,7 +86,8 @@ struct TangentKernels {
   void (*apply_plain)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentPieceView& piece,
                       int directions, double* out, ptrdiff_t out_stride);
 
-  const TreeTangentKernels* tree;  // tree_tangent_kernels.hpp
+  const TreeTangentKernels* tree;   // tree_tangent_kernels.hpp
+  const EdgeTangentKernels* edges;  // edge_tangent_kernels.hpp
 };
 
 }  // namespace tallytree

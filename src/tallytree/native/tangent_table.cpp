@@ -23,10 +23,12 @@ static const TreeTangentKernels tree_tangent_kernels = {
     lane_forest_tangent_scratch, lane_forest_tangent, tree_tangent_up, tree_tangent_start_down, tree_tangent_down,
 };
 
+extern const EdgeTangentKernels edge_tangent_kernels;
 extern const TangentKernels tangent_kernels;
 const TangentKernels tangent_kernels = {
     tangent_direct_scratch, tangent_direct, weighted_sums, weighted_powers,
     tangent_node,           tangent_apply,  tangent_apply_plain, &tree_tangent_kernels,
+    &edge_tangent_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL
