@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from . import arguments
-from .engine import forest_ladder, forest_plain
+from .engine import forest_ladder, forest_plain, forest_tangent
 from .engine.forest_problem import ForestAnswer, ForestProblem
 from .engine.solution import Solution
 from .errors import InfeasibleError, ParameterError
@@ -196,10 +196,25 @@ class ForestCore(CountModel):
     def hessian_vector_product(
         self, logits: ArrayLike | None = None, tables: Any = None, *, counts: bool = True
     ) -> ExpectedStatistics:
-        """Not available for models with edges."""
-        raise ParameterError(
-            "`hessian_vector_product` is not available for a model with edges. `covariance` gives rows of the Hessian."
-        )
+        """Derivative of the expected statistics along a direction, as :meth:`CountModel.hessian_vector_product`.
+
+        Notes
+        -----
+        Serves models with at most one group of several variables. Cost: about one inference.
+        """
+        if not forest_tangent.serves(self._problem):
+            raise ParameterError(
+                "`hessian_vector_product` of a model with edges serves at most one group of several variables, with "
+                "the compiled engine. `covariance` gives rows of the Hessian for any groups."
+            )
+        answer, _, tilts = self._inferred
+        v, h = self._direction(logits, tables)
+        found = forest_tangent.forest_derivatives(self._problem, answer, tilts, v[None], h[None])
+        moved = self._vector(found.marginals[0])
+        if not counts or found.counts is None:
+            return ExpectedStatistics(moved, ())
+        packed = self._vector(found.counts[0])
+        return ExpectedStatistics(moved, self._params.group_counts(moved, packed, total=0.0))
 
     # -- best configurations -----------------------------------------------------------------------------------
 
