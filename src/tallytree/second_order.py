@@ -132,7 +132,8 @@ class SecondOrder(ModelCore):
         array([ 0.222222, -0.111111, -0.111111])
         """
         v, h = self._direction(logits, tables)
-        found = derivatives(self._count_problem(), v[None], h[None], counts=counts)
+        pushed = None if tables is None else h[None]
+        found = derivatives(self._count_problem(), v[None], pushed, counts=counts)
         moved = self._vector(found.marginals[0])
         if found.counts is None:
             return ExpectedStatistics(moved, ())

@@ -21,7 +21,7 @@ from scipy.special import expit
 from .. import config
 from ..structure.count_tree import CountTree
 from ..structure.tree import TreeProgram
-from . import auto, native
+from . import auto, native, retilt
 from .flat_tangent import flat_tangent
 from .solution import posterior
 from .tangent import tangent_pass
@@ -44,7 +44,7 @@ class Derivatives(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one component, or several of the same shape, contribute: (R, B, n), (B, T) and (R, B, T)."""
+    """What one component, or several of the same shape, contribute: (R, B, n), (B, T) if R is 0, and (R, B, T)."""
 
     marginals: Float64
     probs: Float64
@@ -69,12 +69,17 @@ def _assemble(problem: auto.Problem, v: Float64, h: Float64 | None, *, counts: b
     """Components one bucket at a time; variables without a group move by themselves."""
     components, nu, tables = problem.tree.components, problem.nu, problem.tables
     directions, batch, total = len(v), len(nu), tables.shape[1]
-    with np.errstate(invalid="ignore"):
-        v = np.where(np.isfinite(nu), v, 0.0)
+    finite = np.isfinite(nu)
+    if not finite.all():
+        v = np.where(finite, v, 0.0)
     if len(components.flat) == 1 and components.flat[0].whole and batch:
-        return _flat(nu, tables, v, h, counts)
+        return _flat(nu, tables, np.ascontiguousarray(v), h, counts)
     marginals = expit(nu) * expit(-nu) * v
-    probs, moved = np.zeros((batch, total)), np.zeros((directions if counts else 0, batch, total))
+    values = counts and directions == 0
+    probs, moved = (
+        np.zeros((batch if values else 0, total)),
+        np.zeros((directions if counts else 0, batch, total)),
+    )
     if batch == 0:
         return _Part(marginals, probs, moved)
     for bucket in components.flat:
@@ -88,8 +93,9 @@ def _assemble(problem: auto.Problem, v: Float64, h: Float64 | None, *, counts: b
             counts,
         )
         marginals[:, :, bucket.variables] = part.marginals.reshape(directions, batch, count, size)
-        if counts:
+        if values:
             probs[:, bucket.cells] = part.probs.reshape(batch, count, size + 1)
+        if counts:
             moved[:, :, bucket.cells] = part.counts.reshape(directions, batch, count, size + 1)
     nested = components.nested
     if nested is not None:
@@ -104,95 +110,121 @@ def _assemble(problem: auto.Problem, v: Float64, h: Float64 | None, *, counts: b
             counts,
         )
         marginals[:, :, inside] = part.marginals
+        if values:
+            probs[:, cells] = part.probs
         if counts:
-            probs[:, cells], moved[:, :, cells] = part.probs, part.counts
+            moved[:, :, cells] = part.counts
     return _Part(marginals, probs, moved)
 
 
-def _flat(nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool) -> _Part:
-    engine = config.native()
+class _Batch(NamedTuple):
+    """Models and directions of one component, or of several of the same shape."""
+
+    nu: Float64  # (B, n)
+    tables: Float64  # (1 or B, T)
+    v: Float64  # (R, B, n)
+    h: Float64 | None  # (R, B, T)
+    counts: bool
+
+    def rows(self, rows: NDArray[np.int64]) -> _Batch:
+        """Some models."""
+        if len(rows) == len(self.nu):
+            return self
+        tables = self.tables if len(self.tables) == 1 else self.tables[rows]
+        h = None if self.h is None else self.h[:, rows]
+        return _Batch(self.nu[rows], tables, self.v[:, rows], h, self.counts)
+
+
+def _flat(*arguments: Any) -> _Part:
+    batch, engine = _Batch(*arguments), config.native()
     if engine is None:
-        return _array_flat(nu, tables, v, h, counts)
-    *found, bound = native.flat_tangent(engine, nu, tables, v, h, counts)
-    program = CountTree.flat(nu.shape[1]).program if np.any(np.isinf(bound)) else None
-    return _patched(_Part(*found), bound, program, nu, tables, v, h, counts)
+        return _array_flat(batch)
+    *found, bound = native.flat_tangent(engine, *batch)
+    part, failed = _Part(*found), np.flatnonzero(np.isinf(bound))
+    if len(failed):
+        program = CountTree.flat(batch.nu.shape[1]).program
+        _put(part, failed, _nested_rungs(engine, program, batch.rows(failed)))
+    return part
 
 
-def _nested(
-    program: TreeProgram, nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool
-) -> _Part:
-    engine = config.native()
+def _nested(program: TreeProgram, *arguments: Any) -> _Part:
+    batch, engine = _Batch(*arguments), config.native()
     if engine is None:
-        return _array_nested(program, nu, tables, v, h, counts)
-    *found, bound = native.tree_tangent(engine, program, nu, tables, v, h, counts)
-    return _patched(_Part(*found), bound, program, nu, tables, v, h, counts)
+        return _array_nested(program, batch)
+    return _nested_rungs(engine, program, batch)
 
 
-def _patched(
-    found: _Part,
-    bound: Float64,
-    program: TreeProgram | None,
-    nu: Float64,
-    tables: Float64,
-    v: Float64,
-    h: Float64 | None,
-    counts: bool,
-) -> _Part:
-    """Models without a certificate are solved again, with an exponent for every number."""
-    rows = np.flatnonzero(np.isinf(bound))
-    if len(rows) == 0:
-        return found
-    assert program is not None
-    again = _array_nested(
-        program,
-        nu[rows],
-        tables if len(tables) == 1 else tables[rows],
-        v[:, rows],
-        None if h is None else h[:, rows],
-        counts,
-    )
-    found.marginals[:, rows] = again.marginals
-    if counts:
-        found.probs[rows] = again.probs
-        found.counts[:, rows] = again.counts
-    return found
+def _nested_rungs(engine: Any, program: TreeProgram, batch: _Batch) -> _Part:
+    """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
+    *found, bound = native.tree_tangent(engine, program, *batch)
+    part = _Part(*found)
+    for rung in (_tilted_rung, _direct_rung):
+        failed = np.flatnonzero(np.isinf(bound))
+        if not len(failed):
+            return part
+        again, bound[failed] = rung(engine, program, batch.rows(failed))
+        _put(part, failed, again)
+    failed = np.flatnonzero(np.isinf(bound))
+    if len(failed):
+        _put(part, failed, _array_nested(program, batch.rows(failed)))
+    return part
 
 
-def _array_flat(nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool) -> _Part:
+def _tilted_rung(engine: Any, program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
+    solution = auto.infer_program(program, batch.nu, batch.tables)
+    nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
+    *found, bound = native.tree_tangent(engine, program, *batch._replace(nu=nu, tables=tables))
+    return _Part(*found), bound
+
+
+def _direct_rung(engine: Any, program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
+    *found, bound = native.tree_tangent(engine, program, *batch, direct=True)
+    return _Part(*found), bound
+
+
+def _put(part: _Part, rows: NDArray[np.int64], again: _Part) -> None:
+    """Answers of some models in the place of those that were not certified."""
+    part.marginals[:, rows] = again.marginals
+    if len(part.probs):
+        part.probs[rows] = again.probs
+    if len(part.counts):
+        part.counts[:, rows] = again.counts
+
+
+def _array_flat(batch: _Batch) -> _Part:
     """Long models by their characteristic function if it certifies all of them."""
-    batch, n = nu.shape
+    nu, tables, v, h, counts = batch
+    n = nu.shape[1]
     program = CountTree.flat(n).program
     if counts or n <= _LONG:
-        return _array_nested(program, nu, tables, v, h, counts)
+        return _array_nested(program, batch)
     still = np.zeros(n + 1)
     rows: list[Any] = []
     with np.errstate(all="ignore"):
         for r in range(len(v)):
-            for b in range(batch):
+            for b in range(len(nu)):
                 pushed = still if h is None else h[r, b]
                 rows.append(flat_tangent(xp, nu[b], tables[b % len(tables)], v[r, b], pushed))
     if any(row is None for row in rows):
-        return _array_nested(program, nu, tables, v, h, counts)
+        return _array_nested(program, batch)
     change = np.reshape(np.asarray(rows, np.float64), v.shape)
-    return _Part(
-        _moved(_odds(program, nu, tables), change), np.zeros((0, n + 1)), np.zeros((0, batch, n + 1))
-    )
+    nothing = np.zeros((0, len(nu), n + 1))
+    return _Part(_moved(_odds(program, nu, tables), change), nothing[:, 0], nothing)
 
 
-def _array_nested(
-    program: TreeProgram, nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool
-) -> _Part:
+def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     """Both passes in log-space, where every number has an exponent of its own."""
-    batch, total = len(nu), tables.shape[1]
-    rows = np.broadcast_to(tables, (batch, total))
+    nu, tables, v, h, counts = batch
+    models, total = len(nu), tables.shape[1]
+    rows = np.broadcast_to(tables, (models, total))
     schedule = auto.schedule_for(program, tables)
     odds = _odds(program, nu, tables)
-    probs, moved = np.zeros((0, total)), np.zeros((len(v) if counts else 0, batch, total))
+    moved = np.zeros((len(v) if counts else 0, models, total))
+    probs = np.zeros((0, total))
     if counts:
-        log_probs = auto.program_log_beliefs(program, nu, tables)
-        probs = _normalised(log_probs, program)
+        probs = _normalised(auto.program_log_beliefs(program, nu, tables), program)
     marginals = np.empty(v.shape)
-    still = np.zeros((batch, total))
+    still = np.zeros((models, total))
     for r in range(len(v)):
         with np.errstate(all="ignore"):
             pushed = still if h is None else np.where(rows == -math.inf, 0.0, h[r])

@@ -61,12 +61,13 @@ void bind_tangent(nb::module_& m) {
     require(!h || (h->shape(0) == directions && h->shape(1) == batch && h->shape(2) == n + 1),
             "h must have shape (R, B, n + 1)");
     array_out change = new_array({directions, batch, n}), bound = new_array({batch});
-    array_out probs = new_array({counts ? batch : 0, n + 1});
+    const bool values = counts && directions == 0;
+    array_out probs = new_array({values ? batch : 0, n + 1});
     array_out moved = new_array({counts ? directions : 0, batch, n + 1});
     const TangentBatch in = {&choose(level), threads == 0 && batch * n < (size_t(1) << 14) ? 1 : resolve_threads(threads),
                              (ptrdiff_t)batch, (ptrdiff_t)n, (ptrdiff_t)directions, nu.data(), log_f.data(),
                              log_f.shape(0) == 1 ? 0 : (ptrdiff_t)(n + 1), v.data(), h ? h->data() : nullptr,
-                             change.data(), counts ? probs.data() : nullptr, counts ? moved.data() : nullptr,
+                             change.data(), values ? probs.data() : nullptr, counts ? moved.data() : nullptr,
                              bound.data()};
     {
       nb::gil_scoped_release release;
@@ -75,11 +76,12 @@ void bind_tangent(nb::module_& m) {
     return std::make_tuple(change, probs, moved, bound);
   }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
         "Derivatives along R directions, v (R, B, n) in the log-odds and h (R, B, n + 1) in the log-tables: those of "
-        "P(y_i = 1), (R, B, n); with `counts` also P(z = k), (B, n + 1), and its derivatives, (R, B, n + 1). The bound "
-        "(B,) is relative to the largest entry of a derivative, and infinite where there is no answer.");
+        "P(y_i = 1), (R, B, n); with `counts` also those of P(z = k), (R, B, n + 1), or without directions P(z = k) "
+        "itself, (B, n + 1), the second answer. The bound (B,) is relative to the largest entry of a derivative, and "
+        "infinite where there is no answer.");
 
   m.def("tree_tangent", [](TreePlan& plan, matrix_in nu, matrix_in tables, cube_in v, std::optional<cube_in> h,
-                           bool counts, int threads, const std::string& level) {
+                           bool counts, bool direct, int threads, const std::string& level) {
     const size_t batch = nu.shape(0), leaves = nu.shape(1), directions = v.shape(0), entries = tables.shape(1);
     require(leaves == (size_t)plan.forest().leaves(), "nu must have one column per variable");
     require((int64_t)entries >= plan.forest().table_entries(), "tables is shorter than planned");
@@ -88,18 +90,21 @@ void bind_tangent(nb::module_& m) {
     require(!h || (h->shape(0) == directions && h->shape(1) == batch && h->shape(2) == entries),
             "h must have shape (R, B, T)");
     array_out change = new_array({directions, batch, leaves}), bound = new_array({batch});
-    array_out beliefs = new_array({counts ? batch : 0, entries});
+    const bool values = counts && directions == 0;
+    array_out beliefs = new_array({values ? batch : 0, entries});
     array_out moved = new_array({counts ? directions : 0, batch, entries});
     const TreeTangentBatch in = {batch, directions, entries, nu.data(), tables.data(), tables.shape(0) == 1, v.data(),
-                                 h ? h->data() : nullptr, change.data(), counts ? beliefs.data() : nullptr,
-                                 counts ? moved.data() : nullptr, bound.data()};
+                                 h ? h->data() : nullptr, change.data(), values ? beliefs.data() : nullptr,
+                                 counts ? moved.data() : nullptr, bound.data(), direct};
     {
       nb::gil_scoped_release release;
       if (batch) tree_tangent_pass(choose(level), plan, in, threads);
     }
     return std::make_tuple(change, beliefs, moved, bound);
-  }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
-        "The same on a forest: h and the count distributions are packed like the tables.");
+  }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "direct"_a = false,
+        "threads"_a = 0, "level"_a = "",
+        "The same on a forest: h and the count distributions are packed like the tables. Direct merges, which always "
+        "serve unless numbers leave their range, are not tried on large forests unless asked for.");
 
   m.def("forest_tangent", [](vector_of<int32_t> order, vector_of<int32_t> parent, vector_of<int32_t> edge,
                              vector_of<int8_t> flip, vector_of<int8_t> counted, matrix_in leaf, cube_in tables,

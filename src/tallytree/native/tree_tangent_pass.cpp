@@ -13,6 +13,7 @@ namespace {
 constexpr double kInf = __builtin_inf();
 constexpr int32_t kLaneMost = 320;   // variables of models that share the lanes of a register
 constexpr int32_t kDirectMost = 64;  // below this transforms never pay
+constexpr int32_t kDirectAtMost = 8192;  // above this direct merges are tried only if asked for
 constexpr double kAccepted = 1e-10;  // error of a derivative as a share of its largest entry
 constexpr double kAcceptedCounts = 1e-11;  // error of a probability
 constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
@@ -127,7 +128,9 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
                  false, false};
   move_free(forest, solver.item);
   double bound = kInf;
-  for (int rung = forest.leaves() < kDirectMost ? 1 : 0; rung < 2 && bound == kInf; rung++) {
+  const int first = pairs.in.direct || forest.leaves() < kDirectMost ? 1 : 0;
+  const int last = pairs.in.direct || forest.leaves() <= kDirectAtMost ? 1 : 0;
+  for (int rung = first; rung <= last && bound == kInf; rung++) {
     solver.item.use_fft = solver.item.trim = rung == 0;
     solver.workers.clear();
     for (int t = 0; t < threads; t++) {

@@ -17,6 +17,7 @@ struct TreeTangentBatch {
   double* beliefs;        // (batch, table_entries) or null
   double* belief_change;  // (directions, batch, table_entries) or null
   double* bound;          // (batch,): relative to the largest entry; infinite where there is no answer
+  bool direct;            // direct merges only, whatever they cost
 };
 
 void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangentBatch& batch, int threads);
