@@ -204,8 +204,8 @@ class ForestCore(CountModel):
         """
         if not forest_tangent.serves(self._problem):
             raise ParameterError(
-                "`hessian_vector_product` of a model with edges serves at most one group of several variables, with "
-                "the compiled engine. `covariance` gives rows of the Hessian for any groups."
+                "`hessian_vector_product` of a model with edges serves at most one group of several variables. "
+                "`covariance` gives rows of the Hessian for any groups."
             )
         answer, _, tilts = self._inferred
         v, h = self._direction(logits, tables)

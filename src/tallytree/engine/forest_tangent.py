@@ -19,6 +19,7 @@ from .. import config
 from ..errors import PrecisionError
 from .derivatives import Derivatives
 from .forest_problem import ForestAnswer, ForestProblem
+from .forest_tangent_array import forest_tangent
 from .forest_tilt import Tilter
 
 Float64 = NDArray[np.float64]
@@ -36,9 +37,8 @@ class _Tilted(NamedTuple):
 
 
 def serves(problem: ForestProblem) -> bool:
-    """Whether these methods apply: two states, at most one set, the compiled engine."""
-    engine = config.native()
-    return problem.n_states == 2 and len(problem.offset) <= 2 and hasattr(engine, "forest_tangent")
+    """Whether these methods apply: two states and at most one set."""
+    return problem.n_states == 2 and len(problem.offset) <= 2
 
 
 def forest_derivatives(
@@ -113,11 +113,13 @@ def _one(
     period = len(model.table)
     f, pushed = _transform(model.table), _transform(model.table * push)
     counted = problem.program.counted.astype(np.int8)
-    weights = (counted, model.leaf, model.edges, slope, period, f, pushed)
+    order, parent, edge, flip = problem.program.rooting
+    arguments = (order, parent, edge, flip, counted, model.leaf, model.edges, slope, period, f, pushed)
     for everything in (False, True):
-        found, change, law = engine.forest_tangent(
-            *problem.program.rooting, *weights, everything, config.level()
-        )
+        if engine is None:
+            found, change, law = forest_tangent(*arguments)
+        else:
+            found, change, law = engine.forest_tangent(*arguments, everything, config.level())
         if np.all(np.abs(found - means) <= _AGREEMENT):
             break
     else:
