@@ -97,5 +97,27 @@ def test_forests_without_a_count_and_with_several():
     several = tt.CountModel(
         rng.normal(size=6), [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group(None, tt.exactly(3))], edges=path
     )
-    with pytest.raises(tt.ParameterError, match="at most one group"):
-        several.hessian_vector_product(v)
+    found = several.hessian_vector_product(v)
+    np.testing.assert_allclose(found.logits, several.covariance() @ v, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0] @ np.arange(4), found.logits[:3].sum(), atol=1e-12)
+    with pytest.raises(tt.ParameterError, match="must be left out"):
+        several.hessian_vector_product(v, [np.ones(4), None])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_wild_tables_and_far_tails_are_not_noise(seed):
+    rng = np.random.default_rng(100 + seed)
+    n = int(rng.integers(1, 8))
+    logits = rng.choice([4.0, 40.0]) * rng.normal(size=n) + rng.choice([0.0, -10.0, 10.0])
+    logits[rng.random(n) < 0.2] = rng.choice([INF, -INF])
+    pairs = [(int(rng.integers(i)), i) for i in range(1, n) if rng.random() < 0.8]
+    log_edge = rng.choice([3.0, 30.0]) * rng.normal(size=(len(pairs), 2, 2))
+    log_f = rng.choice([20.0, 200.0]) * rng.normal(size=n + 1)
+    v, h = rng.normal(size=n), rng.normal(size=n + 1)
+    model = tt.CountModel(logits, [tt.Group(None, log_f)], edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, np.arange(n), log_f, v, h)
+    if n == 1:  # a group of one variable moves its log-odds
+        counts = np.array([-marginals[0], marginals[0]])
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-10)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-10)

@@ -20,8 +20,8 @@ _AT_ONCE = 256  # frequencies
 def forest_tangent(
     order: Any, parent: Any, edge: Any, flip: Any, counted: Any, leaf: Float64, tables: Float64, slope: Float64,
     period: int, f: Complex128, h: Complex128,
-) -> tuple[Float64, Float64, Complex128]:  # fmt: skip
-    """P(y = 1), its derivative, (D,) each, and the law of the count with its derivative, (2, M)."""
+) -> tuple[Float64, Float64, Float64, Complex128]:  # fmt: skip
+    """P(y = 1) and its derivative, (D,), the amplification of errors, (2,), and the law of the count, (2, M)."""
     n = len(leaf)
     above = np.append(np.where(parent >= 0, parent, n), -1)
     links = np.empty((n, 2, 2))  # parent's state first
@@ -32,7 +32,7 @@ def forest_tangent(
     slopes = np.concatenate([slope, [[0.0, 0.0]]])
     turned = np.append(counted, 0).astype(bool)
     law = np.zeros((2, len(f)), np.complex128)
-    sums = np.zeros((n, 2, 2))  # (vertex, part, state)
+    sums = np.zeros((2, n, 2, 2))  # (sums or sums of absolute values, vertex, part, state)
     scales = np.zeros((n, 3))
     for start in range(0, len(f), _AT_ONCE):
         m = np.arange(start, min(start + _AT_ONCE, len(f)))
@@ -41,9 +41,18 @@ def forest_tangent(
         own[turned, 1] *= turn
         below = np.stack([own, slopes[:, :, None] * own], axis=1)
         law[:, m] = _sweep([n, *order.tolist()], above, links, below, scales, start == 0, (f[m], h[m]), sums)
-    total = sums.sum(axis=2)
-    marginals = sums[:, 0, 1] / total[:, 0]
-    return marginals, (sums[:, 1, 1] - marginals * total[:, 1]) / total[:, 0], law
+    total, size = sums.sum(axis=3)
+    with np.errstate(all="ignore"):
+        marginals = sums[0, :, 0, 1] / total[:, 0]
+        change = (sums[0, :, 1, 1] - marginals * total[:, 1]) / total[:, 0]
+        relative = size / total[:, :1]
+        drift = np.abs(total[:, 1] / total[:, 0]) + np.abs(change)
+    worst = np.array(
+        [relative[:, 0].max(initial=0.0), (relative[:, 1] + relative[:, 0] * drift).max(initial=0.0)]
+    )
+    if not np.all(total[:, 0] > 0.0):
+        worst[:] = np.inf
+    return marginals, change, worst, law
 
 
 def _times(a: Complex128, b: Complex128) -> Complex128:
@@ -78,6 +87,8 @@ def _sweep(
         over[v] = _scaled(np.einsum("pq,dpm->dqm", links[v], rest), scales, (v, 1), first)
         belief[v] = _times(below[v], over[v])
         over[p] = _scaled(_times(over[p], sent[v]), scales, (v, 2), first)
-    sums[:, 0] += (f * belief[:, 0]).real.sum(-1)
-    sums[:, 1] += (f * belief[:, 1] + h * belief[:, 0]).real.sum(-1)
+    sums[0, :, 0] += (f * belief[:, 0]).real.sum(-1)
+    sums[0, :, 1] += (f * belief[:, 1] + h * belief[:, 0]).real.sum(-1)
+    sums[1, :, 0] += np.abs(f * belief[:, 0]).sum(-1)
+    sums[1, :, 1] += (np.abs(f * belief[:, 1]) + np.abs(h * belief[:, 0])).sum(-1)
     return np.asarray(below[order[0]].sum(axis=1))

@@ -121,7 +121,7 @@ void bind_tangent(nb::module_& m) {
       require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
                   (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
               "order, parent and edge must describe a rooted forest");
-    array_out marginals = new_array({n}), change = new_array({n});
+    array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({2});
     complex* spectra = new complex[2 * frequencies];
     nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
     complex_out law(spectra, {2, frequencies}, owner);
@@ -130,11 +130,12 @@ void bind_tangent(nb::module_& m) {
         leaf.data(), tables.data(), slope.data(), (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
     {
       nb::gil_scoped_release release;
-      edge_tangent(choose(level), in, marginals.data(), change.data(), spectra, spectra + frequencies);
+      edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), spectra,
+                   spectra + frequencies);
     }
-    return std::make_tuple(marginals, change, law);
+    return std::make_tuple(marginals, change, worst, law);
   }, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a, "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a,
         "everything"_a = false, "level"_a = "",
-        "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count, and the characteristic function of "
-        "the count with its derivative, (2, M).");
+        "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all "
+        "terms are amplified in them, (2,); and the characteristic function of the count with its derivative, (2, M).");
 }

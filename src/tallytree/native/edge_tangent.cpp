@@ -34,10 +34,12 @@ struct Vertex {
   Pair below, sent, before, above;
 };
 
-// Sums over frequencies: of all and of y = 1, and their derivatives.
+// Sums over frequencies: of all and of y = 1, their derivatives, and the same of absolute values, for the rounding.
 struct VertexSums {
-  vec all, on, all1, on1;
+  vec all, on, all1, on1, size, size1;
 };
+
+inline vec absolute(vec re, vec im) { return (re < 0.0 ? -re : re) + (im < 0.0 ? -im : im); }
 
 double scale_of(const Pair& x, bool first, double* kept) {
   if (first) {
@@ -61,11 +63,15 @@ inline Dual own_weight(const EdgeTree& t, const EdgeWaves& w, int32_t v, int y) 
 
 void add(const EdgeWaves& w, const Pair& x, VertexSums* sums) {
   const vec fr = load(w.f_re), fi = load(w.f_im), hr = load(w.h_re), hi = load(w.h_im);
+  const vec f = absolute(fr, fi), h = absolute(hr, hi);
   vec value[2], change[2];
   for (int y = 0; y < 2; y++) {
     const Dual& b = x.at[y];
     value[y] = fr * b.re - fi * b.im;
     change[y] = fr * b.re1 - fi * b.im1 + hr * b.re - hi * b.im;
+    const vec size = absolute(b.re, b.im);
+    sums->size += f * size;
+    sums->size1 += f * absolute(b.re1, b.im1) + h * size;
   }
   sums->all += value[0] + value[1];
   sums->on += value[1];
@@ -120,12 +126,17 @@ void edge_pass(const EdgeTree& t, const EdgeWaves& w, bool first, double* scales
   }
 }
 
-void edge_finish(int32_t vertices, const double* from, double* marginals, double* change) {
+void edge_finish(int32_t vertices, const double* from, double* marginals, double* change, double* worst) {
   const VertexSums* sums = (const VertexSums*)from;
+  worst[0] = worst[1] = 0;
   for (int32_t v = 0; v < vertices; v++) {
     const double all = sum_lanes(sums[v].all), on = sum_lanes(sums[v].on) / all;
     marginals[v] = on;
     change[v] = (sum_lanes(sums[v].on1) - on * sum_lanes(sums[v].all1)) / all;
+    const double size = sum_lanes(sums[v].size) / all, size1 = sum_lanes(sums[v].size1) / all;
+    const double drift = std::fabs(sum_lanes(sums[v].all1) / all) + std::fabs(change[v]);
+    worst[0] = size > 0 && size > worst[0] ? size : size > 0 ? worst[0] : __builtin_inf();
+    worst[1] = max(worst[1], size1 + size * drift);
   }
 }
 

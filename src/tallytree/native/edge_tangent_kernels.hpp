@@ -25,8 +25,8 @@ struct EdgeTangentKernels {
   ptrdiff_t (*sums)(int32_t vertices);     // doubles
   // Adds the shares of these frequencies to `sums`. Scales come from the first frequency if `first`, which must be 0.
   void (*pass)(const EdgeTree& tree, const EdgeWaves& waves, bool first, double* scales, double* scratch, double* sums);
-  // P(y = 1) and its derivative from the sums.
-  void (*finish)(int32_t vertices, const double* sums, double* marginals, double* change);
+  // P(y = 1) and its derivative from the sums, and the largest that a relative error of all terms can do to each.
+  void (*finish)(int32_t vertices, const double* sums, double* marginals, double* change, double* worst);
 };
 
 }  // namespace tallytree

@@ -50,7 +50,7 @@ struct Joined {
 }  // namespace
 
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
-                  std::complex<double>* law, std::complex<double>* law_change) {
+                  double* worst, std::complex<double>* law, std::complex<double>* law_change) {
   const EdgeTangentKernels& k = *kernels.tangent->edges;
   const Joined joined(in);
   const EdgeTree tree = joined.tree();
@@ -82,7 +82,7 @@ void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* m
       quiet = std::abs(law[m + (ptrdiff_t)l]) < kInvisible * law[0].real() ? quiet + 1 : 0;
     }
   }
-  k.finish(tree.vertices, sums.get(), out.data(), out.data() + n);
+  k.finish(tree.vertices - 1, sums.get(), out.data(), out.data() + n, worst);
   std::copy_n(out.data(), n - 1, marginals);
   std::copy_n(out.data() + n, n - 1, change);
 }
