@@ -209,6 +209,11 @@ def _insist(found: Solution, method: str) -> Solution:
     )
 
 
+def infer_program(program: TreeProgram, nu: Float64, tables: Float64) -> Solution:
+    """Inference on a binary forest that is not part of a model; messages to fixed variables may be infinite."""
+    return _nested(program, nu, tables, "auto", False)
+
+
 # -- nested components ---------------------------------------------------------------------------------------------
 
 
@@ -349,23 +354,25 @@ def without_cancellation(problem: Problem, log_mean: Float64, leaves: Float64, c
 
 def set_log_beliefs(problem: Problem) -> Float64:
     """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
-    program = problem.tree.program
+    return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
+
+
+def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
+    """The same on a binary forest."""
     engine = config.native()
-    if problem.nu.shape[0] == 0:
+    if nu.shape[0] == 0:
         return np.zeros((0, program.table_total))
     if engine is None:
-        schedule = schedule_for(program, problem.tables)
-        rows = _rows(problem.tables, problem.nu)
+        schedule = schedule_for(program, tables)
+        rows = _rows(tables, nu)
         with np.errstate(all="ignore"):
-            answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)
+            answer = sum_product(xp, schedule, Direct(xp), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
-                answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
+                answer = sum_product(xp, schedule, LogSpace(xp), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
     exact = program.n_leaves <= EXACT_TAILS or extreme(problem.nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
-        answer = native.tree_pass(
-            engine, program, problem.nu, problem.tables, kind, beliefs=True, messages=False
-        )
+        answer = native.tree_pass(engine, program, nu, tables, kind, beliefs=True, messages=False)
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):
             break
     return np.asarray(answer.log_beliefs)

@@ -85,3 +85,44 @@ def tree_pass(
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
         bound[log_mean == -math.inf] = math.inf
     return Answer(log_mean, sent, log_beliefs, bound)
+
+
+Tangent = tuple[Float64, Float64, Float64, Float64]
+
+
+def flat_tangent(
+    native: Any, nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool
+) -> Tangent:
+    """Derivatives of standard models along v (R, B, n) and h (R, B, n + 1).
+
+    Those of the marginals, the counts themselves if R is 0, those of the counts, and a bound.
+    """
+    found: Tangent = native.flat_tangent(
+        nu, tables, v, h, counts, threads=config.threads(), level=config.level()
+    )
+    return found
+
+
+def tree_tangent(
+    native: Any,
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    v: Float64,
+    h: Float64 | None,
+    counts: bool,
+    direct: bool = False,
+) -> Tangent:
+    """The same on a forest, h (R, B, T) packed like the tables; `direct` merges at any cost."""
+    found: Tangent = native.tree_tangent(
+        _plan(native, program),
+        nu,
+        tables,
+        v,
+        h,
+        counts,
+        direct,
+        threads=config.threads(),
+        level=config.level(),
+    )
+    return found

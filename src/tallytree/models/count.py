@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _display, checks
-from ..arrays import Float64
+from ..arrays import Float64, FloatArray
 from ..engine.count import incremental, moments
+from ..engine.count.derivatives import count_probabilities
 from ..engine.solution import Solution
 from ..errors import ParameterError, StructureError
 from ..potentials import Potential
@@ -262,8 +263,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         return np.asarray(score + other._params.batch_constant)
 
     def _expected_statistics(self) -> ExpectedStatistics:
-        counts = [np.exp(self.count_log_probs(i)) for i in range(self._tree.family.n_groups)]
-        return ExpectedStatistics(self.marginals, tuple(counts))
+        return ExpectedStatistics(self.marginals, self._count_probs())
+
+    def _count_probs(self) -> tuple[FloatArray, ...]:
+        """P(count) of every group, (..., n + 1) each, to 1e-12 absolute."""
+        on = self.marginals  # raises for an impossible model
+        packed = self._vector(count_probabilities(self._count_problem()))
+        return self._params.group_counts(on, packed, total=1.0)
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

@@ -243,6 +243,9 @@ class ForestCountModel(ForestCore):
         drawn = found.astype(np.uint8).reshape((*shape, *self.batch_shape, self.n_variables))
         return SparseSamples.from_dense(drawn) if sparse else drawn
 
+    def _count_probs(self) -> tuple[FloatArray, ...]:
+        return tuple(np.exp(self.count_log_probs(g)) for g in range(self._tree.family.n_groups))
+
     def _expected_statistics(self) -> ForestStatistics:
         found = super()._expected_statistics()
         return ForestStatistics(found.logits, found.tables, self.edge_marginals)

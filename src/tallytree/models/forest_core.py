@@ -12,7 +12,9 @@ from scipy.special import expit
 
 from ..arrays import Float64, FloatArray, Ints
 from ..engine import far
-from ..engine.forest import entropy, ladder, plain
+from ..engine.count.derivatives import Derivatives
+from ..engine.forest import entropy, ladder, plain, tangent
+from ..engine.forest.conditional import conditional_derivatives
 from ..engine.forest.problem import ForestAnswer, ForestProblem, folded_size
 from ..engine.solution import Solution
 from ..errors import InfeasibleError, ParameterError, StructureError
@@ -247,10 +249,37 @@ class ForestCore(CountModel):
     def hessian_vector_product(
         self, logits: ArrayLike | None = None, tables: Any = None, *, counts: bool = True
     ) -> ExpectedStatistics:
-        """Not available for models with edges."""
-        raise ParameterError(
-            "`hessian_vector_product` is not available for a model with edges. `covariance` gives rows of the Hessian."
-        )
+        """Derivative of the expected statistics along a direction, as :meth:`CountModel.hessian_vector_product`.
+
+        Notes
+        -----
+        Cost: about one inference with at most one group of several variables, otherwise one per variable; tables of
+        several such groups cannot move.
+        """
+        problem, (answer, _, tilts) = self._problem, self._inferred
+        v, h = self._direction(logits, tables)
+        if len(problem.offset) > 2 and h.any():
+            raise ParameterError(
+                "`tables` must be left out for a model with edges and several groups: `hessian_vector_product` moves "
+                "the logits there, and the table of a single group."
+            )
+        found, left = Derivatives(np.empty((1, *v.shape)), np.empty((1, *h.shape))), np.arange(len(v))
+        if tangent.serves(problem):
+            found, left = tangent.forest_derivatives(problem, answer, tilts, v[None], h[None])
+        assert found.counts is not None
+        if len(left):
+            again = conditional_derivatives(
+                ladder.take(problem, left),
+                ladder.take_answer(answer, left),
+                v[None, left],
+                h[None, left],
+            )
+            found.marginals[:, left], found.counts[:, left] = again.marginals, again.counts
+        moved = self._vector(found.marginals[0])
+        if not counts:
+            return ExpectedStatistics(moved, ())
+        packed = self._vector(found.counts[0])
+        return ExpectedStatistics(moved, self._params.group_counts(moved, packed, total=0.0))
 
     # -- best configurations -----------------------------------------------------------------------------------
 

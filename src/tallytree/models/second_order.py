@@ -1,11 +1,8 @@
 """Second order: covariances, joint probabilities of pairs, Hessian-vector products of log Z.
 
-Row i of the covariance matrix comes from two conditional models, exactly and without cancellation of large numbers:
-
-    Cov(y_i, y_j) = P_i (1 - P_i) (P(y_j | y_i = 1) - P(y_j | y_i = 0)),     P_ij = P_i P(y_j | y_i = 1).
-
-A product of the Hessian of log Z with a vector, Cov(statistics, v . statistics), costs a few inferences whatever the
-number of parameters.
+A product of the Hessian of log Z with a vector, Cov(statistics, v . statistics), is the derivative of the expectations
+along a direction and costs a few inferences whatever the number of parameters. Rows of the covariance matrix are such
+products. Joint probabilities of pairs are relatively accurate: P_ij = P_i P(y_j | y_i = 1).
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import array_api_compat.numpy as xp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
@@ -22,8 +18,7 @@ from scipy.special import expit
 from .. import checks
 from ..arrays import Float64, FloatArray
 from ..engine import auto
-from ..engine.count.flat_tangent import flat_tangent
-from ..engine.count.tangent import tangent_pass
+from ..engine.count.derivatives import derivatives
 from ..engine.solution import posterior
 from ..errors import ParameterError
 from ..structure.nested.count_tree import CountTree
@@ -32,7 +27,6 @@ from .base import ModelCore
 from .parameters import Parameters
 
 _CHUNK = 1 << 22  # entries of log-odds that go into one batched inference
-_LONG = 600  # above this many variables a flat model's derivative comes from its characteristic function
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +57,7 @@ class SecondOrder(ModelCore):
 
         Notes
         -----
-        Cost: two inferences per row, batched. Accuracy: 1e-12 absolute.
+        Cost: two to three inferences per row, batched. Accuracy: 1e-12 absolute.
 
         Examples
         --------
@@ -78,8 +72,7 @@ class SecondOrder(ModelCore):
                 if chosen.ndim == 0
                 else f"`rows` must be a list of variables, one-dimensional; shape {chosen.shape} arrived."
             )
-        odds = self._odds
-        found = covariance_rows(self._tree, self._params, odds, chosen)
+        found = covariance_rows(self._count_problem(), self._odds, chosen)
         if rows is None:
             found = 0.5 * (found + np.swapaxes(found, -1, -2))
         return self._block(found)
@@ -134,8 +127,8 @@ class SecondOrder(ModelCore):
 
         Notes
         -----
-        Cost: with ``counts=False`` and one potential, a few inferences, O(D); otherwise O(D^2) at worst.
-        Accuracy: 1e-10 relative to the largest entry.
+        Cost: two to three inferences, with or without counts. Accuracy: 1e-10 of the largest entry, or 1e-15 of the
+        largest entry of the direction where that is more.
 
         Examples
         --------
@@ -144,16 +137,31 @@ class SecondOrder(ModelCore):
         array([ 0.222222, -0.111111, -0.111111])
         """
         counts = checks.flag("counts", counts)
-        nu_direction, packed = self._params.direction(logits, tables)
-        odds = self._odds
-        change, packed_change = tangent(self._tree, self._params, nu_direction, packed, counts=counts)
-        moved = expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0)
-        if not counts:
-            return ExpectedStatistics(self._vector(moved), ())
-        assert packed_change is not None
-        log_probs = [self.count_log_probs(g) for g in range(self._n_groups)]
-        groups = self._params.count_tangents(moved, packed_change, log_probs)
-        return ExpectedStatistics(self._vector(moved), tuple(self._vector(g) for g in groups))
+        v, h = self._direction(logits, tables)
+        pushed = None if tables is None else h[None]
+        found = derivatives(self._count_problem(), v[None], pushed, counts=counts)
+        moved = self._vector(found.marginals[0])
+        if found.counts is None:
+            return ExpectedStatistics(moved, ())
+        return ExpectedStatistics(
+            moved, self._params.group_counts(moved, self._vector(found.counts[0]), total=0.0)
+        )
+
+    def _direction(self, logits: ArrayLike | None, tables: Any) -> tuple[Float64, Float64]:
+        """A checked direction, (B, D) and packed (B, T)."""
+        self._solution  # noqa: B018 - raises for an impossible model
+        params = self._params
+        v, h = params.direction(logits, tables)
+        for name, step, at in (
+            ("logits", v, np.isfinite(params.nu)),
+            ("tables", h, params.packed > -math.inf),
+        ):
+            if not np.isfinite(step).all() and np.any(at & ~np.isfinite(step)):
+                raise ParameterError(
+                    f"The direction `{name}` must be finite wherever the parameter is; an infinite entry arrived. "
+                    "Leave out what does not move."
+                )
+        return v, h
 
     def count_covariance(self, first: int | None = None, second: int | None = None) -> Any:
         """Covariance of the counts of two groups (None: all variables), (...,).
@@ -170,24 +178,20 @@ class SecondOrder(ModelCore):
         ]
         direction = np.zeros_like(self._params.nu)
         direction[:, inside[0]] = 1.0
-        odds = self._odds
-        nothing = np.zeros((len(direction), int(self._tree.family.set_offset[-1])))
-        change, _ = tangent(self._tree, self._params, direction, nothing, counts=False)
-        moved = expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0)
-        return self._scalar(moved[:, inside[1]].sum(-1))
+        self._solution  # noqa: B018 - raises for an impossible model
+        found = derivatives(self._count_problem(), direction[None], None, counts=False)
+        return self._scalar(found.marginals[0][:, inside[1]].sum(-1))
 
 
-def conditional_marginals(
-    tree: CountTree, params: Parameters, rows: NDArray[np.int64], value: int
-) -> Float64:
-    """P(y_j = 1 | y_i = value) for every i in `rows`, (B, R, D); the events must be possible."""
+def marginals_given_on(tree: CountTree, params: Parameters, rows: NDArray[np.int64]) -> Float64:
+    """P(y_j = 1 | y_i = 1) for every i in `rows`, (B, R, D); the events must be possible."""
     batch, n = params.nu.shape
     out = np.empty((batch, len(rows), n))
     step = max(1, _CHUNK // max(1, batch * n))
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         nu = np.repeat(params.nu[:, None, :], len(part), axis=1)
-        nu[:, np.arange(len(part)), part] = math.inf if value else -math.inf
+        nu[:, np.arange(len(part)), part] = math.inf
         nu = nu.reshape(batch * len(part), n)
         packed = params.packed
         if packed.shape[0] > 1:
@@ -197,16 +201,19 @@ def conditional_marginals(
     return out
 
 
-def covariance_rows(tree: CountTree, params: Parameters, odds: Float64, rows: NDArray[np.int64]) -> Float64:
-    """Rows of Cov(y), (B, R, D); `odds` are the posterior log-odds (B, D)."""
-    own = odds[:, rows]
-    spread = expit(own) * expit(-own)
-    out = np.zeros((*own.shape, odds.shape[1]))
-    for b, alive in _possible(own):
-        part = _model(params, b)
-        given = [conditional_marginals(tree, part, rows[alive], value)[0] for value in (1, 0)]
-        out[b, alive] = spread[b, alive, None] * (given[0] - given[1])
-    out[:, np.arange(len(rows)), rows] = spread
+def covariance_rows(problem: auto.Problem, odds: Float64, rows: NDArray[np.int64]) -> Float64:
+    """Rows of Cov(y), (B, R, D): derivatives along one log-odds each; `odds` are the posterior log-odds (B, D)."""
+    batch, n = odds.shape
+    out = np.empty((batch, len(rows), n))
+    step = max(1, _CHUNK // max(1, batch * n))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        v = np.zeros((len(part), batch, n))
+        v[np.arange(len(part)), :, part] = 1.0
+        out[:, start : start + step] = np.moveaxis(
+            derivatives(problem, v, None, counts=False).marginals, 0, 1
+        )
+    out[:, np.arange(len(rows)), rows] = expit(odds[:, rows]) * expit(-odds[:, rows])
     return out
 
 
@@ -216,50 +223,24 @@ def joint_probabilities(
     """P(y_i = y_j = 1) for i in `rows` and all j, (B, R, D)."""
     own = odds[:, rows]
     out = np.zeros((*own.shape, odds.shape[1]))
-    for b, alive in _possible(own, zero_only=True):
-        given = conditional_marginals(tree, _model(params, b), rows[alive], 1)[0]
+    for b, alive in _possible(own):
+        given = marginals_given_on(tree, _model(params, b), rows[alive])[0]
         out[b, alive] = expit(own[b, alive])[:, None] * given
     out[:, np.arange(len(rows)), rows] = expit(own)
     return out
 
 
-def _possible(own: Float64, *, zero_only: bool = False) -> list[tuple[int, NDArray[np.int64]]]:
-    """For every model, the rows whose conditioning events have positive probability."""
-    alive = own > -math.inf if zero_only else np.isfinite(own)
+def _possible(own: Float64) -> list[tuple[int, NDArray[np.int64]]]:
+    """For every model, the rows whose variables can be on."""
+    alive = own > -math.inf
     return [(b, np.flatnonzero(alive[b])) for b in range(len(own)) if alive[b].any()]
 
 
 def _model(params: Parameters, b: int) -> Any:
-    """One model of the batch, in the form that `conditional_marginals` reads."""
+    """One model of the batch, in the form that `marginals_given_on` reads."""
 
     class Single:
         nu = params.nu[b : b + 1]
         packed = params.packed if params.packed.shape[0] == 1 else params.packed[b : b + 1]
 
     return Single()
-
-
-def tangent(
-    tree: CountTree, params: Parameters, nu_direction: Float64, table_direction: Float64, *, counts: bool
-) -> tuple[Float64, Float64 | None]:
-    """D posterior log-odds (B, D) and, if `counts`, d log P(count) of the sets (B, T) along a direction."""
-    batch = params.nu.shape[0]
-    whole = len(tree.components.flat) == 1 and tree.components.flat[0].whole
-    with np.errstate(all="ignore"):
-        if whole and not counts and params.nu.shape[1] > _LONG:
-            rows: list[Any] = [
-                flat_tangent(
-                    xp,
-                    params.nu[b],
-                    params.packed[b % len(params.packed)],
-                    nu_direction[b],
-                    table_direction[b],
-                )
-                for b in range(batch)
-            ]
-            if all(row is not None for row in rows):
-                return np.asarray(np.stack(rows) if rows else np.zeros_like(params.nu)), None
-        tables = np.broadcast_to(params.packed, (batch, params.packed.shape[1]))
-        schedule = auto.schedule_for(tree.program, params.packed)
-        found = tangent_pass(xp, schedule, params.nu, tables, nu_direction, table_direction)
-    return np.asarray(found.logits), np.asarray(found.tables)
