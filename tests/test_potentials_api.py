@@ -202,7 +202,7 @@ def math_free(c):
     ("function", "message"),
     [
         (lambda c: 0.0, r"shape \(4,\); shape \(\) arrived"),
-        (lambda c: c[:2], r"got shape \(2,\)"),
+        (lambda c: c[:2], r"shape \(2,\) arrived"),
         (lambda c: c * 1j, "complex"),
         (lambda c: np.where(c == 2, np.nan, 0.0), "entry 2 is nan"),
         (lambda c: np.where(c == 2, np.inf, 0.0), "entry 2 is inf"),
@@ -252,7 +252,10 @@ def test_parse_potential_reads_every_kind(text, written):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("exact:3", r"(?s)got 'exact:3'.*exactly:k.*noisy_or:rate\[:leak\]\[:t\].*table:log_values,\.\.\."),
+        (
+            "exact:3",
+            r"(?s)'exact:3' arrived.*exactly:k.*noisy_or:rate\[:leak\]\[:t\].*table:log_values,\.\.\.",
+        ),
         ("", "Known are"),
         ("exactly", "Add `k`"),
         ("exactly:1:2", "must be written exactly:k"),

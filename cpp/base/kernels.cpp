@@ -15,6 +15,7 @@ extern const SampleKernels sample_kernels;
 #ifdef TT_TEST_HOOKS
 extern const HookKernels hook_kernels;
 #endif
+extern const TangentKernels tangent_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -33,6 +34,7 @@ const Kernels kernels = {
 #else
     nullptr,
 #endif
+    &tangent_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL

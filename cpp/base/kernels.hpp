@@ -13,6 +13,7 @@ struct TreeKernels;
 struct ClusterKernels;
 struct SampleKernels;
 struct HookKernels;
+struct TangentKernels;
 
 struct Kernels {
   const char* level;
@@ -33,6 +34,7 @@ struct Kernels {
   const ClusterKernels* cluster;  // cluster_types.hpp
   const SampleKernels* sample;  // sample_kernels.hpp
   const HookKernels* hooks;  // hook_kernels.hpp; null without the build option for tests
+  const TangentKernels* tangent;  // tangent_kernels.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

@@ -149,7 +149,7 @@ def log_odds(source: InputTable, column: str, scale: str) -> Float64:
     if len(bad):
         raise InputProblem(
             f"{place(source, int(bad[0]))}: column `{column}` must hold probabilities between 0 and 1; "
-            f"got {values[bad[0]]:g}. For log-odds pass --column {column} --scale logit."
+            f"{values[bad[0]]:g} arrived. For log-odds pass --column {column} --scale logit."
         )
     with np.errstate(divide="ignore"):
         odds: Float64 = np.log(values) - np.log1p(-values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,6 +112,16 @@ class Answer:
             tilts=picked(self.tilts),
             arithmetic=picked(self.arithmetic),
         )
+
+
+class Derivatives(NamedTuple):
+    """Along R directions, for B models with D variables and packed tables of length T.
+
+    ``marginals`` (R, B, D) holds d P(y_d = 1), ``counts`` (R, B, T) d P(count) of every set, None if not asked for.
+    """
+
+    marginals: Float64
+    counts: Float64 | None
 
 
 def posterior(nu: Float64, messages: Float64) -> Float64:

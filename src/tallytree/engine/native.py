@@ -145,3 +145,40 @@ def forest_means(
 def forest_gauge(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """Weights and edge tables with what children say moved into the weights."""
     return _extension().forest_gauge(*rooted, log_leaf, log_edge)
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------
+
+Tangent = tuple[Float64, Float64, Float64, Float64]
+
+
+def flat_tangent(nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool) -> Tangent:
+    """Derivatives of standard models along v (R, B, n) and h (R, B, n + 1).
+
+    Those of the marginals, the counts themselves if R is 0, those of the counts, and a bound.
+    """
+    found: Tangent = _extension().flat_tangent(
+        nu, tables, v, h, counts, threads=config.threads(), level=config.level()
+    )
+    return found
+
+
+def tree_tangent(
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    v: Float64,
+    h: Float64 | None,
+    counts: bool,
+    direct: bool = False,
+) -> Tangent:
+    """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost."""
+    found: Tangent = _extension().tree_tangent(
+        _plan(program), nu, tables, v, h, counts, direct, threads=config.threads(), level=config.level()
+    )
+    return found
+
+
+def forest_tangent(*arguments: Any) -> Any:
+    """Derivatives on a rooted forest, one model and direction; see :mod:`~tallytree.engine.forest.tangent`."""
+    return _extension().forest_tangent(*arguments, config.level())

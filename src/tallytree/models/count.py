@@ -248,9 +248,9 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     @answer
     def expected_statistics(self) -> ExpectedStatistics:
         """Expected y and expected indicators of every count: the gradient of ``log_partition``."""
-        counts = [np.exp(self.count_log_probs(i)) for i in range(self.n_groups)]
-        edges = None if self._forest is None else self.edge_marginals
-        return ExpectedStatistics(self.marginals, tuple(counts), edges)
+        on = self.marginals  # raises for an impossible model
+        counts = self._params.group_counts(on, self._vector(self._solved.expected_counts()), total=1.0)
+        return ExpectedStatistics(on, counts, None if self._forest is None else self.edge_marginals)
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations.

@@ -215,19 +215,22 @@ class Parameters:
                 nu[:, int(family.variable_of_group[g])] += rows[:, 1] - rows[:, 0]
         return nu, packed
 
-    def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
-        """D P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
-        family, offset = self.tree.family, self.tree.family.set_offset
+    def group_counts(self, on: Any, packed: Any, *, total: float) -> tuple[Any, ...]:
+        """Counts of every group: a set's from the packed (..., T), a variable's from its share (..., D) of the total.
+
+        With probabilities the total is 1, with derivatives of probabilities it is 0.
+        """
+        family, offset = self.tree.family, self.tree.family.set_offset.tolist()
         found = []
-        for g in range(family.n_groups):
-            s = int(family.set_of_group[g])
+        for g, s in enumerate(family.set_of_group.tolist()):
             if s >= 0:
-                probs = np.exp(np.asarray(log_probs[g], np.float64)).reshape(len(moved), -1)
-                found.append(probs * packed[:, offset[s] : offset[s + 1]])
+                found.append(packed[..., offset[s] : offset[s + 1]])
             else:
-                change = moved[:, int(family.variable_of_group[g])]
-                found.append(np.stack([-change, change], axis=-1))
-        return found
+                share = on[..., int(family.variable_of_group[g])]
+                both = np.stack([total - share, share], axis=-1).astype(on.dtype, copy=False)
+                both.setflags(write=False)
+                found.append(both)
+        return tuple(found)
 
     def equal(self, other: Parameters) -> bool:
         """Same numbers in the same places."""

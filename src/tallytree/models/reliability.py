@@ -65,7 +65,7 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Examples
     --------
-    >>> from tallytree.reliability import k_out_of_n
+    >>> from tallytree import k_out_of_n
     >>> k_out_of_n([0.9, 0.8, 0.7], 2).round(6)
     np.float64(0.902)
     >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
@@ -105,7 +105,7 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
 
     Examples
     --------
-    >>> from tallytree.reliability import k_to_l_out_of_n
+    >>> from tallytree import k_to_l_out_of_n
     >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
@@ -144,7 +144,7 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Examples
     --------
-    >>> from tallytree.reliability import birnbaum_importance
+    >>> from tallytree import birnbaum_importance
     >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """

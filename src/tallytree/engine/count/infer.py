@@ -167,6 +167,11 @@ def _insist(found: Answer, method: str) -> Answer:
     )
 
 
+def infer_program(program: TreeProgram, nu: Float64, tables: Float64) -> Answer:
+    """Inference on a binary tree that is not part of a model; messages to fixed variables may be infinite."""
+    return _nested(program, Rows(nu, tables), "auto", False)
+
+
 # -- nested components ---------------------------------------------------------------------------------------------
 
 
@@ -275,20 +280,24 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
 
 def set_log_beliefs(problem: Problem) -> Float64:
     """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
-    program = problem.tree.program
-    if problem.nu.shape[0] == 0:
+    return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
+
+
+def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
+    """The same on a binary tree."""
+    if nu.shape[0] == 0:
         return np.zeros((0, program.table_total))
     if not native.present():
-        schedule = schedule_for(program, problem.tables)
-        rows = Rows(problem.nu, problem.tables).full_tables
+        schedule = schedule_for(program, tables)
+        rows = Rows(nu, tables).full_tables
         with np.errstate(all="ignore"):
-            answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)
+            answer = sum_product(xp, schedule, Direct(xp), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
-                answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
+                answer = sum_product(xp, schedule, LogSpace(xp), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(problem.nu)
+    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
-        answer = native.tree_pass(program, problem.nu, problem.tables, kind, beliefs=True, messages=False)
+        answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=False)
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):
             break
     return np.asarray(answer.log_beliefs)

@@ -9,13 +9,16 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
+from ...errors import ParameterError
 from ...memo import answer
-from ..answer import Answer
+from ..answer import Answer, Derivatives
 from ..solver import Solver
 from . import configurations
+from .conditional import conditional_derivatives
 from .entropy import entropy
 from .ladder import infer, relative_counts
 from .problem import ForestProblem
+from .tangent import forest_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -104,6 +107,27 @@ class ForestSolver(Solver):
     def covariance(self, rows: Ints) -> Float64:
         means = expit(self.odds())
         return np.asarray(self.joint(rows) - means[:, rows, None] * means[:, None, :])
+
+    def expected_counts(self) -> Float64:
+        return np.exp(self.all_counts()) if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
+
+    def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+        """By characteristic functions with at most one set, otherwise from conditional models, where no table moves."""
+        problem, found = self.problem, self.sums
+        pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
+        if len(problem.offset) > 2 and pushed.any():
+            raise ParameterError(
+                "`tables` must be left out for a model with edges and several groups: `hessian_vector_product` moves "
+                "the logits there, and the table of a single group."
+            )
+        moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))
+        if serves(problem):
+            moved, left = forest_derivatives(problem, found, v, pushed)
+        assert moved.counts is not None
+        if len(left):
+            again = conditional_derivatives(problem.take(left), found.take(left), v[:, left], pushed[:, left])
+            moved.marginals[:, left], moved.counts[:, left] = again.marginals, again.counts
+        return moved if counts else Derivatives(moved.marginals, None)
 
 
 def log_odds(log_weights: Float64) -> Float64:
