@@ -58,7 +58,7 @@ def real_array(
     return np.ascontiguousarray(array, np.float64), result_dtype
 
 
-_FEW = 4096  # up to here a BLAS keeps to one thread; its others would go on spinning beside ours
+_FEW = 8192  # up to here a BLAS keeps to one thread; its others would go on spinning beside ours
 
 
 def has_nan(array: Float64) -> bool:

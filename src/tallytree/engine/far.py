@@ -20,16 +20,23 @@ from ..arrays import Float64
 
 FAR = 1e12
 SMALL_SQUARE = 0.25 * FAR * FAR  # numbers whose squares add up to less than this are near
-_FEW = 4096  # up to here a BLAS keeps to one thread
+_FEW = 8192  # up to here a BLAS keeps to one thread
 
 
 def all_near(values: NDArray[np.floating[Any]]) -> bool:
     """Whether no finite entry is as large as ``FAR / 2``; infinite ones are no matter."""
     if values.size <= _FEW and np.vdot(values, values) < SMALL_SQUARE:
         return True  # the quickest way for a few finite numbers
-    lowest = values.min(where=values > -math.inf, initial=0.0)
-    highest = values.max(where=values < math.inf, initial=0.0)
-    return bool(lowest > -0.5 * FAR and highest < 0.5 * FAR)
+    if values.size == 0 or between(values.min(), values.max()):
+        return True
+    far_down = np.count_nonzero(values < -0.5 * FAR) - np.count_nonzero(values == -math.inf)
+    far_up = np.count_nonzero(values > 0.5 * FAR) - np.count_nonzero(values == math.inf)
+    return bool(far_down == 0 and far_up == 0)
+
+
+def between(smallest: float, largest: float) -> bool:
+    """Whether numbers with these extremes are all near and finite."""
+    return bool(smallest > -0.5 * FAR and largest < 0.5 * FAR)
 
 
 class Replaced(NamedTuple):

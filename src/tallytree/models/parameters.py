@@ -33,7 +33,11 @@ class Parameters:
         What the user gave per group: a potential or a validated log-table; kept for `replace`.
     own_constant : (B,) or scalar
         Part of log Z that no variable can change: log f(0) of a potential over no variables.
+    near_logits, near_tables
+        Whether the copying has seen that none of these numbers is far; see :mod:`~tallytree.engine.far`.
     """
+
+    near_logits = near_tables = False
 
     def __init__(
         self,
@@ -63,7 +67,7 @@ class Parameters:
     @lazy
     def _replaced(self) -> Parameters | None:
         """The same with infinities for finite numbers that stand for them; None if there are none of these."""
-        if far.all_near(self.logits) and self._tables_near():
+        if (self.near_logits or far.all_near(self.logits)) and self._tables_near():
             return None
         found = far.replaced(np.asarray(self.logits, np.float64), self.tables, self.potentials)
         new = Parameters(
@@ -80,7 +84,10 @@ class Parameters:
         return new
 
     def _tables_near(self) -> bool:
-        return all(far.all_near(table) for table in self.tables)
+        return self.near_tables or all(
+            (isinstance(given, Potential) and given.hard) or far.all_near(table)
+            for given, table in zip(self.potentials, self.tables)
+        )
 
     @property
     def near(self) -> Parameters:
@@ -296,7 +303,11 @@ def collect(
     kept = checked_logits(copies[-1], extremes, dtype)
     if constant is not None and tree.n_variables == 0:
         own_constant = constant
-    return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+    new = Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
+    if extremes is not None:
+        new.near_logits = far.between(*extremes[-1])
+        new.near_tables = len(borrowed) == len(tables) and all(far.between(*e) for e in extremes[:-1])
+    return new
 
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
@@ -308,7 +319,7 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         type(logits) is not np.ndarray
         or logits.ndim != 1
         or logits.dtype.char != "d"
-        or not 1 < logits.size < 4096
+        or not 1 < logits.size < 8192
     ):
         return None
     n = logits.size
@@ -347,6 +358,7 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
+    new.near_logits, new.near_tables = extremes is not None and far.between(*extremes[-1]), old._tables_near()
     packed = old.__dict__.get("packed")
     near = old._replaced is None and new._replaced is None
     if packed is not None and near and (len(packed) == 1 or batch_shape == old.batch_shape):

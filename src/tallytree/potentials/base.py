@@ -43,6 +43,7 @@ class Potential(ABC):
     __slots__ = ()
     # NumPy scalars and arrays must not try to multiply a potential elementwise.
     __array_ufunc__: ClassVar[None] = None
+    hard: ClassVar[bool] = False  # whether log f is 0 or -inf everywhere
 
     def log_table(self, n: int) -> FloatArray:
         """Logarithms ``log f(0), ..., log f(n)`` for a group of ``n`` variables.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -218,6 +218,7 @@ class Interval(Potential):
     """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
 
     __slots__ = ()
+    hard: ClassVar[bool] = True
 
     def _require(self, n: int) -> None:
         _require_size(self, self._support(n)[0], n)
