@@ -338,3 +338,57 @@ def test_house_seats_of_2018(version, seats, std):
     assert x.mean() == pytest.approx(seats, abs=1e-3)
     assert x.std() == pytest.approx(std, abs=1e-3)
     assert x.cdf(217) + x.sf(217) == 1.0
+
+
+def log_law(logits, weights):
+    """Log-probabilities of all sums in 60 digits, from log-odds of any size."""
+    with mpmath.workdps(60):
+        pmf: dict[int, mpmath.mpf] = {0: mpmath.mpf(1)}
+        for x, w in zip(logits, weights, strict=True):
+            on = mpmath.mpf(1) if x == np.inf else 1 / (1 + mpmath.exp(-mpmath.mpf(x)))
+            off = mpmath.mpf(0) if x == np.inf else 1 / (1 + mpmath.exp(mpmath.mpf(x)))
+            moved: dict[int, mpmath.mpf] = {}
+            for k, p in pmf.items():
+                moved[k] = moved.get(k, mpmath.mpf(0)) + p * off
+                moved[k + w] = moved.get(k + w, mpmath.mpf(0)) + p * on
+            pmf = moved
+        keys = sorted(pmf)
+        log = {k: float(mpmath.log(pmf[k])) if pmf[k] else -np.inf for k in keys}
+        above = [mpmath.fsum(pmf[j] for j in keys if j > k) for k in keys]
+        below = [mpmath.fsum(pmf[j] for j in keys if j <= k) for k in keys]
+        logs = [[float(mpmath.log(s)) if s else -np.inf for s in side] for side in (below, above)]
+        return keys, [log[k] for k in keys], logs[0], logs[1]
+
+
+@pytest.mark.parametrize(
+    ("logits", "weights"),
+    [
+        ([-800.0, np.inf], (2, 1)),
+        ([-800.0, 0.0], (-17, -14)),
+        ([-710.0, 1.0, 700.0], (3, 1, 2)),
+        ([-740.0, 0.5, 0.25, -0.5], (2, 3, 5, 7)),
+        ([-1e5, 3.0, 90_000.0, np.inf], (4, 2, 9, -3)),
+        ([-1500.0, -1500.0, 900.0, 0.0], (1, 2, 4, 8)),
+    ],
+)
+def test_weighted_sums_keep_tails_below_the_smallest_double(logits, weights):
+    x = PoissonBinomial(logits=logits, weights=weights)
+    k, log_pmf, log_cdf, log_sf = log_law(logits, weights)
+    np.testing.assert_allclose(x.logpmf(k), log_pmf, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(x.logcdf(k), log_cdf, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(x.logsf(k), log_sf, rtol=1e-10, atol=1e-10)
+    for value, log_p in zip(k, log_pmf, strict=True):
+        if log_p > -np.inf:
+            assert x.given(value).event_log_prob == pytest.approx(log_p, rel=1e-10, abs=1e-10)
+            assert np.isfinite(x.given(value).mean())
+
+
+@pytest.mark.parametrize("size", [4500, 20_000])
+def test_one_far_logit_among_many(size):
+    """A log-odds of 3e4 forces its variable as far as any double can tell, and hides no count."""
+    logits = np.random.default_rng(1).normal(size=size)
+    logits[0] = 3e4
+    found = np.asarray(PoissonBinomial(logits=logits).count_log_probs)
+    rest = np.asarray(PoissonBinomial(logits=logits[1:]).count_log_probs)
+    assert found[0] == pytest.approx(rest[0] - 3e4, rel=1e-10)
+    np.testing.assert_allclose(found[1:], rest, rtol=1e-10, atol=1e-10)

@@ -222,7 +222,8 @@ class Parameters:
         for g in range(family.n_groups):
             s = int(family.set_of_group[g])
             if s >= 0:
-                probs = np.exp(np.asarray(log_probs[g], np.float64)).reshape(len(moved), -1)
+                table = np.exp(np.asarray(log_probs[g], np.float64))
+                probs = table.reshape(len(moved), table.shape[-1])
                 found.append(probs * packed[:, offset[s] : offset[s + 1]])
             else:
                 change = moved[:, int(family.variable_of_group[g])]

@@ -79,8 +79,8 @@ def _upward(
         weighted, _ = space.weigh(merged, gather(xp, log_f, step.table))
         message, _ = space.normalise(weighted)
         cells = slice(step.start, step.start + len(step.nodes) * step.width)
-        values[:, cells] = xp.reshape(message, (batch, -1))
-        slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, -1))
+        values[:, cells] = xp.reshape(message, (batch, len(step.nodes) * step.width))
+        slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, len(step.nodes) * step.width))
     return values, slopes
 
 
@@ -102,11 +102,11 @@ def _downward(
         drift = xp.sum(belief * (gather(xp, up_slope, step.own_cells) + slope), axis=-1)
         slope = slope - drift[..., None]
         cells = slice(step.start, step.start + len(step.nodes) * step.width)
-        values[:, cells] = xp.reshape(message, (batch, -1))
-        slopes[:, cells] = xp.reshape(slope, (batch, -1))
+        values[:, cells] = xp.reshape(message, (batch, len(step.nodes) * step.width))
+        slopes[:, cells] = xp.reshape(slope, (batch, len(step.nodes) * step.width))
         heavy, _ = space.weigh(message, gather(xp, log_f, step.table))
-        weighted[:, cells] = xp.reshape(heavy, (batch, -1))
-        weighted_slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, -1))
+        weighted[:, cells] = xp.reshape(heavy, (batch, len(step.nodes) * step.width))
+        weighted_slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, len(step.nodes) * step.width))
 
     if len(schedule.roots.nodes):
         shape = (batch, len(schedule.roots.nodes), schedule.roots.width)

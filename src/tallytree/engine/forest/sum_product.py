@@ -219,7 +219,9 @@ class ForestPass(ForestValues):
 
     def _bound(self, log_z: Float64) -> Float64:
         # Errors of different clusters are independent: four standard deviations of their sum.
-        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
+        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, self.program.n_nodes).max(
+            axis=1, initial=0.0
+        )
         return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error, self.vanished)
 
 
