@@ -68,7 +68,8 @@ def factor(
     _refuse_other_kinds(value, number)
     frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
     if not frozen:
-        value = checks.real_array(f"The table of group {number}", value, axis="counts")[0].copy()
+        called = f"The table of group {number}"
+        value = checks.real_array("potential", value, axis="counts", label=called)[0].copy()
     table = _checked(value, size, number)
     return table, table, None
 
