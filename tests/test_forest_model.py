@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     const vec t = x + slope;
     const Deviation d = deviation(t);
     s.leaf[i] = s.weight[i] = leaf_of(t, d);
-    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
     if (i % kSafeFactors == kSafeFactors - 1) {

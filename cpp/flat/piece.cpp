@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "flat/flat.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
 namespace tallytree {
 

@@ -26,6 +26,8 @@ class Answer:
         Log of the posterior count distribution of every set, packed like the tables.
     log_edges : (B, E, K, K) or None
         Log of the edge marginals.
+    marginals : function or None
+        Makes P(y = 1), (B, D), where the executor has a short way to it.
     softplus : (B,) or None
         Sum of log(1 + e^nu), where the executor knows it.
     vanished : (B,) or None
@@ -37,7 +39,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_marginals", "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "softplus",
+        "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "marginals", "softplus",
         "tilts", "vanished",
     )  # fmt: skip
 
@@ -62,7 +64,7 @@ class Answer:
         self.log_beliefs = log_beliefs
         self.bound = bound
         self.log_edges = log_edges
-        self._marginals = marginals
+        self.marginals = marginals
         self.softplus = softplus
         self.vanished = vanished
         self.tilts = tilts
@@ -72,10 +74,6 @@ class Answer:
     def messages(self) -> Any:
         found = self._messages
         return found() if callable(found) else found
-
-    def marginals(self) -> Float64 | None:
-        """P(y = 1), (B, D), where the executor has a short way to it."""
-        return None if self._marginals is None else self._marginals()
 
     def patched(self, other: Answer, rows: Ints) -> Answer:
         """The same with another answer in the place of some models."""

@@ -23,12 +23,9 @@ class Solver(ABC, Remembers):
     can: ClassVar[frozenset[str]]  # the verbs beyond those of every solver: "tangent", "ranked", "edges"
 
     @property
-    def answer(self) -> Answer:
-        """The verb `sums`: log Z, messages and their certificate."""
-        return self._cached("answer", self.sums)
-
     @abstractmethod
-    def sums(self) -> Answer: ...
+    def sums(self) -> Answer:
+        """Log Z, messages and their certificate."""
 
     @abstractmethod
     def log_norm(self) -> Float64:

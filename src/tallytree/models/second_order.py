@@ -18,8 +18,8 @@ from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, FloatArray
+from ..checks import configurations
 from ..errors import ParameterError
-from . import arguments
 from .binary import BinaryModel
 from .results import ExpectedStatistics
 
@@ -49,7 +49,7 @@ class SecondOrder(BinaryModel):
         array([[ 0.25, -0.25],
                [-0.25,  0.25]])
         """
-        chosen = arguments.variables(rows, self.n_variables, "rows")
+        chosen = configurations.variables(rows, self.n_variables, "rows")
         if chosen.ndim != 1:
             raise ParameterError(
                 f"`rows` must be a list of variables; shape {chosen.shape} arrived. For one row write [{int(chosen)}]."
@@ -84,8 +84,8 @@ class SecondOrder(BinaryModel):
         if i is None:
             found = self._solved.joint(np.arange(self.n_variables))
             return self._vector(0.5 * (found + np.swapaxes(found, -1, -2)))
-        first = arguments.variables(i, self.n_variables, "i")
-        second = arguments.variables(j, self.n_variables, "j")
+        first = configurations.variables(i, self.n_variables, "i")
+        second = configurations.variables(j, self.n_variables, "j")
         first, second = np.broadcast_arrays(first, second)
         rows, place = np.unique(first, return_inverse=True)
         picked = self._solved.joint(rows)[:, place.reshape(first.shape), second]

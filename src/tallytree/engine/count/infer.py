@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
@@ -59,7 +58,10 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
         nothing = np.zeros(0)
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
     if len(parts.flat) == 1 and parts.flat[0].whole:
-        return _flat(Rows(problem.nu, problem.tables), problem.mixtures.get(0), method, cavities)
+        rows, terms = Rows(problem.nu, problem.tables), problem.mixtures.get(0)
+        if method == "auto":
+            return climb(_flat_rungs(problem.nu.shape[1], terms, cavities), rows)
+        return _flat(rows, terms, method, cavities)
     return _assemble(problem, method, cavities)
 
 
@@ -109,18 +111,18 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Any]:
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
+    rungs: list[Any] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
     if native.present():
+        rungs.insert(0, lambda r: native.flat(r.nu, r.tables, cavities))
         if terms is not None and native.has_closed_form(*terms):
-            coefficients, rates = terms
-            yield lambda r: native.closed_form(r.nu, coefficients, rates)
-        yield lambda r: native.flat(r.nu, r.tables, cavities)
-    else:
-        if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
-            yield lambda r: _quiet(mixture.solve_batch, r.nu, *terms)
-        if n > choose.SERIES_LIMIT:
-            yield lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables)
-    yield lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)
+            rungs.insert(0, lambda r: native.closed_form(r.nu, *terms))
+        return rungs
+    if n > choose.SERIES_LIMIT:
+        rungs.insert(0, lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
+    if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
+        rungs.insert(0, lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
+    return rungs
 
 
 def _flat(rows: Rows, terms: Mixture | None, method: str, cavities: bool) -> Answer:

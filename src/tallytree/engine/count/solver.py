@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
+from ...memo import answer
 from .. import choose, maximize, native
 from ..answer import Answer, posterior
 from ..pmf.log_pmf import log_pmf
@@ -32,11 +33,12 @@ class CountSolver(Solver):
         self.problem, self.method = problem, method
         self._forget()
 
+    @answer
     def sums(self) -> Answer:
         return infer.infer(self.problem, self.method, cavities=False)
 
     def log_norm(self) -> Float64:
-        found, problem = self.answer, self.problem
+        found, problem = self.sums, self.problem
         leaves = problem.log_leaves
         if leaves is None:
             softplus = moments.softplus_sum(problem.nu) if found.softplus is None else found.softplus
@@ -44,18 +46,17 @@ class CountSolver(Solver):
         return infer.without_cancellation(problem, found.log_mean, leaves, problem.constant)
 
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: posterior(self.problem.nu, self.answer.messages))
+        return self._cached("odds", lambda: posterior(self.problem.nu, self.sums.messages))
 
     def cavities(self) -> Float64:
         if np.isinf(self.problem.nu).any():
             return np.asarray(infer.infer(self.problem, self.method).messages)
-        return np.asarray(self.answer.messages)
+        return np.asarray(self.sums.messages)
 
     def marginals(self) -> Float64:
-        found = self.answer
-        quick = found.marginals()
-        if quick is not None:
-            return quick
+        found = self.sums
+        if found.marginals is not None:
+            return np.asarray(found.marginals())
         if native.present():
             return native.posterior_marginals(self.problem.nu, found.messages)
         return super().marginals()

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
+from ...memo import answer
 from ..answer import Answer
 from ..solver import Solver
 from . import configurations
@@ -28,26 +29,27 @@ class ForestSolver(Solver):
         self.problem = problem
         self._forget()
 
+    @answer
     def sums(self) -> Answer:
         return infer(self.problem)
 
     def log_norm(self) -> Float64:
-        return np.asarray(self.answer.log_mean)
+        return np.asarray(self.sums.log_mean)
 
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.answer.messages))
+        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.sums.messages))
 
     def cavities(self) -> Float64:
         # Right for infinite log-odds too: no message holds its receiver's own.
-        return log_odds(self.answer.messages)
+        return log_odds(self.sums.messages)
 
     def edge_log_probs(self) -> Float64:
         """Log P(y_i, y_j) of every edge, (B, E, 2, 2)."""
-        return np.asarray(self.answer.log_edges)
+        return np.asarray(self.sums.log_edges)
 
     def all_counts(self) -> Float64:
         """Log-probabilities of the counts of all sets, (B, T)."""
-        return self._cached("counts", lambda: relative_counts(self.problem, self.answer.tilts))
+        return self._cached("counts", lambda: relative_counts(self.problem, self.sums.tilts))
 
     def counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
@@ -55,10 +57,10 @@ class ForestSolver(Solver):
 
     def entropy(self) -> Float64:
         counts = self.all_counts() if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
-        return entropy(self.problem, self.answer, counts)
+        return entropy(self.problem, self.sums, counts)
 
     def draw(self, count: int, rng: np.random.Generator) -> States:
-        return configurations.draw(self.problem, self.answer, count, rng).astype(np.uint8)
+        return configurations.draw(self.problem, self.sums, count, rng).astype(np.uint8)
 
     def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         dense = self.draw(count, rng)

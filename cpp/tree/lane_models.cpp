@@ -1,4 +1,4 @@
-// Many small models on one forest: one model per lane, direct convolutions, no branches on the numbers.
+// Many small models on one tree: one model per lane, direct convolutions, no branches on the numbers.
 //
 // Up and down messages cover all counts and are scaled by powers of two, so that their largest entry lies in [1, 2). Only
 // positive terms are added; what underflow may have taken is followed as one absolute error per message and lane
@@ -60,7 +60,7 @@ vec weigh_table(const LaneModels& in, int64_t offset, ptrdiff_t n, vec* out, vec
   const vec base = top > low ? top : vec{};
   for (k = 0; k < n; k++) {
     const vec x = out[k] - base;
-    *lost = (x < kFaintTable) & (x > low) ? splat(kFaintLost) : *lost;
+    *lost = ((x < kFaintTable) & (x > low)) ? splat(kFaintLost) : *lost;
     out[k] = exp(x);
   }
   return top;
@@ -69,7 +69,7 @@ vec weigh_table(const LaneModels& in, int64_t offset, ptrdiff_t n, vec* out, vec
 }  // namespace
 
 // Doubles: messages of all nodes up and down, their losses, tables.
-ptrdiff_t lane_forest_scratch(const ForestView& f) {
+ptrdiff_t lane_models_scratch(const TreeView& f) {
   ptrdiff_t vectors = 0, longest = 2;
   for (int32_t v = 0; v < f.leaves + f.inner; v++) {
     vectors += 2 * (f.size[v] + 1 + kLanes);  // up and down
@@ -81,7 +81,7 @@ ptrdiff_t lane_forest_scratch(const ForestView& f) {
   return kLanes * (vectors + 2 * (f.leaves + f.inner) + 2 * longest + 4 * kLanePad + 64) + pointers;
 }
 
-void lane_forest(const ForestView& f, const LaneModels& in, double* scratch, double* log_mean, double* bound) {
+void lane_models(const TreeView& f, const LaneModels& in, double* scratch, double* log_mean, double* bound) {
   const ptrdiff_t nodes = (ptrdiff_t)f.leaves + f.inner;
   vec* next = (vec*)scratch;
   const auto take = [&](ptrdiff_t count) {
