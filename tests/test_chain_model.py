@@ -305,3 +305,26 @@ def test_wrong_arguments_of_chains_are_named():
         model.condition([1])
     with pytest.raises(tt.ParameterError, match="Wrap each potential in a Group"):
         tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), [tt.Group([0, 1], tt.exactly(1)), tt.exactly(1)])
+
+
+RAGGED = [[1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("counted", lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1), counted=RAGGED)),
+        ("scores", lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1), scores=RAGGED)),
+        ("lengths", lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), lengths=RAGGED)),
+        ("labels", lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2))).log_prob(RAGGED)),
+    ],
+)
+def test_rows_of_different_lengths_are_refused_by_name(name, ask):
+    with pytest.raises(tt.ParameterError, match=f"^`{name}` must .*rows of different lengths arrived"):
+        ask()
+
+
+def test_lengths_of_a_batch_of_no_chains():
+    model = tt.ChainModel(np.zeros((0, 3, 2)), np.zeros((2, 2)), tt.at_most(1), lengths=np.zeros(0, int))
+    assert model.log_partition.shape == (0,)
+    assert model.sample(2, rng=0).shape == (2, 0, 3)

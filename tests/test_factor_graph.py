@@ -150,3 +150,9 @@ def test_edges_accept_an_object_and_one_table_for_all():
     assert graph.n_edges == 2
     assert graph.log_weight([1, 1, 1]) == 2.0
     assert tt.FactorGraph(np.zeros(3), edges=([], [])).n_edges == 0
+
+
+@pytest.mark.parametrize("table", [[[0, 1], [1]], ["a", 2, 3], [0.0, 1j, 3.0]])
+def test_the_table_of_a_group_is_named_without_quotes(table):
+    with pytest.raises(tt.ParameterError, match=r"^The table of group 0 must"):
+        tt.FactorGraph([0.0, 1.0], [tt.Group([0, 1], table)])

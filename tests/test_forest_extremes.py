@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree import config
 
 INF = math.inf
+ENGINES = ["array"] if config._extension is None else ["native", "array"]
 MASKS = (-1e20, -1e300, float(np.finfo(np.float32).min))
 
 
@@ -214,3 +216,41 @@ def test_float32_logits_give_float32_vectors_and_float64_numbers():
     ):
         assert found.dtype == np.float64
         assert found == right
+
+
+# -- messages to forced variables ------------------------------------------------------------------------------
+
+
+def true_cavities(theta, sets, edges):
+    """Log-odds of every variable from the others alone."""
+    found = []
+    for d in range(len(theta)):
+        without = np.array(theta, float)
+        without[d] = 0.0
+        y, log_p = enumerated(without, sets, edges)
+        found.append(true_odds(y, log_p)[d])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_message_to_a_forced_variable_comes_from_the_others_alone(engine):
+    with config.using(engine=engine):
+        edges = tt.Forest([(0, 1)], [[[0.0, -INF], [0.0, 0.0]]])
+        model = tt.CountModel([INF, 0.0], [0.0, 0.0, 0.0], edges=edges)
+        assert model.cavity_logits == pytest.approx([math.log(2.0), 0.0], abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(12))
+def test_messages_with_infinite_logits_groups_and_edges(seed, engine):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=6) * rng.choice([1.0, 300.0])
+    theta[rng.random(6) < 0.4] = INF
+    theta[rng.random(6) < 0.3] = -INF
+    pairs = [(int(rng.integers(j)), j) for j in range(1, 6)]
+    tables = rng.normal(size=(5, 2, 2)) * rng.choice([1.0, 200.0])
+    counts = rng.normal(size=7) * rng.choice([1.0, 200.0])
+    want = true_cavities(theta, [(list(range(6)), counts)], list(zip(pairs, tables)))
+    with config.using(engine=engine):
+        found = tt.CountModel(theta, counts, edges=tt.Forest(pairs, tables)).cavity_logits
+    assert found == pytest.approx(want, rel=1e-10, abs=1e-9)

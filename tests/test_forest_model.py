@@ -308,6 +308,17 @@ def test_an_impossible_model_raises():
         tt.CountModel(np.zeros((2, 3)), tt.exactly(3), edges=edges).sample(2)
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_maxima_of_an_impossible_model_are_refused_without_a_warning():
+    both_on = tt.Forest([(1, 0)], [[[-INF, -INF], [-INF, 0.0]]])
+    for groups in (None, [0.0, 0.0, 0.0]):
+        model = tt.CountModel([0.0, 0.0], groups, edges=both_on).replace(logits=[-INF, 0.0])
+        with pytest.raises(tt.InfeasibleError):
+            model.max_marginals  # noqa: B018
+        with pytest.raises(tt.InfeasibleError):
+            model.max_count_values()
+
+
 def test_batches_are_the_models_one_by_one():
     rng = np.random.default_rng(15)
     pairs = [(0, 1), (1, 2), (1, 3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 import tallytree as tt
 from graph_checks import check
 from oracle_graphs import Case, Factor, build, random_case, solve
-from tallytree.loopy import dual_decomposition, holder_bound
+from tallytree import config
+from tallytree.loopy import dual_decomposition, holder_bound, trw_bound
 
 INF = math.inf
 MASKS = [-1e20, -1e300, float(np.finfo(np.float32).min)]
@@ -254,3 +256,53 @@ def test_answers_are_double_precision_whatever_comes_in():
     assert graph.log_weight([1, 1]) == first + on
     assert isinstance(graph.log_weight([1, 1]), np.float64)
     assert found.bethe_log_partition == pytest.approx(first + math.log1p(math.exp(on)), abs=1e-8)
+
+
+# -- numbers past any exponent -----------------------------------------------------------------------------------------
+
+ENGINES = ["array"] if config._extension is None else ["native", "array"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("far", [2e12, 1e16, 1e20, 1e300])
+def test_log_odds_and_tables_of_any_size_decide_as_infinite_ones_do(far, engine):
+    with config.using(engine=engine):
+        groups = [tt.Group([0, 1, 2], [0.0, 1.0, 0.5, -1.0]), tt.Group([2, 3], [0.0, 0.3, 0.1])]
+        sure = tt.loopy_bp(tt.FactorGraph([INF, 0.0, -INF, 0.5], groups))
+        found = tt.loopy_bp(tt.FactorGraph([far, 0.0, -far, 0.5], groups))
+        np.testing.assert_allclose(found.marginals, sure.marginals, atol=1e-12)
+        top = [tt.Group([0, 1, 2], [0.0, far, 0.5, -1.0]), tt.Group([2, 3], [0.0, 0.3, -far])]
+        one = [tt.Group([0, 1, 2], [-INF, 0.0, -INF, -INF]), tt.Group([2, 3], [0.0, 0.3, -INF])]
+        found, sure = (tt.loopy_bp(tt.FactorGraph(np.zeros(4), g)) for g in (top, one))
+        np.testing.assert_allclose(found.marginals, sure.marginals, atol=1e-12)
+        assert found.bethe_log_partition == pytest.approx(far, rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_forced_member_beside_a_very_improbable_one_raises_no_warning(engine):
+    pair = tt.CountModel([0.0, 0.0], [tt.Group([1, 0], [-INF, -INF, 0.0])])
+    groups = [tt.Group([5, 4], [0.0, 0.0, 0.0]), tt.Group([5, 2], pair)]
+    graph = tt.FactorGraph([0.0, 0.0, 0.0, 0.0, -10000.0, 0.0, 0.0], groups)
+    with config.using(engine=engine), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tt.loopy_bp(graph).log_odds.tolist() == [0.0, 0.0, INF, 0.0, -10000.0, INF, 0.0]
+        assert trw_bound(graph).value == pytest.approx(4 * math.log(2.0), rel=1e-9)
+
+
+def test_a_search_for_a_bound_does_not_run_into_numbers_that_stand_for_infinity():
+    """Where the bound is linear in a share the line search once tried shares of 1e12 and met a contradiction."""
+    only_one = tt.CountModel(
+        [116.1031508241573, -92.21229681186082],
+        [tt.Group([0, 1], [0.0, 0.0, -INF])],
+        edges=tt.Forest([(0, 1)], [[[-INF, 0.0], [0.0, 0.0]]]),
+    )
+    groups = [tt.Group([0, 1], only_one), tt.Group([1, 0], [-INF, 0.0, -INF]), tt.Group([1], [30.0, -30.0])]
+    tables = [
+        [[0.6101130274395548, 800.0], [-1.9853121975219694, 0.8934653013075993]],
+        [[-51919.55836050514, 12557.25066856559], [-71587.86841329516, 78503.94812119858]],
+    ]
+    logits = [0.04865849726881671, 0.49232207498401853]
+    graph = tt.FactorGraph(logits, groups, edges=([(1, 0), (0, 1)], tables))
+    log_z = np.logaddexp.reduce(graph.log_weight([[0, 1], [1, 0]]))
+    assert log_z <= holder_bound(graph).value < math.inf
+    assert log_z <= trw_bound(graph).value < math.inf

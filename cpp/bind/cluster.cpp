@@ -71,29 +71,32 @@ Beliefs run_forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent
   return {beliefs, log_z, messages, log_edges, sound};
 }
 
-std::tuple<array_out, array_out> run_forest_gauge(array_in<int32_t, 1> order, array_in<int32_t, 1> parent,
-                                                   array_in<int32_t, 1> edge, array_in<int8_t, 1> flip,
-                                                   array_in<double, 3> log_leaf, array_in<double, 4> log_edges) {
+std::tuple<array_out, array_out, array_out> run_forest_gauge(array_in<int32_t, 1> order, array_in<int32_t, 1> parent,
+                                                              array_in<int32_t, 1> edge, array_in<int8_t, 1> flip,
+                                                              array_in<double, 3> log_leaf,
+                                                              array_in<double, 4> log_edges) {
   const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
   if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
     throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
-  array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K});
+  array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K}), moved = new_array({batch, D, K});
+  std::fill_n(moved.data(), batch * D * K, 0.0);
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
   GilReleased release;
   for (size_t b = 0; b < batch; b++) {
     const double* from = log_edges.data() + (log_edges.shape(0) == 1 ? 0 : b) * E * K * K;
     std::copy(from, from + E * K * K, edges.data() + b * E * K * K);
     std::copy(log_leaf.data() + b * D * K, log_leaf.data() + (b + 1) * D * K, leaf.data() + b * D * K);
-    tallytree::forest_gauge(forest, leaf.data() + b * D * K, edges.data() + b * E * K * K);
+    tallytree::forest_gauge(forest, leaf.data() + b * D * K, edges.data() + b * E * K * K, moved.data() + b * D * K);
   }
-  return {leaf, edges};
+  return {leaf, edges, moved};
 }
 
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
   m.def("forest_gauge", &run_forest_gauge, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
-        nb::arg("log_leaf"), nb::arg("log_edges"), "The same forest with balanced edge tables: (log_leaf, log_edges).");
+        nb::arg("log_leaf"), nb::arg("log_edges"),
+        "The same forest with balanced edge tables: (log_leaf, log_edges, what was moved to the weights).");
   m.def("forest_means", &run_forest_means, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
         nb::arg("leaf"), nb::arg("edges"), nb::arg("everything") = false,
         "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");

@@ -104,13 +104,14 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
   return sound && std::isfinite(log_z.total);
 }
 
-void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges) {
+void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges, double* moved) {
   const size_t K = (size_t)f.states, D = (size_t)f.variables;
   std::vector<double> sent(K);
   for (size_t i = D; i-- > 0;) {
     const size_t v = (size_t)f.order[i];
     if (f.parent[v] < 0) continue;
-    double *t = log_edges + (size_t)f.edge[v] * K * K, *above = log_leaf + (size_t)f.parent[v] * K;
+    const size_t up = (size_t)f.parent[v] * K;
+    double *t = log_edges + (size_t)f.edge[v] * K * K, *above = log_leaf + up;
     const double* own = log_leaf + v * K;
     double largest = -HUGE_VAL;
     for (size_t p = 0; p < K; p++) {
@@ -127,6 +128,7 @@ void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges) {
       // What all states share stays in the table: moved along the tree it would cost digits.
       const double g = sent[p] - largest;
       above[p] += g;
+      moved[up + p] += g;
       for (size_t q = 0; q < K; q++) (f.flip[v] ? t[q * K + p] : t[p * K + q]) -= g;
     }
   }

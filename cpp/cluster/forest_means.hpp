@@ -21,7 +21,8 @@ struct BeliefsOut {
 bool forest_means(const RootedForest& forest, const double* leaf, const double* edges, const BeliefsOut& out);
 
 // The same model with other numbers: what a child sends moves from the rows of its edge's table to its parent's weights,
-// so that no state of a vertex is improbable for anything but its weights. All logarithms, in place.
-void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edges);
+// so that no state of a vertex is improbable for anything but its weights. All logarithms, in place. `moved` (D, K) gains
+// what was moved to each weight, also to a weight of zero: there it cannot be read off the weights.
+void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edges, double* moved);
 
 }  // namespace tallytree

@@ -2,11 +2,14 @@
 //
 // Under the tilt s, P(z = k) = P_s(k) exp(K(s) - K(0) - s k). The inverse transform gives P_s with an absolute
 // error, so a tilt serves the counts around its mean at which P_s is large; the next tilt starts where the last one
-// ends. That takes O(sqrt n) tilts of O(n) each. The two end counts have closed forms.
+// ends. That takes O(sqrt n) tilts of O(n) each. The two end counts have closed forms. Where log-odds are far apart
+// few variables are undecided near a count and no transform is certified: such counts are summed directly.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "flat/flat.hpp"
+#include "flat/sparse_counts.hpp"
 #include "flat/summary.hpp"
 
 namespace tallytree {
@@ -54,8 +57,13 @@ void flat_log_pmf(const Logits& logits, double* out) {
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
   const LogitSummary summary(logits, untilted);
+  std::optional<SparseCounts> sparse;
   double tilt = 0;
   for (ptrdiff_t k = 1; k < n;) {
+    if (sparse && sparse->few_undecided(k)) {
+      k = sparse->cover(k, out);
+      continue;
+    }
     const Tilt here = summary.with_mean((double)k, tilt);
     const double sd = std::sqrt(here.variance);
     ptrdiff_t next = k;
@@ -65,9 +73,9 @@ void flat_log_pmf(const Logits& logits, double* out) {
       next = cover(logits, spectrum(logits, untilted, tilt, nullptr), k, out);
       if (ahead <= 0.1) break;
     }
-    if (next == k) {  // no tilt certifies this count; the caller sees NaN and takes a slower method
-      out[k] = __builtin_nan("");
-      next = k + 1;
+    if (next == k) {  // no tilt certifies this count
+      if (!sparse) sparse.emplace(logits.nu, n);
+      next = sparse->cover(k, out);
     }
     k = next;
   }

@@ -6,8 +6,9 @@ import faulthandler
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -60,14 +61,16 @@ class Job:
     last: int
 
 
-def jobs_of(kinds: list[str], engines: list[str], seed: int, first: int, models: int) -> list[Job]:
+def jobs_of(kinds: list[str], engines: list[str], seed: int, first: int, models: int) -> Iterator[Job]:
     """Chunks, the kinds in turn, so that a run that is stopped has seen all of them."""
-    starts = range(first, first + models, CHUNK)
     end = first + models
-    return [Job(k, e, seed, a, min(a + CHUNK, end)) for a in starts for k in kinds for e in engines]
+    for a in range(first, end, CHUNK):
+        for kind in kinds:
+            for engine in engines:
+                yield Job(kind, engine, seed, a, min(a + CHUNK, end))
 
 
-def in_process(jobs: list[Job], stop: float) -> Iterator[Tally]:
+def in_process(jobs: Iterable[Job], stop: float) -> Iterator[Tally]:
     for job in jobs:
         for index in range(job.first, job.last):
             if time.monotonic() > stop:
@@ -75,66 +78,75 @@ def in_process(jobs: list[Job], stop: float) -> Iterator[Tally]:
             yield one(job.kind, job.engine, job.seed, index)
 
 
-def _work(pipe: Connection, job: Job) -> None:
-    for index in range(job.first, job.last):
-        pipe.send(index)
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        pipe.send(one(job.kind, job.engine, job.seed, index))
-    faulthandler.cancel_dump_traceback_later()
-    pipe.send(None)
+def _work(pipe: Connection) -> None:
+    """Jobs as they arrive, until None does: the number of every model before its turn, its tally afterwards."""
+    while (job := pipe.recv()) is not None:
+        for index in range(job.first, job.last):
+            pipe.send(index)
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
+            pipe.send(one(job.kind, job.engine, job.seed, index))
+        faulthandler.cancel_dump_traceback_later()
+        pipe.send(None)
 
 
 class _Worker:
-    """One process on one job; it is started again behind the model that ended it."""
+    """One process that takes one job after the other."""
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.at = job, job.first
+    def __init__(self) -> None:
         context = get_context("spawn")
-        self.pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(theirs, job), daemon=True)
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
 
-    def receive(self) -> tuple[Tally, bool, Job | None]:
-        """What arrived, whether the worker is done, and what is left of its job if it died."""
-        try:
-            message: Any = self.pipe.recv()
-        except EOFError:
-            self.process.join()
-            job = self.job
-            code = self.process.exitcode
-            seen = f"the process ended with code {code}: a crash, or more than {PATIENCE} s"
-            lost = Violation(job.kind, job.engine, job.seed, self.at, "process", seen)
-            left = Job(job.kind, job.engine, job.seed, self.at + 1, job.last)
-            return Tally(1, found=[lost]), True, left if left.first < left.last else None
-        if message is None:
-            self.process.join()
-            return Tally(), True, None
+    def take(self, job: Job) -> None:
+        self.job, self.at = job, job.first
+        self.pipe.send(job)
+
+    def receive(self) -> tuple[Tally, bool]:
+        """What arrived, and whether the job is done."""
+        message: Any = self.pipe.recv()
         if isinstance(message, int):
             self.at = message
-            return Tally(), False, None
-        return message, False, None
+        return message if isinstance(message, Tally) else Tally(), message is None
+
+    def lost(self) -> tuple[Tally, Job | None]:
+        """The model that ended the process, as a violation, and what is left of its job."""
+        self.process.join()
+        job = self.job
+        seen = f"the process ended with code {self.process.exitcode}: a crash, or more than {PATIENCE} s"
+        ended = Violation(job.kind, job.engine, job.seed, self.at, "process", seen)
+        left = replace(job, first=self.at + 1)
+        return Tally(1, found=[ended]), left if left.first < left.last else None
 
     def end(self) -> None:
         self.process.terminate()
         self.process.join()
 
 
-def side_by_side(jobs: list[Job], number: int, stop: float) -> Iterator[Tally]:
+def side_by_side(jobs: Iterable[Job], number: int, stop: float) -> Iterator[Tally]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are enough
-    waiting, working = list(reversed(jobs)), dict[Connection, _Worker]()
-    while waiting or working:
-        while waiting and len(working) < number and time.monotonic() < stop:
-            worker = _Worker(waiting.pop())
-            working[worker.pipe] = worker
-        if time.monotonic() > stop:
-            for worker in working.values():
-                worker.end()
-            return
-        for pipe in wait(list(working), timeout=1.0):
-            tally, done, left = working[pipe].receive()  # type: ignore[index]
-            if done:
-                del working[pipe]  # type: ignore[arg-type]
-            if left is not None:
-                waiting.append(left)
-            yield tally
+    waiting, working, idle = iter(jobs), dict[Connection, _Worker](), list[_Worker]()
+    try:
+        while time.monotonic() < stop:
+            while len(working) < number and (job := next(waiting, None)) is not None:
+                worker = idle.pop() if idle else _Worker()
+                worker.take(job)
+                working[worker.pipe] = worker
+            if not working:
+                return
+            for pipe in wait(list(working), timeout=1.0):
+                worker = working[pipe]  # type: ignore[index]
+                try:
+                    tally, done = worker.receive()
+                except EOFError:  # it is replaced behind the model that ended it
+                    tally, left = worker.lost()
+                    waiting = chain([left] if left else [], waiting)
+                    del working[worker.pipe]
+                else:
+                    if done:
+                        idle.append(working.pop(worker.pipe))
+                yield tally
+    finally:
+        for worker in [*working.values(), *idle]:
+            worker.end()

@@ -143,7 +143,7 @@ def forest_means(
 
 
 def forest_gauge(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
-    """Weights and edge tables with what children say moved into the weights."""
+    """Weights and edge tables with what children say moved into the weights, and what was moved."""
     return _extension().forest_gauge(*rooted, log_leaf, log_edge)
 
 

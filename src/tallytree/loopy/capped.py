@@ -100,7 +100,16 @@ def scaled_table(log_f: Float64, tilt: Float64) -> tuple[Float64, Float64]:
 
 
 def _block(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bool_]]:
-    """Prefixes are kept at every ``_STRIDE``-th variable and formed again on the way back: all stays in the cache."""
+    """What :func:`solve` returns, of some factors.
+
+    Prefixes are kept at every ``_STRIDE``-th variable and formed again on the way back: all stays in the cache. What
+    leaves the range of floating point is not certain.
+    """
+    with np.errstate(all="ignore"):
+        return _both_ways(nu, log_f)
+
+
+def _both_ways(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bool_]]:
     batch, n = nu.shape
     k = log_f.shape[1] - 1
     weights, tilt, forced = odds(nu, k)
@@ -126,13 +135,11 @@ def _block(nu: Float64, log_f: Float64) -> tuple[Float64, Float64, NDArray[np.bo
         on = np.einsum("icb,icb->ib", prefix[:m, :-1], suffix[1 : m + 1, 1:])
         least = np.minimum(least, np.minimum(on, off).min(0))
         largest = np.maximum(largest, suffix[: m + 1].max((0, 1)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            np.log(np.divide(on, off, out=on), out=messages[i : i + m])
+        np.log(np.divide(on, off, out=on), out=messages[i : i + m])
     total = suffix[0, 0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        messages += tilt
-        log_z = np.log(total) + scale
-        finite = np.isfinite(messages.sum(0))
+    messages += tilt
+    log_z = np.log(total) + scale
+    finite = np.isfinite(messages.sum(0)) & np.isfinite(log_z)
     # What underflow can have lost is far below every sum that was formed.
     floor = 1e-280 * (n + 1) * largest
     certain = (np.minimum(least, total) > floor) & finite

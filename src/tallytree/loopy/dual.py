@@ -147,7 +147,8 @@ class _Run:
         else:
             options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": 1e-7, "ftol": 1e-15}
             solver: Any = minimize
-            found = solver(objective, self.x, jac=True, method="L-BFGS-B", options=options)
+            bounds = self.parts.limits(self.x, t)
+            found = solver(objective, self.x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
             self.x = np.asarray(found.x)
             self.iterations += int(found.nit)
         self.consider(self.x, seen[0].mean(0))

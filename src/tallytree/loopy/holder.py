@@ -161,8 +161,10 @@ class Minimisation:
 
         point = np.concatenate([x, logs]) if adapt else x
         options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": self.tol, "ftol": 0.0}
+        bounds = parts.limits(x, _LEAST_WEIGHT if adapt else float(self.weights.min()))
+        bounds += [(-math.inf, math.inf)] * (len(point) - size)
         solver: Any = minimize
-        solver(objective, point, jac=True, method="L-BFGS-B", callback=report, options=options)
+        solver(objective, point, jac=True, method="L-BFGS-B", bounds=bounds, callback=report, options=options)
 
     def disagreement(self) -> float:
         assert self.best is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..arrays import Float64
-from ..engine import native
+from ..engine import far, native
 from ..engine.choose import SMALL_IN_LANES
 from ..engine.count import infer, moments
 from ..engine.problem import Problem
@@ -93,8 +93,13 @@ def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
 
 
 def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    constant: Float64 | float = 0.0
+    if not (far.all_near(nu) and far.all_near(tables)):
+        nu, of_forced = far.near_logits(nu)
+        tables, of_tables = far.near_table(tables)
+        constant = of_forced + of_tables
     found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables))
-    return found.log_mean + moments.softplus_sum(nu), found.messages
+    return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
 
 
 def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..arrays import Float64, Ints
+from ..engine import far
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
 from . import maximum
@@ -53,6 +54,15 @@ class Split:
         full[:-1, self.free] = part
         full[-1, self.free] = self.theta - part.sum(0)
         return full
+
+    def limits(self, x: Float64, least_weight: float) -> list[tuple[float, float]]:
+        """Bounds on the shares, for a search that starts at x: beyond them log-odds count as infinite.
+
+        A line search where the value is linear tries ever larger steps, up to shares that stand for hard decisions,
+        which may contradict one another.
+        """
+        largest = 0.25 * far.FAR * least_weight / self.n_classes
+        return [(-size, size) for size in np.maximum(np.abs(x), largest).tolist()]
 
     def value(self, x: Float64, weights: Float64) -> tuple[float, Float64, Float64]:
         """The bound, its gradient in x (K - 1, free), and the marginals of the classes (K, D)."""

@@ -171,8 +171,8 @@ class ChainModel(ChainCore):
 
     def log_prob(self, labels: ArrayLike) -> Any:
         """Log-probability of sequences of labels, (..., T); what stands behind the end is ignored."""
-        y = np.asarray(labels)
         n = self.n_positions
+        y = checks.rectangular("labels", labels, f"integers (..., {n})")
         if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
             raise ParameterError(f"`labels` must be integers (..., {n}); {checks.describe(y)} arrived.")
         shape = checks.broadcast(self._batch_shape, [("`labels`", y.shape[:-1])])

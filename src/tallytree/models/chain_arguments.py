@@ -42,14 +42,18 @@ def transition_tables(value: Any, n: int, k: int) -> Float64:
 
 def score_table(counted: Any, scores: Any, n: int, k: int) -> Ints:
     if scores is None:
-        labels = [1 if k > 1 else 0] if counted is None else np.atleast_1d(counted).tolist()
+        labels: list[Any] = [1 if k > 1 else 0]
+        if counted is not None:
+            labels = np.atleast_1d(
+                checks.rectangular("counted", counted, "one label or a list of labels")
+            ).tolist()
         marks = np.zeros(k, np.int64)
         for label in labels:
             marks[checks.count("counted", label, k - 1, "the last label")] = 1
         return np.array(np.broadcast_to(marks, (n, k)))
     if counted is not None:
         raise ParameterError("Give `counted` or `scores`, not both.")
-    array = np.asarray(scores)
+    array = checks.rectangular("scores", scores, f"integers of shape ({k},) or ({n}, {k})")
     if array.dtype.kind not in "iu" or array.shape not in ((k,), (n, k)) or array.min(initial=0) < 0:
         raise ParameterError(
             f"`scores` must hold non-negative integers, shape ({k},) or ({n}, {k}); "
@@ -61,8 +65,8 @@ def score_table(counted: Any, scores: Any, n: int, k: int) -> Ints:
 def sequence_lengths(value: Any, n: int) -> Ints | None:
     if value is None:
         return None
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu" or array.size == 0 or array.min() < 1 or array.max() > n:
+    array = checks.rectangular("lengths", value, f"integers from 1 to {n}, one per model of the batch")
+    if array.dtype.kind not in "iu" or array.min(initial=1) < 1 or array.max(initial=n) > n:
         raise ParameterError(f"`lengths` must hold integers from 1 to {n}; {checks.describe(array)} arrived.")
     return np.array(array, np.int64)
 

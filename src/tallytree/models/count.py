@@ -181,8 +181,6 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             return
         if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
             return
-        if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
-            return
         changed = incremental.changed_variables(self._tree, old.nu, new.nu)
         if changed is None:
             return
@@ -191,9 +189,11 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             model._solver._cache["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
-            step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
-            if step is not None:
-                model._cache["_log_norm"] = log_norm + step
+            changed_norm = incremental.changed_log_norm(
+                log_norm, self._odds[:, d], old.nu[:, d], new.nu[:, d]
+            )
+            if changed_norm is not None:
+                model._cache["_log_norm"] = changed_norm
 
     # -- edges -------------------------------------------------------------------------------------------------
 

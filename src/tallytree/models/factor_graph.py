@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.configurations import states
+from ..engine import far
 from ..engine.count import moments
 from ..errors import InfeasibleError, ParameterError
 from . import graph_arguments
@@ -177,13 +178,14 @@ class FactorGraph:
         return found
 
     def _add_up(self) -> tuple[Float64, float]:
-        own = graph_arguments.logits_without_masks(self._logits)
+        own, constant = far.near_logits(self._logits)
         finite = np.where(np.isfinite(own), own, 0.0)
         excluded, forced = own == -math.inf, own == math.inf
         for i, model in enumerate(self.models):
             if model is None:
                 continue
-            logits, at = np.asarray(model.logits, np.float64), self.members(i)
+            (logits, added), at = far.near_logits(np.asarray(model.logits, np.float64)), self.members(i)
+            constant = constant + added
             finite[at] += np.where(np.isfinite(logits), logits, 0.0)
             excluded[at] |= logits == -math.inf
             forced[at] |= logits == math.inf
@@ -193,9 +195,9 @@ class FactorGraph:
                     f"Variable {int(clash[0])} is forced on by one infinite logit and excluded by another (group {i}). "
                     "Remove one of them."
                 )
-        total = np.where(excluded, -math.inf, np.where(forced, math.inf, finite))
+        total, added = far.near_logits(np.where(excluded, -math.inf, np.where(forced, math.inf, finite)))
         total.flags.writeable = False
-        return total, float(finite[forced].sum())
+        return total, float(finite[forced].sum() + constant + added)
 
     def replace(self, *, logits: ArrayLike) -> FactorGraph:
         """The same factors with other log-odds.

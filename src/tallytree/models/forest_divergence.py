@@ -89,7 +89,7 @@ def _pair_probabilities(law: Any, pairs: Ints) -> Float64:
     own = {(i, j): e for e, (i, j) in enumerate(law._forest.pairs.tolist())}
     batch = law._odds.shape[0]
     out = np.zeros((batch, len(pairs), 2, 2))
-    marginals = np.exp(_log_beliefs(law)).reshape(batch, -1, 2)
+    marginals = np.exp(_log_beliefs(law)).reshape(batch, law._odds.shape[1], 2)
     log_edges, others = law._solved.edge_log_probs(), []
     for e, (i, j) in enumerate(pairs.tolist()):
         if (i, j) in own:

@@ -10,13 +10,11 @@ import numpy as np
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..engine.far import FAR
 from ..errors import ParameterError, StructureError
 from ..potentials import Potential, as_potential
 from .count import CountModel
 from .group import Group
-
-# Beyond 2^50 a sum with it has no digit left for anything else: such a number can only mean "never".
-_MASK = 1e15
 
 
 def without_masks(logs: Float64) -> Float64:
@@ -25,13 +23,13 @@ def without_masks(logs: Float64) -> Float64:
     if not math.isfinite(top):
         return logs
     with np.errstate(over="ignore"):
-        masked = logs - top < -_MASK
+        masked = logs - top < -FAR
     return np.where(masked, -math.inf, logs) if masked.any() else logs
 
 
 def logits_without_masks(logits: Float64) -> Float64:
     """Log-odds with ``-inf`` for entries that are finite but stand for it."""
-    masked = logits < -_MASK
+    masked = logits < -FAR
     return np.where(masked, -math.inf, logits) if masked.any() else logits
 
 
@@ -70,7 +68,8 @@ def factor(
     _refuse_other_kinds(value, number)
     frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
     if not frozen:
-        value = checks.real_array(f"The table of group {number}", value, axis="counts")[0].copy()
+        called = f"The table of group {number}"
+        value = checks.real_array("potential", value, axis="counts", label=called)[0].copy()
     table = _checked(value, size, number)
     return table, table, None
 

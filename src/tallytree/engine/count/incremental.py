@@ -16,6 +16,7 @@ from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
 
 _STRETCH = 1024
+_CANCELLED = 16.0  # how much larger than the answer the terms that make it may be
 
 
 def changed_variables(tree: CountTree, old: Float64, new: Float64) -> NDArray[np.int64] | None:
@@ -35,8 +36,14 @@ def only_free(tree: CountTree, variables: NDArray[np.int64]) -> bool:
     return bool((tree.family.variable_parent[variables] < 0).all())
 
 
-def log_partition_change(odds: Float64, old: Float64, new: Float64) -> Float64 | None:
-    """Change of log Z, (B,), when the log-odds of one variable move; None where they are or become infinite."""
+def changed_log_norm(log_norm: Float64, odds: Float64, old: Float64, new: Float64) -> Float64 | None:
+    """The new log Z, (B,), when the log-odds of one variable move; None where that is not as good as an inference.
+
+    It is not where log-odds are or become infinite, and where large numbers would cancel.
+    """
     if not (np.isfinite(old).all() and np.isfinite(new).all() and np.isfinite(odds).all()):
         return None
-    return np.logaddexp(0.0, odds + (new - old)) - np.logaddexp(0.0, odds)
+    change = new - old
+    found = log_norm + (np.logaddexp(0.0, odds + change) - np.logaddexp(0.0, odds))
+    terms = np.abs(log_norm) + np.abs(odds) + np.abs(change)
+    return found if bool((terms <= _CANCELLED * (1.0 + np.abs(found))).all()) else None

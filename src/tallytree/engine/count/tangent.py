@@ -78,9 +78,10 @@ def _upward(
         )
         weighted, _ = space.weigh(merged, gather(xp, log_f, step.table))
         message, _ = space.normalise(weighted)
-        cells = slice(step.start, step.start + len(step.nodes) * step.width)
-        values[:, cells] = xp.reshape(message, (batch, -1))
-        slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, -1))
+        length = len(step.nodes) * step.width
+        cells = slice(step.start, step.start + length)
+        values[:, cells] = xp.reshape(message, (batch, length))
+        slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, length))
     return values, slopes
 
 
@@ -101,12 +102,13 @@ def _downward(
         belief = xp.exp(own + message)
         drift = xp.sum(belief * (gather(xp, up_slope, step.own_cells) + slope), axis=-1)
         slope = slope - drift[..., None]
-        cells = slice(step.start, step.start + len(step.nodes) * step.width)
-        values[:, cells] = xp.reshape(message, (batch, -1))
-        slopes[:, cells] = xp.reshape(slope, (batch, -1))
+        length = len(step.nodes) * step.width
+        cells = slice(step.start, step.start + length)
+        values[:, cells] = xp.reshape(message, (batch, length))
+        slopes[:, cells] = xp.reshape(slope, (batch, length))
         heavy, _ = space.weigh(message, gather(xp, log_f, step.table))
-        weighted[:, cells] = xp.reshape(heavy, (batch, -1))
-        weighted_slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, -1))
+        weighted[:, cells] = xp.reshape(heavy, (batch, length))
+        weighted_slopes[:, cells] = xp.reshape(slope + gather(xp, slope_f, step.table), (batch, length))
 
     if len(schedule.roots.nodes):
         shape = (batch, len(schedule.roots.nodes), schedule.roots.width)

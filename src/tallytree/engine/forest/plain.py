@@ -36,13 +36,9 @@ def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
     """
     if not native.present() or problem.log_edge.shape[1] == 0:
         return problem, 0.0
-    log_leaf = np.ascontiguousarray(problem.log_leaf)
-    leaf, edges = native.forest_gauge(
-        problem.structure.rooting, log_leaf, np.ascontiguousarray(problem.log_edge)
-    )
-    with np.errstate(invalid="ignore"):
-        shift = np.where(log_leaf == leaf, 0.0, leaf - log_leaf)
-    return replace(problem, log_leaf=leaf, log_edge=edges), shift
+    log_leaf, log_edge = np.ascontiguousarray(problem.log_leaf), np.ascontiguousarray(problem.log_edge)
+    leaf, edges, moved = native.forest_gauge(problem.structure.rooting, log_leaf, log_edge)
+    return replace(problem, log_leaf=leaf, log_edge=edges), moved
 
 
 def propagate(problem: ForestProblem) -> Answer | None:

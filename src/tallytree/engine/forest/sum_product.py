@@ -198,7 +198,7 @@ class ForestPass(ForestValues):
     def _read_counts(self, chunk: Chunk, a: Float64, g: Float64, low: Ints) -> None:
         ar = self.arithmetic
         belief = ar.total(ar.times(a, g), 0)  # (count, row)
-        belief = ar.log(belief) - ar.log(ar.total(belief, 0))
+        belief = ar.log(belief) - _possible(ar.log(ar.total(belief, 0)))
         sets = self.program.ref[chunk.nodes]
         start, stop = self.problem.offset[sets], self.problem.offset[sets + 1]
         place = start + low + np.arange(len(belief))[:, None]
@@ -212,15 +212,22 @@ class ForestPass(ForestValues):
 
     def _read_pairs(self, chunk: Chunk, pair: Float64) -> None:
         ar, edge = self.arithmetic, self.program.edge[chunk.nodes]
-        log_pair = ar.log(pair) - ar.log(ar.total(ar.total(pair, 0), 0))
+        log_pair = ar.log(pair) - _possible(ar.log(ar.total(ar.total(pair, 0), 0)))
         log_pair = np.where(self.program.flip[chunk.nodes], log_pair.transpose(1, 0, 2), log_pair)
         real = edge >= 0
         self.log_edges[chunk.batch[real], edge[real]] = np.moveaxis(log_pair, 2, 0)[real]
 
     def _bound(self, log_z: Float64) -> Float64:
         # Errors of different clusters are independent: four standard deviations of their sum.
-        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, -1).max(axis=1, initial=0.0)
+        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, self.program.n_nodes).max(
+            axis=1, initial=0.0
+        )
         return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error, self.vanished)
+
+
+def _possible(log_total: Float64) -> Float64:
+    """What logarithms are compared with: of an impossible model nothing is left, which is not NaN."""
+    return np.where(log_total == -math.inf, 0.0, log_total)
 
 
 def _linear(tables: Float64, ar: Direct, *, move: bool = True) -> Float64:

@@ -77,7 +77,7 @@ class ForestValues:
 
     def log_z(self) -> Float64:
         """The logarithms of all scales, (B,), summed without rounding in between."""
-        scales = self.log_scale.reshape(self.batch, -1)
+        scales = self.log_scale.reshape(self.batch, self.program.n_nodes)
         if not np.isfinite(scales).all():
             return np.asarray(scales.sum(1))
         return np.array([math.fsum(row) for row in scales.tolist()])
@@ -87,6 +87,8 @@ class ForestValues:
 
     def _chunks(self, step: Step) -> Iterator[Chunk]:
         """Rows of a step with operands of similar widths, as many as fit in the cache."""
+        if self.batch == 0:
+            return
         n = self.program.n_nodes
         nodes = np.tile(step.nodes, self.batch)
         batch = np.repeat(np.arange(self.batch), len(step.nodes))

@@ -15,10 +15,10 @@ from tallytree.engine.pmf.recursion import softplus
 
 from ...arrays import Float64, Ints
 
-HEADROOM = (
-    2.0**930
-)  # where plain float64 starts, to have twice the range below it; a power of 2 rounds nothing
+# Where plain float64 starts, to have twice the range below it; a power of 2 rounds nothing.
+HEADROOM = 2.0**930
 DEEPEST = 1900.0 * np.log(2.0)  # nats from HEADROOM down to the last normal numbers
+STEEPEST = 700.0  # log-odds up to which both probabilities of one variable are normal numbers
 BUFFER = 1 << 22  # entries of one working array
 
 
@@ -71,9 +71,10 @@ def weighted_log_pmf(nu: Float64, weights: Ints) -> Float64:
     out = np.empty((rows, total + 1))
     finite = np.where(np.isfinite(steps), np.abs(steps), 0.0)
     deepest = (finite + np.log1p(np.exp(-finite))).sum(axis=1)  # -log of the rarest configuration
+    in_range = (deepest < DEEPEST) & (finite.max(axis=1, initial=0.0) < STEEPEST)
     size = max(1, BUFFER // (total + 1))
     for plain in (True, False):
-        chosen = np.flatnonzero((deepest < DEEPEST) == plain)
+        chosen = np.flatnonzero(in_range == plain)
         add = _add_plain if plain else _add_logs
         for start in range(0, chosen.size, size):
             picked = chosen[start : start + size]
