@@ -100,8 +100,26 @@ def test_forests_without_a_count_and_with_several():
     found = several.hessian_vector_product(v)
     np.testing.assert_allclose(found.logits, several.covariance() @ v, atol=1e-12)
     np.testing.assert_allclose(found.tables[0] @ np.arange(4), found.logits[:3].sum(), atol=1e-12)
-    with pytest.raises(tt.ParameterError, match="must be left out"):
-        several.hessian_vector_product(v, [np.ones(4), None])
+
+
+def test_tables_of_several_groups_move_together():
+    rng = np.random.default_rng(2)
+    path = tt.Forest([(i, i + 1) for i in range(5)], rng.normal(size=(5, 2, 2)))
+    tables = [rng.normal(size=4), rng.normal(size=7)]
+    model = tt.CountModel(
+        rng.normal(size=6), [tt.Group([0, 1, 2], tables[0]), tt.Group(None, tables[1])], edges=path
+    )
+    v, h, step = rng.normal(size=6), [rng.normal(size=4), rng.normal(size=7)], 1e-5
+    found = model.hessian_vector_product(v, h)
+    up, down = (
+        model.replace(
+            logits=model.logits + s * v, tables=[t + s * x for t, x in zip(tables, h)]
+        ).expected_statistics
+        for s in (step, -step)
+    )
+    np.testing.assert_allclose(found.logits, (up.logits - down.logits) / (2 * step), atol=1e-8)
+    for moved, a, b in zip(found.tables, up.tables, down.tables):
+        np.testing.assert_allclose(moved, (a - b) / (2 * step), atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(40))

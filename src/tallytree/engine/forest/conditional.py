@@ -4,12 +4,14 @@ Given y_i = 1 inference tells the marginals and the counts, so with P_i = P(y_i 
 
     Cov(y_i, y_j) = P_i (P(y_j | y_i = 1) - P_j),     Cov(y_i, 1[z = k]) = P_i (P(z = k | y_i = 1) - P(z = k)).
 
+Where the tables of several sets move, one inference given each count whose entry does tells the same of two counts.
 Slow, and right wherever inference is.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,12 +25,17 @@ _CELLS = 1 << 18  # variables of conditional models that are solved together
 
 
 def conditional_derivatives(problem: ForestProblem, answer: Answer, v: Float64, h: Float64) -> Derivatives:
-    """Derivatives along v (R, B, D) and h (R, B, T); with several sets h must be zero."""
+    """Derivatives along v (R, B, D) and h (R, B, T)."""
     means, probs = posterior_means(problem, answer), np.exp(answer.log_beliefs)
     marginals = np.zeros(v.shape)
     tables = np.broadcast_to(problem.tables, (len(means), problem.tables.shape[1]))
     pushed = np.where(tables == -math.inf, 0.0, h)
-    counts = probs * (pushed - (probs * pushed).sum(-1, keepdims=True)) if h.any() else np.zeros(h.shape)
+    counts = np.zeros(h.shape)
+    if len(problem.offset) == 2:
+        counts = probs * (pushed - (probs * pushed).sum(-1, keepdims=True))
+    elif h.any():
+        for b in range(len(means)):
+            counts[:, b] = _moved_by_tables(problem, b, probs[b], pushed[:, b])
     room = max(1, _CELLS // max(1, means.shape[1]))
     for b in range(len(means)):
         moving = np.where(np.isfinite(problem.log_leaf[b]).all(axis=1), v[:, b], 0.0)
@@ -48,3 +55,19 @@ def _given_on(problem: ForestProblem, b: int, rows: Ints) -> tuple[Float64, Floa
     conditioned = problem.given(np.full(len(rows), b), rows, 1)
     found = ladder.infer(conditioned)
     return posterior_means(conditioned, found), np.exp(found.log_beliefs)
+
+
+def _moved_by_tables(problem: ForestProblem, b: int, probs: Float64, pushed: Float64) -> Float64:
+    """Sum over the entries c of h_c Cov(1[c], 1[c']), (R, T): every count given each count whose table entry moves."""
+    out = np.zeros(pushed.shape)
+    moving = np.flatnonzero((probs > 0.0) & (pushed != 0.0).any(axis=0))
+    room = max(1, _CELLS // max(1, problem.program.n_variables))
+    owner = np.repeat(np.arange(len(problem.offset) - 1), np.diff(problem.offset))
+    for start in range(0, len(moving), room):
+        part = moving[start : start + room]
+        one = problem.take(np.full(len(part), b))
+        tables = np.broadcast_to(one.tables, (len(part), len(probs))).copy()
+        tables[(owner == owner[part][:, None]) & (np.arange(len(probs)) != part[:, None])] = -math.inf
+        given = np.exp(np.asarray(ladder.infer(replace(one, tables=tables)).log_beliefs))
+        out += (pushed[:, part] * probs[part]) @ (given - probs)
+    return out

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
-from ...errors import ParameterError
 from ...memo import answer
 from ..answer import Answer, Derivatives
 from ..solver import Solver
@@ -112,14 +111,9 @@ class ForestSolver(Solver):
         return np.exp(self.all_counts()) if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
-        """By characteristic functions with at most one set, otherwise from conditional models, where no table moves."""
+        """By characteristic functions with at most one set, otherwise from conditional models."""
         problem, found = self.problem, self.sums
         pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
-        if len(problem.offset) > 2 and pushed.any():
-            raise ParameterError(
-                "`tables` must be left out for a model with edges and several groups: `hessian_vector_product` moves "
-                "the logits there, and the table of a single group."
-            )
         moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))
         if serves(problem):
             moved, left = forest_derivatives(problem, found, v, pushed)
