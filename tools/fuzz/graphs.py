@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,7 @@ import numpy as np
 
 import tallytree as tt
 from oracle_states import Truth, all_states, truth_of_terms
-from tallytree import loopy
-from tallytree.loopy import dual_decomposition, holder_bound
+from tallytree.loopy import dual_decomposition, holder_bound, mean_field, trw_bound
 
 from .binary import Binary, leaf_terms, listed
 from .compare import STANDS_FOR_INFINITY, Report, close
@@ -81,14 +81,14 @@ class GraphCase:
         truth = self.truth()
         graph = self.graph()
         if not truth.possible:
-            impossible(report, graph)
+            impossible(report, graph, truth, self.is_tree)
             return
         sizes = np.concatenate([np.ravel(a) for a in self.numbers()])
         sizes = np.abs(sizes[np.isfinite(sizes) & (np.abs(sizes) < STANDS_FOR_INFINITY)]).sum()
         slack = 1e-9 * (1 + abs(truth.log_partition) + sizes)
         weights(report, graph, truth)
         uppers(report, graph, truth, slack)
-        others(report, graph, truth, slack)
+        lower(report, graph, truth, slack)
         best(report, graph, truth, slack)
         propagation(report, graph, truth, self, slack)
         with report.answer("pickle"):
@@ -129,16 +129,29 @@ class GraphCase:
         return replace(self, theta=numbers[0], factors=tuple(factors), edges=edges)
 
 
-def impossible(report: Report, graph: Any) -> None:
-    """Of an impossible graph nothing finite may be claimed; it need not be noticed."""
-    with report.answer("impossible: dual_decomposition"):
-        try:
-            found = dual_decomposition(graph, max_iter=SWEEPS)
-        except tt.InfeasibleError:
-            return
-        assert found.log_weight == -INF, (
-            f"an impossible graph has a configuration of log-weight {found.log_weight!r}"
-        )
+def impossible(report: Report, graph: Any, truth: Truth, tree: bool) -> None:
+    """Of an impossible graph nothing finite may be claimed and nothing is NaN; on a tree it must be noticed."""
+    with report.answer("impossible: log_weight"):
+        assert np.isneginf(graph.log_weight(truth.states)).all(), "a configuration has a log-weight"
+    with report.answer("impossible: dual_decomposition"), suppress(tt.InfeasibleError):
+        found = dual_decomposition(graph, max_iter=SWEEPS)
+        assert found.log_weight == -INF, f"a configuration of log-weight {found.log_weight!r}"
+        assert not math.isnan(found.upper_bound), "the upper bound is NaN"
+    for bound in (holder_bound, trw_bound):
+        with report.answer(f"impossible: {bound.__name__}"), suppress(tt.InfeasibleError):
+            above = bound(graph, max_iter=SWEEPS)
+            assert not math.isnan(above.value), "the bound is NaN"
+            assert not np.isnan(above.marginals).any(), "marginals are NaN"
+    with report.answer("impossible: mean_field"), suppress(tt.InfeasibleError, tt.StructureError):
+        low = mean_field(graph, max_iter=SWEEPS)
+        assert low.value == -INF, f"a lower bound {low.value!r} of log Z = -inf"
+    for semiring in ("sum", "max"):
+        with report.answer(f"impossible: loopy_bp({semiring})"), suppress(tt.InfeasibleError):
+            beliefs = tt.loopy_bp(graph, damping=0.0 if tree else 0.2, semiring=semiring, max_iter=60)
+            assert not np.isnan(beliefs.log_odds).any(), "log-odds are NaN"
+            value = beliefs.bethe_log_partition
+            assert not tree, f"{value!r} as an answer for an impossible tree"
+            assert not math.isnan(value), "the Bethe value is NaN"
 
 
 def weights(report: Report, graph: Any, truth: Truth) -> None:
@@ -152,34 +165,29 @@ def weights(report: Report, graph: Any, truth: Truth) -> None:
 
 
 def uppers(report: Report, graph: Any, truth: Truth, slack: float) -> None:
-    for choice in (None, "optimal"):
-        with report.answer(f"holder_bound({choice or ''})"):
-            found = holder_bound(graph, weights=choice, max_iter=SWEEPS)
-            assert found.value >= truth.log_partition - slack, (
-                f"upper bound {found.value!r} of log Z = {truth.log_partition!r}"
-            )
+    asked = {
+        "holder_bound()": lambda: holder_bound(graph, max_iter=SWEEPS),
+        "holder_bound(optimal)": lambda: holder_bound(graph, weights="optimal", max_iter=SWEEPS),
+        "trw_bound": lambda: trw_bound(graph, max_iter=SWEEPS),
+    }
+    log_z = truth.log_partition
+    for name, ask in asked.items():
+        with report.answer(name):
+            found = ask()
+            assert found.value >= log_z - slack, f"upper bound {found.value!r} of log Z = {log_z!r}"
             assert not np.isnan(found.marginals).any(), "marginals are NaN"
             assert ((found.marginals >= 0) & (found.marginals <= 1 + 1e-12)).all(), "marginals outside [0, 1]"
+            if len(found.weights) == 1:  # one class is the whole graph
+                close(found.value, log_z, slack)
 
 
-def others(report: Report, graph: Any, truth: Truth, slack: float) -> None:
-    """Bounds that a version of the package may or may not have."""
-    if hasattr(loopy, "trw_bound"):
-        with report.answer("trw_bound"):
-            found = loopy.trw_bound(graph, max_iter=SWEEPS)
-            assert found.value >= truth.log_partition - slack, (
-                f"upper bound {found.value!r} of log Z = {truth.log_partition!r}"
-            )
-    if hasattr(loopy, "mean_field"):
-        with report.answer("mean_field"):
-            try:
-                low = loopy.mean_field(graph, max_iter=50)
-            except tt.StructureError:
-                return  # a factor that forbids something must be kept whole
-            assert low.value <= truth.log_partition + slack, (
-                f"lower bound {low.value!r} of log Z = {truth.log_partition!r}"
-            )
-            assert not np.isnan(low.marginals).any(), "marginals are NaN"
+def lower(report: Report, graph: Any, truth: Truth, slack: float) -> None:
+    # A factor that forbids something must be kept whole.
+    with report.answer("mean_field"), suppress(tt.StructureError):
+        found = mean_field(graph, max_iter=50)
+        log_z = truth.log_partition
+        assert found.value <= log_z + slack, f"lower bound {found.value!r} of log Z = {log_z!r}"
+        assert not np.isnan(found.marginals).any(), "marginals are NaN"
 
 
 def best(report: Report, graph: Any, truth: Truth, slack: float) -> None:
@@ -191,6 +199,8 @@ def best(report: Report, graph: Any, truth: Truth, slack: float) -> None:
         weight = float(truth.logs.values[int(truth.index(np.asarray(found.mode, int)))])
         if found.log_weight > -INF:
             close(found.log_weight, weight, slack)
+        if found.gap <= 1e-6:
+            assert found.log_weight >= top - 1e-6 - slack, f"proved {found.log_weight!r}, the best is {top!r}"
 
 
 def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack: float) -> None:
@@ -212,6 +222,11 @@ def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack
         close(found.marginals, np.exp(truth.log_marginals[:, 1]), 1e-6)
     with report.answer("bethe_log_partition on a tree"):
         close(found.bethe_log_partition, truth.log_partition, 1e-6 * (1 + abs(truth.log_partition)) + slack)
+    with report.answer("undamped loopy_bp on a tree"):
+        exact = tt.loopy_bp(graph, damping=0.0, max_iter=60, accelerate=False)
+        if exact.converged:
+            close(exact.bethe_log_partition, truth.log_partition, slack)
+            close(exact.marginals, np.exp(truth.log_marginals[:, 1]), 1e-8 + 1e-3 * slack)
     with report.answer("max-product on a tree"):
         best = tt.loopy_bp(graph, max_iter=200, semiring="max")
         assert not np.isnan(best.log_odds).any(), "log-odds are NaN"

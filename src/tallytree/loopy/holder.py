@@ -160,6 +160,9 @@ class Minimisation:
             shown.update(self.iterations, self.disagreement())
 
         point = np.concatenate([x, logs]) if adapt else x
+        if len(point) == 0:  # every variable is decided: there is nothing to split
+            self.evaluate(x, self.weights)
+            return
         options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": self.tol, "ftol": 0.0}
         bounds = parts.limits(x, _LEAST_WEIGHT if adapt else float(self.weights.min()))
         bounds += [(-math.inf, math.inf)] * (len(point) - size)
