@@ -11,6 +11,7 @@ try:
 except ImportError as error:
     raise ImportError("tallytree.jax needs JAX. Install it with `pip install tallytree[jax]`.") from error
 
+from . import losses
 from .answers import (
     count_log_probs,
     entropy,
@@ -44,6 +45,7 @@ __all__ = [
     "gaussian",
     "geometric",
     "log_partition",
+    "losses",
     "marginals",
     "mode",
     "noisy_or",

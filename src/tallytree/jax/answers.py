@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from .. import checks
 from ..errors import StructureError
 from ..structure.nested.count_tree import CountTree
-from .arguments import Problem, read, refuse_impossible
-from .core import Core, on_probability
+from .arguments import Problem, is_concrete, read, refuse_impossible
+from .core import Posterior, on_probability
 from .core import posterior_logits as posterior_log_odds
 from .precision import in_wide
 
@@ -116,7 +116,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     1.3863
     """
     problem = read(logits, groups, tables)
-    return problem.shaped(ask(_entropy, problem))
+    value = problem.core.log_partition(problem.nu, problem.tables)
+    return problem.shaped(value - ask(_energy, problem))
 
 
 @in_wide
@@ -135,61 +136,61 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     return problem.shaped(problem.core.bound(problem.nu, problem.tables))
 
 
-Rows = Callable[..., Any]
+Question = Callable[..., Any]
 
 
-@lru_cache(maxsize=1024)
-def _compiled(question: Rows, core: Core) -> Rows:
-    """A question to a core, compiled once per padded shape."""
-    return jax.jit(partial(question, core))
+@lru_cache(maxsize=64)
+def _compiled(question: Question) -> Question:
+    """The last step from a posterior to an answer; the core is compiled on its own and shared by all questions."""
+    return jax.jit(question)
 
 
-def ask(question: Rows, problem: Problem) -> Any:
+def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
-    value, rows = _compiled(question, problem.core)(problem.nu, problem.tables, problem.constant)
+    if found is None:
+        found = problem.core.posterior(problem.nu, problem.tables)
+    value = found.log_mean + jax.lax.stop_gradient(problem.constant)
     refuse_impossible(value.reshape(problem.batch_shape))
-    return rows
+    return _compiled(question)(problem.nu, problem.tables, value, found)
 
 
 def log_partition_rows(problem: Problem) -> Any:
     """The logarithm of Z of every model, (B,)."""
-    return _compiled(_log_partition, problem.core)(problem.nu, problem.tables, problem.constant)
+    return problem.core.log_partition(problem.nu, problem.tables) + problem.constant
 
 
-def _defined(core: Core, nu: Any, tables: Any, constant: Any, rows: Any) -> tuple[Any, Any]:
-    """Log Z, and rows with NaN for models that give every configuration probability zero."""
-    value = jax.lax.stop_gradient(_log_partition(core, nu, tables, constant))
-    impossible = (value == -jnp.inf).reshape(-1, *[1] * (rows.ndim - 1))
-    return value, jnp.where(impossible, jnp.nan, rows)
+def require_possible(problem: Problem) -> None:
+    """Raise for an impossible model, if the numbers can be looked at; under a transformation nothing is computed."""
+    if is_concrete(problem.nu, problem.tables, problem.constant):
+        refuse_impossible(log_partition_rows(problem).reshape(problem.batch_shape))
 
 
-def _log_partition(core: Core, nu: Any, tables: Any, constant: Any) -> Any:
-    return core.log_partition(nu, tables) + constant
+def _if_possible(value: Any, rows: Any) -> Any:
+    """Rows with NaN for models that give every configuration probability zero."""
+    return jnp.where((value == -jnp.inf).reshape(-1, *[1] * (rows.ndim - 1)), jnp.nan, rows)
 
 
-def _posterior_logits(core: Core, nu: Any, tables: Any, constant: Any) -> tuple[Any, Any]:
-    messages, _ = core.posterior(nu, tables)
-    return _defined(core, nu, tables, constant, posterior_log_odds(nu, messages))
+def _posterior_logits(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return _if_possible(value, posterior_log_odds(nu, found.messages))
 
 
-def _marginals(core: Core, nu: Any, tables: Any, constant: Any) -> tuple[Any, Any]:
-    value, odds = _posterior_logits(core, nu, tables, constant)
-    return value, jax.nn.sigmoid(odds)
+def _marginals(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return jax.nn.sigmoid(_posterior_logits(nu, tables, value, found))
 
 
-def _log_beliefs(core: Core, nu: Any, tables: Any, constant: Any) -> tuple[Any, Any]:
-    return _defined(core, nu, tables, constant, core.tails(nu, tables)[1])
+def _log_beliefs(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return _if_possible(value, found.log_beliefs)
 
 
-def _entropy(core: Core, nu: Any, tables: Any, constant: Any) -> tuple[Any, Any]:
-    messages, log_beliefs = core.posterior(nu, tables)
+def _energy(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    """Expected log-weight of a configuration."""
     finite, allowed = jnp.isfinite(nu), tables > -jnp.inf
-    on = jnp.where(finite, on_probability(nu, messages), 0.0)
-    weight = jnp.where(allowed, jnp.exp(log_beliefs), 0.0)
+    on = jnp.where(finite, on_probability(nu, found.messages), 0.0)
+    weight = jnp.where(allowed, jnp.exp(found.log_beliefs), 0.0)
     energy = jnp.sum(on * jnp.where(finite, nu, 0.0), -1) + jnp.sum(
         weight * jnp.where(allowed, tables, 0.0), -1
     )
-    return _defined(core, nu, tables, constant, core.log_partition(nu, tables) - energy)
+    return _if_possible(value, energy)
 
 
 def _count_log_probs(problem: Problem, group: int) -> Any:
@@ -199,7 +200,8 @@ def _count_log_probs(problem: Problem, group: int) -> Any:
         odds = ask(_posterior_logits, problem)[:, int(family.variable_of_group[group])]
         return jnp.stack([log_probability(-odds), log_probability(odds)], -1)
     first = int(family.set_offset[s])
-    return ask(_log_beliefs, problem)[:, first : first + family.group_size(group) + 1]
+    tails = problem.core.tails(problem.nu, problem.tables)
+    return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
 
 
 def log_probability(odds: Any) -> Any:

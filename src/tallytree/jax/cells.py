@@ -23,12 +23,12 @@ class _Cells:
     """A constant index array that may be a static argument: it is compared by identity."""
 
     def __init__(self, places: Any) -> None:
-        self.places = places
+        self.places = np.asarray(places, np.int32)  # 64-bit indices do not survive every transformation
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _pick(cells: _Cells, storage: Any) -> Any:
-    return storage[:, cells.places]
+    return storage.at[:, cells.places].get(mode="promise_in_bounds")
 
 
 @_pick.defjvp

@@ -34,13 +34,23 @@ class Structure(NamedTuple):
     tree: CountTree | None = None
 
 
+class Posterior(NamedTuple):
+    """What a model says beside log Z."""
+
+    messages: Any  # (B, D)
+    log_beliefs: Any  # (B, T)
+    log_mean: Any  # (B,) a constant to derivatives; -inf for an impossible model
+
+
 class Core(NamedTuple):
     """The functions of one structure; all of them take ``nu, tables`` with one batch axis."""
 
     log_partition: Callable[[Any, Any], Any]
-    posterior: Callable[[Any, Any], Any]  # messages and log-beliefs
+    posterior: Callable[[Any, Any], Posterior]
     bound: Callable[[Any, Any], Any]
-    tails: Callable[[Any, Any], Any]  # as `posterior`, with log-beliefs that are right in the far tails, too
+    tails: Callable[
+        [Any, Any], Posterior
+    ]  # as `posterior`, with log-beliefs that are right in the far tails, too
 
 
 def _passes(structure: Structure) -> tuple[Pass, Pass, Pass]:
@@ -106,7 +116,7 @@ def core_of(structure: Structure) -> Core:
     def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
         nu, tables = primals
         d_nu, d_tables = tangents
-        messages, log_beliefs = posterior(nu, tables)
+        messages, log_beliefs, _ = posterior(nu, tables)
         value = log_partition(nu, tables)
         # Where nothing is possible no direction helps: the derivative of -inf is taken as 0.
         possible = (value > -jnp.inf)[:, None]
@@ -120,15 +130,15 @@ def core_of(structure: Structure) -> Core:
     return Core(log_partition, posterior, bound, tails)
 
 
-def _differentiable(values: Pass, plain: Pass) -> Callable[[Any, Any], Any]:
-    """Messages and log-beliefs: from `values`, with the derivatives of `plain`."""
+def _differentiable(values: Pass, plain: Pass) -> Callable[[Any, Any], Posterior]:
+    """The posterior: from `values`, with the derivatives of `plain`."""
 
-    def two(found: Solution) -> tuple[Any, Any]:
-        return found.messages, found.log_beliefs
+    def parts(found: Solution) -> Posterior:
+        return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
 
     @jax.custom_jvp
-    def posterior(nu: Any, tables: Any) -> Any:
-        return two(values(nu, tables))
+    def posterior(nu: Any, tables: Any) -> Posterior:
+        return parts(values(nu, tables))
 
     @posterior.defjvp
     @in_wide
@@ -137,9 +147,10 @@ def _differentiable(values: Pass, plain: Pass) -> Callable[[Any, Any], Any]:
 
     @jax.jit
     def tangent(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(lambda nu, tables: two(plain(nu, tables)), primals, tangents)
+        return jax.jvp(lambda nu, tables: parts(plain(nu, tables)), primals, tangents)
 
-    return posterior
+    found: Callable[[Any, Any], Posterior] = posterior
+    return found
 
 
 def posterior_logits(nu: Any, messages: Any) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from . import backtrack
-from .answers import log_partition_rows
-from .arguments import Problem, is_concrete, read, refuse_impossible
+from .answers import require_possible
+from .arguments import Problem, is_concrete, read
 from .precision import in_wide
 
 
@@ -44,8 +44,8 @@ def sample(
     shape = _sample_shape(sample_shape)
     problem = read(logits, groups, tables)
     _require_key(key)
-    refuse_impossible(log_partition_rows(problem).reshape(problem.batch_shape))
     nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    require_possible(problem)
     states = _sampler(problem.structure, math.prod(shape))(key, nu, packed)[..., : problem.n_variables]
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
@@ -60,8 +60,8 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     Array([1., 0., 1.], dtype=float32)
     """
     problem: Problem = read(logits, groups, tables)
-    refuse_impossible(log_partition_rows(problem).reshape(problem.batch_shape))
     nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    require_possible(problem)
     return problem.shaped(_maximizer(problem.structure)(nu, packed)[:, : problem.n_variables])
 
 

@@ -44,6 +44,8 @@ def slice_at(array: Any, j: Any, width: int) -> Any:
 
 def put_at(array: Any, part: Any, j: Any) -> Any:
     """`array` with `part` from j on."""
+    if isinstance(j, int):
+        return jnp.concatenate([array[..., :j], part, array[..., j + part.shape[-1] :]], -1)
     return lax.dynamic_update_slice_in_dim(array, part, j, -1)
 
 

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_STEPS = 10
+_STEPS = 12
+_CLOSE = 0.5  # standard deviations between the tilted mean and its target
 _LONGEST_STEP = 8.0  # nats; the curvature is no guide further out
 
 
@@ -39,7 +40,8 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
         total = jnp.sum(weight, -1, keepdims=True)
         return jnp.where(total > 0.0, jnp.sum(weight * counts, -1, keepdims=True) / total, mean)
 
-    def step(_: Any, tilt: Any) -> Any:
+    def step(state: Any) -> Any:
+        number, tilt, _ = state
         p = jnp.where(near, jax.nn.sigmoid(finite + tilt), 0.0)
         mean = forced + jnp.sum(p, -1, keepdims=True)
         variance = jnp.sum(p * (1.0 - p), -1, keepdims=True) + 1e-3
@@ -47,7 +49,16 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
         wanted = jnp.clip(
             target(mean, variance, tilt), forced + 0.3, forced + jnp.maximum(possible - 0.3, 0.3)
         )
-        return tilt + jnp.clip((wanted - mean) / variance, -_LONGEST_STEP, _LONGEST_STEP)
+        apart = jnp.max(jnp.abs(wanted - mean) / jnp.sqrt(variance), initial=0.0)
+        return number + 1, tilt + jnp.clip((wanted - mean) / variance, -_LONGEST_STEP, _LONGEST_STEP), apart
 
-    tilt = lax.fori_loop(0, _STEPS, step, jnp.zeros((*nu.shape[:-1], 1), nu.dtype))
+    def unsettled(state: Any) -> Any:
+        return (state[0] < _STEPS) & (state[2] > _CLOSE)
+
+    start = (
+        jnp.zeros((), jnp.int32),
+        jnp.zeros((*nu.shape[:-1], 1), nu.dtype),
+        jnp.full((), jnp.inf, nu.dtype),
+    )
+    _, tilt, _ = lax.while_loop(unsettled, step, start)
     return jnp.where(jnp.isfinite(tilt) & (jnp.abs(tilt) < 1e4), tilt, 0.0)
