@@ -40,8 +40,9 @@ def downward(root: Any, levels: list[Any], correlate_with: Any) -> Any:
     """(B, D, 2) messages to the leaves from the message to the root, (B, 1, D + 1)."""
     down = root
     for below in reversed(levels[:-1]):
-        left, right = below[..., 0::2, :], below[..., 1::2, :]
-        pair = jnp.stack([correlate_with(down, right), correlate_with(down, left)], -2)
+        blocks, width = below.shape[-2:]
+        siblings = below.reshape(*below.shape[:-2], blocks // 2, 2, width)[..., ::-1, :]
+        pair = correlate_with(down[..., None, :], siblings)
         down = pair.reshape(*below.shape[:-1], pair.shape[-1])
     return down
 
@@ -49,7 +50,7 @@ def downward(root: Any, levels: list[Any], correlate_with: Any) -> Any:
 def plain_levels(nu: Any, log_f: Any) -> tuple[list[Any], Any, Any]:
     """Upward messages in plain numbers under a tilt, the tilted log-table, and the tilt."""
     tilt = choose_tilt(nu, log_f)
-    leaves = jnp.exp(log_leaves(nu + tilt))
+    leaves = jnp.stack([jax.nn.sigmoid(-(nu + tilt)), jax.nn.sigmoid(nu + tilt)], -1)
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
     return upward(leaves, convolve), log_f - tilt * counts, tilt
 

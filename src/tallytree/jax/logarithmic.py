@@ -3,8 +3,8 @@
     log_convolve(a, b)[k]  = log sum_j exp(a[j] + b[k - j])
     log_correlate(p, s)[i] = log sum_j exp(p[i + j] + s[j])
 
-The largest term of every sum is found first, so that every exponential lies in [0, 1]. Derivatives are expectations
-under the weights of the terms; an impossible entry has none, so that no derivative is ever NaN.
+Sums are kept relative to their largest term so far, so that every exponential lies in [0, 1]. Derivatives are
+expectations under the weights of the terms; an impossible entry has none, so that no derivative is ever NaN.
 """
 
 from __future__ import annotations
@@ -50,14 +50,29 @@ def log_convolve(a: Any, b: Any) -> Any:
     if a.shape[-1] > b.shape[-1]:
         a, b = b, a
     wb = b.shape[-1]
-    shape = (*common(a, b), a.shape[-1] + wb - 1)
-    top = max_convolve(a, b)
-    base = finite_or_zero(top)
 
-    def add(out: Any, j: Any, a_j: Any) -> Any:
-        return put_at(out, slice_at(out, j, wb) + jnp.exp(a_j + b - slice_at(base, j, wb)), j)
+    def add(state: Any, j: Any, a_j: Any) -> Any:
+        part = join(*(slice_at(x, j, wb) for x in state), a_j + b)
+        return tuple(put_at(x, y, j) for x, y in zip(state, part))
 
-    return safe_log(over_terms(add, jnp.zeros(shape, b.dtype), a)) + base
+    return total(*over_terms(add, empty((*common(a, b), a.shape[-1] + wb - 1), b.dtype), a))
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
+    """The sum of no terms: its largest logarithm, and the sum relative to that."""
+    return jnp.full(shape, -jnp.inf, dtype), jnp.zeros(shape, dtype)
+
+
+def join(top: Any, relative: Any, term: Any) -> tuple[Any, Any]:
+    """One more term in ``exp(top) * relative``: one exponential, in [0, 1], and the largest term counts 1."""
+    smaller = jnp.exp(jnp.where(top == -jnp.inf, -jnp.inf, -jnp.abs(term - finite_or_zero(top))))
+    larger = term > top
+    return jnp.maximum(top, term), jnp.where(larger, relative * smaller + 1.0, relative + smaller)
+
+
+def total(top: Any, relative: Any) -> Any:
+    """The logarithm of a sum that `join` gathered."""
+    return safe_log(relative) + finite_or_zero(top)
 
 
 def max_convolve(a: Any, b: Any) -> Any:
@@ -99,17 +114,11 @@ def log_correlate(p: Any, s: Any) -> Any:
 @jax.custom_jvp
 def _long_correlate(p: Any, s: Any) -> Any:
     width = p.shape[-1] - s.shape[-1] + 1
-    shape = (*common(p, s), width)
 
-    def largest(out: Any, j: Any, s_j: Any) -> Any:
-        return jnp.maximum(out, slice_at(p, j, width) + s_j)
+    def add(state: Any, j: Any, s_j: Any) -> Any:
+        return join(*state, slice_at(p, j, width) + s_j)
 
-    base = finite_or_zero(over_terms(largest, jnp.full(shape, -jnp.inf, p.dtype), s))
-
-    def add(out: Any, j: Any, s_j: Any) -> Any:
-        return out + jnp.exp(slice_at(p, j, width) + s_j - base)
-
-    return safe_log(over_terms(add, jnp.zeros(shape, p.dtype), s)) + base
+    return total(*over_terms(add, empty((*common(p, s), width), p.dtype), s))
 
 
 @_long_correlate.defjvp

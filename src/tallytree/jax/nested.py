@@ -10,6 +10,7 @@ live in one array per direction; a step computes those of a bucket of nodes, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -99,7 +100,7 @@ def upward(schedule: Schedule, arithmetic: Arithmetic, leaves: Any, tables: Any)
 
 def _appended(storage: Any, messages: Any) -> Any:
     """The cells so far, followed by those of a step: steps are laid out in the order in which they run."""
-    return jnp.concatenate([storage, messages.reshape(storage.shape[0], -1)], -1)
+    return jnp.concatenate([storage, messages.reshape(storage.shape[0], math.prod(messages.shape[1:]))], -1)
 
 
 def extend(tables: Any) -> Any:
