@@ -1,0 +1,55 @@
+"""Exact count models as pure functions of JAX arrays: ``pip install tallytree[jax]``.
+
+The answers of :class:`tallytree.CountModel` under ``jit``, ``grad``, ``vmap`` and every other transformation, on any
+device that has 64-bit floats. Structure is static; log-odds, log-tables and the numbers of potentials may be traced.
+"""
+
+from __future__ import annotations
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError("tallytree.jax needs JAX. Install it with `pip install tallytree[jax]`.") from error
+
+from . import losses
+from .answers import (
+    count_log_probs,
+    entropy,
+    error_bound,
+    log_partition,
+    marginals,
+    posterior_logits,
+)
+from .draws import mode, sample
+from .potentials import (
+    ArrayPotential,
+    at_least,
+    at_most,
+    between,
+    exactly,
+    gaussian,
+    geometric,
+    noisy_or,
+    poisson,
+)
+
+__all__ = [
+    "ArrayPotential",
+    "at_least",
+    "at_most",
+    "between",
+    "count_log_probs",
+    "entropy",
+    "error_bound",
+    "exactly",
+    "gaussian",
+    "geometric",
+    "log_partition",
+    "losses",
+    "marginals",
+    "mode",
+    "noisy_or",
+    "poisson",
+    "posterior_logits",
+    "sample",
+]

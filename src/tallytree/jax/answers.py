@@ -1,0 +1,228 @@
+"""The public questions: log Z, marginals, posterior log-odds, counts, entropy, and what is certified about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .. import checks
+from ..errors import StructureError
+from ..structure.nested.count_tree import CountTree
+from .arguments import Problem, is_concrete, read, refuse_impossible
+from .core import Posterior, on_probability
+from .core import posterior_logits as posterior_log_odds
+from .precision import in_wide
+
+
+@in_wide
+def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """Logarithm of Z, the sum of ``exp(sum_d logits_d y_d) prod_k f_k(count of k)`` over all y, (...,).
+
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; ``-inf`` excludes a variable, ``inf`` forces it on.
+    groups : potential, log-table, list of Group, CountTree or None
+        What :class:`~tallytree.CountModel` takes, with arrays of JAX for log-tables where wanted, and the potentials
+        of :mod:`tallytree.jax`, whose numbers are arrays. Structure is static, numbers may be traced.
+    tables : list or array, optional
+        With a CountTree: one potential, log-table or None per group, or all log-tables packed in one array.
+
+    Notes
+    -----
+    Differentiable in the log-odds, the log-tables and the real numbers of potentials, to any order; -inf where
+    nothing is possible, with derivative 0.
+
+    Accuracy: that of :class:`~tallytree.CountModel`, rounded to the dtype of ``logits``.
+
+    Examples
+    --------
+    >>> float(ttj.log_partition(jnp.zeros(4), tt.exactly(2)).round(4))  # log 6
+    1.7918
+    """
+    problem = read(logits, groups, tables)
+    return problem.shaped(log_partition_rows(problem))
+
+
+@in_wide
+def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """P(y_d = 1), (..., D); arguments as in :func:`log_partition`.
+
+    An impossible model raises :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be
+    raised, its marginals are NaN.
+
+    Examples
+    --------
+    >>> ttj.marginals(jnp.zeros(4), tt.exactly(1))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    problem = read(logits, groups, tables)
+    return problem.shaped(ask(_marginals, problem)[:, : problem.n_variables])
+
+
+@in_wide
+def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
+
+    Examples
+    --------
+    >>> ttj.posterior_logits(jnp.zeros(2), tt.geometric(0.5)).round(4)
+    Array([-0.6931, -0.6931], dtype=float32)
+    """
+    problem = read(logits, groups, tables)
+    return problem.shaped(ask(_posterior_logits, problem)[:, : problem.n_variables])
+
+
+@in_wide
+def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, tables: Any = None) -> Any:
+    """Log-probabilities of the count of a group, (..., n + 1); ``group=None`` is the count of all variables.
+
+    Notes
+    -----
+    Right in the far tails: 1e-8 wherever the probability is above 1e-200, and finite wherever a count can occur.
+
+    Examples
+    --------
+    >>> jnp.exp(ttj.count_log_probs(jnp.zeros(2)))
+    Array([0.25, 0.5 , 0.25], dtype=float32)
+    """
+    problem = read(logits, groups, tables)
+    if group is None:
+        if problem.n_variables == 0:
+            return problem.shaped(ask(_posterior_logits, problem)[:, :0].sum(-1, keepdims=True))
+        whole = _whole_group(problem.tree)
+        if whole is None:
+            tree = problem.tree.with_groups([None])
+            problem = read(logits, tree, [*problem.group_tables, None])
+            whole = tree.family.n_groups - 1
+    else:
+        whole = _group_index(problem.tree, group)
+    return problem.shaped(_count_log_probs(problem, whole))
+
+
+@in_wide
+def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """Shannon entropy of the model in nats, (...,); differentiable.
+
+    ``H = log Z - sum_d logits_d P(y_d = 1) - sum_k sum_c P(z_k = c) log f_k(c)``
+
+    Examples
+    --------
+    >>> float(ttj.entropy(jnp.zeros(2)).round(4))  # log 4
+    1.3863
+    """
+    problem = read(logits, groups, tables)
+    value = problem.core.log_partition(problem.nu, problem.tables)
+    return problem.shaped(value - ask(_energy, problem))
+
+
+@in_wide
+def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
+
+    It also bounds the error of ``log_partition`` up to the rounding of a number of its size; ``inf`` says that
+    nothing is certified, which happens for NaN in the input only.
+
+    Examples
+    --------
+    >>> bool(ttj.error_bound(jnp.zeros(8), tt.exactly(4)) < 1e-12)
+    True
+    """
+    problem = read(logits, groups, tables)
+    return problem.shaped(problem.core.bound(problem.nu, problem.tables))
+
+
+Question = Callable[..., Any]
+
+
+@lru_cache(maxsize=64)
+def _compiled(question: Question) -> Question:
+    """The last step from a posterior to an answer; the core is compiled on its own and shared by all questions."""
+    return jax.jit(question)
+
+
+def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
+    """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
+    if found is None:
+        found = problem.core.posterior(problem.nu, problem.tables)
+    value = found.log_mean + jax.lax.stop_gradient(problem.constant)
+    refuse_impossible(value.reshape(problem.batch_shape))
+    return _compiled(question)(problem.nu, problem.tables, value, found)
+
+
+def log_partition_rows(problem: Problem) -> Any:
+    """The logarithm of Z of every model, (B,)."""
+    return problem.core.log_partition(problem.nu, problem.tables) + problem.constant
+
+
+def require_possible(problem: Problem) -> None:
+    """Raise for an impossible model, if the numbers can be looked at; under a transformation nothing is computed."""
+    if is_concrete(problem.nu, problem.tables, problem.constant):
+        refuse_impossible(log_partition_rows(problem).reshape(problem.batch_shape))
+
+
+def _if_possible(value: Any, rows: Any) -> Any:
+    """Rows with NaN for models that give every configuration probability zero."""
+    return jnp.where((value == -jnp.inf).reshape(-1, *[1] * (rows.ndim - 1)), jnp.nan, rows)
+
+
+def _posterior_logits(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return _if_possible(value, posterior_log_odds(nu, found.messages))
+
+
+def _marginals(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return jax.nn.sigmoid(_posterior_logits(nu, tables, value, found))
+
+
+def _log_beliefs(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    return _if_possible(value, found.log_beliefs)
+
+
+def _energy(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
+    """Expected log-weight of a configuration."""
+    finite, allowed = jnp.isfinite(nu), tables > -jnp.inf
+    on = jnp.where(finite, on_probability(nu, found.messages), 0.0)
+    weight = jnp.where(allowed, jnp.exp(found.log_beliefs), 0.0)
+    energy = jnp.sum(on * jnp.where(finite, nu, 0.0), -1) + jnp.sum(
+        weight * jnp.where(allowed, tables, 0.0), -1
+    )
+    return _if_possible(value, energy)
+
+
+def _count_log_probs(problem: Problem, group: int) -> Any:
+    family = problem.tree.family
+    s = int(family.set_of_group[group])
+    if s < 0:
+        odds = ask(_posterior_logits, problem)[:, int(family.variable_of_group[group])]
+        return jnp.stack([log_probability(-odds), log_probability(odds)], -1)
+    first = int(family.set_offset[s])
+    tails = problem.core.tails(problem.nu, problem.tables)
+    return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
+
+
+def log_probability(odds: Any) -> Any:
+    """``log sigmoid``, with derivative 0 at infinite log-odds."""
+    finite = jnp.isfinite(odds)
+    value = -jax.nn.softplus(-jnp.where(finite, odds, 0.0))
+    return jnp.where(finite, value, jnp.where(odds > 0, 0.0, odds))
+
+
+def _group_index(tree: CountTree, group: Any) -> int:
+    index = checks.integer("group", group)
+    n_groups = tree.family.n_groups
+    if not -n_groups <= index < n_groups:
+        raise StructureError(
+            f"`group` must be the number of a group, 0 to {n_groups - 1}; {index} arrived. "
+            "Groups are numbered in the order in which they were given."
+        )
+    return index % n_groups
+
+
+def _whole_group(tree: CountTree) -> int | None:
+    """A group of all variables, or None."""
+    n = tree.n_variables
+    return next((g for g in range(tree.family.n_groups) if tree.group_size(g) == n), None)

@@ -1,0 +1,284 @@
+"""What users pass, read and checked: log-odds, groups and tables become one problem for the core.
+
+Numbers can be looked at only when they are concrete; then they are also put together by NumPy, which compiles nothing,
+so that only the core, whose shapes repeat, is ever compiled. Under a transformation the shapes are checked, everything
+stays on the device, and NaN in gives NaN out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import checks
+from ..engine.far import FAR
+from ..errors import InfeasibleError, ParameterError
+from ..models.group import read_groups
+from ..models.parameters import table_name
+from ..potentials import Potential, as_potential
+from ..structure.nested.count_tree import CountTree
+from .core import Core, Structure, core_of
+from .flat import bucket
+from .potentials import ArrayPotential
+from .precision import answer_dtype
+
+
+class Problem(NamedTuple):
+    """A batch of models on one structure, ready for the core; arrays are float64."""
+
+    tree: CountTree
+    structure: Structure
+    nu: Any  # (B, D or its padded size)
+    tables: Any  # (B, T)
+    group_tables: tuple[Any, ...]  # one per group, (..., n + 1)
+    logits: Any  # (..., D), far ones infinite
+    constant: Any  # (B,) what joins log Z
+    batch_shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def core(self) -> Core:
+        return core_of(self.structure)
+
+    @property
+    def n_variables(self) -> int:
+        return self.tree.n_variables
+
+    def shaped(self, rows: Any) -> Any:
+        """Rows (B, ...) in the batch shape and dtype of the answers."""
+        return rows.reshape(*self.batch_shape, *rows.shape[1:]).astype(self.dtype)
+
+
+def is_concrete(*values: Any) -> bool:
+    """Whether numbers can be looked at: nothing here is being traced."""
+    return not any(isinstance(v, jax.core.Tracer) for v in values)
+
+
+def read(logits: Any, groups: Any = None, tables: Any = None) -> Problem:
+    """The problem that the arguments of a public function pose; must be called in 64 bits."""
+    values, dtype = _logits(logits)
+    n = values.shape[-1]
+    tree, entries = _structure(groups, tables, n)
+    if tree.n_variables == 0 and tree.family.n_groups == 0 and len(entries) == 1:
+        own = _table(entries[0], 0, "`groups`")[..., 0]  # a potential over no variables is a constant
+        given: list[Any] = []
+    else:
+        own = np.zeros(())
+        single = tree.family.n_groups == 1
+        given = [_table(e, tree.group_size(g), table_name(g, single)) for g, e in enumerate(entries)]
+    batch_shape = _batch_shape(values, given, own)
+    return _assemble(tree, values, given, own, batch_shape, dtype)
+
+
+def _logits(logits: Any) -> tuple[Any, Any]:
+    array = _real("logits", logits, axis="variables")
+    dtype = answer_dtype(array.dtype)
+    values = _widen(array)
+    if is_concrete(values) and np.isnan(values).any():
+        where = tuple(int(i) for i in np.argwhere(np.isnan(values))[0])
+        raise ParameterError(
+            f"`logits` must not contain NaN, but entry {where if len(where) > 1 else where[0]} is NaN. "
+            "Use -inf to exclude a variable, inf to force it on and 0 where nothing is known."
+        )
+    return values, dtype
+
+
+def _widen(array: Any) -> Any:
+    """In 64 bits: an array of NumPy if the numbers can be looked at."""
+    return np.asarray(array).astype(np.float64) if is_concrete(array) else array.astype(jnp.float64)
+
+
+def _real(name: str, value: Any, *, axis: str) -> Any:
+    """An array of real numbers with at least one axis, in its own dtype."""
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            raise ParameterError(
+                f"`{name}` must be a rectangular array of numbers with the {axis} on the last axis, but the rows "
+                "that arrived have different lengths. Pad them with -inf."
+            ) from None
+    if value.dtype.kind not in "fiubV" or jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise ParameterError(
+            f"`{name}` must hold real numbers, but values of type {value.dtype} arrived. Convert it to a float array."
+        )
+    if value.ndim == 0:
+        raise ParameterError(
+            f"`{name}` must have the {axis} on its last axis, but a single number arrived. "
+            "For one entry pass a list of length one."
+        )
+    return value
+
+
+def _structure(groups: Any, tables: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
+    if not isinstance(groups, CountTree):
+        if tables is not None:
+            raise ParameterError(
+                f"`tables` goes with a CountTree as `groups`; {checks.describe(groups)} arrived as `groups`. "
+                "Put the potentials into the groups, or pass a CountTree."
+            )
+        if isinstance(groups, ArrayPotential) or hasattr(groups, "shape"):
+            return CountTree.flat(n), [groups]
+        return read_groups(groups, n)
+    if n != groups.n_variables:
+        raise ParameterError(
+            f"`logits` must have {groups.n_variables} entries on the last axis, one per variable of the tree; "
+            f"{n} arrived."
+        )
+    return groups, _entries(groups, tables)
+
+
+def _entries(tree: CountTree, tables: Any) -> Sequence[Any]:
+    n_groups = tree.family.n_groups
+    if tables is None:
+        return [None] * n_groups
+    if isinstance(tables, (jax.Array, np.ndarray)) and tables.dtype != object:
+        total = int(tree.family.group_offset[-1])
+        if tables.ndim == 0 or tables.shape[-1] != total:
+            raise ParameterError(
+                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {n_groups} "
+                f"groups; shape {tables.shape} arrived. Or pass a list with one table per group."
+            )
+        cuts = tree.family.group_offset[1:-1].tolist()
+        ends = [*cuts, total]
+        return [tables[..., a:b] for a, b in zip([0, *cuts], ends)] if n_groups else []
+    if isinstance(tables, (str, bytes, Potential, ArrayPotential)) or not isinstance(tables, Sequence):
+        raise ParameterError(
+            "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
+            f"{checks.describe(tables)} arrived."
+        )
+    if len(tables) != n_groups:
+        raise ParameterError(
+            f"`tables` must have one entry per group of the tree, {n_groups} in all; {len(tables)} arrived."
+        )
+    return tables
+
+
+def _table(value: Any, size: int, name: str) -> Any:
+    """A log-table (..., size + 1) in float64."""
+    if isinstance(value, ArrayPotential):
+        array = value.log_table(size)
+    elif value is None or isinstance(value, Potential) or (callable(value) and not hasattr(value, "shape")):
+        array = as_potential(value).log_table(size)
+    else:
+        array = _real(name.strip("`"), value, axis="counts")
+    if array.shape[-1] != size + 1:
+        raise ParameterError(
+            f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
+            f"variables; one with {array.shape[-1]} entries arrived."
+        )
+    table = _widen(array)
+    if is_concrete(table) and table.size:
+        largest = float(np.max(table))
+        if not largest < math.inf:
+            raise ParameterError(
+                f"{name} must hold logarithms below +inf, but it contains {'+inf' if largest > 0 else 'NaN'}. "
+                "Use -inf for impossible counts and finite values elsewhere."
+            )
+    return table
+
+
+def _batch_shape(values: Any, given: Sequence[Any], own: Any) -> tuple[int, ...]:
+    shape = values.shape[:-1]
+    for label, part in [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(given)] + [
+        ("`groups`", own.shape)
+    ]:
+        try:
+            shape = np.broadcast_shapes(shape, part)
+        except ValueError:
+            raise ParameterError(
+                f"{label} has batch shape {part}, which does not broadcast against {shape}. Batch axes lead: "
+                "logits (..., D), tables (..., n + 1)."
+            ) from None
+    return tuple(shape)
+
+
+def _assemble(
+    tree: CountTree, values: Any, given: list[Any], own: Any, batch_shape: tuple[int, ...], dtype: Any
+) -> Problem:
+    """Far numbers made infinite, tables of single variables folded into the leaves, the others packed."""
+    rows, n, family = math.prod(batch_shape), tree.n_variables, tree.family
+    xp: Any = np if is_concrete(values, own, *given) else jnp
+
+    def flatten(x: Any) -> Any:
+        return xp.broadcast_to(x, (*batch_shape, x.shape[-1])).reshape(rows, x.shape[-1])
+
+    forced = (values > FAR) & (values < math.inf)
+    constant = xp.sum(xp.where(forced, values, 0.0), -1) + own
+    values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
+    near = []
+    for table in given:
+        table, base = _near_table(xp, table)
+        near.append(table)
+        constant = constant + base
+    nu = flatten(values)
+    constant = xp.broadcast_to(constant, batch_shape).reshape(rows)
+    packed = [xp.zeros((rows, size)) for size in np.diff(family.set_offset).tolist()]
+    for g, table in enumerate(near):
+        s = int(family.set_of_group[g])
+        if s >= 0:
+            packed[s] = packed[s] + flatten(table)
+    nu, constant = _fold_singletons(xp, tree, nu, [flatten(t) for t in near], constant)
+    if family.n_sets == 1 and int(family.set_size[0]) == n:
+        structure = Structure(bucket(n))
+        more = bucket(n) - n
+        fill = xp.full((rows, more), -math.inf)
+        nu, tables = xp.concatenate([nu, fill], -1), xp.concatenate([packed[0], fill], -1)
+    else:
+        structure = Structure(n, tree)
+        tables = xp.concatenate([xp.zeros((rows, 0)), *packed], -1)
+    return Problem(tree, structure, nu, tables, tuple(near), values, constant, batch_shape, dtype)
+
+
+def _near_table(xp: Any, table: Any) -> tuple[Any, Any]:
+    """A table with entries far below its largest made -inf, and a far largest entry, which joins log Z."""
+    top = xp.max(table, -1, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, 0.0)
+    if xp is jnp:
+        top = jax.lax.stop_gradient(top)
+    base = xp.where(xp.abs(top) > FAR, top, 0.0)
+    return xp.where(table - top < -FAR, -math.inf, table - base), base[..., 0]
+
+
+def _fold_singletons(
+    xp: Any, tree: CountTree, nu: Any, tables: Sequence[Any], constant: Any
+) -> tuple[Any, Any]:
+    """Tables of single variables, multiplied into the leaves; see :mod:`tallytree.engine.count.leaves`."""
+    alone = tree.singleton_groups.tolist()
+    if not alone:
+        return nu, constant
+    log0 = xp.where(nu == math.inf, -math.inf, 0.0)
+    log1 = xp.where(nu == math.inf, 0.0, nu)
+    variables = np.arange(tree.n_variables)
+    for g in alone:
+        here = variables == int(tree.family.variable_of_group[g])
+        log0 = xp.where(here, log0 + tables[g][:, :1], log0)
+        log1 = xp.where(here, log1 + tables[g][:, 1:], log1)
+    touched = np.isin(variables, tree.family.variable_of_group[alone])
+    can0, can1 = log0 > -math.inf, log1 > -math.inf
+    both = can0 & can1
+    odds = xp.where(both, log1, 0.0) - xp.where(both, log0, 0.0)
+    odds = xp.where(both, odds, xp.where(can1, math.inf, -math.inf))
+    weight = xp.where(both, log0, xp.where(can1, log1, log0))
+    return xp.where(touched, odds, nu), constant + xp.sum(xp.where(touched, weight, 0.0), -1)
+
+
+def refuse_impossible(log_partition: Any) -> None:
+    """Raise if a model allows nothing and the numbers can be looked at."""
+    if is_concrete(log_partition):
+        impossible = np.argwhere(np.asarray(log_partition) == -math.inf)
+        if len(impossible):
+            which = (
+                f"Model {tuple(impossible[0].tolist())} of the batch"
+                if np.ndim(log_partition)
+                else "The model"
+            )
+            raise InfeasibleError(
+                f"{which} is impossible: its tables and infinite log-odds leave no configuration. "
+                "Loosen one of them."
+            )

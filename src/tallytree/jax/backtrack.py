@@ -1,0 +1,105 @@
+"""From the counts of groups down to configurations: exact joint draws, and the most probable state.
+
+Given the count c of a node, its left child has count j with weight ``up_left(j) up_right(c - j)``. A draw takes j with
+that probability (largest of the log-weights with Gumbel noise), the mode takes the largest itself on max-plus messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import flat, nested
+from .core import Structure
+from .logarithmic import log_convolve, max_convolve
+from .nested import LOGARITHMS, MAXIMUM
+from .solution import log_leaves
+
+Choose = Callable[
+    [Any, int], Any
+]  # log-weights (..., m) and the number of the step to the index that is taken
+
+
+def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> Any:
+    """One configuration (B, D) per model."""
+    ups = _upward(structure, nu, tables, maximum=False)
+
+    def choose(log_weights: Any, step: int) -> Any:
+        noise = jax.random.gumbel(jax.random.fold_in(key, step), log_weights.shape, log_weights.dtype)
+        return jnp.argmax(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), -1)
+
+    return _descend(structure, nu, ups, choose)
+
+
+def best(structure: Structure, nu: Any, tables: Any) -> Any:
+    """A most probable configuration (B, D) per model."""
+    return _descend(structure, nu, _upward(structure, nu, tables, maximum=True), _largest)
+
+
+def _largest(log_weights: Any, step: int) -> Any:
+    return jnp.argmax(log_weights, -1)
+
+
+def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> Any:
+    """Upward messages in logarithms; of a flat model by levels, the root's times its table."""
+    if structure.tree is None:
+        levels = flat.upward(log_leaves(nu), max_convolve if maximum else log_convolve)
+        return [*levels[:-1], levels[-1] + tables[:, None, :]]
+    schedule = nested.schedule_of(structure.tree)
+    return nested.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables).storage
+
+
+def _descend(structure: Structure, nu: Any, ups: Any, choose: Choose) -> Any:
+    if structure.tree is None:
+        return _descend_levels(ups, choose)
+    return _descend_schedule(structure, nu, ups, choose)
+
+
+def _split(left: Any, right: Any, counts: Any, choose: Choose, step: int) -> tuple[Any, Any]:
+    """Counts of the two children, given those of their parents, (B, nodes)."""
+    j = jnp.arange(left.shape[-1])
+    other = counts[..., None] - j
+    inside = (other >= 0) & (other < right.shape[-1])
+    weights = left + jnp.take_along_axis(right, jnp.clip(other, 0, right.shape[-1] - 1), -1)
+    taken = choose(jnp.where(inside, weights, -jnp.inf), step)
+    return taken, counts - taken
+
+
+def _descend_levels(levels: list[Any], choose: Choose) -> Any:
+    counts = choose(levels[-1], 0)
+    for step, below in enumerate(reversed(levels[:-1]), 1):
+        left, right = _split(below[..., 0::2, :], below[..., 1::2, :], counts, choose, step)
+        counts = jnp.stack([left, right], -1).reshape(*below.shape[:-1])
+    return counts
+
+
+def _descend_schedule(structure: Structure, nu: Any, storage: Any, choose: Choose) -> Any:
+    assert structure.tree is not None
+    schedule, program = nested.schedule_of(structure.tree), structure.tree.program
+    n = program.n_leaves
+    counts = jnp.zeros((nu.shape[0], program.n_nodes), jnp.int64)
+    free = np.flatnonzero(program.parent[:n] < 0)
+    if len(free):
+        counts = counts.at[:, free].set(choose(log_leaves(nu[:, free]), 0))
+    roots = schedule.roots
+    if len(roots.nodes):
+        allowed = np.asarray(roots.own_cells) > 0
+        own = jnp.where(allowed, storage[:, roots.own_cells], -jnp.inf)
+        counts = counts.at[:, roots.nodes].set(choose(own, 1))
+    for number, step in enumerate(reversed(schedule.up), 2):
+        left, right = storage[:, step.left], storage[:, step.right]
+        a, b = _split(left, right, counts[:, step.nodes], choose, number)
+        counts = counts.at[:, program.left[step.nodes - n]].set(a)
+        counts = counts.at[:, program.right[step.nodes - n]].set(b)
+    return counts[:, :n]
+
+
+def many(structure: Structure, draws: int, key: Any, nu: Any, tables: Any) -> Any:
+    """`draws` configurations per model, (draws, B, D)."""
+    keys = jax.random.split(key, draws)
+    return jax.vmap(partial(draw, structure), (0, None, None))(keys, nu, tables)

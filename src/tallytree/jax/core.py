@@ -1,0 +1,170 @@
+"""From log-odds (B, D) and packed log-tables (B, T) to answers, with the derivative rules.
+
+    d log Z = sum_d P(y_d = 1) d nu_d + sum_k,c P(z_k = c) d log f_k(c)
+
+`log_partition` states this rule in terms of `posterior`, and `posterior` differentiates the passes themselves, which
+are plain differentiable array code; so derivatives of higher order exist, forward and backward. Values are found by a
+function that decides once for the whole batch whether plain numbers are certified; mapped axes become batch axes, so
+that `vmap` does not turn that decision into running both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from ..structure.nested.count_tree import CountTree
+from . import flat, nested
+from .precision import in_wide
+from .solution import Solution
+
+Pass = Callable[[Any, Any], Solution]
+
+
+class Structure(NamedTuple):
+    """What is static: the padded size of a flat model, or a tree."""
+
+    size: int
+    tree: CountTree | None = None
+
+
+class Posterior(NamedTuple):
+    """What a model says beside log Z."""
+
+    messages: Any  # (B, D)
+    log_beliefs: Any  # (B, T)
+    log_mean: Any  # (B,) a constant to derivatives; -inf for an impossible model
+
+
+class Core(NamedTuple):
+    """The functions of one structure; all of them take ``nu, tables`` with one batch axis."""
+
+    log_partition: Callable[[Any, Any], Any]
+    posterior: Callable[[Any, Any], Posterior]
+    bound: Callable[[Any, Any], Any]
+    tails: Callable[
+        [Any, Any], Posterior
+    ]  # as `posterior`, with log-beliefs that are right in the far tails, too
+
+
+def _passes(structure: Structure) -> tuple[Pass, Pass, Pass]:
+    """The quick pass, the one that is always right, and one that is right in the far tails of the counts."""
+    if structure.tree is None:
+        right = flat.solve_logarithms
+        return flat.solve_plain, right, _ladder(flat.solve_plain_in_tails, right)
+    schedule = nested.schedule_of(structure.tree)
+    right = partial(nested.solve, schedule, nested.LOGARITHMS)
+    return partial(nested.solve, schedule, nested.PLAIN), right, right
+
+
+def _ladder(quick: Pass, right: Pass) -> Pass:
+    """The quick pass where it is certified for all models of the batch, otherwise the other for those it is not."""
+
+    def solve(nu: Any, tables: Any) -> Solution:
+        first = quick(nu, tables)
+        sound = lax.stop_gradient(first.bound) < jnp.inf
+
+        def patched(first: Solution) -> Solution:
+            second = right(nu, tables)
+            return Solution(*(_choose(sound, a, b) for a, b in zip(first, second)))
+
+        return Solution(*lax.cond(jnp.all(sound), lambda found: found, patched, first))
+
+    return solve
+
+
+def _choose(sound: Any, a: Any, b: Any) -> Any:
+    return jnp.where(sound.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+
+def _mapped_as_batch(solve: Pass) -> Pass:
+    """`solve`, whose mapped axes join the batch axis."""
+    run = custom_vmap(solve)
+
+    @run.def_vmap
+    def rule(size: int, mapped: Any, nu: Any, tables: Any) -> Any:
+        full = [x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip((nu, tables), mapped)]
+        batch = full[0].shape[1]
+        found = run(*(x.reshape(size * batch, *x.shape[2:]) for x in full))
+        answers = Solution(*(x.reshape(size, batch, *x.shape[1:]) for x in found))
+        return answers, Solution(True, True, True, True)
+
+    return run
+
+
+@lru_cache(maxsize=256)
+def core_of(structure: Structure) -> Core:
+    """The functions of a structure, made once so that compilations are shared."""
+    quick, right, in_tails = _passes(structure)
+    plain = _ladder(quick, right)
+    values = jax.jit(_mapped_as_batch(plain))
+    posterior = _differentiable(values, plain)
+    tails = _differentiable(jax.jit(_mapped_as_batch(in_tails)), in_tails)
+
+    @jax.custom_jvp
+    def log_partition(nu: Any, tables: Any) -> Any:
+        return values(nu, tables).log_mean + log_weight_of_leaves(nu)
+
+    @log_partition.defjvp
+    @in_wide
+    def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        nu, tables = primals
+        d_nu, d_tables = tangents
+        messages, log_beliefs, _ = posterior(nu, tables)
+        value = log_partition(nu, tables)
+        # Where nothing is possible no direction helps: the derivative of -inf is taken as 0.
+        possible = (value > -jnp.inf)[:, None]
+        on = jnp.where(possible, on_probability(nu, messages), 0.0)
+        probs = jnp.where(possible, jnp.exp(log_beliefs), 0.0)
+        return value, jnp.sum(on * d_nu, -1) + jnp.sum(probs * d_tables, -1)
+
+    def bound(nu: Any, tables: Any) -> Any:
+        return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables)).bound)
+
+    return Core(log_partition, posterior, bound, tails)
+
+
+def _differentiable(values: Pass, plain: Pass) -> Callable[[Any, Any], Posterior]:
+    """The posterior: from `values`, with the derivatives of `plain`."""
+
+    def parts(found: Solution) -> Posterior:
+        return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
+
+    @jax.custom_jvp
+    def posterior(nu: Any, tables: Any) -> Posterior:
+        return parts(values(nu, tables))
+
+    @posterior.defjvp
+    @in_wide
+    def rule(primals: Any, tangents: Any) -> Any:
+        return tangent(primals, tangents)
+
+    @jax.jit
+    def tangent(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(lambda nu, tables: parts(plain(nu, tables)), primals, tangents)
+
+    found: Callable[[Any, Any], Posterior] = posterior
+    return found
+
+
+def posterior_logits(nu: Any, messages: Any) -> Any:
+    """``nu + messages``; infinite log-odds decide by themselves."""
+    decided = jnp.isinf(nu)
+    return jnp.where(decided, nu, jnp.where(decided, 0.0, nu) + jnp.where(decided, 0.0, messages))
+
+
+def on_probability(nu: Any, messages: Any) -> Any:
+    """P(y = 1)."""
+    return jax.nn.sigmoid(posterior_logits(nu, messages))
+
+
+def log_weight_of_leaves(nu: Any) -> Any:
+    """Sum of log(1 + e^nu); forced variables count with weight one."""
+    finite = jnp.isfinite(nu)
+    return jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, nu, 0.0)), 0.0), -1)

@@ -1,0 +1,94 @@
+"""Public names for whole configurations: samples and the mode."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import checks
+from ..errors import ParameterError
+from . import backtrack
+from .answers import require_possible
+from .arguments import Problem, is_concrete, read
+from .precision import in_wide
+
+
+@in_wide
+def sample(
+    key: Any, logits: Any, groups: Any = None, tables: Any = None, *, sample_shape: tuple[int, ...] = ()
+) -> Any:
+    """Exact joint draws, ``(*sample_shape, ..., D)``, zeros and ones in the dtype of ``logits``.
+
+    Parameters
+    ----------
+    key : key of jax.random
+    logits, groups, tables
+        As in :func:`~tallytree.jax.log_partition`.
+    sample_shape : tuple of int
+        Leading axes of independent draws from every model.
+
+    Notes
+    -----
+    No impossible state is drawn. Draws have no derivative: they are constants to ``grad``.
+
+    Examples
+    --------
+    >>> float(ttj.sample(jax.random.key(0), jnp.zeros(5), tt.exactly(2)).sum())
+    2.0
+    """
+    shape = _sample_shape(sample_shape)
+    problem = read(logits, groups, tables)
+    _require_key(key)
+    nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    require_possible(problem)
+    states = _sampler(problem.structure, math.prod(shape))(key, nu, packed)[..., : problem.n_variables]
+    return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
+
+
+@in_wide
+def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+    """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
+
+    Examples
+    --------
+    >>> ttj.mode(jnp.array([0.3, -1.0, 0.1]), tt.exactly(2))
+    Array([1., 0., 1.], dtype=float32)
+    """
+    problem: Problem = read(logits, groups, tables)
+    nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    require_possible(problem)
+    return problem.shaped(_maximizer(problem.structure)(nu, packed)[:, : problem.n_variables])
+
+
+@lru_cache(maxsize=256)
+def _sampler(structure: Any, draws: int) -> Any:
+    return jax.jit(partial(backtrack.many, structure, draws))
+
+
+@lru_cache(maxsize=256)
+def _maximizer(structure: Any) -> Any:
+    return jax.jit(partial(backtrack.best, structure))
+
+
+def _sample_shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, (tuple, list)):
+        raise ParameterError(f"`sample_shape` must be a tuple of integers; {checks.describe(shape)} arrived.")
+    numbers = tuple(checks.integer("sample_shape", s) for s in shape)
+    if any(s < 0 for s in numbers):
+        raise ParameterError(f"`sample_shape` must not be negative; {numbers} arrived.")
+    return numbers
+
+
+def _require_key(key: Any) -> None:
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
+    raw = hasattr(key, "dtype") and key.dtype == np.uint32 and key.shape[-1:] == (2,) and len(key.shape) == 1
+    if not (typed or raw):
+        arrived = checks.describe(np.asarray(key)) if is_concrete(key) and not typed else str(key)
+        raise ParameterError(
+            f"`key` must be one key of jax.random, as jax.random.key(0) makes it; {arrived} arrived."
+        )

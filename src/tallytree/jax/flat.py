@@ -1,0 +1,123 @@
+"""Both passes over one group of all variables: blocks of equal size are merged in pairs, level by level.
+
+The number of variables is a power of two; models are padded with variables that are never on. With a tilt s
+
+    up_leaf = [1 - p, p],  p = sigmoid(nu + s);      up = up_left * up_right;      down_root(c) = f(c) e^{-s c} / Z
+    down_left = correlate(down, up_right)
+
+Plain numbers serve where the certificate holds, logarithms everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
+from .positive import convolve, correlate
+from .precision import UNIT_ROUNDOFF
+from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
+from .tilt import choose_tilt
+
+
+def bucket(n: int) -> int:
+    """The size to which n variables are padded: the next power of two."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def upward(leaves: Any, merge: Any) -> list[Any]:
+    """Messages of all levels, (B, blocks, size + 1), leaves first."""
+    levels = [leaves]
+    while levels[-1].shape[-2] > 1:
+        levels.append(merge(levels[-1][..., 0::2, :], levels[-1][..., 1::2, :]))
+    return levels
+
+
+def downward(root: Any, levels: list[Any], correlate_with: Any) -> Any:
+    """(B, D, 2) messages to the leaves from the message to the root, (B, 1, D + 1)."""
+    down = root
+    for below in reversed(levels[:-1]):
+        blocks, width = below.shape[-2:]
+        siblings = below.reshape(*below.shape[:-2], blocks // 2, 2, width)[..., ::-1, :]
+        pair = correlate_with(down[..., None, :], siblings)
+        down = pair.reshape(*below.shape[:-1], pair.shape[-1])
+    return down
+
+
+def plain_levels(nu: Any, log_f: Any) -> tuple[list[Any], Any, Any]:
+    """Upward messages in plain numbers under a tilt, the tilted log-table, and the tilt."""
+    tilt = choose_tilt(nu, log_f)
+    leaves = jnp.stack([jax.nn.sigmoid(-(nu + tilt)), jax.nn.sigmoid(nu + tilt)], -1)
+    counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
+    return upward(leaves, convolve), log_f - tilt * counts, tilt
+
+
+def solve_plain(nu: Any, log_f: Any) -> Solution:
+    """In plain numbers, with a certificate."""
+    return _solve_plain(nu, log_f)[0]
+
+
+def _solve_plain(nu: Any, log_f: Any) -> tuple[Solution, Any]:
+    """The solution, and the law of the count of the tilted variables, (B, D + 1)."""
+    levels, tilted, tilt = plain_levels(nu, log_f)
+    root = levels[-1][..., 0, :]
+    top = finite_or_zero(lax.stop_gradient(jnp.max(tilted, -1, keepdims=True)))
+    f = jnp.exp(tilted - top)
+    z = jnp.sum(root * f, -1)
+    sound = z > 1e-250
+    weighted = f / jnp.where(sound, z, 1.0)[..., None]
+    down = downward(weighted[..., None, :], levels, correlate)
+    messages = leaf_messages(safe_log(down)) + tilt
+    log_mean = safe_log(z) + top[..., 0] + untilt(nu, tilt)
+    beliefs = safe_log(root) + tilted - top - safe_log(z)[..., None]
+    bound = _bound(nu, log_f, tilt)
+    sound = (
+        sound & (jnp.max(weighted, -1) < LARGEST_DOWN) & ~doubtful_leaves(nu, down) & jnp.isfinite(log_mean)
+    )
+    return Solution(log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf)), root
+
+
+def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
+    """As `solve_plain`, certified only if no count that can occur has underflowed."""
+    found, law = _solve_plain(nu, log_f)
+    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True)
+    excluded = jnp.sum(nu == -jnp.inf, -1, keepdims=True)
+    counts = jnp.arange(log_f.shape[-1])
+    occurs = (counts >= forced) & (counts <= nu.shape[-1] - excluded) & (log_f > -jnp.inf)
+    lost = jnp.any(occurs & ~(law > 1e-290), -1)
+    return found._replace(bound=jnp.where(lost, jnp.inf, found.bound))
+
+
+def untilt(nu: Any, tilt: Any) -> Any:
+    """What the tilt took from log E: the sum of ``log(1 + e^(nu + s)) - log(1 + e^nu)``, plus s per forced variable."""
+    finite = jnp.isfinite(nu)
+    x = jnp.where(finite, nu, 0.0)
+    moved = jnp.where(finite, jax.nn.softplus(x + tilt) - jax.nn.softplus(x), 0.0)
+    forced = jnp.sum(nu == jnp.inf, -1)
+    return jnp.sum(moved, -1) + forced * tilt[..., 0]
+
+
+def _bound(nu: Any, log_f: Any, tilt: Any) -> Any:
+    """A sum of m positive terms is off by at most m units of round-off; log-odds and tables by one of their size."""
+    size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(jnp.abs(finite_or_zero(nu)), -1, initial=0.0)
+    table = jnp.max(jnp.abs(finite_or_zero(log_f)), -1) + jnp.abs(tilt[..., 0]) * log_f.shape[-1]
+    return UNIT_ROUNDOFF * (8.0 * log_f.shape[-1] + 8.0 * size + 4.0 * table)
+
+
+def solve_logarithms(nu: Any, log_f: Any) -> Solution:
+    """In logarithms: slower, and right whatever the numbers are."""
+    levels = upward(log_leaves(nu), log_convolve)
+    root = levels[-1][..., 0, :]
+    log_mean = log_sum(root + log_f)
+    possible = log_mean > -jnp.inf
+    base = jnp.where(possible, log_mean, 0.0)[..., None]
+    down = downward((log_f - base)[..., None, :], levels, log_correlate)
+    messages = jnp.where(possible[..., None] | jnp.isnan(log_mean)[..., None], leaf_messages(down), 0.0)
+    size = (
+        1.0 + jnp.max(jnp.abs(finite_or_zero(root)), -1) + jnp.max(jnp.abs(finite_or_zero(log_f - base)), -1)
+    )
+    bound = 8.0 * UNIT_ROUNDOFF * (len(levels) * size + log_f.shape[-1])
+    return Solution(log_mean, messages, root + log_f - base, jnp.where(jnp.isnan(log_mean), jnp.inf, bound))

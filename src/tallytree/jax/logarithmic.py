@@ -1,0 +1,136 @@
+"""The same two sums for logarithms: right for entries of any size, -inf included.
+
+    log_convolve(a, b)[k]  = log sum_j exp(a[j] + b[k - j])
+    log_correlate(p, s)[i] = log sum_j exp(p[i + j] + s[j])
+
+Sums are kept relative to their largest term so far, so that every exponential lies in [0, 1]. Derivatives are
+expectations under the weights of the terms; an impossible entry has none, so that no derivative is ever NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .positive import (
+    FEW_TERMS,
+    common,
+    moved_down,
+    moved_up,
+    over_terms,
+    put_at,
+    shifted,
+    slice_at,
+    widened,
+)
+
+
+def finite_or_zero(x: Any) -> Any:
+    """`x` with 0 for infinite entries: what may be subtracted from -inf."""
+    return jnp.where(jnp.isinf(x), 0.0, x)
+
+
+def safe_log(x: Any) -> Any:
+    """Logarithm with -inf at 0, where the derivative is 0."""
+    possible = x > 0.0
+    return jnp.where(possible, jnp.log(jnp.where(possible, x, 1.0)), jnp.where(x == 0.0, -jnp.inf, x))
+
+
+def log_sum(x: Any, *, axis: int = -1) -> Any:
+    """The logarithm of the sum of exponentials along an axis; -inf where nothing is possible, with derivative 0."""
+    top = finite_or_zero(jax.lax.stop_gradient(jnp.max(x, axis, keepdims=True)))
+    return safe_log(jnp.sum(jnp.exp(x - top), axis)) + jnp.squeeze(top, axis)
+
+
+@jax.custom_jvp
+def log_convolve(a: Any, b: Any) -> Any:
+    """Convolution of exp(a) and exp(b), as logarithms."""
+    if a.shape[-1] > b.shape[-1]:
+        a, b = b, a
+    wb = b.shape[-1]
+
+    def add(state: Any, j: Any, a_j: Any) -> Any:
+        part = join(*(slice_at(x, j, wb) for x in state), a_j + b)
+        return tuple(put_at(x, y, j) for x, y in zip(state, part))
+
+    return total(*over_terms(add, empty((*common(a, b), a.shape[-1] + wb - 1), b.dtype), a))
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
+    """The sum of no terms: its largest logarithm, and the sum relative to that."""
+    return jnp.full(shape, -jnp.inf, dtype), jnp.zeros(shape, dtype)
+
+
+def join(top: Any, relative: Any, term: Any) -> tuple[Any, Any]:
+    """One more term in ``exp(top) * relative``: one exponential, in [0, 1], and the largest term counts 1."""
+    smaller = jnp.exp(jnp.where(top == -jnp.inf, -jnp.inf, -jnp.abs(term - finite_or_zero(top))))
+    larger = term > top
+    return jnp.maximum(top, term), jnp.where(larger, relative * smaller + 1.0, relative + smaller)
+
+
+def total(top: Any, relative: Any) -> Any:
+    """The logarithm of a sum that `join` gathered."""
+    return safe_log(relative) + finite_or_zero(top)
+
+
+def max_convolve(a: Any, b: Any) -> Any:
+    """``max_j a[j] + b[k - j]``."""
+    if a.shape[-1] > b.shape[-1]:
+        a, b = b, a
+    wb = b.shape[-1]
+
+    def step(out: Any, j: Any, a_j: Any) -> Any:
+        return put_at(out, jnp.maximum(slice_at(out, j, wb), a_j + b), j)
+
+    shape = (*common(a, b), a.shape[-1] + wb - 1)
+    return over_terms(step, jnp.full(shape, -jnp.inf, b.dtype), a)
+
+
+@log_convolve.defjvp
+def _log_convolve_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (a, b), (da, db) = primals, tangents
+    c = log_convolve(a, b)
+    base = finite_or_zero(c)
+    if a.shape[-1] > b.shape[-1]:
+        a, b, da, db = b, a, db, da
+    wb = b.shape[-1]
+
+    def add(out: Any, j: Any, a_j: Any, da_j: Any) -> Any:
+        part = jnp.exp(a_j + b - slice_at(base, j, wb)) * (da_j + db)
+        return moved_up(out) + widened(part, out.shape[-1])
+
+    return c, over_terms(add, jnp.zeros_like(c), a, da, reverse=True)
+
+
+def log_correlate(p: Any, s: Any) -> Any:
+    """Correlation of exp(p) with exp(s), as logarithms."""
+    if p.shape[-1] - s.shape[-1] < FEW_TERMS:
+        return jnp.stack([log_sum(part + s) for part in shifted(p, s.shape[-1])], -1)
+    return _long_correlate(p, s)
+
+
+@jax.custom_jvp
+def _long_correlate(p: Any, s: Any) -> Any:
+    width = p.shape[-1] - s.shape[-1] + 1
+
+    def add(state: Any, j: Any, s_j: Any) -> Any:
+        return join(*state, slice_at(p, j, width) + s_j)
+
+    return total(*over_terms(add, empty((*common(p, s), width), p.dtype), s))
+
+
+@_long_correlate.defjvp
+def _log_correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (p, s), (dp, ds) = primals, tangents
+    c = _long_correlate(p, s)
+    base = finite_or_zero(c)
+    width = c.shape[-1]
+
+    def add(state: Any, j: Any, s_j: Any, ds_j: Any) -> Any:
+        out, dp = state
+        weight = jnp.exp(slice_at(p, j, width) + s_j - base)
+        return out + weight * (dp[..., :width] + ds_j), moved_down(dp)
+
+    return c, over_terms(add, (jnp.zeros_like(c), dp), s, ds)[0]

@@ -1,0 +1,177 @@
+"""Both passes over any nested groups, on the schedule that the structure lays down once.
+
+    up_p   = f_p . (up_l * up_r)                    (* convolution, . product by entries)
+    down_l = correlate(f_p . down_p, up_r)
+    belief = up . down / <up, down>
+
+The same code runs in two arithmetics: plain numbers with a certificate, and logarithms. The messages of all nodes
+live in one array per direction; a step computes those of a bucket of nodes, and cell 0 always holds zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from ..structure.nested.count_tree import CountTree
+from ..structure.nested.schedule import DownStep, Schedule, build_schedule
+from .cells import pick
+from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, max_convolve, safe_log
+from .positive import convolve, correlate, widened
+from .precision import UNIT_ROUNDOFF
+from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
+
+
+class Arithmetic(NamedTuple):
+    """How messages are stored and combined."""
+
+    zero: float
+    from_log: Callable[[Any], Any]
+    log: Callable[[Any], Any]
+    convolve: Callable[[Any, Any], Any]
+    correlate: Callable[[Any, Any], Any]
+    times: Callable[[Any, Any], Any]
+    total: Callable[[Any], Any]  # log of the sum along the last axis
+    divide: Callable[[Any, Any], Any]  # by exp of a finite logarithm
+
+
+PLAIN = Arithmetic(
+    0.0,
+    jnp.exp,
+    safe_log,
+    convolve,
+    correlate,
+    lambda a, b: a * b,
+    lambda x: safe_log(jnp.sum(x, -1)),
+    lambda x, log_scale: x * jnp.exp(-log_scale),
+)
+LOGARITHMS = Arithmetic(
+    -jnp.inf,
+    lambda x: x,
+    lambda x: x,
+    log_convolve,
+    log_correlate,
+    lambda a, b: a + b,
+    log_sum,
+    lambda x, log_scale: x - log_scale,
+)
+# Upward only: the best completion instead of the sum of all.
+MAXIMUM = LOGARITHMS._replace(convolve=max_convolve, total=lambda x: jnp.max(x, -1))
+
+
+@lru_cache(maxsize=64)
+def schedule_of(tree: CountTree) -> Schedule:
+    """The steps of both passes, laid down once per structure."""
+    return build_schedule(tree.program)
+
+
+class Upward(NamedTuple):
+    """Upward messages and what was learned on the way."""
+
+    storage: Any  # (B, cells)
+    log_mean: Any  # (B,)
+    faintest: Any  # (B,) log of the smallest mass that a step kept
+
+
+def upward(schedule: Schedule, arithmetic: Arithmetic, leaves: Any, tables: Any) -> Upward:
+    """All upward messages; `leaves` are log-weights (B, D, 2), `tables` packed log-tables (B, T)."""
+    batch = leaves.shape[0]
+    extended = extend(tables)
+    zero = jnp.full((batch, 1), arithmetic.zero, leaves.dtype)
+    storage = _appended(zero, arithmetic.from_log(leaves))
+    log_mean = jnp.zeros((batch,), leaves.dtype)
+    faintest = jnp.zeros((batch,), leaves.dtype)
+    for step in schedule.up:
+        merged = arithmetic.convolve(pick(storage, step.left), pick(storage, step.right))[..., : step.width]
+        table, top = _scaled(pick(extended, step.table))
+        weighted = arithmetic.times(merged, arithmetic.from_log(table))
+        log_mass = arithmetic.total(weighted)
+        message = arithmetic.divide(weighted, finite_or_zero(log_mass)[..., None])
+        storage = _appended(storage, message)
+        log_mean = log_mean + jnp.sum(log_mass + top, -1)
+        faintest = jnp.minimum(faintest, jnp.min(log_mass, -1))
+    return Upward(storage, log_mean, faintest)
+
+
+def _appended(storage: Any, messages: Any) -> Any:
+    """The cells so far, followed by those of a step: steps are laid out in the order in which they run."""
+    return jnp.concatenate([storage, messages.reshape(storage.shape[0], math.prod(messages.shape[1:]))], -1)
+
+
+def extend(tables: Any) -> Any:
+    """The packed tables, followed by 0 (no table) and -inf (padding)."""
+    ends = jnp.array([0.0, -jnp.inf], tables.dtype)
+    return jnp.concatenate([tables, jnp.broadcast_to(ends, (*tables.shape[:-1], 2))], -1)
+
+
+def _scaled(log_table: Any) -> tuple[Any, Any]:
+    """A log-table with largest entry 0, and that entry; a table that allows nothing stays as it is."""
+    top = finite_or_zero(lax.stop_gradient(jnp.max(log_table, -1)))
+    return log_table - top[..., None], top
+
+
+def solve(schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any) -> Solution:
+    """Both passes and the count distributions of all sets."""
+    n = nu.shape[-1]
+    up = upward(schedule, arithmetic, log_leaves(nu), tables)
+    down, largest, faintest = _downward(schedule, arithmetic, up, extend(tables))
+    impossible = up.log_mean == -jnp.inf
+    leaf_down = pick(down, schedule.leaf_down)
+    free = schedule.leaf_down[:, 0] == 0
+    messages = jnp.where(impossible[:, None] | free, 0.0, leaf_messages(arithmetic.log(leaf_down)))
+    u, d = arithmetic.log(pick(up.storage, schedule.set_up)), arithmetic.log(pick(down, schedule.set_down))
+    beliefs = u + d
+    if arithmetic.zero == 0.0:
+        sound = (largest < LARGEST_DOWN) & (jnp.minimum(up.faintest, faintest) > -230.0)
+        sound = sound & ~doubtful_leaves(jnp.where(free, jnp.inf, nu), leaf_down) & ~impossible
+        bound = UNIT_ROUNDOFF * (8.0 * (n + schedule.rounding) + _size(nu, tables))
+        return Solution(up.log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf))
+    size = jnp.max(jnp.abs(finite_or_zero(up.storage)), -1) + jnp.max(jnp.abs(finite_or_zero(down)), -1)
+    bound = 8.0 * UNIT_ROUNDOFF * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
+    return Solution(up.log_mean, messages, beliefs, jnp.where(jnp.isnan(up.log_mean), jnp.inf, bound))
+
+
+def _size(nu: Any, tables: Any) -> Any:
+    return 8.0 + sum(jnp.max(jnp.abs(finite_or_zero(x)), -1, initial=0.0) for x in (nu, tables))
+
+
+def _downward(schedule: Schedule, arithmetic: Arithmetic, up: Upward, extended: Any) -> tuple[Any, Any, Any]:
+    """Downward messages, their largest entry and the log of the smallest pairing met, (B,) each."""
+    batch = extended.shape[0]
+    storage = jnp.full((batch, 1), arithmetic.zero, extended.dtype)
+    weighted = storage
+    largest, faintest = jnp.zeros((batch,), extended.dtype), jnp.zeros((batch,), extended.dtype)
+    one = arithmetic.from_log(jnp.zeros((), extended.dtype))
+
+    def place(step: DownStep, down: Any, state: Any) -> Any:
+        storage, weighted, largest, faintest = state
+        own = pick(up.storage, step.own_cells)
+        pairing = arithmetic.total(arithmetic.times(own, down))
+        down = arithmetic.divide(down, finite_or_zero(pairing)[..., None])
+        table, _ = _scaled(pick(extended, step.table))
+        above = arithmetic.times(down, arithmetic.from_log(table))
+        scale = lax.stop_gradient(jnp.max(arithmetic.log(above), -1, keepdims=True))
+        above = arithmetic.divide(above, finite_or_zero(scale))
+        allowed = table > -jnp.inf  # elsewhere nothing comes up, and padding holds whatever the sums gave
+        return (
+            _appended(storage, down),
+            _appended(weighted, above),
+            jnp.maximum(largest, jnp.max(jnp.where(allowed, down, 0.0), (-1, -2), initial=0.0)),
+            jnp.minimum(faintest, jnp.min(pairing, -1, initial=0.0)),
+        )
+
+    state = (storage, weighted, largest, faintest)
+    roots = schedule.roots
+    if len(roots.nodes):
+        state = place(roots, jnp.broadcast_to(one, (batch, *roots.own_cells.shape)), state)
+    for step in schedule.down:
+        parent, sibling = pick(state[1], step.parent_cells), pick(up.storage, step.sibling_cells)
+        needed = step.width + sibling.shape[-1] - 1
+        parent = widened(parent, needed, arithmetic.zero)[..., :needed]
+        state = place(step, arithmetic.correlate(parent, sibling), state)
+    return state[0], state[2], state[3]

@@ -1,0 +1,244 @@
+"""Distributions for NumPyro: count models, k-subsets and the Poisson-binomial law; ``pip install tallytree[numpyro]``.
+
+They are pytrees whose leaves are log-odds and log-tables, so that NUTS, SVI, ``Predictive``, masks, plates and ``vmap``
+treat them like NumPyro's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+try:
+    from numpyro.distributions import Distribution, constraints
+    from numpyro.distributions.util import validate_sample
+except ImportError as error:
+    raise ImportError(
+        "tallytree.jax.numpyro needs NumPyro. Install it with `pip install tallytree[numpyro]`."
+    ) from error
+
+from ..errors import ParameterError
+from ..structure.nested.count_tree import CountTree
+from . import answers, draws
+from .arguments import read
+from .potentials import ArrayPotential, exactly
+from .precision import in_wide
+
+__all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
+
+
+class CountDistribution(Distribution):  # type: ignore[misc]
+    """The law of a :class:`~tallytree.CountModel` over binary vectors.
+
+    Parameters
+    ----------
+    logits : (..., D)
+        Log-odds.
+    groups : potential, log-table, list of Group, CountTree or None
+        As in :func:`tallytree.jax.log_partition`.
+    tables : list or array, optional
+        With a CountTree.
+
+    Examples
+    --------
+    >>> d = CountDistribution(jnp.zeros(3), tt.exactly(1))
+    >>> float(d.log_prob(jnp.array([0.0, 1.0, 0.0])).round(4))
+    -1.0986
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}  # noqa: RUF012
+    support = constraints.independent(constraints.boolean, 1)
+    pytree_data_fields: tuple[str, ...] = ("logits", "tables")
+    pytree_aux_fields: tuple[str, ...] = ("tree",)
+
+    def __init__(
+        self, logits: Any, groups: Any = None, tables: Any = None, *, validate_args: bool | None = None
+    ) -> None:
+        with_tables = _read(logits, groups, tables)
+        self.tree: CountTree = with_tables.tree
+        self.logits = jnp.asarray(logits)
+        self.tables = tuple(with_tables.group_tables)
+        super().__init__(with_tables.batch_shape, (self.tree.n_variables,), validate_args=validate_args)
+
+    def _ask(self, question: Any, *more: Any) -> Any:
+        return question(self.logits, self.tree, *more, tables=list(self.tables))
+
+    @property
+    def log_partition(self) -> Any:
+        """Log Z, ``batch_shape``."""
+        return self._over_batch(self._ask(answers.log_partition), 0)
+
+    @property
+    def mean(self) -> Any:
+        """P(y = 1)."""
+        return self._over_batch(self._ask(answers.marginals), 1)
+
+    @property
+    def variance(self) -> Any:
+        """P(y = 1) P(y = 0)."""
+        return self.mean * (1.0 - self.mean)
+
+    @property
+    def mode(self) -> Any:
+        """A most probable configuration."""
+        return self._over_batch(self._ask(draws.mode), 1)
+
+    def entropy(self) -> Any:
+        """Shannon entropy in nats."""
+        return self._over_batch(self._ask(answers.entropy), 0)
+
+    def count_log_probs(self, group: int | None = None) -> Any:
+        """Log-probabilities of the count of a group, of all variables by default."""
+        return self._over_batch(self._ask(answers.count_log_probs, group), 1)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Exact joint draws."""
+        shape = tuple(sample_shape)
+        if self._batch_now() == self.batch_shape:
+            return draws.sample(key, self.logits, self.tree, list(self.tables), sample_shape=shape)
+        logits = jnp.broadcast_to(self.logits, (*self.batch_shape, self.tree.n_variables))
+        return draws.sample(key, logits, self.tree, list(self.tables), sample_shape=shape)
+
+    @validate_sample  # type: ignore[untyped-decorator]
+    def log_prob(self, value: Any) -> Any:
+        """Log-probability of configurations, zeros and ones."""
+        return _log_prob(self.tree, self.logits, self.tables, value)
+
+    def _batch_now(self) -> tuple[int, ...]:
+        """The batch shape of the parameters, which `vmap` may have made smaller than the one remembered."""
+        return tuple(jnp.broadcast_shapes(self.logits.shape[:-1], *(t.shape[:-1] for t in self.tables)))
+
+    def _over_batch(self, found: Any, event_axes: int) -> Any:
+        if self._batch_now() == self.batch_shape or not self.batch_shape:
+            return found
+        return jnp.broadcast_to(found, (*self.batch_shape, *found.shape[found.ndim - event_axes :]))
+
+
+@in_wide
+def _read(logits: Any, groups: Any, tables: Any) -> Any:
+    problem = read(logits, groups, tables)
+    rounded = tuple(jnp.asarray(t).astype(problem.dtype) for t in problem.group_tables)
+    return problem._replace(group_tables=rounded)
+
+
+@in_wide
+def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
+    """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
+    wide = logits.astype(jnp.float64)
+    weight = _log_weight(tree, wide, tables, value)
+    return (weight - answers.log_partition(wide, tree, list(tables))).astype(logits.dtype)
+
+
+def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
+    """Log-weight of configurations; -inf for impossible ones."""
+    on = jnp.asarray(value).astype(bool)
+    # A forced variable has weight one if it is on, and none if it is off.
+    forced = logits == jnp.inf
+    term = jnp.where(on, jnp.where(forced, 0.0, logits), jnp.where(forced, -jnp.inf, 0.0))
+    total = jnp.sum(term, -1)
+    for members, table in zip(tree.groups, tables):
+        inside = np.zeros(tree.n_variables, bool)
+        inside[members] = True
+        count = jnp.sum(on & inside, -1)
+        hit = count[..., None] == jnp.arange(len(members) + 1)
+        total = total + jnp.sum(jnp.where(hit, table.astype(jnp.float64), 0.0), -1)
+    return total
+
+
+class ConditionalBernoulli(CountDistribution):
+    """Independent Bernoulli variables given that exactly ``total_count`` of them are on: a random k-subset.
+
+    Examples
+    --------
+    >>> ConditionalBernoulli(1, jnp.zeros(4)).mean
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+
+    pytree_data_fields = ("total_count",)
+
+    def __init__(self, total_count: Any, logits: Any, *, validate_args: bool | None = None) -> None:
+        potential: ArrayPotential = exactly(total_count)
+        self.total_count = jnp.asarray(total_count)
+        super().__init__(logits, potential, validate_args=validate_args)
+
+
+class PoissonBinomial(Distribution):  # type: ignore[misc]
+    """The number of independent variables that are on, with unequal probabilities.
+
+    Parameters
+    ----------
+    logits or probs : (..., D)
+        One of the two.
+
+    Examples
+    --------
+    >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).log_prob(jnp.arange(3)))
+    Array([0.25, 0.5 , 0.25], dtype=float32)
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}  # noqa: RUF012
+    pytree_data_fields = ("logits",)
+
+    def __init__(self, logits: Any = None, *, probs: Any = None, validate_args: bool | None = None) -> None:
+        if (logits is None) == (probs is None):
+            raise ParameterError("Give one of `logits` and `probs`; both or neither arrived.")
+        if logits is None:
+            probs = jnp.asarray(probs)
+            if not isinstance(probs, jax.core.Tracer) and not bool(jnp.all((probs >= 0) & (probs <= 1))):
+                raise ParameterError("`probs` must lie in [0, 1]; others arrived.")
+            logits = jnp.log(probs) - jnp.log1p(-probs)
+        self.logits = jnp.asarray(logits)
+        if self.logits.ndim == 0:
+            raise ParameterError(
+                "`logits` must have the variables on its last axis; a single number arrived."
+            )
+        super().__init__(self.logits.shape[:-1], (), validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Integers from 0 to the number of variables."""
+        return constraints.integer_interval(0, self.logits.shape[-1])
+
+    @property
+    def mean(self) -> Any:
+        """Sum of the probabilities."""
+        return jnp.broadcast_to(jnp.sum(jax.nn.sigmoid(self.logits), -1), self.batch_shape)
+
+    @property
+    def variance(self) -> Any:
+        """Sum of p (1 - p)."""
+        found = jnp.sum(jax.nn.sigmoid(self.logits) * jax.nn.sigmoid(-self.logits), -1)
+        return jnp.broadcast_to(found, self.batch_shape)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Sums of independent draws."""
+        shape = (*sample_shape, *self.batch_shape, self.logits.shape[-1])
+        return jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
+
+    @validate_sample  # type: ignore[untyped-decorator]
+    def log_prob(self, value: Any) -> Any:
+        """Log-probability of counts; every value costs one pass, whose gradient is right in the far tails."""
+        n = self.logits.shape[-1]
+        count = jnp.asarray(value).astype(jnp.int32)
+        shape = jnp.broadcast_shapes(count.shape, self.batch_shape)
+        logits = jnp.broadcast_to(self.logits, (*shape, n))
+        count = jnp.broadcast_to(count, shape)
+        table = jnp.where(jnp.arange(n + 1) == count[..., None], 0.0, -jnp.inf).astype(self.logits.dtype)
+        return _event_log_prob(logits, table)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All counts."""
+        values = jnp.arange(self.logits.shape[-1] + 1).reshape(-1, *[1] * len(self.batch_shape))
+        return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
+
+    has_enumerate_support = True
+
+
+@in_wide
+def _event_log_prob(logits: Any, table: Any) -> Any:
+    """``log P(count allowed by the table)``, subtracted in 64 bits."""
+    wide = logits.astype(jnp.float64)
+    return (answers.log_partition(wide, table) - answers.log_partition(wide)).astype(logits.dtype)

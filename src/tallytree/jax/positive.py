@@ -1,0 +1,133 @@
+"""Convolution and correlation of plain non-negative numbers, term by term: nothing is subtracted, nothing cancels.
+
+    convolve(a, b)[k]  = sum_j a[j] b[k - j]
+    correlate(p, s)[i] = sum_j p[i + j] s[j]
+
+Both work on the last axis and are bilinear, which is all that their derivatives need. A backward pass is traced when
+the caller's flag, not ours, says which floats there are; transposed dynamic slices and gathers then make 32-bit zeros.
+So values are computed by slices at running places, and tangents by shifting one place at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+FEW_TERMS = 4  # so few terms are written out; more are a loop, which compiles once
+
+
+def over_terms(step: Callable[..., Any], start: Any, *terms: Any, reverse: bool = False) -> Any:
+    """``start = step(start, j, *(t[..., j] for t in terms))`` for every j; the terms travel as scanned inputs."""
+    width = terms[0].shape[-1]
+    if width <= FEW_TERMS:
+        for j in reversed(range(width)) if reverse else range(width):
+            start = step(start, j, *(t[..., j : j + 1] for t in terms))
+        return start
+
+    def body(carry: Any, item: Any) -> tuple[Any, None]:
+        return step(carry, item[0], *(t[..., None] for t in item[1:])), None
+
+    items = (jnp.arange(width, dtype=jnp.int32), *(jnp.moveaxis(t, -1, 0) for t in terms))
+    return lax.scan(body, start, items, reverse=reverse)[0]
+
+
+def slice_at(array: Any, j: Any, width: int) -> Any:
+    """``array[..., j : j + width]``."""
+    if isinstance(j, int):
+        return array[..., j : j + width]
+    return lax.dynamic_slice_in_dim(array, j, width, -1)
+
+
+def put_at(array: Any, part: Any, j: Any) -> Any:
+    """`array` with `part` from j on."""
+    if isinstance(j, int):
+        return jnp.concatenate([array[..., :j], part, array[..., j + part.shape[-1] :]], -1)
+    return lax.dynamic_update_slice_in_dim(array, part, j, -1)
+
+
+def moved_up(x: Any) -> Any:
+    """Every entry one place on; the last is lost."""
+    return jnp.concatenate([jnp.zeros_like(x[..., :1]), x[..., :-1]], -1)
+
+
+def moved_down(x: Any) -> Any:
+    """Every entry one place back; the first is lost."""
+    return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
+
+
+def widened(x: Any, width: int, fill: float = 0.0) -> Any:
+    """`x` with `fill` up to `width` entries on the last axis."""
+    more = width - x.shape[-1]
+    return x if more <= 0 else jnp.concatenate([x, jnp.full((*x.shape[:-1], more), fill, x.dtype)], -1)
+
+
+def shifted(p: Any, width: int) -> list[Any]:
+    """The parts of `p` that a filter of `width` entries meets, place by place."""
+    return [p[..., i : i + width] for i in range(p.shape[-1] - width + 1)]
+
+
+def common(a: Any, b: Any) -> tuple[int, ...]:
+    """The leading axes that two operands share."""
+    return jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+
+
+@jax.custom_jvp
+def convolve(a: Any, b: Any) -> Any:
+    """All sums ``a[j] b[k - j]``; the shorter operand is looped over."""
+    if a.shape[-1] > b.shape[-1]:
+        a, b = b, a
+    wa, wb = a.shape[-1], b.shape[-1]
+    out = jnp.zeros((*common(a, b), wa + wb - 1), b.dtype)
+
+    def step(out: Any, j: Any, a_j: Any) -> Any:
+        return put_at(out, slice_at(out, j, wb) + a_j * b, j)
+
+    return over_terms(step, out, a)
+
+
+@convolve.defjvp
+def _convolve_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (a, b), (da, db) = primals, tangents
+    return convolve(a, b), _convolve_by_shifts(da, b) + _convolve_by_shifts(db, a)
+
+
+def _convolve_by_shifts(a: Any, b: Any) -> Any:
+    """Horner's scheme, over the shorter operand."""
+    if a.shape[-1] > b.shape[-1]:
+        a, b = b, a
+    wide = widened(b, a.shape[-1] + b.shape[-1] - 1)
+    out = jnp.zeros((*common(a, b), wide.shape[-1]), b.dtype)
+    return over_terms(lambda out, _, a_j: moved_up(out) + a_j * wide, out, a, reverse=True)
+
+
+@jax.custom_jvp
+def correlate(p: Any, s: Any) -> Any:
+    """All sums ``p[i + j] s[j]``, i from 0 to ``len(p) - len(s)``."""
+    width = p.shape[-1] - s.shape[-1] + 1
+    if width <= FEW_TERMS:
+        return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
+    out = jnp.zeros((*common(p, s), width), p.dtype)
+    return over_terms(lambda out, j, s_j: out + slice_at(p, j, width) * s_j, out, s)
+
+
+@correlate.defjvp
+def _correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (p, s), (dp, ds) = primals, tangents
+    return correlate(p, s), _correlate_by_shifts(dp, s) + _correlate_by_shifts(p, ds)
+
+
+def _correlate_by_shifts(p: Any, s: Any) -> Any:
+    width = p.shape[-1] - s.shape[-1] + 1
+    if width <= FEW_TERMS:
+        return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
+
+    def step(state: Any, _: Any, s_j: Any) -> Any:
+        out, p = state
+        return out + p[..., :width] * s_j, moved_down(p)
+
+    out = jnp.zeros((*common(p, s), width), p.dtype)
+    return over_terms(step, (out, p), s)[0]

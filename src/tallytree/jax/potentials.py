@@ -1,0 +1,175 @@
+"""Named potentials whose numbers are arrays: one per model, traced or not, differentiable where they are real.
+
+:func:`tallytree.exactly` and its relatives take plain numbers and work here as well; these take arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from ..errors import ParameterError
+
+
+@jax.tree_util.register_pytree_node_class
+class ArrayPotential:
+    """A potential with array parameters of shape (...): ``log_table(n)`` has shape (..., n + 1)."""
+
+    def __init__(self, name: str, parameters: tuple[Any, ...]) -> None:
+        self.name = name
+        self.parameters = parameters
+
+    def log_table(self, n: int) -> Any:
+        """``log f(0), ..., log f(n)`` on the last axis."""
+        counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
+        expanded = [jnp.asarray(p)[..., None] for p in self.parameters]
+        check = _NEEDS.get(self.name)
+        if check is not None and not any(isinstance(p, jax.core.Tracer) for p in self.parameters):
+            check(n, *(np.asarray(p) for p in self.parameters))
+        return _TABLES[self.name](counts, n, *expanded)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parameters))})"
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], str]:
+        """The parameters are the leaves."""
+        return self.parameters, self.name
+
+    @classmethod
+    def tree_unflatten(cls, name: str, parameters: Any) -> ArrayPotential:
+        """The way back."""
+        return cls(name, tuple(parameters))
+
+
+def exactly(k: Any) -> ArrayPotential:
+    """Exactly ``k`` variables on; ``k`` is an integer or an integer array, one entry per model."""
+    return ArrayPotential("exactly", (_integers("k", k),))
+
+
+def at_least(k: Any) -> ArrayPotential:
+    """``k`` or more on."""
+    return ArrayPotential("at_least", (_integers("k", k),))
+
+
+def at_most(k: Any) -> ArrayPotential:
+    """At most ``k`` on."""
+    return ArrayPotential("at_most", (_integers("k", k),))
+
+
+def between(lo: Any, hi: Any) -> ArrayPotential:
+    """From ``lo`` to ``hi`` on, both included."""
+    return ArrayPotential("between", (_integers("lo", lo), _integers("hi", hi)))
+
+
+def gaussian(mean: Any, sd: Any) -> ArrayPotential:
+    """``exp(-(c - mean)^2 / (2 sd^2))``; differentiable in both."""
+    return ArrayPotential("gaussian", (_reals("mean", mean), _reals("sd", sd, positive=True)))
+
+
+def poisson(mean: Any) -> ArrayPotential:
+    """Poisson weights ``mean^c exp(-mean) / c!``; differentiable in ``mean``."""
+    return ArrayPotential("poisson", (_reals("mean", mean, positive=True),))
+
+
+def geometric(ratio: Any) -> ArrayPotential:
+    """``ratio^c``, ``ratio > 0``; differentiable."""
+    return ArrayPotential("geometric", (_reals("ratio", ratio, positive=True),))
+
+
+def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
+    """P(an event | c active causes) ``= 1 - (1 - leak) (1 - rate)^c``; differentiable in both."""
+    return ArrayPotential("noisy_or", (_fractions("rate", rate), _fractions("leak", leak)))
+
+
+def _inside(inside: Any) -> Any:
+    return jnp.where(inside, 0.0, -jnp.inf)
+
+
+def _log_noisy_or(c: Any, n: int, rate: Any, leak: Any) -> Any:
+    off = jnp.log1p(-leak) + c * jnp.log1p(-rate)  # log of the probability that nothing happens
+    possible = off < 0.0
+    safe = jnp.where(possible, off, -1.0)
+    return jnp.where(possible, jnp.log(-jnp.expm1(safe)), -jnp.inf)
+
+
+_TABLES: dict[str, Callable[..., Any]] = {
+    "exactly": lambda c, n, k: _inside(c == k),
+    "at_least": lambda c, n, k: _inside(c >= k),
+    "at_most": lambda c, n, k: _inside(c <= k),
+    "between": lambda c, n, lo, hi: _inside((c >= lo) & (c <= hi)),
+    "gaussian": lambda c, n, mean, sd: -0.5 * ((c - mean) / sd) ** 2,
+    "poisson": lambda c, n, mean: c * jnp.log(mean) - mean - gammaln(c + 1.0),
+    "geometric": lambda c, n, ratio: c * jnp.log(ratio),
+    "noisy_or": _log_noisy_or,
+}
+
+
+def _reaches(name: str, number: str) -> Callable[..., None]:
+    def check(n: int, least: Any, *rest: Any) -> None:
+        wrong = (least > n) | (least < 0)
+        if name == "between" and not wrong.any():
+            wrong = least > rest[0]
+        if wrong.any():
+            raise ParameterError(
+                f"`{name}` needs 0 <= {number} <= n = {n}, the number of variables of its group; "
+                f"{least.reshape(-1)[int(np.argmax(np.broadcast_to(wrong, least.shape).reshape(-1)))]} arrived. "
+                "Change the count, or put the potential on a larger group."
+            )
+
+    return check
+
+
+_NEEDS = {
+    "exactly": _reaches("exactly", "k"),
+    "at_least": _reaches("at_least", "k"),
+    "between": _reaches("between", "lo"),
+}
+
+
+def _integers(name: str, value: Any) -> Any:
+    if not hasattr(value, "dtype"):
+        try:
+            value = operator.index(value) if not isinstance(value, (list, tuple)) else np.asarray(value)
+        except TypeError:
+            raise ParameterError(
+                f"`{name}` must be an integer or an array of integers; {value!r} arrived."
+            ) from None
+    dtype = getattr(value, "dtype", np.dtype(int))
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise ParameterError(
+            f"`{name}` must hold integers; values of type {dtype} arrived. Convert them first."
+        )
+    if not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) < 0):
+        raise ParameterError(f"`{name}` must not be negative; {int(np.min(np.asarray(value)))} arrived.")
+    return value
+
+
+def _reals(name: str, value: Any, *, positive: bool = False) -> Any:
+    if isinstance(value, jax.core.Tracer):
+        return value
+    try:
+        numbers = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"`{name}` must hold real numbers; {value!r} arrived.") from None
+    wrong = ~np.isfinite(numbers) | ((numbers <= 0.0) if positive else np.zeros_like(numbers, bool))
+    if wrong.any():
+        raise ParameterError(
+            f"`{name}` must be finite{' and positive' if positive else ''}; {numbers[wrong].reshape(-1)[0]} arrived."
+        )
+    return value
+
+
+def _fractions(name: str, value: Any) -> Any:
+    value = _reals(name, value)
+    if not isinstance(value, jax.core.Tracer):
+        numbers = np.asarray(value, np.float64)
+        wrong = (numbers < 0.0) | (numbers > 1.0)
+        if wrong.any():
+            raise ParameterError(f"`{name}` must lie in [0, 1]; {numbers[wrong].reshape(-1)[0]} arrived.")
+    return value

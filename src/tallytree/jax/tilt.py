@@ -1,0 +1,64 @@
+"""The tilt of a flat model: log-odds move by s, the table by -s c, and the model stays what it is.
+
+Under the right tilt the variables alone count about as many as the posterior, so that plain numbers do not underflow
+where the answer lives. The search is a heuristic: the certificate of the pass, not the search, decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_STEPS = 12
+_CLOSE = 0.5  # standard deviations between the tilted mean and its target
+_LONGEST_STEP = 8.0  # nats; the curvature is no guide further out
+
+
+def choose_tilt(nu: Any, log_f: Any) -> Any:
+    """Tilts (B, 1) for log-odds (B, D) and log-tables (B, D + 1).
+
+    Newton steps towards the fixed point where the tilted mean equals the posterior mean of the count, the law of the
+    count being taken as normal with the tilted mean and variance.
+    """
+    nu, log_f = lax.stop_gradient(nu), lax.stop_gradient(log_f)
+    near = jnp.isfinite(nu)
+    counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
+    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True).astype(nu.dtype)
+    possible = jnp.sum(near, -1, keepdims=True).astype(nu.dtype)
+    # A count beyond the variables that can still move is out of reach, whatever its table says.
+    reachable = (counts >= forced) & (counts <= forced + possible)
+    log_f = jnp.where(reachable, log_f, -jnp.inf)
+    finite = jnp.where(near, nu, 0.0)
+
+    def target(mean: Any, variance: Any, tilt: Any) -> Any:
+        score = log_f - tilt * counts - 0.5 * (counts - mean) ** 2 / variance
+        top = jnp.max(score, -1, keepdims=True)
+        weight = jnp.exp(score - jnp.where(jnp.isfinite(top), top, 0.0))
+        total = jnp.sum(weight, -1, keepdims=True)
+        return jnp.where(total > 0.0, jnp.sum(weight * counts, -1, keepdims=True) / total, mean)
+
+    def step(state: Any) -> Any:
+        number, tilt, _ = state
+        p = jnp.where(near, jax.nn.sigmoid(finite + tilt), 0.0)
+        mean = forced + jnp.sum(p, -1, keepdims=True)
+        variance = jnp.sum(p * (1.0 - p), -1, keepdims=True) + 1e-3
+        # Where all or none are wanted the best tilt is infinite; half a variable less serves as well.
+        wanted = jnp.clip(
+            target(mean, variance, tilt), forced + 0.3, forced + jnp.maximum(possible - 0.3, 0.3)
+        )
+        apart = jnp.max(jnp.abs(wanted - mean) / jnp.sqrt(variance), initial=0.0)
+        return number + 1, tilt + jnp.clip((wanted - mean) / variance, -_LONGEST_STEP, _LONGEST_STEP), apart
+
+    def unsettled(state: Any) -> Any:
+        return (state[0] < _STEPS) & (state[2] > _CLOSE)
+
+    start = (
+        jnp.zeros((), jnp.int32),
+        jnp.zeros((*nu.shape[:-1], 1), nu.dtype),
+        jnp.full((), jnp.inf, nu.dtype),
+    )
+    _, tilt, _ = lax.while_loop(unsettled, step, start)
+    return jnp.where(jnp.isfinite(tilt) & (jnp.abs(tilt) < 1e4), tilt, 0.0)
