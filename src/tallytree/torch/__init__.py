@@ -7,7 +7,7 @@ Examples
 >>> import torch, tallytree.torch as ttt
 >>> scores = torch.tensor([[2.0, 1.0, 0.0, -1.0]], requires_grad=True)
 >>> ttt.marginals(scores, tt.exactly(2)).detach().round(decimals=3)
-tensor([[0.8870, 0.7030, 0.3130, 0.0980]])
+tensor([[0.8810, 0.6940, 0.3060, 0.1190]])
 """
 
 from __future__ import annotations
@@ -20,10 +20,18 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from . import compiled as compiled
+from . import losses
+from .distributions import CountDistribution
 from .functions import count_log_probs, log_partition, marginals, sample
+from .k_subset import KSubset
 from .potentials import at_least, at_most, between, exactly, gaussian, geometric, poisson, quadratic
+from .special import ConditionalBernoulli, PoissonBinomial
 
 __all__ = [
+    "ConditionalBernoulli",
+    "CountDistribution",
+    "KSubset",
+    "PoissonBinomial",
     "at_least",
     "at_most",
     "between",
@@ -32,6 +40,7 @@ __all__ = [
     "gaussian",
     "geometric",
     "log_partition",
+    "losses",
     "marginals",
     "poisson",
     "quadratic",

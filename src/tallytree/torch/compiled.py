@@ -51,6 +51,6 @@ def _counts_backward(ctx: Any, by_counts: Any) -> Any:
     return found, shared(moved, tables) if wants else None, None, None
 
 
-ops.sums.register_autograd(_sums_backward, setup_context=_save_sums)
-ops.tangent.register_autograd(Tangent.backward, setup_context=_save_tangent)
-ops.count_log_probs.register_autograd(_counts_backward, setup_context=_save_counts)
+ops.sums.op.register_autograd(_sums_backward, setup_context=_save_sums)
+ops.tangent.op.register_autograd(Tangent.backward, setup_context=_save_tangent)
+ops.count_log_probs.op.register_autograd(_counts_backward, setup_context=_save_counts)

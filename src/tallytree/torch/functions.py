@@ -43,7 +43,11 @@ def log_partition(logits: Any, groups: Any = None) -> Tensor:
     >>> logits.grad
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
-    posed = pose(logits, groups)
+    return log_partition_of(pose(logits, groups))
+
+
+def log_partition_of(posed: Posed) -> Tensor:
+    """Log Z of models whose arguments have been read."""
     if not _differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, False, False)[0]
     else:
@@ -60,7 +64,11 @@ def marginals(logits: Any, groups: Any = None) -> Tensor:
     >>> ttt.marginals(torch.tensor([0.0, 0.0, -torch.inf, 0.0]), tt.exactly(1))
     tensor([0.3333, 0.3333, 0.0000, 0.3333])
     """
-    posed = pose(logits, groups)
+    return marginals_of(pose(logits, groups))
+
+
+def marginals_of(posed: Posed) -> Tensor:
+    """Marginals of models whose arguments have been read."""
     if not _differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, True, False)[1]
     else:
@@ -79,7 +87,12 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -
     >>> ttt.count_log_probs(torch.zeros(3), tt.at_least(1)).exp() * 7
     tensor([0., 3., 3., 1.])
     """
-    posed, index = with_group(pose(logits, groups), group)
+    return count_log_probs_of(pose(logits, groups), group)
+
+
+def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
+    """Count distributions of models whose arguments have been read."""
+    posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
     if not _differentiable(posed):
@@ -118,7 +131,11 @@ def sample(
     >>> draws.sum(-1)
     tensor([2., 2., 2., 2., 2.])
     """
-    posed = pose(logits, groups)
+    return sample_of(pose(logits, groups), sample_shape, generator)
+
+
+def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Draws from models whose arguments have been read."""
     shape = tuple(checks.integer("sample_shape", size) for size in sample_shape)
     if min(shape, default=0) < 0:
         raise ParameterError(f"`sample_shape` must not hold negative numbers; {shape} arrived.")

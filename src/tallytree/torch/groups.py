@@ -20,7 +20,7 @@ from .structure import Structure
 
 
 class Posed(NamedTuple):
-    """A batch of models: log-odds (*b, D) in float64, packed log-tables (T,) or (*b, T) or None, and the answers' dtype."""
+    """A batch of models in float64: log-odds (*b, D), packed tables (T,), (*b, T) or None; and the answers' dtype."""
 
     logits: Tensor
     tables: Tensor | None
@@ -89,6 +89,7 @@ def _fitting(structure: Structure, n: int) -> Structure:
 
 
 def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
+    entries: Any
     if isinstance(groups, CountTree):
         tree, entries = groups, [None] * groups.family.n_groups
     elif isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):

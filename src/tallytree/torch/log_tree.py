@@ -39,13 +39,11 @@ def _log_partition(structure: Structure, logits: Tensor, tables: Tensor) -> Tens
     impossible = logits.new_full((batch, 1), -math.inf)
     parts = [impossible, leaves.reshape(batch, 2 * n)]
     extended = torch.cat([set_tables(structure, tables), logits.new_zeros(batch, 1), impossible], dim=-1)
-    placed = 1 + 2 * n
     for step in schedule.up:
         storage = torch.cat(parts, dim=-1)
         merged = convolve(_gather(storage, step.left), _gather(storage, step.right), step.width)
         message = merged + _gather(extended, step.table)
         parts = [storage, message.reshape(batch, -1)]
-        placed += message.shape[1] * message.shape[2]
     storage = torch.cat(parts, dim=-1)
     total = logits.new_zeros(batch)
     roots = schedule.roots
@@ -73,7 +71,7 @@ def leaf_weights(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor
 
 
 def set_tables(structure: Structure, tables: Tensor) -> Tensor:
-    """Log-tables of the sets from those of the groups; tables of one set multiply, those of one variable are left out."""
+    """Log-tables of the sets from those of the groups: tables of one set multiply, those of one variable stay out."""
     family = structure.tree.family
     groups: list[list[int]] = [[] for _ in range(family.n_sets)]
     for g, s in enumerate(family.set_of_group.tolist()):

@@ -16,11 +16,9 @@ def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> li
     batch = arguments[0].shape if dims[0] is None else arguments[0].movedim(dims[0], 0).shape[1:]
     out: list[Any] = []
     for place, (value, dim) in enumerate(zip(arguments, dims)):
-        if not isinstance(value, Tensor):
-            out.append(value)
-        elif dim is None and value.dim() == 1 and place and inner:
-            out.append(value)
-        elif dim is None and value.dim() == 1 and place == 1 and not inner:
+        # A direction (place 2) has the batch axes of the log-odds; tables may have none, if all models share them.
+        unbatched = isinstance(value, Tensor) and value.dim() == 1 and (place == 1 or inner > 0)
+        if not isinstance(value, Tensor) or (dim is None and unbatched):
             out.append(value)
         elif dim is None:
             out.append(value.expand(size, *value.shape))

@@ -19,8 +19,30 @@ from . import device
 from .structure import Structure, structure_of
 
 
-@torch.library.custom_op("tallytree::sums", mutates_args=())
-def sums(
+class Operator:
+    """An operator that PyTorch can trace; plain tensors go to its function directly, which is quicker."""
+
+    def __init__(self, name: str, function: Any) -> None:
+        self.function = function
+        self.op = torch.library.custom_op(f"tallytree::{name}", function, mutates_args=())
+
+    def __call__(self, logits: Tensor, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling() or not _is_plain(logits):
+            return self.op(logits, *arguments)
+        return self.function(logits, *arguments)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether nobody watches: no tracing mode, no wrapper, nothing to record."""
+    return (
+        type(tensor) is Tensor
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._functorch.maybe_get_level(tensor) == -1
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+    )
+
+
+def _sums(
     logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log Z (*b,), marginals (*b, D) and the probabilities of the counts of all groups (*b, T)."""
@@ -34,11 +56,14 @@ def sums(
     return (
         _tensor(log_z, shape),
         _tensor(found, (*shape, found.shape[-1])),
-        _counts(structure, model, shape) if counts else logits.new_empty(*shape, 0),
+        _all_counts(model, shape) if counts else logits.new_empty(*shape, 0),
     )
 
 
-@sums.register_fake
+sums = Operator("sums", _sums)
+
+
+@sums.op.register_fake
 def _(logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: bool) -> Any:
     shape, structure = logits.shape[:-1], structure_of(key)
     return (
@@ -48,8 +73,7 @@ def _(logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: 
     )
 
 
-@torch.library.custom_op("tallytree::tangent", mutates_args=())
-def tangent(
+def _tangent(
     logits: Tensor,
     tables: Tensor | None,
     direction: Tensor,
@@ -62,11 +86,7 @@ def tangent(
     if device.serves(logits):
         return device.tangent(structure, logits, tables, direction, table_direction, counts)
     model = _model(structure, logits, tables)
-    pushed = (
-        None
-        if table_direction is None or not structure.n_cells
-        else _array(_shifted(structure, table_direction))
-    )
+    pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
     shape = logits.shape[:-1]
     packed = (
@@ -75,7 +95,10 @@ def tangent(
     return _tensor(moved.logits, logits.shape), _tensor(packed, packed.shape)
 
 
-@tangent.register_fake
+tangent = Operator("tangent", _tangent)
+
+
+@tangent.op.register_fake
 def _(
     logits: Tensor,
     tables: Tensor | None,
@@ -90,8 +113,7 @@ def _(
     )
 
 
-@torch.library.custom_op("tallytree::count_log_probs", mutates_args=())
-def count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
+def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
     """Log-probabilities of the counts of one group, (*b, n + 1)."""
     structure = structure_of(key)
     if device.serves(logits):
@@ -100,13 +122,15 @@ def count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int)
     return _tensor(found, (*logits.shape[:-1], found.shape[-1]))
 
 
-@count_log_probs.register_fake
+count_log_probs = Operator("count_log_probs", _count_log_probs)
+
+
+@count_log_probs.op.register_fake
 def _(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
     return logits.new_empty(*logits.shape[:-1], structure_of(key).tree.group_size(group) + 1)
 
 
-@torch.library.custom_op("tallytree::count_push", mutates_args=())
-def count_push(
+def _count_push(
     logits: Tensor,
     tables: Tensor | None,
     direction: Tensor,
@@ -119,7 +143,7 @@ def count_push(
     if device.serves(logits):
         return device.count_push(structure, logits, tables, direction, table_direction, group)
     model = _model(structure, logits, tables)
-    pushed = None if table_direction is None else _array(_shifted(structure, table_direction))
+    pushed = None if table_direction is None else _array(_finite(table_direction))
     change, packed = model._solved.tangent(*model._params.direction(_array(direction), pushed), counts=True)
     family = structure.tree.family
     s = int(family.set_of_group[group])
@@ -132,7 +156,10 @@ def count_push(
     return _tensor(np.array(found), (*logits.shape[:-1], found.shape[-1]))
 
 
-@count_push.register_fake
+count_push = Operator("count_push", _count_push)
+
+
+@count_push.op.register_fake
 def _(
     logits: Tensor,
     tables: Tensor | None,
@@ -144,8 +171,7 @@ def _(
     return logits.new_empty(*logits.shape[:-1], structure_of(key).tree.group_size(group) + 1)
 
 
-@torch.library.custom_op("tallytree::draw", mutates_args=())
-def draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
+def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
     """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
     structure = structure_of(key)
     if device.serves(logits):
@@ -154,31 +180,38 @@ def draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: i
     return _tensor(drawn, (count, *logits.shape))
 
 
-@draw.register_fake
+draw = Operator("draw", _draw)
+
+
+@draw.op.register_fake
 def _(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
     return logits.new_empty(count, *logits.shape, dtype=torch.uint8)
 
 
-@torch.library.custom_op("tallytree::mode", mutates_args=())
-def mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+def _mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """A most probable configuration, (*b, D), uint8."""
     found = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu()).mode
     return _tensor(found, logits.shape).to(logits.device)
 
 
-@mode.register_fake
+mode = Operator("mode", _mode)
+
+
+@mode.op.register_fake
 def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     return logits.new_empty(logits.shape, dtype=torch.uint8)
 
 
-@torch.library.custom_op("tallytree::entropy", mutates_args=())
-def entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+def _entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """Entropy in nats, (*b,), accurate also where it is tiny."""
     model = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu())
     return _tensor(np.array(model.entropy, np.float64), logits.shape[:-1]).to(logits.device)
 
 
-@entropy.register_fake
+entropy = Operator("entropy", _entropy)
+
+
+@entropy.op.register_fake
 def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     return logits.new_empty(logits.shape[:-1])
 
@@ -201,12 +234,11 @@ def _model(structure: Structure, logits: Tensor, tables: Tensor | None) -> Count
     return structure.model(_array(logits), None if tables is None else _array(tables))
 
 
-def _counts(structure: Structure, model: CountModel, shape: Any) -> Tensor:
-    parts = [part for part in model.expected_statistics.tables]
-    packed = np.concatenate([np.empty((*shape, 0)), *parts], axis=-1)
+def _all_counts(model: CountModel, shape: Any) -> Tensor:
+    packed = np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables], axis=-1)
     return _tensor(packed, packed.shape)
 
 
-def _shifted(structure: Structure, direction: Tensor) -> Tensor:
-    """Entries of a direction where it is finite; a constant per table changes no probability."""
+def _finite(direction: Tensor) -> Tensor:
+    """A direction without the entries of impossible counts, which change nothing."""
     return torch.where(torch.isfinite(direction), direction, 0.0)

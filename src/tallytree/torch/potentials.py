@@ -78,7 +78,7 @@ def geometric(ratio: Any) -> TensorPotential:
 
 
 def gaussian(mean: Any, sd: Any) -> TensorPotential:
-    """``f(c) = exp(-(c - mean)^2 / (2 sd^2))``, differentiable in the mean and the standard deviation of every model."""
+    """``f(c) = exp(-(c - mean)^2 / (2 sd^2))``, differentiable in both numbers of every model."""
     return TensorPotential("gaussian", _gaussian, (_reals("mean", mean), _reals("sd", sd, positive=True)))
 
 
