@@ -81,6 +81,7 @@ def test_derivatives_of_count_distributions_of_nested_groups(group):
     assert gradgradcheck(lambda x, *t: ttt.count_log_probs(x, nested(*t), group), (x, *tables))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's forward mode itself
 def test_transforms_agree_with_one_another():
     x, rows, tables, p = doubles(6), doubles(4, 6, seed=1), doubles(4, 7, seed=2), tt.exactly(2)
 
@@ -223,7 +224,7 @@ def test_a_tree_made_before_is_taken():
 def test_gradients_of_counts_that_underflow_are_conditional_expectations():
     x = torch.full((400,), -3.0, dtype=torch.float64, requires_grad=True)
     log_probs = ttt.count_log_probs(x)
-    assert float(log_probs[390]) < -1000.0
+    assert float(log_probs[390].detach()) < -1000.0
     log_probs[390].backward()
     expected = 390 / 400 - 1 / (1 + math.exp(3.0))
     np.testing.assert_allclose(x.grad, np.full(400, expected), rtol=1e-8)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp
+from torch.func import grad
 
 from . import log_tree, ops
 from .autograd import keep, shared
@@ -133,11 +133,14 @@ class Push(torch.autograd.Function):
         point = (logits, tables, direction, pushed)
         moves = tuple(torch.zeros_like(p) if s is None else s for p, s in zip(point, steps))
 
-        def value(x: Tensor, t: Tensor, v: Tensor, w: Tensor) -> Tensor:
-            moved: Tensor = jvp(lambda a, b: _log_probs(ctx.key, ctx.group, a, b), (x, t), (v, w))[1]
-            return moved
+        # <u, J v> moves by <u, J dv> and by the Hessian of <u, log P>; both are linear in u, whose gradient is asked for.
+        moved = Push.apply(logits, tables, moves[2], moves[3], ctx.key, ctx.group)
 
-        return jvp(value, point, moves)[1]
+        def bent(u: Tensor) -> Tensor:
+            by_logits, by_tables = _bent(ctx, (logits, tables, u), (direction, pushed))
+            return (by_logits * moves[0]).sum() + (shared(by_tables, tables) * moves[1]).sum()
+
+        return moved + grad(bent)(torch.zeros_like(moved))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -182,7 +185,11 @@ def _bent(ctx: Any, point: tuple[Tensor, Tensor, Tensor], along: tuple[Tensor, T
         log_probs = _log_probs(ctx.key, ctx.group, x, t)
         return torch.where(torch.isfinite(log_probs), log_probs * weights, 0.0).sum()
 
-    return jvp(grad(score, argnums=(0, 1)), (logits, tables), steps)[1]
+    def along(x: Tensor, t: Tensor) -> Tensor:
+        found = grad(score, argnums=(0, 1))(x, t)
+        return (found[0] * steps[0]).sum() + (found[1] * steps[1]).sum()
+
+    return grad(along, argnums=(0, 1))(logits, tables)
 
 
 def _log_probs(key: int, group: int, logits: Tensor, tables: Tensor) -> Tensor:

@@ -99,11 +99,11 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
         tables = (
-            structures.packed(posed.structure).to(posed.logits.device)
+            structures.packed(posed.structure.key).to(posed.logits.device)
             if posed.tables is None
             else posed.tables
         )
-        key = structures.opened(posed.structure).key
+        key = structures.opened(posed.structure.key)
         apply = ops.count_log_probs if torch.compiler.is_compiling() else CountLogProbs.apply
         found = apply(posed.logits, tables, key, index)
     return found.to(posed.dtype)
@@ -177,8 +177,8 @@ def _differentiable(posed: Posed) -> bool:
 def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     """The number of a group, checked; for None that of one with all variables, which is added if there is none."""
     structure, n = posed.structure, posed.logits.shape[-1]
-    total = structure.tree.family.n_groups
     if group is not None:
+        total = structure.tree.family.n_groups
         number = checks.integer("group", group)
         if not -total <= number < total:
             raise ParameterError(
@@ -189,9 +189,10 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
         return posed, number % total
     if n == 0:
         return posed, None
-    for index in range(total):
-        if structure.tree.group_size(index) == n:
-            return posed, index
+    whole = structures.whole_group(structure.key)
+    if whole >= 0:
+        return posed, whole
+    total = structure.tree.family.n_groups
     tree = structure.tree.with_groups([None])
     if posed.tables is None:
         assert structure.potentials is not None

@@ -85,6 +85,10 @@ def _tangent(
     structure = structure_of(key)
     if device.serves(logits):
         return device.tangent(structure, logits, tables, direction, table_direction, counts)
+    if not logits.numel():
+        return torch.zeros_like(logits), logits.new_zeros(
+            *logits.shape[:-1], structure.n_cells if counts else 0
+        )
     model = _model(structure, logits, tables)
     pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
@@ -190,7 +194,7 @@ def _(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int)
 
 def _mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """A most probable configuration, (*b, D), uint8."""
-    found = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu()).mode
+    found = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu()).mode()
     return _tensor(found, logits.shape).to(logits.device)
 
 

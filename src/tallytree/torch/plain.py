@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp
+from torch.func import grad
 
 from . import log_tree
 from .structure import Structure
 
 Pair = tuple[Tensor, Tensor]
+Scalar = Callable[[Tensor, Tensor], Tensor]
 
 
 def statistics(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -22,33 +24,41 @@ def statistics(structure: Structure, logits: Tensor, tables: Tensor | None) -> t
         log_z = log_tree.log_partition(structure, x, t)
         return log_z.sum(), log_z
 
-    (marginals, counts), log_z = grad(total, argnums=(0, 1), has_aux=True)(*point)
+    expected, log_z = grad(total, argnums=(0, 1), has_aux=True)(*point)
+    marginals, counts = expected
     return log_z, _off_infinity(marginals, logits), counts
 
 
 def tangent(structure: Structure, logits: Tensor, tables: Tensor | None, direction: Pair) -> Pair:
     """The Hessian of log Z times a direction, for log-odds and tables."""
     point = _point(structure, logits, tables)
-    expected = grad(lambda x, t: log_tree.log_partition(structure, x, t).sum(), argnums=(0, 1))
-    _, moved = jvp(expected, point, _finite(direction, point))
-    return moved
+    return _gradient(_along(_total(structure), _finite(direction, point)))(*point)
 
 
 def third(structure: Structure, logits: Tensor, tables: Tensor | None, first: Pair, second: Pair) -> Pair:
     """The third derivative of log Z contracted with two directions."""
     point = _point(structure, logits, tables)
-    a, b = _finite(first, point), _finite(second, point)
+    once = _along(_total(structure), _finite(first, point))
+    return _gradient(_along(once, _finite(second, point)))(*point)
 
-    def along(x: Tensor, t: Tensor) -> Tensor:
-        def once(y: Tensor, u: Tensor) -> Tensor:
-            moved: Tensor = jvp(lambda z, s: log_tree.log_partition(structure, z, s), (y, u), a)[1]
-            return moved
 
-        moved: Tensor = jvp(once, (x, t), b)[1]
-        return moved.sum()
+def _total(structure: Structure) -> Scalar:
+    return lambda x, t: log_tree.log_partition(structure, x, t).sum()
 
-    found: Pair = grad(along, argnums=(0, 1))(*point)
+
+def _gradient(function: Scalar) -> Callable[[Tensor, Tensor], Pair]:
+    found: Callable[[Tensor, Tensor], Pair] = grad(function, argnums=(0, 1))
     return found
+
+
+def _along(function: Scalar, direction: Pair) -> Scalar:
+    """The derivative of a function along a fixed direction, as a function."""
+
+    def moved(x: Tensor, t: Tensor) -> Tensor:
+        by_logits, by_tables = _gradient(function)(x, t)
+        return (by_logits * direction[0]).sum() + (by_tables * direction[1]).sum()
+
+    return moved
 
 
 def _point(structure: Structure, logits: Tensor, tables: Tensor | None) -> Pair:

@@ -118,15 +118,23 @@ def without_groups(n: int) -> Structure:
 
 
 @torch.compiler.assume_constant_result
-def opened(structure: Structure) -> Structure:
-    """The same groups with tables that arrive with every call."""
-    return structure.opened
+def opened(key: int) -> int:
+    """The same groups with tables that arrive with every call, by key."""
+    return structure_of(key).opened.key
 
 
 @torch.compiler.assume_constant_result
-def packed(structure: Structure) -> torch.Tensor:
+def whole_group(key: int) -> int:
+    """The number of a group that holds all variables, -1 if there is none."""
+    structure = structure_of(key)
+    sizes = [structure.tree.group_size(g) for g in range(structure.tree.family.n_groups)]
+    return sizes.index(structure.n_variables) if structure.n_variables in sizes else -1
+
+
+@torch.compiler.assume_constant_result
+def packed(key: int) -> torch.Tensor:
     """Log-tables of the fixed potentials, packed."""
-    return structure.packed
+    return structure_of(key).packed
 
 
 @lru_cache(maxsize=1024)
