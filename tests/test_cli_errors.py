@@ -25,15 +25,18 @@ pytestmark = pytest.mark.usefixtures("cli_folder")
         (b"0.5,1.5\n2,3\n", "first line holds numbers: add a header line"),
         (b"logit,prob\n1,0.5\n", "has both a `logit` and a `prob` column. Choose with --column"),
         (b"logit,a,a\n1,2,3\n", "more than one column `a`"),
-        (b"name,logit\na,1\nb,x1\n", "in.csv, line 3: column `logit` must hold numbers; got 'x1'"),
+        (b"name,logit\na,1\nb,x1\n", "in.csv, line 3: column `logit` must hold numbers; 'x1' arrived"),
         (b'name,logit\n"a\n\nb",1\n\nc,x1\n', "in.csv, line 6: column `logit` must hold numbers"),
-        (b"logit\n1\n1_000\n", "line 3: column `logit` must hold numbers; got '1_000'"),
-        (b'logit\n1\n"1,5"\n', "line 3: column `logit` must hold numbers with a decimal point; got '1,5'"),
+        (b"logit\n1\n1_000\n", "line 3: column `logit` must hold numbers; '1_000' arrived"),
+        (
+            b'logit\n1\n"1,5"\n',
+            "line 3: column `logit` must hold numbers with a decimal point; '1,5' arrived",
+        ),
         (b"name,logit\na,1\nb,\n", "line 3: column `logit` is empty"),
         (b"name,logit\na,1\nb,NaN\n", "line 3: column `logit` is NaN"),
-        (b"prob\n0.5\n1.5\n", "line 3: column `prob` must hold probabilities between 0 and 1; got 1.5"),
-        (b"prob\n-0.5\n", "line 2: column `prob` must hold probabilities between 0 and 1; got -0.5"),
-        (b"prob\ninf\n", "line 2: column `prob` must hold probabilities between 0 and 1; got inf"),
+        (b"prob\n0.5\n1.5\n", "line 3: column `prob` must hold probabilities between 0 and 1; 1.5 arrived"),
+        (b"prob\n-0.5\n", "line 2: column `prob` must hold probabilities between 0 and 1; -0.5 arrived"),
+        (b"prob\ninf\n", "line 2: column `prob` must hold probabilities between 0 and 1; inf arrived"),
         (b"name,logit\na,1\nb\n", "line 3: the row has 1 cell, but the header has 2"),
         (b"name,logit\na,b,1\n", "line 2: the row has 3 cells, but the header has 2"),
         (b'name,logit\na,1\n"b,1\n', "line 3: not valid CSV (unexpected end of data)"),
@@ -90,9 +93,12 @@ def test_bad_parquet_files_get_a_message(bad: Run) -> None:
         ("n,f\n0,1\n", "has no column `count`"),
         ("count,g\n0,1\n", "It has neither `log_f` nor `f`"),
         ("count,f,log_f\n0,1,0\n", "It has both `log_f` and `f`"),
-        ("count,f\n0.5,1\n", "t.csv, line 2: `count` must be 0, 1, 2, ...; got 0.5"),
-        ("count,f\n0,1\n-1,1\n", "t.csv, line 3: `count` must be 0, 1, 2, ...; got -1"),
-        ("count,f\n0,1\n1,-2\n", "t.csv, line 3: `f` must be 0 (impossible) or a positive number; got -2"),
+        ("count,f\n0.5,1\n", "t.csv, line 2: `count` must be 0, 1, 2, ...; 0.5 arrived"),
+        ("count,f\n0,1\n-1,1\n", "t.csv, line 3: `count` must be 0, 1, 2, ...; -1 arrived"),
+        (
+            "count,f\n0,1\n1,-2\n",
+            "t.csv, line 3: `f` must be 0 (impossible) or a positive number; -2 arrived",
+        ),
         ("count,log_f\n0,inf\n", "t.csv, line 2: `log_f` must be a number below inf"),
         ("count,f\n0,1\n2,1\n", "1 is missing. Write `f` = 0 for an impossible count"),
         ("count,log_f\n1,1\n", "0 is missing. Write `log_f` = -inf for an impossible count"),
@@ -121,7 +127,7 @@ def test_columns_that_are_not_there(data: str, bad: Run) -> None:
 def test_scale_and_column_belong_together(data: str, bad: Run) -> None:
     assert "Add --scale logit (log-odds) or --scale prob" in bad("infer", data, "--column", "name")
     assert "Add --column NAME" in bad("infer", data, "--scale", "prob")
-    assert "column `name` must hold numbers; got 'v0'" in bad(
+    assert "column `name` must hold numbers; 'v0' arrived" in bad(
         "infer", data, "--column", "name", "--scale", "prob"
     )
 
@@ -159,7 +165,7 @@ def test_an_impossible_model_is_a_message(data: str, bad: Run) -> None:
 def test_usage_errors_point_to_the_help(data: str, bad: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert bad("infer").endswith("Try `tallytree infer --help`.\n")
     assert "invalid choice: 'frobnicate'" in bad("frobnicate")
-    assert "must be 0 or a positive integer; got '-1'" in bad("infer", data, "--top", "-1")
+    assert "must be 0 or a positive integer; '-1' arrived" in bad("infer", data, "--top", "-1")
     assert "expected 2 arguments" in bad("infer", data, "--group-count", "hall")
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().err

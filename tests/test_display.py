@@ -40,4 +40,4 @@ def test_bars_have_the_heights_of_the_probabilities():
 
 
 def test_an_impossible_model_says_why_instead_of_failing():
-    assert "only the count 2" in CASES["impossible"]._repr_html_()
+    assert "no count satisfies the potential" in CASES["impossible"]._repr_html_()

@@ -145,7 +145,7 @@ def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
         "table": ints(-1, -1, 0), "roots": ints(2), "free": ints(), "nu": np.zeros(4), "tables": np.zeros(5),
         "windowed": False, "tilt": 0.0, "budget": 0.0, "low": 0, "high": 0, "threads": 1, "level": "",
     }  # fmt: skip
-    forest = engine.SampleForest(**good)
+    forest = engine.SampleTree(**good)
     key = np.zeros(4, np.uint32)
     out = np.full((3, 4), 7, np.uint8)
     forest.draw(out, ints(0, 2), key, None, 1)
@@ -160,7 +160,7 @@ def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
     ]  # fmt: skip
     for change in bad:
         with pytest.raises(ValueError):
-            engine.SampleForest(**{**good, **change})
+            engine.SampleTree(**{**good, **change})
     for rows, totals, width in [
         (ints(3), None, 4), (ints(-1), None, 4), (ints(0), None, 3), (ints(0), ints(5), 4), (ints(0), ints(-1), 4),
         (ints(0, 1), ints(2), 4),
@@ -169,9 +169,9 @@ def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
             forest.draw(np.zeros((3, width), np.uint8), rows, key, totals, 1)
     for first, last in [(-1, 1), (0, 3), (2, 1)]:
         with pytest.raises(ValueError):
-            engine.log_convolve(np.zeros(2), np.zeros(2), first, last)
+            engine.hooks.log_convolve(np.zeros(2), np.zeros(2), first, last)
     with pytest.raises(ValueError):
-        engine.log_convolve(np.zeros(0), np.zeros(2), 0, 0)
+        engine.hooks.log_convolve(np.zeros(0), np.zeros(2), 0, 0)
 
 
 @pytest.mark.parametrize("scale", [1e17, 1e200])
@@ -179,7 +179,9 @@ def test_convolving_messages_with_a_large_peak_stays_in_bounds(scale):
     from tallytree.engine.pmf.log_convolution import log_convolve
 
     a, b = np.array([-scale, -scale, -2 * scale]), np.array([-scale, -3 * scale])
-    kernels = [log_convolve] if config.native() is None else [log_convolve, config.native().log_convolve]
+    kernels = (
+        [log_convolve] if config.native() is None else [log_convolve, config.native().hooks.log_convolve]
+    )
     for convolve in kernels:
         found = convolve(a, b, 0, 3)
         np.testing.assert_allclose(found, np.array([-2, -2, -3, -5]) * scale, rtol=1e-12)

@@ -15,7 +15,7 @@ static inline bool fft_pays(int na, int nb, int N) {
 }
 
 // A negacyclic transform of length N holds N + 1 outputs: the one that wraps around is known and repaired.
-static inline int merge_length(int na, int nb) { return fft_length(na + nb - 2); }
+static inline int merge_length(int na, int nb) { return fft_length((int64_t)na + nb - 2); }
 
 // How far the errors of a transformed product a * b can shift its inner product with a weight vector g of length n:
 // an entry is wrong by at most 1.5 log2(N) u |a|_2 |b|_2 (twice what was measured on smooth, rough, sparse and

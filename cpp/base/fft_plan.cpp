@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 
+#include "base/fork_gate.hpp"
 #include "tree/workspace.hpp"
 
 namespace tallytree {
@@ -100,20 +102,21 @@ struct PlanCache {
 
 std::shared_ptr<PlanCache> new_plan_cache() { return std::make_shared<PlanCache>(); }
 
-int32_t fft_length(int32_t n) {
-  int32_t power = 128, third = 384;
+int32_t fft_length(int64_t n) {
+  if (n > kLongestTransform) throw std::length_error("a transform of more than 3 * 2^29 numbers was asked for");
+  int64_t power = 128, third = 384;
   while (power < n) power *= 2;
   while (third < n) third *= 2;
-  return power < third ? power : third;
+  return (int32_t)(power < third ? power : third);
 }
 
 const FftPlan* fft_plan(PlanCache* cache, int32_t length, int lanes) {
   int slot = length % 3 == 0;
-  for (int32_t n = length % 3 == 0 ? 384 : 128; n < length; n *= 2) slot += 2;
+  for (int64_t n = length % 3 == 0 ? 384 : 128; n < length; n *= 2) slot += 2;
   std::atomic<OwnedPlan*>& place = cache->slot[lanes == 8 ? 2 : lanes == 4 ? 1 : 0][slot];
   OwnedPlan* plan = place.load(std::memory_order_acquire);
   if (!plan) {
-    const std::lock_guard<std::mutex> lock(cache->guard);
+    const ForkSafeLock lock(cache->guard);
     plan = place.load();
     if (!plan) {
       plan = make_plan(length, lanes).release();

@@ -17,8 +17,10 @@ struct FftPlan {
   const double *outer_twiddles, *inner_twiddles;
 };
 
-// Lengths with a plan are 128 * 2^k and 384 * 2^k. The smallest that is at least n:
-int32_t fft_length(int32_t n);
+// Lengths with a plan are 128 * 2^k and 384 * 2^k, the longest is kLongestTransform.
+constexpr int32_t kLongestTransform = 3 << 29;
+// The smallest that is at least n; n <= kLongestTransform, else std::length_error.
+int32_t fft_length(int64_t n);
 // Thread-safe; the plan lives as long as the cache.
 const FftPlan* fft_plan(PlanCache* cache, int32_t length, int lanes);
 

@@ -1,7 +1,7 @@
 // The kernels of one instruction-set level, as a table of plain functions over pointers.
 //
 // A kernel never validates, allocates in an inner loop, prints or knows Python. A new kernel is a new member
-// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in table.cpp.
+// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in kernels.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,9 @@ namespace tallytree {
 struct FlatKernels;
 struct TreeKernels;
 struct ClusterKernels;
+struct SampleKernels;
+struct HookKernels;
+struct TangentKernels;
 
 struct Kernels {
   const char* level;
@@ -29,6 +32,9 @@ struct Kernels {
   const FlatKernels* flat;
   const TreeKernels* tree;  // tree_kernels.hpp
   const ClusterKernels* cluster;  // cluster_types.hpp
+  const SampleKernels* sample;  // sample_kernels.hpp
+  const HookKernels* hooks;  // hook_kernels.hpp; null without the build option for tests
+  const TangentKernels* tangent;  // tangent_kernels.hpp
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

@@ -5,6 +5,6 @@
 namespace tallytree {
 
 double* new_doubles(size_t count);  // null if there is no memory
-void free_doubles(double* data);
+void free_doubles(double* data) noexcept;
 
 }  // namespace tallytree

@@ -1,42 +1,154 @@
+// A pool of threads that live as long as the process and sleep between calls.
+//
+// A call publishes a job and starts on it at once; idle helpers join it while it has tasks left. The caller never waits
+// for a helper that has not joined, so nested calls and calls from several threads cannot block one another, and a pool
+// without helpers is only slower.
 #include "base/parallel.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
-#include <vector>
+
+#include "base/fork_gate.hpp"
+
+#if !defined(_WIN32)
+#include <signal.h>
+#endif
 
 namespace tallytree {
 
-int thread_count(int threads) {
-  if (threads > 0) return threads;
-  return std::max(1u, std::thread::hardware_concurrency());
+namespace {
+
+struct Job {
+  const TaskView task;
+  const size_t tasks;
+  const int helpers;  // wanted
+  std::atomic<size_t> next{0};
+  // Guarded by the pool:
+  int joined = 0, active = 0;
+  std::exception_ptr failure{};
+  std::condition_variable idle{};  // nobody is at work on it any more
+  Job* older = nullptr;
+
+  bool open() const { return joined < helpers && next.load(std::memory_order_relaxed) < tasks; }
+};
+
+// Signals are for the threads of the interpreter: a new thread inherits the mask of the one that makes it.
+class SignalsBlocked {
+#if !defined(_WIN32)
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+#endif
+};
+
+class Pool {
+ public:
+  void run(Job& job) {
+    {
+      const std::lock_guard<std::mutex> lock(guard_);
+      hire(job.helpers);
+      job.older = newest_;
+      newest_ = &job;
+    }
+    for (int h = 0; h < job.helpers; h++) wake_.notify_one();
+    work(job, 0);
+    std::unique_lock<std::mutex> lock(guard_);
+    Job** at = &newest_;
+    while (*at != &job) at = &(*at)->older;
+    *at = job.older;  // nobody joins from here on
+    job.idle.wait(lock, [&] { return job.active == 0; });
+  }
+
+ private:
+  // As many helpers as asked for, or as many as the system grants.
+  void hire(int helpers) {
+    if (hired_ >= helpers) return;
+    const SignalsBlocked blocked;
+    try {
+      for (; hired_ < helpers; hired_++) std::thread([this] { serve(); }).detach();
+    } catch (const std::system_error&) {  // a limit on processes
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
+  void serve() noexcept {
+    std::unique_lock<std::mutex> lock(guard_);
+    for (;;) {
+      Job* job = newest_;
+      while (job && !job->open()) job = job->older;
+      if (!job) {
+        wake_.wait(lock);
+        continue;
+      }
+      const int thread = ++job->joined;
+      job->active++;
+      lock.unlock();
+      work(*job, thread);
+      lock.lock();
+      if (--job->active == 0) job->idle.notify_one();
+    }
+  }
+
+  void work(Job& job, int thread) noexcept {
+    try {
+      for (size_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.tasks;) job.task(i, thread);
+    } catch (...) {
+      job.next = job.tasks;
+      const std::lock_guard<std::mutex> lock(guard_);
+      if (!job.failure) job.failure = std::current_exception();
+    }
+  }
+
+  std::mutex guard_;
+  std::condition_variable wake_;
+  Job* newest_ = nullptr;
+  int hired_ = 0;
+};
+
+// Never destroyed, so that helpers may sleep while the process ends. A forked child has none of its parent's threads,
+// and its copy of the pool may be locked for ever: it gets a new one.
+std::atomic<Pool*> the_pool{nullptr};
+
+Pool& pool() {
+  Pool* found = the_pool.load(std::memory_order_acquire);
+  if (found) return *found;
+  static const bool registered = after_fork_in_child([] { the_pool.store(nullptr); });
+  (void)registered;
+  auto made = std::make_unique<Pool>();
+  if (the_pool.compare_exchange_strong(found, made.get())) return *made.release();
+  return *found;
 }
 
-void run_tasks(size_t tasks, int threads, const std::function<void(size_t, int)>& task) {
+}  // namespace
+
+int thread_count(int threads) {
+  if (threads > 0) return threads;
+  return (int)std::max(1u, std::thread::hardware_concurrency());
+}
+
+void run_tasks(size_t tasks, int threads, TaskView task) {
   threads = (int)std::min<size_t>((size_t)std::max(threads, 1), tasks);
   if (threads <= 1) {
     for (size_t i = 0; i < tasks; i++) task(i, 0);
     return;
   }
-  std::atomic<size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex guard;
-  const auto work = [&](int thread) {
-    try {
-      for (size_t i; (i = next.fetch_add(1)) < tasks;) task(i, thread);
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(guard);
-      if (!failure) failure = std::current_exception();
-      next = tasks;
-    }
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; t++) others.emplace_back(work, t);
-  work(0);
-  for (std::thread& t : others) t.join();
-  if (failure) std::rethrow_exception(failure);
+  Job job{task, tasks, threads - 1};
+  pool().run(job);
+  if (job.failure) std::rethrow_exception(job.failure);
 }
 
 }  // namespace tallytree

@@ -1,15 +1,41 @@
-// Runs independent tasks on several threads.
+// Independent tasks on several threads: the one place where threads are made. Never included by kernel files.
+//
+// Tasks are fixed beforehand and write to places of their own; which thread gets which task is not fixed. So results do
+// not depend on the number of threads, and a machine that cannot give as many threads as asked for is only slower.
 #pragma once
 #include <cstddef>
-#include <functional>
 
 namespace tallytree {
+
+// Borrows a callable task(index, thread); valid while the callable is.
+class TaskView {
+ public:
+  template <class Task>
+  TaskView(const Task& task)  // NOLINT: meant to convert
+      : task_(&task), call_([](const void* t, size_t index, int thread) { (*(const Task*)t)(index, thread); }) {}
+  void operator()(size_t index, int thread) const { call_(task_, index, thread); }
+
+ private:
+  const void* task_;
+  void (*call_)(const void*, size_t, int);
+};
 
 // Number of threads to use when the caller asks for `threads` (0: all cores).
 int thread_count(int threads);
 
-// Calls task(index, thread) for every index below `tasks`, thread < threads. Tasks are handed out in order; which
-// thread gets which is not fixed, so a task's result must not depend on it. The first exception is rethrown.
-void run_tasks(size_t tasks, int threads, const std::function<void(size_t, int)>& task);
+// Calls task(index, thread) for every index below `tasks` and returns when all are done; thread < threads. The calling
+// thread takes part as thread 0. May be called from within a task and from several threads at once. After an exception
+// no further tasks are begun, and the first one is rethrown here.
+void run_tasks(size_t tasks, int threads, TaskView task);
+
+// The same for task(index), where threads need no memory of their own.
+template <class Task>
+void parallel_for(ptrdiff_t tasks, int threads, const Task& task) {
+  if (threads <= 1 || tasks <= 1) {
+    for (ptrdiff_t i = 0; i < tasks; i++) task(i);
+  } else {
+    run_tasks((size_t)tasks, threads, [&](size_t i, int) { task((ptrdiff_t)i); });
+  }
+}
 
 }  // namespace tallytree

@@ -19,7 +19,7 @@ double softplus_sum(const double* x, ptrdiff_t n) {
     for (ptrdiff_t i = block; i < end; i += kLanes) {
       vec t = i + kLanes <= end ? load(x + i) : load_part(x + i, end - i, -inf);
       vec size = t < 0.0 ? -t : t;
-      positive += (t > 0.0) & (t < inf) ? t : vec{};
+      positive += ((t > 0.0) & (t < inf)) ? t : vec{};
       const vec e = exp(-size), s = e < kSmall ? e : vec{};
       product *= 1.0 + (e < kSmall ? vec{} : e);
       small += s * (1.0 - s * (1.0 / 2 - s * (1.0 / 3 - s * (1.0 / 4 - s * (1.0 / 5)))));

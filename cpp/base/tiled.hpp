@@ -107,11 +107,11 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
 }
 
 // Two neighbouring pieces of one tile, brought to a common exponent keeping what one tile can hold.
-struct Piece {
+struct TileSide {
   vec value[kTileRows];
   double exponent, floor;
 };
-static inline void combine_pieces(Tiled& out, int tile, const Piece& a, const Piece& b) {
+static inline void combine_pieces(Tiled& out, int tile, const TileSide& a, const TileSide& b) {
   vec top_a = {}, top_b = {};
   for (int r = 0; r < kTileRows; r++) {
     top_a = max(top_a, a.value[r]);
@@ -136,7 +136,7 @@ static inline void combine_pieces(Tiled& out, int tile, const Piece& a, const Pi
 
 // Entries from[first .. first+15] as two pieces; entries outside 0..length-1 are 0. With `step` -1 they are read
 // backwards: from[first], from[first-1], ...
-static inline void cut_pieces(const Tiled& from, int first, int step, Piece& a, Piece& b) {
+static inline void cut_pieces(const Tiled& from, int first, int step, TileSide& a, TileSide& b) {
   double buffer_a[kTile] = {}, buffer_b[kTile] = {};
   a.exponent = b.exponent = a.floor = b.floor = kZeroExponent;
   const int tile_a = first >= 0 ? first / kTile : -1;
@@ -158,7 +158,7 @@ static inline void cut_pieces(const Tiled& from, int first, int step, Piece& a, 
 static inline Tiled retile(Worker& worker, const Tiled& from, int first, int step, int length) {
   Tiled out = new_tiled(worker, length);
   for (int t = 0; t < out.tiles(); t++) {
-    Piece a, b;
+    TileSide a, b;
     cut_pieces(from, first + step * t * kTile, step, a, b);
     combine_pieces(out, t, a, b);
   }

@@ -1,6 +1,4 @@
 // Python bindings of the passes over cluster programs.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -8,35 +6,22 @@
 #include <string>
 #include <tuple>
 
+#include "bind/bindings.hpp"
 #include "cluster/pass.hpp"
 #include "cluster/forest_means.hpp"
 
-namespace nb = nanobind;
-using tallytree::Kernels;
+namespace tallytree {
 
 namespace {
 
-template <class T, int dims>
-using array_in = nb::ndarray<const T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
-using array_out = nb::ndarray<nb::numpy, double>;
-
-array_out new_array(std::initializer_list<size_t> shape) {
-  size_t n = 1;
-  for (const size_t s : shape) n *= s;
-  double* data = new double[n > 0 ? n : 1];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<double*>(p); });
-  return array_out(data, shape, owner);
-}
-
 using Answer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out>;
 
-Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
+Answer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
                     array_in<int32_t, 1> roots, array_in<int8_t, 1> counted, array_in<int8_t, 1> top,
                     array_in<int32_t, 2> score, array_in<double, 3> log_leaf, array_in<double, 4> edges,
                     array_in<double, 2> edge_top, array_in<double, 2> tables, array_in<double, 2> table_top,
                     array_in<int64_t, 1> offset, double keep, bool use_fft, int threads, const std::string& level) {
-  const Kernels* kernels = level.empty() ? tallytree::best_kernels() : tallytree::find_kernels(level.c_str());
-  if (!kernels) throw nb::value_error(("instruction-set level not available on this machine: " + level).c_str());
+  const Kernels& kernels = choose(level);
   const size_t n = nodes.shape(1), batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2);
   if (nodes.shape(0) != 7 || order.shape(0) != n) throw nb::value_error("`nodes` must have seven rows, `order` its length");
   if (score.shape(0) != D || score.shape(1) != K || counted.shape(0) != D)
@@ -56,8 +41,8 @@ Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start
       tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
       table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
   {
-    nb::gil_scoped_release release;
-    tallytree::cluster_pass(*kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
+    GilReleased release;
+    tallytree::cluster_pass(kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
                                            vanished.data()}, threads);
   }
   return {log_z, messages, log_edges, log_counts, error, vanished};
@@ -65,7 +50,7 @@ Answer cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start
 
 using Beliefs = std::tuple<array_out, array_out, array_out, array_out, nb::ndarray<nb::numpy, bool>>;
 
-Beliefs forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
+Beliefs run_forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
                      array_in<int8_t, 1> flip, array_in<double, 3> leaf, array_in<double, 4> edges, bool everything) {
   const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
   if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
@@ -73,29 +58,28 @@ Beliefs forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, ar
   const size_t kept = everything ? batch : 0;
   array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
   array_out log_edges = new_array({kept, E, K, K});
-  bool* sound = new bool[batch > 0 ? batch : 1];
-  nb::capsule owner(sound, [](void* p) noexcept { delete[] static_cast<bool*>(p); });
+  nb::ndarray<nb::numpy, bool> sound = new_array_of<bool>(batch);
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     for (size_t b = 0; b < batch; b++)
-      sound[b] = tallytree::forest_means(
+      sound.data()[b] = tallytree::forest_means(
           forest, leaf.data() + b * D * K, edges.data() + (edges.shape(0) == 1 ? 0 : b) * E * K * K,
           {beliefs.data() + b * D * K, log_z.data() + b, everything ? messages.data() + b * D * K : nullptr,
            everything ? log_edges.data() + b * E * K * K : nullptr});
   }
-  return {beliefs, log_z, messages, log_edges, nb::ndarray<nb::numpy, bool>(sound, {batch}, owner)};
+  return {beliefs, log_z, messages, log_edges, sound};
 }
 
-std::tuple<array_out, array_out> forest_gauge(array_in<int32_t, 1> order, array_in<int32_t, 1> parent,
-                                               array_in<int32_t, 1> edge, array_in<int8_t, 1> flip,
-                                               array_in<double, 3> log_leaf, array_in<double, 4> log_edges) {
+std::tuple<array_out, array_out> run_forest_gauge(array_in<int32_t, 1> order, array_in<int32_t, 1> parent,
+                                                   array_in<int32_t, 1> edge, array_in<int8_t, 1> flip,
+                                                   array_in<double, 3> log_leaf, array_in<double, 4> log_edges) {
   const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
   if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
     throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
   array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K});
   const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
-  nb::gil_scoped_release release;
+  GilReleased release;
   for (size_t b = 0; b < batch; b++) {
     const double* from = log_edges.data() + (log_edges.shape(0) == 1 ? 0 : b) * E * K * K;
     std::copy(from, from + E * K * K, edges.data() + b * E * K * K);
@@ -108,14 +92,16 @@ std::tuple<array_out, array_out> forest_gauge(array_in<int32_t, 1> order, array_
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
-  m.def("forest_gauge", &forest_gauge, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
+  m.def("forest_gauge", &run_forest_gauge, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
         nb::arg("log_leaf"), nb::arg("log_edges"), "The same forest with balanced edge tables: (log_leaf, log_edges).");
-  m.def("forest_means", &forest_means, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
+  m.def("forest_means", &run_forest_means, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
         nb::arg("leaf"), nb::arg("edges"), nb::arg("everything") = false,
         "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");
-  m.def("cluster_pass", &cluster_pass, nb::arg("nodes"), nb::arg("level_start"), nb::arg("order"), nb::arg("roots"),
+  m.def("cluster_pass", &run_cluster_pass, nb::arg("nodes"), nb::arg("level_start"), nb::arg("order"), nb::arg("roots"),
         nb::arg("counted"), nb::arg("top"), nb::arg("score"), nb::arg("log_leaf"), nb::arg("edges"), nb::arg("edge_top"),
         nb::arg("tables"), nb::arg("table_top"), nb::arg("offset"), nb::arg("keep"), nb::arg("use_fft"),
         nb::arg("threads") = 0, nb::arg("level") = "",
         "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished).");
 }
+
+}  // namespace tallytree

@@ -1,44 +1,27 @@
 // Python bindings of the flat solver.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "bind/bindings.hpp"
 #include "flat/rows.hpp"
-#include "base/memory.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
-namespace nb = nanobind;
+namespace tallytree {
+
 using namespace nb::literals;
-using namespace tallytree;
 
 namespace {
 
-using vector_in = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using matrix_out = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
+using vector_in = array_in<double, 1>;
+using matrix_in = array_in<double, 2>;
 using matrix_shared = nb::ndarray<nb::numpy, const double, nb::ndim<2>>;
-
-const Kernels& choose(const std::string& level) {
-  const Kernels* k = level.empty() ? best_kernels() : find_kernels(level.c_str());
-  if (!k) throw nb::value_error(("instruction-set level not available on this machine: " + level).c_str());
-  return *k;
-}
-
-matrix_out new_matrix(size_t rows, size_t columns) {
-  double* data = new_doubles(rows * columns);
-  if (!data) throw std::bad_alloc();
-  nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
-  return matrix_out(data, {rows, columns}, owner);
-}
 
 // Asking for the number of cores takes longer than a small model.
 int threads_for(int threads, const matrix_in& nu) {
-  return threads == 0 && nu.shape(0) * nu.shape(1) < (size_t(1) << 14) ? 1 : resolve_threads(threads);
+  return threads == 0 && nu.shape(0) * nu.shape(1) < (size_t(1) << 14) ? 1 : thread_count(threads);
 }
 
 // Rows without answers yet, for logits (B, n).
@@ -69,7 +52,7 @@ matrix_shared shared_matrix(std::shared_ptr<const double> data, size_t rows, siz
 void bind_flat(nb::module_& m) {
   nb::class_<FlatRows>(m, "FlatSolution", "Solved flat models: one potential over all variables, row by row.")
       .def("totals", [](const FlatRows& rows) {
-        matrix_out out = new_matrix(3, rows.row.size());
+        array_out out = new_array({3, rows.row.size()});
         double *log_mean = out.data(), *softplus = log_mean + rows.row.size(), *bound = softplus + rows.row.size();
         for (const FlatSolution& s : rows.row) {
           *log_mean++ = s.log_mean;
@@ -85,7 +68,7 @@ void bind_flat(nb::module_& m) {
       throw nb::value_error("log_f must have shape (1 or B, n + 1)");
     FlatRows rows = new_rows(nu, threads, level);
     rows.cavities = cavities;
-    nb::gil_scoped_release release;
+    GilReleased release;
     solve_rows(nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, &rows);
     return rows;
   }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "",
@@ -97,7 +80,7 @@ void bind_flat(nb::module_& m) {
     if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
       throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
     FlatRows rows = new_rows(nu, threads, level);
-    nb::gil_scoped_release release;
+    GilReleased release;
     solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
     return rows;
   }, "nu"_a, "coefficients"_a, "rates"_a, "threads"_a = 0, "level"_a = "",
@@ -107,10 +90,10 @@ void bind_flat(nb::module_& m) {
   m.def("flat_marginals", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
     if (auto known = marginals_at_hand(rows)) return shared_matrix(std::move(known), nu.shape(0), nu.shape(1));
-    matrix_out out = new_matrix(nu.shape(0), nu.shape(1));
+    array_out out = new_array({nu.shape(0), nu.shape(1)});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       row_marginals(rows, nu.data(), to);
     }
     return matrix_shared(out);
@@ -118,10 +101,10 @@ void bind_flat(nb::module_& m) {
 
   m.def("flat_messages", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
-    matrix_out out = new_matrix(nu.shape(0), nu.shape(1));
+    array_out out = new_array({nu.shape(0), nu.shape(1)});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       row_messages(rows, nu.data(), to);
     }
     return out;
@@ -129,12 +112,14 @@ void bind_flat(nb::module_& m) {
 
   m.def("flat_log_pmf", [](matrix_in nu, int threads, const std::string& level) {
     const Kernels& k = choose(level);
-    matrix_out out = new_matrix(nu.shape(0), nu.shape(1) + 1);
+    array_out out = new_array({nu.shape(0), nu.shape(1) + 1});
     double* to = out.data();
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), to);
     }
     return out;
   }, "nu"_a, "threads"_a = 0, "level"_a = "", "log P(z = k) for k = 0 .. n, relatively accurate in both tails.");
 }
+
+}  // namespace tallytree

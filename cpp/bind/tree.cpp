@@ -1,56 +1,22 @@
 // Python bindings of the tree passes.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <cstdint>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
 
-#include "base/memory.hpp"
+#include "bind/bindings.hpp"
+#include "tree/methods.hpp"
 #include "tree/pass.hpp"
 
-namespace nb = nanobind;
-using tallytree::Forest;
-using tallytree::KernelName;
-using tallytree::Kernels;
-using tallytree::new_plan_cache;
-using tallytree::TreePlan;
+namespace tallytree {
 
 namespace {
-
-template <class T, int dims>
-using array_in = nb::ndarray<const T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
-using array_out = nb::ndarray<nb::numpy, double>;
-
-const Kernels& choose(const std::string& level) {
-  const Kernels* k = level.empty() ? tallytree::best_kernels() : tallytree::find_kernels(level.c_str());
-  if (!k) throw nb::value_error(("instruction-set level not available on this machine: " + level).c_str());
-  return *k;
-}
-
-KernelName method_named(const std::string& name) {
-  if (name == "direct") return KernelName::direct;
-  if (name == "fft") return KernelName::fft;
-  if (name == "waves") return KernelName::waves;
-  if (name == "tiled") return KernelName::tiled;
-  if (name == "wide") return KernelName::wide;
-  throw nb::value_error(("`method` must be direct, fft, waves, tiled or wide, not " + name).c_str());
-}
-
-array_out new_array(std::initializer_list<size_t> shape) {
-  size_t n = 1;
-  for (const size_t s : shape) n *= s;
-  double* data = tallytree::new_doubles(n);
-  if (!data) throw std::bad_alloc();
-  nb::capsule owner(data, [](void* p) noexcept { tallytree::free_doubles((double*)p); });
-  return array_out(data, shape, owner);
-}
 
 using Answer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
 
@@ -59,8 +25,9 @@ std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t,
   const size_t inner = left.shape(0);
   if (right.shape(0) != inner || table_offset.shape(0) != inner)
     throw nb::value_error("`left`, `right` and `table_offset` must have the same length");
+  if (leaves + inner > (size_t)INT32_MAX) throw nb::value_error("a tree must have fewer than 2^31 nodes");
   return std::make_unique<TreePlan>(
-      Forest((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
+      CountTree((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
              {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries));
 }
 
@@ -70,8 +37,8 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
-  if (leaves != (size_t)plan.forest().leaves()) throw nb::value_error("`nu` must have one column per variable");
-  if ((int64_t)entries < plan.forest().table_entries()) throw nb::value_error("`tables` is shorter than planned");
+  if (leaves != (size_t)plan.tree().leaves()) throw nb::value_error("`nu` must have one column per variable");
+  if ((int64_t)entries < plan.tree().table_entries()) throw nb::value_error("`tables` is shorter than planned");
   if (tables.shape(0) != 1 && tables.shape(0) != batch)
     throw nb::value_error("`tables` must have one row, or one per row of `nu`");
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
@@ -81,7 +48,7 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   if (messages) out_messages = new_array({batch, leaves});
   if (beliefs) out_beliefs = new_array({batch, entries});
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     tallytree::tree_pass(
         kernels, plan,
         {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1, cavities},
@@ -92,7 +59,7 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   return {log_mean, out_messages, out_beliefs, bound};
 }
 
-Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
+Answer plan_and_run(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
                  array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
                  const std::string& method, bool beliefs, bool messages, bool cavities, int threads,
                  const std::string& level) {
@@ -100,48 +67,22 @@ Answer tree_pass(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in
   return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level);
 }
 
-// Plain vectors through one kernel.
-array_out convolve(array_in<double, 1> a, array_in<double, 1> b, const std::string& method, const std::string& level) {
-  const size_t na = a.shape(0), n_b = b.shape(0);
-  if (na == 0 || n_b == 0) throw nb::value_error("`a` and `b` must not be empty");
-  array_out out = new_array({na + n_b - 1});
-  tallytree::WorkerMemory memory;
-  tallytree::Worker worker = memory.worker(na + n_b);
-  choose(level).tree->convolve(method_named(method), a.data(), (int)na, b.data(), (int)n_b, out.data(), worker,
-                               new_plan_cache().get());
-  return out;
-}
-
-array_out correlate(array_in<double, 1> g, array_in<double, 1> u, const std::string& method,
-                    const std::string& level) {
-  const size_t ng = g.shape(0), nu = u.shape(0);
-  if (nu == 0 || ng < nu) throw nb::value_error("`u` must not be empty nor longer than `g`");
-  array_out out = new_array({ng - nu + 1});
-  tallytree::WorkerMemory memory;
-  tallytree::Worker worker = memory.worker(ng + nu);
-  choose(level).tree->correlate(method_named(method), g.data(), (int)ng, u.data(), (int)nu, out.data(), worker,
-                                new_plan_cache().get());
-  return out;
-}
-
 }  // namespace
 
 void bind_tree(nb::module_& m) {
-  nb::class_<TreePlan>(m, "TreePlan", "A binary forest, analysed once, with memory kept between passes.")
+  nb::class_<TreePlan>(m, "TreePlan", "A binary tree, analysed once, with memory kept between passes.")
       .def(nb::new_(&make_plan), nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("leaves"),
            nb::arg("table_entries"))
       .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); },
-           "Whether the method 'waves' can differ from 'fft' on this forest.")
+           "Whether the method 'waves' can differ from 'fft' on this tree.")
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.");
-  m.def("tree_pass", &tree_pass, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
+  m.def("tree_pass", &plan_and_run, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
         nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
         nb::arg("messages") = true, nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary forest: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
+        "Sum-product on a binary tree: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
         "variables with infinite logits are as infinite as these.");
-  m.def("convolve", &convolve, nb::arg("a"), nb::arg("b"), nb::arg("method") = "direct", nb::arg("level") = "",
-        "sum_i a[i] b[k-i] of non-negative vectors, by one kernel.");
-  m.def("correlate", &correlate, nb::arg("g"), nb::arg("u"), nb::arg("method") = "direct", nb::arg("level") = "",
-        "sum_j g[k+j] u[j] of non-negative vectors, for k = 0 .. len(g) - len(u), by one kernel.");
 }
+
+}  // namespace tallytree

@@ -119,7 +119,7 @@ static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, i
 
 static inline int transform_length(const ClusterItem& item, int terms, int rows, int na, int nb) {
   if (!item.use_fft || min(na, nb) < 24) return 0;
-  const int N = fft_length(na + nb - 1);
+  const int N = fft_length((int64_t)na + nb - 1);
   const double direct = terms * (0.6 * na * nb / kLanes + 40), transforms = rows * (0.55 * N * std::log2(N) / kLanes + 60);
   return transforms < direct ? N : 0;
 }

@@ -74,7 +74,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     const vec t = (left >= kLanes ? load(nu + i * kLanes) : load_part(nu + i * kLanes, left, low)) + tilt;
     const Deviation d = deviation(t);
     a.leaf[i] = a.weight[i] = leaf_of(t, d);
-    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }

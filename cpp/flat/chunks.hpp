@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "flat/flat.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
 namespace tallytree {
 

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "flat/kernels.hpp"
+#include "tree/lane_entries.hpp"
 #include "tree/lane_tree.hpp"
-#include "base/transpose.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -17,23 +17,6 @@ namespace {
 
 constexpr double kTiny = 1e-280;
 constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
-
-// Calls take(i, v) for every entry i < count, v holding entry i of every model; lanes without one repeat the first.
-template <class Take>
-inline void by_entry(const double* const* rows, int models, ptrdiff_t count, const Take& take) {
-  ptrdiff_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    vec block[kLanes];
-    for (int l = 0; l < kLanes; l++) block[l] = load(rows[l < models ? l : 0] + i);
-    transpose(block);
-    for (int j = 0; j < kLanes; j++) take(i + j, block[j]);
-  }
-  for (; i < count; i++) {
-    vec v = splat(rows[0][i]);
-    for (int l = 1; l < models; l++) v[l] = rows[l][i];
-    take(i, v);
-  }
-}
 
 struct Layout {
   ptrdiff_t groups;
@@ -73,7 +56,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     const vec t = x + slope;
     const Deviation d = deviation(t);
     s.leaf[i] = s.weight[i] = leaf_of(t, d);
-    positive += (t > 0.0) & (t < inf) ? t : vec{};
+    positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
     if (i % kSafeFactors == kSafeFactors - 1) {

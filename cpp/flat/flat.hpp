@@ -81,6 +81,8 @@ struct Piece {
   double largest_message = 0;
   bool split = false;
   int terms = 0;
+  int sums = 0;                      // deviation sums that its spectrum was made of
+  ptrdiff_t first = 0, length = 0;  // its counts
   std::vector<double> log_ratio;                     // series, two of them when split
   std::vector<double> wave_re, wave_im, cos_w, sin_w;  // only when split
 };

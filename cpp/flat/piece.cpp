@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "flat/flat.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -240,6 +240,9 @@ void solve_waves(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
 Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length) {
   Piece piece;
   piece.tilt = s.tilt;
+  piece.sums = (int)s.deviation.size();
+  piece.first = first;
+  piece.length = length;
   Waves w;
   if (!weave_table(logits, s, log_f, first, length, &w)) return piece;
   solve_waves(logits, s, w, &piece);

@@ -88,7 +88,7 @@ void power_sums(const double* nu, ptrdiff_t n, const double* rate, int terms, Po
         const vec both = 1.0 + d.e;
         norm *= both;
         lost += (d.e - (both - 1.0)) * d.inverse;
-        positive += (t[v] > 0.0) & (t[v] < inf) ? t[v] : vec{};
+        positive += ((t[v] > 0.0) & (t[v] < inf)) ? t[v] : vec{};
       }
       for (int j = 0; j < terms; j++) {
         if (rate[j] == 1.0) continue;

@@ -12,7 +12,7 @@
 
 #include "flat/infinite_logits.hpp"
 #include "base/memory.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -245,7 +245,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
   const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
   const Kernels& kernels = *rows->kernels;
   rows->row.resize((size_t)batch);
-  if (n <= kDirect && batch * n) {
+  if (n <= kDirect && batch > 0 && n > 0) {
     rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
     if (!rows->small_models) throw std::bad_alloc();
     for (ptrdiff_t b = 0; b < batch; b++) {

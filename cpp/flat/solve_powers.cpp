@@ -100,7 +100,7 @@ void solve_powers(const Logits& logits, const double* coefficient, const double*
 
   s->powers = std::make_unique<PowerForm>();
   s->powers->terms = terms;
-  double total = 0, cavity[kMaxPowers];
+  double total = 0, cavity[kMaxPowers] = {};
   for (size_t j = 0; j < term.size(); j++) {
     double relative = term[j].log_size - term[top].log_size;
     const double most = log_weight[j] - log_weight[top] + std::fmax(0.0, std::log(std::fabs(rate[j]) / rate[top])) +

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "flat/flat.hpp"
-#include "base/threads.hpp"
+#include "base/parallel.hpp"
 
 namespace tallytree {
 

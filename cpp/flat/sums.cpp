@@ -44,9 +44,9 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
       lost += (d.e - (factor - 1.0)) * d.inverse;  // what rounding took from log(1 + e)
       if (tilt == 0.0) {
         positive += raw > 0.0 ? raw : vec{};
-        negative -= (raw < 0.0) & (raw > kAbsent) ? raw : vec{};
-        smallest = (raw < smallest) & (raw > -inf) ? raw : smallest;
-        largest = (raw > largest) & (raw < inf) ? raw : largest;
+        negative -= ((raw < 0.0) & (raw > kAbsent)) ? raw : vec{};
+        smallest = ((raw < smallest) & (raw > -inf)) ? raw : smallest;
+        largest = ((raw > largest) & (raw < inf)) ? raw : largest;
         infinite += abs(raw) == inf ? splat(1.0) : vec{};
       } else {
         positive += t < 0.0 ? (raw > 0.0 ? -raw : vec{}) : (raw > 0.0 ? vec{} : raw);

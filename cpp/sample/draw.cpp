@@ -1,10 +1,9 @@
 // Downward: roots, then nodes by depth, then blocks; which thread does what never changes a sample.
 #include <algorithm>
-#include <barrier>
 #include <memory>
-#include <thread>
 
-#include "sample/forest.hpp"
+#include "base/parallel.hpp"
+#include "sample/tree.hpp"
 
 namespace tallytree {
 
@@ -16,7 +15,7 @@ constexpr double kWorthThreads = 3e5;   // decisions below which one thread is q
 
 }  // namespace
 
-struct SampleForest::Room {
+struct SampleTree::Room {
   std::vector<uint64_t> bits;
   std::vector<int32_t> order;
   std::vector<double> scratch;
@@ -24,7 +23,7 @@ struct SampleForest::Room {
 };
 
 // Samples first..first + count of a call, in groups of 64.
-struct SampleForest::Work {
+struct SampleTree::Work {
   uint8_t* out;
   ptrdiff_t stride;
   const int64_t* rows;
@@ -34,13 +33,12 @@ struct SampleForest::Work {
   std::vector<int32_t> counts;  // (blocks + nodes, capacity)
   ptrdiff_t capacity;
   ptrdiff_t groups_per_task;
-  std::vector<std::atomic<int64_t>> next;  // one per stage, and for roots and blocks
 
   int32_t* of(int64_t id) { return counts.data() + id * capacity; }
   uint32_t group(ptrdiff_t sample) const { return (uint32_t)((first + sample) / kBlock); }
 };
 
-void SampleForest::draw_roots(Work& work, int64_t i, Room& room) const {
+void SampleTree::draw_roots(Work& work, int64_t i, Room& room) const {
   const int64_t root = roots_[i];
   int32_t* to = work.of(root);
   if (i == 0 && work.totals) {
@@ -52,7 +50,7 @@ void SampleForest::draw_roots(Work& work, int64_t i, Room& room) const {
   kernels_.choose(&m, room.bits.data(), work.count, to, room.scratch.data());
 }
 
-void SampleForest::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const {
+void SampleTree::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const {
   const int64_t a = left_[node - blocks_], b = right_[node - blocks_];
   const MessageView left = message(a), right = message(b);
   const int32_t* parent = work.of(node) + first;
@@ -62,7 +60,7 @@ void SampleForest::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_
 }
 
 // A tile of blocks for a range of groups: the table of a block is made once, the rows of a group are written together.
-void SampleForest::draw_tile(Work& work, int64_t task, Room& room) const {
+void SampleTree::draw_tile(Work& work, int64_t task, Room& room) const {
   const int64_t plain_blocks = ((int64_t)plain_.size() + kBlock - 1) / kBlock;
   const int64_t all = blocks_ + plain_blocks, tiles = (all + kTile - 1) / kTile;
   const int64_t tile = task % tiles, part = task / tiles;
@@ -100,33 +98,31 @@ void SampleForest::draw_tile(Work& work, int64_t task, Room& room) const {
   }
 }
 
-void SampleForest::run(Work& work, Room& room, int thread, int threads, void* barrier) const {
-  auto wait = [&] {
-    if (barrier) static_cast<std::barrier<>*>(barrier)->arrive_and_wait();
-  };
-  size_t counter = 0;
-  for (int64_t i; (i = work.next[counter].fetch_add(1)) < (int64_t)roots_.size();) draw_roots(work, i, room);
-  wait();
+// One room per thread. Every stage needs the counts that the stage before it drew.
+void SampleTree::run(Work& work, std::vector<Room>& rooms) const {
+  const int threads = (int)rooms.size();
+  run_tasks(roots_.size(), threads, [&](size_t i, int t) { draw_roots(work, (int64_t)i, rooms[(size_t)t]); });
   const ptrdiff_t groups = (work.count + kBlock - 1) / kBlock;
   for (const Stage& stage : stages_) {
-    counter++;
     if (stage.wide) {
-      for (int64_t i; (i = work.next[counter].fetch_add(1)) < stage.end - stage.begin;)
-        draw_node(work, order_[stage.begin + i], 0, work.count, room);
+      run_tasks((size_t)(stage.end - stage.begin), threads, [&](size_t i, int t) {
+        draw_node(work, order_[stage.begin + (int64_t)i], 0, work.count, rooms[(size_t)t]);
+      });
     } else {
-      const ptrdiff_t first = groups * thread / threads * kBlock;
-      const ptrdiff_t last = std::min<ptrdiff_t>(work.count, groups * (thread + 1) / threads * kBlock);
-      for (int64_t i = stage.begin; first < last && i < stage.end; i++) draw_node(work, order_[i], first, last, room);
+      const ptrdiff_t shares = std::min<ptrdiff_t>(threads, groups);
+      run_tasks((size_t)shares, threads, [&](size_t share, int t) {
+        const ptrdiff_t first = groups * (ptrdiff_t)share / shares * kBlock;
+        const ptrdiff_t last = std::min<ptrdiff_t>(work.count, groups * (ptrdiff_t)(share + 1) / shares * kBlock);
+        for (int64_t i = stage.begin; i < stage.end; i++) draw_node(work, order_[i], first, last, rooms[(size_t)t]);
+      });
     }
-    wait();
   }
-  counter++;
   const int64_t all = blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock, tiles = (all + kTile - 1) / kTile;
   const int64_t parts = (groups + work.groups_per_task - 1) / work.groups_per_task;
-  for (int64_t i; (i = work.next[counter].fetch_add(1)) < tiles * parts;) draw_tile(work, i, room);
+  run_tasks((size_t)(tiles * parts), threads, [&](size_t i, int t) { draw_tile(work, (int64_t)i, rooms[(size_t)t]); });
 }
 
-void SampleForest::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
+void SampleTree::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
                         const int64_t* totals, int threads) const {
   if (impossible_ || samples == 0) return;
   const ptrdiff_t ids = std::max<ptrdiff_t>(1, blocks_ + nodes_);
@@ -143,8 +139,7 @@ void SampleForest::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptr
     room.scratch.resize(split_scratch(longest_));
     room.table.reset(new BlockTable[std::min<int64_t>(kTile, all)]);  // left uninitialised
   }
-  Work work{out, stride, rows, totals, 0, 0, key, std::vector<int32_t>(ids * capacity), capacity, 1,
-            std::vector<std::atomic<int64_t>>(stages_.size() + 2)};
+  Work work{out, stride, rows, totals, 0, 0, key, std::vector<int32_t>(ids * capacity), capacity, 1};
   const int64_t tiles = (all + kTile - 1) / kTile;
   for (ptrdiff_t first = 0; first < samples; first += capacity) {
     work.first = first;
@@ -153,17 +148,7 @@ void SampleForest::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptr
     // Few tiles: cut the samples as well, but not so finely that making tables dominates.
     const ptrdiff_t wanted = std::max<ptrdiff_t>(1, groups * tiles / (4 * threads));
     work.groups_per_task = std::min(groups, std::max<ptrdiff_t>(8, wanted));
-    for (auto& n : work.next) n = 0;
-    if (threads == 1) {
-      run(work, rooms[0], 0, 1, nullptr);
-      continue;
-    }
-    std::barrier<> barrier(threads);
-    std::vector<std::thread> helpers;
-    for (int t = 1; t < threads; t++)
-      helpers.emplace_back([&, t] { run(work, rooms[t], t, threads, &barrier); });
-    run(work, rooms[0], 0, threads, &barrier);
-    for (auto& helper : helpers) helper.join();
+    run(work, rooms);
   }
 }
 

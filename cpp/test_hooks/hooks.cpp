@@ -1,8 +1,8 @@
 // Convolution and correlation of plain vectors by each kernel, so that the tests can call them one by one.
 #include "base/fft_merge.hpp"
+#include "test_hooks/hook_kernels.hpp"
 #include "tree/linear.hpp"
 #include "base/tiled.hpp"
-#include "tree/kernels.hpp"
 #include "base/wide.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -43,7 +43,7 @@ static void from_tiled(const Tiled& x, int first, int n, double* out) {
     out[j - first] = std::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
 }
 
-void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
+static void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
                  PlanCache* plans) {
   const int count = na + nb - 1;
   double* c = scratch_part(worker, 0);
@@ -67,7 +67,7 @@ void convolve_by(KernelName kernel, const double* a, int na, const double* b, in
 }
 
 // out[k] = sum_j g[k+j] u[j], k < ng - nu + 1.
-void correlate_by(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
+static void correlate_by(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
                   PlanCache* plans) {
   const int n = ng - nu + 1;
   double *padded = scratch_part(worker, 0), *c = scratch_part(worker, 1);
@@ -95,5 +95,8 @@ void correlate_by(KernelName kernel, const double* g, int ng, const double* u, i
   }
   std::memcpy(out, c, sizeof(double) * (size_t)n);
 }
+
+extern const HookKernels hook_kernels;
+const HookKernels hook_kernels = {convolve_by, correlate_by};
 
 }  // namespace tallytree::TT_LEVEL

@@ -27,17 +27,11 @@ struct TreeKernels {
   void (*star_child)(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
                      double down_limit, double lost);
   Interval (*down_domain)(const TreeItem& item, int32_t node);
-  // Many small models at once: lane_forest.cpp. A bound of infinity asks for another pass.
-  ptrdiff_t (*lane_forest_scratch)(const ForestView& forest);  // doubles
-  void (*lane_forest)(const ForestView& forest, const LaneModels& models, double* scratch, double* log_mean,
+  // Many small models at once: lane_models.cpp. A bound of infinity asks for another pass.
+  ptrdiff_t (*lane_models_scratch)(const TreeView& tree);  // doubles
+  void (*lane_models)(const TreeView& tree, const LaneModels& models, double* scratch, double* log_mean,
                       double* bound);
   TreeMethod linear, tiled, wide;
-
-  // Kernels on their own, for the tests.
-  void (*convolve)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
-                   PlanCache* plans);
-  void (*correlate)(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
-                    PlanCache* plans);
 };
 
 }  // namespace tallytree

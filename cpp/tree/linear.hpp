@@ -35,7 +35,7 @@ struct UpView {
   bool exact;
 
   UpView(const TreeItem& item, int32_t node) {
-    const int32_t leaves = item.forest->leaves;
+    const int32_t leaves = item.tree->leaves;
     if (node < leaves) {
       leaf(item, node);
       return;
@@ -84,12 +84,12 @@ static inline vec first_lanes(vec x, int count, double pad) {
 
 // log f - tilt * count at a root, log f elsewhere.
 static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
-  const int64_t at = item.forest->table_offset[i] + count;
+  const int64_t at = item.tree->table_offset[i] + count;
   const double* f = item.tables + at;
   vec x;
   if (at + kLanes <= item.table_entries) x = first_lanes(load(f), valid, -__builtin_inf());
   else x = load_part(f, valid < kLanes ? valid : kLanes, -__builtin_inf());
-  if (item.tilt != 0 && item.forest->parent[item.forest->leaves + i] < 0)
+  if (item.tilt != 0 && item.tree->parent[item.tree->leaves + i] < 0)
     for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j);
   return x;
 }

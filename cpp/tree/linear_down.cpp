@@ -18,8 +18,8 @@ namespace tallytree::TT_LEVEL {
 // Counts for which a node's down message is computed: its reach, or what is left of it where ends were cut.
 static Interval down_domain(const TreeItem& item, int32_t node) {
   const Interval reach = item.reach[node];
-  if (node < item.forest->leaves || !item.use_fft) return reach;
-  const Message& up = item.up[node - item.forest->leaves];
+  if (node < item.tree->leaves || !item.use_fft) return reach;
+  const Message& up = item.up[node - item.tree->leaves];
   const Interval support = item.support[node];
   const int last = up.lo + up.length - 1;
   return {up.lo == support.lo ? reach.lo : up.lo - (reach.lo < support.lo),
@@ -33,7 +33,7 @@ static double overlap(const Message& u, const double* d, Interval domain) {
 }
 
 void linear_start_down(TreeItem& item, Worker& worker, int32_t i) {
-  const Interval domain = down_domain(item, item.forest->leaves + i);
+  const Interval domain = down_domain(item, item.tree->leaves + i);
   const int n = domain.hi - domain.lo + 1;
   double* ones = arena_take(worker.arena, (size_t)(n + kLanes));
   fill(ones, n, 1.0);
@@ -52,7 +52,7 @@ void linear_start_down(TreeItem& item, Worker& worker, int32_t i) {
 // Posterior log-distribution of the count, log(up) + log(down) - log <up, down>.
 static void write_beliefs(TreeItem& item, int32_t i, double* product) {
   const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.forest->table_offset[i];
+  double* out = item.log_beliefs + item.tree->table_offset[i];
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
   double largest = -__builtin_inf();
   for (int k = lo; k < hi; k += kLanes) {
@@ -148,7 +148,7 @@ static void worst_of(const double* g, const double* u, int nu, double* out, int 
 
 static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above, int32_t child, const UpView& own,
                           const UpView& sibling, const double* sibling_spectrum, const Gradient& g) {
-  const int32_t leaves = item.forest->leaves;
+  const int32_t leaves = item.tree->leaves;
   const bool leaf = child < leaves;
   const Interval domain = down_domain(item, child);
   const int n = domain.hi - domain.lo + 1;
@@ -209,13 +209,13 @@ static void embed(const double* from, int n, int skip, int total, double* to) {
 }
 
 static void down_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
+  const TreeView& tree = *item.tree;
   NodeNotes& note = item.notes[i];
   const Message d = item.down[i];
   double* f = scratch_part(worker, 0);
-  if (item.log_beliefs && forest.table_offset[i] >= 0) write_beliefs(item, i, f);
+  if (item.log_beliefs && tree.table_offset[i] >= 0) write_beliefs(item, i, f);
 
-  const int32_t l = forest.left[i], r = forest.right[i];
+  const int32_t l = tree.left[i], r = tree.right[i];
   const UpView a(item, l), b(item, r);
   const Interval domain_l = down_domain(item, l), domain_r = down_domain(item, r);
   const int la = a.message.lo, lb = b.message.lo, na = a.message.length, nb = b.message.length;
@@ -227,7 +227,7 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   embed(d.value, d.length, d.lo - lo, end - lo, value);
   if (probe) embed(note.probe, d.length, d.lo - lo, end - lo, probe);
   Gradient g = {value, probe, lo, d.length, 0, 0, 0, 0, note.lost_down, nullptr};
-  if (forest.table_offset[i] >= 0) {
+  if (tree.table_offset[i] >= 0) {
     const double least_down = smallest_positive(d.value, d.length);
     const TableLoss table = scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
     multiply(value + (d.lo - lo), f, d.length);
@@ -270,7 +270,7 @@ void wave_gradient(TreeItem& item, Worker& worker, int32_t i, double* g) {
   const Message d = item.down[i];
   NodeNotes& note = item.notes[i];
   embed(d.value, d.length, 0, d.length, g);
-  if (item.forest->table_offset[i] >= 0) {
+  if (item.tree->table_offset[i] >= 0) {
     double* f = scratch_part(worker, 1);
     scaled_table(item, i, d.lo, d.length, note.table_exponent, f);
     multiply(g, f, d.length);
@@ -280,7 +280,7 @@ void wave_gradient(TreeItem& item, Worker& worker, int32_t i, double* g) {
   note.transformed = note.wave_error * sum_lanes(sum) / (note.overlap * pow2(note.shift));
 }
 
-Interval star_domain(const TreeItem& item, int32_t node) { return down_domain(item, item.forest->leaves + node); }
+Interval star_domain(const TreeItem& item, int32_t node) { return down_domain(item, item.tree->leaves + node); }
 
 void star_child(TreeItem& item, Worker& worker, int32_t star, int32_t child, const double* value, double error,
                 double down_limit, double lost) {

@@ -31,7 +31,7 @@ static int entries_to_cut(const double* end, int step, int n, double budget, dou
 
 // Largest scaled table value on the parts of `whole` outside lo..hi.
 static double table_outside(const TreeItem& item, int32_t i, Interval whole, int lo, int hi, double top) {
-  if (item.forest->table_offset[i] < 0) return 1.0;
+  if (item.tree->table_offset[i] < 0) return 1.0;
   double e = kZeroExponent;
   if (whole.lo < lo) e = max(e, table_exponent(item, i, whole.lo, lo - whole.lo));
   if (whole.hi > hi) e = max(e, table_exponent(item, i, hi + 1, whole.hi - hi));
@@ -106,13 +106,13 @@ struct Merged {
 };
 
 static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Merged m) {
-  const ForestView& forest = *item.forest;
+  const TreeView& tree = *item.tree;
   NodeNotes& note = item.notes[i];
-  const Interval s = item.support[forest.leaves + i];
+  const Interval s = item.support[tree.leaves + i];
   Interval kept = m.kept;
   double* c = m.value + (kept.lo - m.start);
-  if (forest.table_offset[i] >= 0) {
-    const Interval reach = item.reach[forest.leaves + i];
+  if (tree.table_offset[i] >= 0) {
+    const Interval reach = item.reach[tree.leaves + i];
     const int n = kept.hi - kept.lo + 1, first = min(reach.lo, s.lo), last = max(reach.hi, s.hi);
     note.table_exponent = table_exponent(item, i, first, last - first + 1);
     double* f = scratch_part(worker, 1);
@@ -140,14 +140,14 @@ static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Mer
 }
 
 static void up_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
+  const TreeView& tree = *item.tree;
   NodeNotes& note = item.notes[i];
-  const UpView a(item, forest.left[i]), b(item, forest.right[i]);
+  const UpView a(item, tree.left[i]), b(item, tree.right[i]);
   const int start = a.message.lo + b.message.lo, count = a.message.length + b.message.length - 1;
   const int terms = min(a.message.length, b.message.length);
   note = {};
   note.rounding = terms + 16.0;
-  const Interval s = item.support[forest.leaves + i];
+  const Interval s = item.support[tree.leaves + i];
   Interval kept = {max(start, s.lo), min(start + count - 1, s.hi)};
   if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
 
@@ -165,7 +165,7 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
   if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
 
-  note.exact = a.exact && b.exact && note.transform == 0 && forest.size[forest.leaves + i] <= kProbeSize;
+  note.exact = a.exact && b.exact && note.transform == 0 && tree.size[tree.leaves + i] <= kProbeSize;
   apply_table_and_store(item, worker, i,
                         {c, start, kept, a.message.scale + b.message.scale, a.sum * b.sum, a.smallest * b.smallest, lost,
                          cut_before_table, note.transform == 0});

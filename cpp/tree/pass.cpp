@@ -27,9 +27,9 @@ struct Solver {
   const Kernels& all_kernels;
   const TreeKernels& kernels;
   const TreeMethod& method;
-  const Forest& forest;
-  const BlockForest* carved;
-  const std::vector<WaveState>& waves;  // as many as the carved forest has
+  const CountTree& tree;
+  const BlockTree* carved;
+  const std::vector<WaveState>& waves;  // as many as the carved tree has
   const TreeInputs& in;
   const TreeOutputs& out;
   KernelName name;
@@ -67,7 +67,7 @@ struct Solver {
 };
 
 // The characteristic functions of all waves; false if one of them cannot serve.
-bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const double* nu, double tilt, bool cavities,
+bool prepare_waves(const Kernels& kernels, const BlockTree& carved, const double* nu, double tilt, bool cavities,
                    int threads, std::vector<WaveState>* prepared) {
   const std::vector<WaveBlock>& waves = carved.waves();
   std::vector<WaveState>& states = *prepared;
@@ -82,13 +82,13 @@ bool prepare_waves(const Kernels& kernels, const BlockForest& carved, const doub
 }
 
 void Solver::up() {
-  kernels.leaves(item, forest.loose().data(), (ptrdiff_t)forest.loose().size());
+  kernels.leaves(item, tree.loose().data(), (ptrdiff_t)tree.loose().size());
   for_groups(kernels.block_up);
   for_waves(wave_up);
-  const auto& subtrees = forest.subtrees();
+  const auto& subtrees = tree.subtrees();
   if (carved) stars.resize(carved->stars().size());
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up_nodes(subtrees[s], t, false); });
-  up_nodes(forest.top(), 0, true);
+  up_nodes(tree.top(), 0, true);
 }
 
 // `alone`: nobody else is at work, so a star can have all workers.
@@ -118,9 +118,9 @@ void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alon
 }
 
 void Solver::down() {
-  const auto& subtrees = forest.subtrees();
-  for (const int32_t i : forest.inner_roots()) method.start_down(item, workers[0], i);
-  down_nodes(forest.top(), 0, true);
+  const auto& subtrees = tree.subtrees();
+  for (const int32_t i : tree.inner_roots()) method.start_down(item, workers[0], i);
+  down_nodes(tree.top(), 0, true);
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down_nodes(subtrees[s], t, false); });
   for_groups(kernels.block_down);
   for_waves(wave_down);
@@ -129,13 +129,13 @@ void Solver::down() {
 void Solver::no_answer(double bound) {
   out.log_mean[model] = -kInf;
   out.bound[model] = bound;
-  std::fill_n(item.messages, forest.leaves(), 0.0);
+  std::fill_n(item.messages, tree.leaves(), 0.0);
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
 }
 
 double Solver::root_log_mean(bool& zero, bool& lost) const {
   double log_mean = 0;
-  for (const int32_t i : forest.inner_roots()) {
+  for (const int32_t i : tree.inner_roots()) {
     if (item.notes[i].sum > 0) {
       log_mean += std::log(item.notes[i].sum) + item.up[i].scale * kLn2;
     } else {
@@ -151,9 +151,9 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 // bound on a single transform. Errors of underflow and cut tails are bounded without such a model.
 double Solver::bound(bool messages) const {
   const bool linear = is_linear(name);
-  const ForestView& f = *item.forest;
+  const TreeView& f = *item.tree;
   // Variables inside waves take part in no merge.
-  double leaves = (double)forest.loose().size();
+  double leaves = (double)tree.loose().size();
   if (carved)
     for (const BlockGroup& group : carved->groups()) leaves += (double)group.count * group.shape->leaves;
   if (carved) leaves += (double)carved->waves().size();
@@ -165,7 +165,7 @@ double Solver::bound(bool messages) const {
   }
   amplified += 6 * std::sqrt(transforms);
   int32_t largest_root = 0;
-  for (const int32_t i : forest.inner_roots()) {
+  for (const int32_t i : tree.inner_roots()) {
     const NodeNotes& note = item.notes[i];
     if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
     largest_root = std::max(largest_root, f.size[f.leaves + i]);
@@ -184,7 +184,7 @@ double Solver::bound(bool messages) const {
     of_messages = std::max(of_messages, alternative ? std::min(by_floor, by_share) : by_floor + by_share);
     if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
   };
-  for (const int32_t d : forest.loose())
+  for (const int32_t d : tree.loose())
     if (f.parent[d] >= 0) include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d]);
   for (int32_t i = 0; i < f.inner; i++) {
     const NodeNotes& note = item.notes[i];
@@ -200,22 +200,22 @@ void Solver::finish(bool downwards) {
   // A zero is the truth only if nothing on the way to it was lost, cut or transformed.
   if (zero && (!waves.empty() || !stars.empty())) lost = true;
   if (zero && item.use_fft)
-    for (int32_t i = 0; i < forest.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
+    for (int32_t i = 0; i < tree.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
   if (zero) return no_answer(lost ? kInf : 0.0);
   out.log_mean[model] = log_mean;
-  for (const int32_t d : forest.free()) item.messages[d] = 0.0;
+  for (const int32_t d : tree.free()) item.messages[d] = 0.0;
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
   if (downwards) down();
   const double certified = bound(downwards);
   out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
 }
 
-// The forest to work on: with waves where their characteristic functions can serve, with blocks where all counts are
+// The tree to work on: with waves where their characteristic functions can serve, with blocks where all counts are
 // possible, or as it is.
-const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt, bool cavities,
+const BlockTree* carve(const Kernels& kernels, TreePlan& plan, const double* nu, double tilt, bool cavities,
                          bool blocks, bool may_have_waves, int threads, std::vector<WaveState>* waves) {
   if (may_have_waves) {
-    const BlockForest& carved = plan.carved(true, blocks);
+    const BlockTree& carved = plan.carved(true, blocks);
     if (!carved.empty() && prepare_waves(kernels, carved, nu, tilt, cavities, threads, waves)) return &carved;
   }
   if (!blocks || plan.carved(false, true).empty()) return nullptr;
@@ -224,23 +224,23 @@ const BlockForest* carve(const Kernels& kernels, TreePlan& plan, const double* n
 
 void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
                  KernelName name, size_t model, ItemMemory& memory, WorkerMemory* workers, int threads) {
-  const double* nu = in.nu + model * (size_t)plan.forest().leaves();
+  const double* nu = in.nu + model * (size_t)plan.tree().leaves();
   const double* tables = in.tables + (in.shared_tables ? 0 : model * in.table_entries);
   const double tilt = in.tilt ? in.tilt[model] : 0.0;
   std::vector<WaveState> waves;
-  const BlockForest* carved = nullptr;
-  const bool all_possible = all_counts_possible(plan.forest(), nu, tables);
+  const BlockTree* carved = nullptr;
+  const bool all_possible = all_counts_possible(plan.tree(), nu, tables);
   if (is_linear(name))
     carved = carve(kernels, plan, nu, tilt, in.cavities, all_possible, name == KernelName::waves && !out.log_beliefs,
                    threads, &waves);
-  const Forest& forest = carved ? carved->forest() : plan.forest();
-  const TreeKernels& tree = *kernels.tree;
-  const TreeMethod& method = is_linear(name) ? tree.linear : name == KernelName::tiled ? tree.tiled : tree.wide;
-  const ForestView view = forest.view();
+  const CountTree& tree = carved ? carved->tree() : plan.tree();
+  const TreeKernels& methods = *kernels.tree;
+  const TreeMethod& method = is_linear(name) ? methods.linear : name == KernelName::tiled ? methods.tiled : methods.wide;
+  const TreeView view = tree.view();
   const size_t leaves = (size_t)view.leaves;
 
   TreeItem item = {};
-  item.forest = &view;
+  item.tree = &view;
   item.nu = nu;
   item.tables = tables;
   item.table_entries = (int64_t)in.table_entries;
@@ -259,16 +259,16 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.plans = plan.fft_plans();
   item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
-  Solver solver = {kernels, tree, method, forest, carved, waves, in, out, name, model, item, {}, {}};
+  Solver solver = {kernels, methods, method, tree, carved, waves, in, out, name, model, item, {}, {}};
   std::vector<BlockCounts> counts;
   for (size_t w = 0; w < waves.size(); w++) counts.push_back({carved->waves()[w].node, possible_counts(waves[w])});
-  find_supports(forest, nu, tables, all_possible, in.cavities, counts, memory.supports);
+  find_supports(tree, nu, tables, all_possible, in.cavities, counts, memory.supports);
   if (!memory.supports.possible) return solver.no_answer(0.0);
   solver.item.support = memory.supports.support;
   solver.item.reach = memory.supports.reach;
   for (int t = 0; t < threads; t++) {
     workers[t].arena.reset();
-    solver.workers.push_back(workers[t].worker((size_t)forest.largest() + 1));
+    solver.workers.push_back(workers[t].worker((size_t)tree.largest() + 1));
   }
   solver.up();
   // The certificate of the fft method is made on the way down.
@@ -276,16 +276,16 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
 }
 
 // Small models of a batch go side by side in the lanes of a register.
-constexpr int32_t kLaneForestMost = 320;
+constexpr int32_t kLaneModelMost = 320;
 
-bool suits_lanes(const Forest& forest, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
-  return name == KernelName::direct && in.batch > 1 && forest.leaves() <= kLaneForestMost && forest.inner() > 0 &&
+bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
+  return name == KernelName::direct && in.batch > 1 && tree.leaves() <= kLaneModelMost && tree.inner() > 0 &&
          !in.tilt && out.messages && !out.log_beliefs;
 }
 
-void solve_lanes(const Kernels& kernels, const Forest& forest, const TreeInputs& in, const TreeOutputs& out,
+void solve_lanes(const Kernels& kernels, const CountTree& tree, const TreeInputs& in, const TreeOutputs& out,
                  size_t first, size_t count, double* scratch) {
-  const size_t leaves = (size_t)forest.leaves();
+  const size_t leaves = (size_t)tree.leaves();
   LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
   for (size_t l = 0; l < 8; l++) {
     const size_t b = l < count ? first + l : first;
@@ -294,7 +294,7 @@ void solve_lanes(const Kernels& kernels, const Forest& forest, const TreeInputs&
     models.messages[l] = out.messages + b * leaves;
   }
   double log_mean[8], bound[8];
-  kernels.tree->lane_forest(forest.view(), models, scratch, log_mean, bound);
+  kernels.tree->lane_models(tree.view(), models, scratch, log_mean, bound);
   for (size_t l = 0; l < count; l++) {
     out.log_mean[first + l] = log_mean[l];
     out.bound[first + l] = bound[l];
@@ -310,19 +310,19 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
   memory->require(threads);
   const auto item = [&](int t) -> ItemMemory& {
     if (!memory->items[t])
-      memory->items[t] = std::make_unique<ItemMemory>((size_t)plan.forest().leaves(), (size_t)plan.forest().inner());
+      memory->items[t] = std::make_unique<ItemMemory>((size_t)plan.tree().leaves(), (size_t)plan.tree().inner());
     return *memory->items[t];
   };
   const auto one = [&](size_t b, int t) {
     solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
   };
-  if (suits_lanes(plan.forest(), in, out, name)) {
+  if (suits_lanes(plan.tree(), in, out, name)) {
     const size_t lanes = (size_t)kernels.lanes;
-    const size_t doubles = (size_t)kernels.tree->lane_forest_scratch(plan.forest().view());
+    const size_t doubles = (size_t)kernels.tree->lane_models_scratch(plan.tree().view());
     memory->require_lanes(threads, doubles);
     run_tasks((in.batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
       const size_t first = k * lanes, count = std::min(lanes, in.batch - first);
-      solve_lanes(kernels, plan.forest(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
+      solve_lanes(kernels, plan.tree(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
       for (size_t b = first; b < first + count; b++)
         if (out.bound[b] == kInf) one(b, t);
     });

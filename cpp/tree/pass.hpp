@@ -1,4 +1,4 @@
-// Sum-product on a forest for a batch of models.
+// Sum-product on a tree for a batch of models.
 #pragma once
 #include "base/kernels.hpp"
 #include "tree/kernels.hpp"

@@ -1,16 +1,17 @@
-// What is worth keeping between passes over one forest: its analysis, FFT plans, and memory.
+// What is worth keeping between passes over one tree: its analysis, FFT plans, and memory.
 #pragma once
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "tree/forest_blocks.hpp"
+#include "tree/blocks.hpp"
+#include "base/fork_gate.hpp"
 #include "tree/workspace.hpp"
 
 namespace tallytree {
 
-// One model in flight. The arrays are sized for the forest it was made for.
+// One model in flight. The arrays are sized for the tree it was made for.
 struct ItemMemory {
   Supports supports;
   std::unique_ptr<Message[]> up, down;
@@ -50,33 +51,33 @@ struct PassMemory {
 // Safe to use from several threads at once: passes that run at the same time get memory of their own.
 class TreePlan {
  public:
-  explicit TreePlan(Forest forest) : forest_(std::move(forest)), fft_plans_(new_plan_cache()) {}
+  explicit TreePlan(CountTree tree) : tree_(std::move(tree)), fft_plans_(new_plan_cache()) {}
 
-  const Forest& forest() const { return forest_; }
-  // The forest with subtrees taken out that are solved as a whole; made when first asked for.
-  const BlockForest& carved(bool waves, bool blocks) {
-    const std::lock_guard<std::mutex> lock(guard_);
-    std::unique_ptr<BlockForest>& made = carved_[waves][blocks];
-    if (!made) made = std::make_unique<BlockForest>(forest_, waves, blocks);
+  const CountTree& tree() const { return tree_; }
+  // The tree with subtrees taken out that are solved as a whole; made when first asked for.
+  const BlockTree& carved(bool waves, bool blocks) {
+    const ForkSafeLock lock(guard_);
+    std::unique_ptr<BlockTree>& made = carved_[waves][blocks];
+    if (!made) made = std::make_unique<BlockTree>(tree_, waves, blocks);
     return *made;
   }
   PlanCache* fft_plans() { return fft_plans_.get(); }
 
   std::unique_ptr<PassMemory> take_memory() {
-    const std::lock_guard<std::mutex> lock(guard_);
+    const ForkSafeLock lock(guard_);
     if (idle_.empty()) return std::make_unique<PassMemory>();
     std::unique_ptr<PassMemory> memory = std::move(idle_.back());
     idle_.pop_back();
     return memory;
   }
   void give_back(std::unique_ptr<PassMemory> memory) {
-    const std::lock_guard<std::mutex> lock(guard_);
+    const ForkSafeLock lock(guard_);
     if (idle_.size() < 2) idle_.push_back(std::move(memory));
   }
 
  private:
-  Forest forest_;
-  std::unique_ptr<BlockForest> carved_[2][2];
+  CountTree tree_;
+  std::unique_ptr<BlockTree> carved_[2][2];
   std::shared_ptr<PlanCache> fft_plans_;
   std::mutex guard_;
   std::vector<std::unique_ptr<PassMemory>> idle_;

@@ -194,7 +194,7 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
   state->lost = totals.lost + 2 + std::log2((double)children * (double)totals.longest);
 
   Worker& worker = workers[(size_t)thread];
-  const Interval support = item.support[item.forest->leaves + star.node];
+  const Interval support = item.support[item.tree->leaves + star.node];
   const ptrdiff_t low = std::max<ptrdiff_t>(grid.low, support.lo), high = std::min<ptrdiff_t>(grid.high, support.hi);
   if (low > high) return false;
   std::vector<double> re(padded), im(padded);

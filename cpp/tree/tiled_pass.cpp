@@ -20,7 +20,7 @@ struct TiledUp {
   Tiled tiled;
 
   TiledUp(const TreeItem& item, int32_t node) {
-    const int32_t leaves = item.forest->leaves;
+    const int32_t leaves = item.tree->leaves;
     if (node >= leaves) {
       message = item.up[node - leaves];
       tiled = view(message, item.notes[node - leaves].lost_up > -__builtin_inf());
@@ -28,7 +28,7 @@ struct TiledUp {
     }
     const Interval s = item.support[node];
     double weights[2][kTile] = {};
-    Piece off = {{}, kZeroExponent, kZeroExponent}, on = off;
+    TileSide off = {{}, kZeroExponent, kZeroExponent}, on = off;
     double* p = storage + kTile;
     tiled = {storage, p, p + 1, p + 2, p + 3, s.hi - s.lo + 1, false, false};
     for (int y = s.lo; y <= s.hi; y++) {
@@ -147,13 +147,13 @@ static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, in
 }
 
 static void up_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
-  const TiledUp a(item, forest.left[i]), b(item, forest.right[i]);
-  const Interval s = item.support[forest.leaves + i];
+  const TreeView& tree = *item.tree;
+  const TiledUp a(item, tree.left[i]), b(item, tree.right[i]);
+  const Interval s = item.support[tree.leaves + i];
   const int start = a.message.lo + b.message.lo, first = s.lo - start, last = s.hi - start;
   Tiled c = convolve_tiled(worker, a.tiled, b.tiled, first, last, scratch_part(worker, 0), scratch_part(worker, 4));
   const int lo = start + first / kTile * kTile;
-  if (forest.table_offset[i] >= 0) multiply_table(item, i, lo, c);
+  if (tree.table_offset[i] >= 0) multiply_table(item, i, lo, c);
   const double shift = take_out_scale(c);
   item.up[i] = as_message(c, lo, a.message.scale + b.message.scale + shift);
 
@@ -162,7 +162,7 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   note.lost_up = largest_floor(c);
   note.amplified = note.sum = 0;
   note.exact = !c.has_fresh;
-  if (forest.parent[forest.leaves + i] < 0)
+  if (tree.parent[tree.leaves + i] < 0)
     for (int j = 0; j < c.length; j++) note.sum += c.value[j] * pow2(c.exponent[j / kTile]);
 }
 
@@ -171,7 +171,7 @@ void tiled_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t co
 }
 
 void tiled_start_down(TreeItem& item, Worker& worker, int32_t i) {
-  const Interval reach = item.reach[item.forest->leaves + i];
+  const Interval reach = item.reach[item.tree->leaves + i];
   Tiled ones = new_tiled(worker, reach.hi - reach.lo + 1);
   for (int t = 0; t < ones.tiles(); t++) {
     double buffer[kTile];
@@ -187,7 +187,7 @@ void tiled_start_down(TreeItem& item, Worker& worker, int32_t i) {
 // Posterior log-distribution of the count.
 static void write_beliefs(TreeItem& item, int32_t i) {
   const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.forest->table_offset[i];
+  double* out = item.log_beliefs + item.tree->table_offset[i];
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
   double largest = -__builtin_inf();
   for (int k = lo; k < hi; k++) {
@@ -239,7 +239,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
 // down(k) = sum_j g(k+j) up_sibling(j).
 static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int32_t child, const TiledUp& own,
                           const TiledUp& sibling, const Tiled& g, const Tiled* G, int g_lo) {
-  const int32_t leaves = item.forest->leaves;
+  const int32_t leaves = item.tree->leaves;
   const Interval reach = item.reach[child];
   const int n = reach.hi - reach.lo + 1, offset = reach.lo + sibling.message.lo - g_lo;
   const int needed = n + sibling.message.length - 1;
@@ -263,10 +263,10 @@ static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int3
 }
 
 static void down_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
-  const bool table = forest.table_offset[i] >= 0;
+  const TreeView& tree = *item.tree;
+  const bool table = tree.table_offset[i] >= 0;
   if (item.log_beliefs && table) write_beliefs(item, i);
-  const TiledUp a(item, forest.left[i]), b(item, forest.right[i]);
+  const TiledUp a(item, tree.left[i]), b(item, tree.right[i]);
   const Message d = item.down[i];
   NodeNotes& note = item.notes[i];
   Tiled g = view(d, note.lost_down > -__builtin_inf());
@@ -279,8 +279,8 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   Tiled G;
   if (g.length > kTile) G = shifted(worker, g, 0, g.length);
   const Tiled* shared = g.length > kTile ? &G : nullptr;
-  down_to_child(item, worker, note, forest.left[i], a, b, g, shared, d.lo);
-  down_to_child(item, worker, note, forest.right[i], b, a, g, shared, d.lo);
+  down_to_child(item, worker, note, tree.left[i], a, b, g, shared, d.lo);
+  down_to_child(item, worker, note, tree.right[i], b, a, g, shared, d.lo);
 }
 
 void tiled_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {

@@ -12,9 +12,9 @@ struct Interval {
   int32_t lo, hi;
 };
 
-// Topology of a binary forest. Nodes 0..leaves-1 are the variables, leaves+i is inner node i; children have
+// Topology of a binary tree. Nodes 0..leaves-1 are the variables, leaves+i is inner node i; children have
 // smaller ids than their parent.
-struct ForestView {
+struct TreeView {
   int32_t leaves, inner;
   const int32_t *left, *right;  // (inner,); -1: a block (see BlockGroup)
   const int32_t* parent;        // (leaves + inner,), -1 at a root
@@ -91,7 +91,7 @@ struct ChildShape {
   double mean, variance, overlap[kStarShiftCount];
 };
 
-// Up to one register of models on one forest. Arrays beyond `count` repeat the first.
+// Up to one register of models on one tree. Arrays beyond `count` repeat the first.
 struct LaneModels {
   int count;
   bool shared_tables;
@@ -117,7 +117,7 @@ constexpr int kScratchParts = 8;
 
 // One model of the batch while it is being solved.
 struct TreeItem {
-  const ForestView* forest;
+  const TreeView* tree;
   const double *nu, *tables;
   int64_t table_entries;
   double tilt;

@@ -69,7 +69,7 @@ Interval possible_counts(const WaveState& state) {
 void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item,
              Worker& worker) {
   const Spectrum& s = state.spectrum;
-  const Interval support = item.support[item.forest->leaves + wave.node];
+  const Interval support = item.support[item.tree->leaves + wave.node];
   const ptrdiff_t low = std::max<ptrdiff_t>(s.low, support.lo - state.forced);
   const ptrdiff_t high = std::min<ptrdiff_t>(s.high, support.hi - state.forced);
   const double log_norm = s.tilt_norm.minus(0), scale = std::round(log_norm / kLn2);

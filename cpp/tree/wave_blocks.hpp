@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "flat/flat.hpp"
-#include "tree/forest_blocks.hpp"
+#include "tree/blocks.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree {

@@ -10,7 +10,7 @@ struct LeafPair {
 };
 
 static Message wide_up_message(const TreeItem& item, int32_t node, LeafPair& pair) {
-  if (node >= item.forest->leaves) return item.up[node - item.forest->leaves];
+  if (node >= item.tree->leaves) return item.up[node - item.tree->leaves];
   const Interval s = item.support[node];
   for (int y = s.lo; y <= s.hi; y++) {
     pair.value[y - s.lo] = item.leaf_value[y][node];
@@ -29,22 +29,22 @@ static void multiply_table(const TreeItem& item, int32_t i, int lo, int n, doubl
 }
 
 static void up_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
+  const TreeView& tree = *item.tree;
   LeafPair pair_a, pair_b;
-  const Message a = wide_up_message(item, forest.left[i], pair_a);
-  const Message b = wide_up_message(item, forest.right[i], pair_b);
-  const Interval s = item.support[forest.leaves + i];
+  const Message a = wide_up_message(item, tree.left[i], pair_a);
+  const Message b = wide_up_message(item, tree.right[i], pair_b);
+  const Interval s = item.support[tree.leaves + i];
   const int lo = s.lo, n = s.hi - s.lo + 1, first = lo - a.lo - b.lo;
   double* value = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   double* exponent = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   convolve_wide({a.value, a.exponent, a.length}, {b.value, b.exponent, b.length}, first, first + n, value, exponent,
                 scratch_part(worker, 0), scratch_part(worker, 1));
-  if (forest.table_offset[i] >= 0) multiply_table(item, i, lo, n, value, exponent);
+  if (tree.table_offset[i] >= 0) multiply_table(item, i, lo, n, value, exponent);
   const double shift = take_out_scale(value, exponent, n);
   item.up[i] = {value, exponent, lo, n, a.scale + b.scale + shift};
 
   double sum = 0;
-  if (forest.parent[forest.leaves + i] < 0)
+  if (tree.parent[tree.leaves + i] < 0)
     for (int j = 0; j < n; j++) sum += value[j] * pow2(exponent[j]);
   item.notes[i].sum = sum;
   item.notes[i].amplified = 0;
@@ -57,7 +57,7 @@ void wide_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t cou
 }
 
 void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
-  const Interval reach = item.reach[item.forest->leaves + i];
+  const Interval reach = item.reach[item.tree->leaves + i];
   const int n = reach.hi - reach.lo + 1;
   double* ones = arena_take(worker.arena, (size_t)(n + kLanes));
   double* zeros = arena_take(worker.arena, (size_t)(n + kLanes));
@@ -69,7 +69,7 @@ void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
 // Posterior log-distribution of the count, normalised with exponents relative to the largest product.
 static void write_beliefs(TreeItem& item, int32_t i) {
   const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.forest->table_offset[i];
+  double* out = item.log_beliefs + item.tree->table_offset[i];
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
   const double *uv = u.value - u.lo, *ue = u.exponent - u.lo, *dv = d.value - d.lo, *de = d.exponent - d.lo;
   double top = kZeroExponent;
@@ -95,7 +95,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const
 
 static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const Message& sibling, const double* g,
                           const double* g_exponent, int g_lo) {
-  const int32_t leaves = item.forest->leaves;
+  const int32_t leaves = item.tree->leaves;
   const Interval reach = item.reach[child];
   const int n = reach.hi - reach.lo + 1;
   const bool leaf = child < leaves;
@@ -111,13 +111,13 @@ static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const M
 }
 
 static void down_node(TreeItem& item, Worker& worker, int32_t i) {
-  const ForestView& forest = *item.forest;
+  const TreeView& tree = *item.tree;
   const Message d = item.down[i];
-  const bool table = forest.table_offset[i] >= 0;
+  const bool table = tree.table_offset[i] >= 0;
   if (item.log_beliefs && table) write_beliefs(item, i);
 
   LeafPair pair_a, pair_b;
-  const int32_t l = forest.left[i], r = forest.right[i];
+  const int32_t l = tree.left[i], r = tree.right[i];
   const Message a = wide_up_message(item, l, pair_a), b = wide_up_message(item, r, pair_b);
 
   // g = f . down, with zeros at every count that a shift by a child's entry can touch.

@@ -7,9 +7,7 @@ namespace tallytree {
 
 AlignedArray aligned_doubles(size_t n) {
   const size_t bytes = (n * sizeof(double) + 63) / 64 * 64;
-  double* p = static_cast<double*>(std::aligned_alloc(64, std::max<size_t>(bytes, 64)));
-  if (!p) throw std::bad_alloc();
-  return AlignedArray(p);
+  return AlignedArray(static_cast<double*>(::operator new(std::max<size_t>(bytes, 64), kAlignment)));
 }
 
 double* arena_take(Arena* arena, size_t doubles) {

@@ -1,25 +1,27 @@
 // Memory of the tree passes: arenas, per-thread scratch and the cache of FFT plans.
 #pragma once
-#include <cstdlib>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "tree/types.hpp"
 
 namespace tallytree {
 
+constexpr std::align_val_t kAlignment{64};  // a cache line
+
 struct FreeAligned {
-  void operator()(double* p) const { std::free(p); }
+  void operator()(double* p) const { ::operator delete(p, kAlignment); }
 };
 using AlignedArray = std::unique_ptr<double, FreeAligned>;
 AlignedArray aligned_doubles(size_t n);
 
 struct Arena {
-  struct Block {
+  struct Slab {
     AlignedArray data;
     size_t size;
   };
-  std::vector<Block> blocks;
+  std::vector<Slab> blocks;
   size_t block = 0, used = 0;
 
   void reset() { block = used = 0; }

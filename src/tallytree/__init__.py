@@ -14,6 +14,7 @@ from .assignment import assignment
 from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
 
 if TYPE_CHECKING:
+    from .config import limit_threads as limit_threads
     from .config import show_config as show_config
     from .loopy import loopy_bp as loopy_bp
     from .models.chain import ChainModel as ChainModel
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 # Where the public names live. They are imported when first used, so that `import tallytree` costs next to nothing.
 _HOMES = {
-    "config": ("show_config",),
+    "config": ("limit_threads", "show_config"),
     "loopy": ("loopy_bp",),
     "models.chain": ("ChainModel",),
     "models.conditional_sum": ("ConditionalPoissonBinomial",),
@@ -123,6 +124,7 @@ __all__ = [
     "geometric",
     "k_out_of_n",
     "k_to_l_out_of_n",
+    "limit_threads",
     "loopy_bp",
     "modulo",
     "noisy_and",

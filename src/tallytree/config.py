@@ -1,12 +1,13 @@
 """Which engine runs, on which instruction set, with how many threads.
 
 Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, ``TALLYTREE_NUM_THREADS``), read once;
-`using` changes them for a while.
+`limit_threads` sets the number of threads in code; `using` changes all of them for a while.
 """
 
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import platform
 import sys
@@ -14,8 +15,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from .errors import ParameterError
 
@@ -44,12 +46,21 @@ def settings() -> Settings:
         _current = from_environment()
         if _current.native is None and _extension is None and not os.environ.get("TALLYTREE_ENGINE"):
             warnings.warn(
-                "tallytree runs without its C++ engine: answers are the same, but slower. Reinstall it where a C++20 "
-                "compiler is available, or set TALLYTREE_ENGINE=array to choose the array engine without this message.",
+                f"tallytree runs without its C++ engine ({_why_missing()}): answers are the same, but slower. "
+                "Reinstall it where a C++20 compiler is available, or set TALLYTREE_ENGINE=array to choose the array "
+                "engine without this message.",
                 RuntimeWarning,
                 stacklevel=2,
             )
     return _current
+
+
+def _why_missing() -> str:
+    """What the build noted when it left out the engine (cmake/probe.cmake)."""
+    try:
+        return Path(__file__).with_name("_engine_missing.txt").read_text("utf-8").strip()
+    except OSError:
+        return "building it failed; the messages of `pip install -v` say why"
 
 
 def native() -> ModuleType | None:
@@ -129,6 +140,59 @@ def using(
         yield
     finally:
         _current = before
+
+
+class ThreadLimit:
+    """Undoes `limit_threads` at the end of a ``with`` block."""
+
+    def __init__(self, before: int) -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        _set_threads(self._before)
+
+
+def _set_threads(threads: int) -> None:
+    global _current
+    _current = replace(settings(), threads=threads)
+
+
+def limit_threads(threads: SupportsIndex) -> ThreadLimit:
+    """Use at most this many threads from now on, or within a ``with`` block.
+
+    The limit holds for the whole process and takes the place of ``TALLYTREE_NUM_THREADS``. Answers do not depend on
+    it. Where the system grants fewer threads, fewer are used.
+
+    Parameters
+    ----------
+    threads : int
+        At least 1; the calling thread is one of them.
+
+    Notes
+    -----
+    Cost: none. Threads are started when first needed, sleep between calls, and are not carried over a fork.
+    Accuracy: answers are the same bit for bit, whatever the number of threads.
+
+    Examples
+    --------
+    >>> with tt.limit_threads(1):
+    ...     tt.CountModel([0.0, 0.0, 0.0, 0.0], tt.exactly(1)).marginals
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    try:
+        wanted = 0 if isinstance(threads, bool) else operator.index(threads)
+    except TypeError:
+        wanted = 0
+    if wanted < 1:
+        raise ParameterError(
+            f"`threads` must be a positive integer; {threads!r} arrived. Use 1 to run everything in the calling thread."
+        )
+    before = settings().threads
+    _set_threads(wanted)
+    return ThreadLimit(before)
 
 
 def show_config() -> None:

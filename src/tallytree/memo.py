@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock as _Lock
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Remembers:
 
     def _forget(self) -> None:
         self._cache = {}
-        self._lock = threading.RLock()
+        self._lock = _Lock()
 
     def _cached(self, key: Any, compute: Callable[[], T]) -> T:
         found: T | None = self._cache.get(key)
@@ -51,6 +52,27 @@ class Remembers:
                 if found is None:
                     found = self._cache[key] = compute()
         return found
+
+
+class answer(cached_property[T]):
+    """A property of something that remembers: computed once, under its lock, kept, and not to be set."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> answer[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        cache, name = instance._cache, self.attrname
+        if name not in cache:
+            with instance._lock:
+                if name not in cache:
+                    cache[name] = self.func(instance)
+        return cache[name]
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise AttributeError(f"`{self.attrname}` cannot be set: objects are frozen. Make a new one.")
 
 
 class Keeper:

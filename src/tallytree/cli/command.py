@@ -76,14 +76,14 @@ class _Parser(argparse.ArgumentParser):
 def _not_negative(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else -1
     if number < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or a positive integer; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be 0 or a positive integer; {text!r} arrived")
     return number
 
 
 def _positive(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer; {text!r} arrived")
     return number
 
 

@@ -85,8 +85,8 @@ def _complaint(cell: str) -> str:
         return "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
     shown = cell if len(cell) <= 40 else cell[:39] + "…"
     if _NUMBER.fullmatch(cell.replace(",", ".")):
-        return f"must hold numbers with a decimal point; got {shown!r}."
-    return f"must hold numbers; got {shown!r}."
+        return f"must hold numbers with a decimal point; {shown!r} arrived."
+    return f"must hold numbers; {shown!r} arrived."
 
 
 def read_csv(source: Source) -> CsvTable:

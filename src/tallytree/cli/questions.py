@@ -87,7 +87,7 @@ def count_table_file(path: str) -> CountTable:
     bad = np.flatnonzero((counts != np.floor(counts)) | (counts < 0) | np.isinf(counts))
     if len(bad):
         raise InputProblem(
-            f"{place(source, int(bad[0]))}: `count` must be 0, 1, 2, ...; got {counts[bad[0]]:g}."
+            f"{place(source, int(bad[0]))}: `count` must be 0, 1, 2, ...; {counts[bad[0]]:g} arrived."
         )
     wrong = np.flatnonzero((values < 0) | np.isinf(values) if name == "f" else values == np.inf)
     if len(wrong):
@@ -97,7 +97,7 @@ def count_table_file(path: str) -> CountTable:
             else "a number below inf, or -inf (impossible)"
         )
         raise InputProblem(
-            f"{place(source, int(wrong[0]))}: `{name}` must be {rule}; got {values[wrong[0]]:g}."
+            f"{place(source, int(wrong[0]))}: `{name}` must be {rule}; {values[wrong[0]]:g} arrived."
         )
     order = np.argsort(counts, kind="stable")
     off = np.flatnonzero(counts[order] != np.arange(len(counts)))
@@ -149,7 +149,7 @@ def log_odds(source: InputTable, column: str, scale: str) -> Float64:
     if len(bad):
         raise InputProblem(
             f"{place(source, int(bad[0]))}: column `{column}` must hold probabilities between 0 and 1; "
-            f"got {values[bad[0]]:g}. For log-odds pass --column {column} --scale logit."
+            f"{values[bad[0]]:g} arrived. For log-odds pass --column {column} --scale logit."
         )
     with np.errstate(divide="ignore"):
         odds: Float64 = np.log(values) - np.log1p(-values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Answer:
         Log of the posterior count distribution of every set, packed like the tables.
     log_edges : (B, E, K, K) or None
         Log of the edge marginals.
+    marginals : function or None
+        Makes P(y = 1), (B, D), where the executor has a short way to it.
     softplus : (B,) or None
         Sum of log(1 + e^nu), where the executor knows it.
     vanished : (B,) or None
@@ -37,7 +39,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_marginals", "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "softplus",
+        "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "marginals", "softplus",
         "tilts", "vanished",
     )  # fmt: skip
 
@@ -62,7 +64,7 @@ class Answer:
         self.log_beliefs = log_beliefs
         self.bound = bound
         self.log_edges = log_edges
-        self._marginals = marginals
+        self.marginals = marginals
         self.softplus = softplus
         self.vanished = vanished
         self.tilts = tilts
@@ -72,10 +74,6 @@ class Answer:
     def messages(self) -> Any:
         found = self._messages
         return found() if callable(found) else found
-
-    def marginals(self) -> Float64 | None:
-        """P(y = 1), (B, D), where the executor has a short way to it."""
-        return None if self._marginals is None else self._marginals()
 
     def patched(self, other: Answer, rows: Ints) -> Answer:
         """The same with another answer in the place of some models."""
@@ -114,6 +112,16 @@ class Answer:
             tilts=picked(self.tilts),
             arithmetic=picked(self.arithmetic),
         )
+
+
+class Derivatives(NamedTuple):
+    """Along R directions, for B models with D variables and packed tables of length T.
+
+    ``marginals`` (R, B, D) holds d P(y_d = 1), ``counts`` (R, B, T) d P(count) of every set, None if not asked for.
+    """
+
+    marginals: Float64
+    counts: Float64 | None
 
 
 def posterior(nu: Float64, messages: Float64) -> Float64:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from ..arrays import Float64
 
 FAR = 1e12
+SMALL_SQUARE = 0.25 * FAR * FAR  # numbers whose squares add up to less than this are near
 _FEW = 4096  # up to here a BLAS keeps to one thread
 
 
 def all_near(values: NDArray[np.floating[Any]]) -> bool:
     """Whether no finite entry is as large as ``FAR / 2``; infinite ones are no matter."""
-    if values.size <= _FEW and np.vdot(values, values) < 0.25 * FAR * FAR:
+    if values.size <= _FEW and np.vdot(values, values) < SMALL_SQUARE:
         return True  # the quickest way for a few finite numbers
     lowest = values.min(where=values > -math.inf, initial=0.0)
     highest = values.max(where=values < math.inf, initial=0.0)

@@ -30,9 +30,10 @@ def climb(rungs: Iterable[Callable[[B], Answer]], batch: B, *, tolerance: float 
     """
     ladder = iter(rungs)
     found = next(ladder)(batch)
-    if len(batch) == 1 and found.bound[0] <= tolerance:
+    bound = found.bound
+    if len(bound) == 1 and bound[0] <= tolerance:
         return found  # the usual case, kept short
-    failed = np.flatnonzero(~(found.bound <= tolerance))
+    failed = np.flatnonzero(~(bound <= tolerance))
     if not len(failed):
         return found
     further: list[Any] = list(ladder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,11 @@ from .choose import MIXTURE_TERMS
 
 def present() -> bool:
     """Whether the compiled engine is in use."""
-    return config.native() is not None
+    return config.settings().native is not None
 
 
 def _extension() -> Any:
-    engine = config.native()
-    assert engine is not None, "asked for the compiled engine without looking whether it is there"
-    return engine
+    return config.settings().native
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------
@@ -52,8 +51,9 @@ def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
 
 def flat(nu: Float64, tables: Float64, cavities: bool = True) -> Answer:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
-    engine = _extension()
-    return _flat_answer(engine, nu, engine.flat_solve(nu, tables, cavities, config.threads(), config.level()))
+    now = config.settings()
+    engine: Any = now.native
+    return _flat_answer(engine, nu, engine.flat_solve(nu, tables, cavities, now.threads, now.level))
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
@@ -74,10 +74,10 @@ def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
     log_mean, softplus, bound = found.totals()
     return Answer(
         log_mean,
-        lambda: engine.flat_messages(found, nu),
+        partial(engine.flat_messages, found, nu),
         None,
         bound,
-        marginals=lambda: engine.flat_marginals(found, nu),
+        marginals=partial(engine.flat_marginals, found, nu),
         softplus=softplus,
     )
 
@@ -145,3 +145,40 @@ def forest_means(
 def forest_gauge(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """Weights and edge tables with what children say moved into the weights."""
     return _extension().forest_gauge(*rooted, log_leaf, log_edge)
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------
+
+Tangent = tuple[Float64, Float64, Float64, Float64]
+
+
+def flat_tangent(nu: Float64, tables: Float64, v: Float64, h: Float64 | None, counts: bool) -> Tangent:
+    """Derivatives of standard models along v (R, B, n) and h (R, B, n + 1).
+
+    Those of the marginals, the counts themselves if R is 0, those of the counts, and a bound.
+    """
+    found: Tangent = _extension().flat_tangent(
+        nu, tables, v, h, counts, threads=config.threads(), level=config.level()
+    )
+    return found
+
+
+def tree_tangent(
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    v: Float64,
+    h: Float64 | None,
+    counts: bool,
+    direct: bool = False,
+) -> Tangent:
+    """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost."""
+    found: Tangent = _extension().tree_tangent(
+        _plan(program), nu, tables, v, h, counts, direct, threads=config.threads(), level=config.level()
+    )
+    return found
+
+
+def forest_tangent(*arguments: Any) -> Any:
+    """Derivatives on a rooted forest, one model and direction; see :mod:`~tallytree.engine.forest.tangent`."""
+    return _extension().forest_tangent(*arguments, config.level())

@@ -14,21 +14,18 @@ from scipy.special import expit
 
 from ..arrays import Float64, Ints, States
 from ..memo import Remembers
-from .answer import Answer
+from .answer import Answer, Derivatives
 
 
 class Solver(ABC, Remembers):
     """Answers for one batch of models; each is computed when first asked for, and once."""
 
-    can: ClassVar[frozenset[str]]  # the verbs beyond those of every solver: "tangent", "ranked", "edges"
+    can: ClassVar[frozenset[str]]  # the verbs beyond those of every solver: "ranked", "edges"
 
     @property
-    def answer(self) -> Answer:
-        """The verb `sums`: log Z, messages and their certificate."""
-        return self._cached("answer", self.sums)
-
     @abstractmethod
-    def sums(self) -> Answer: ...
+    def sums(self) -> Answer:
+        """Log Z, messages and their certificate."""
 
     @abstractmethod
     def log_norm(self) -> Float64:
@@ -87,3 +84,16 @@ class Solver(ABC, Remembers):
     @abstractmethod
     def covariance(self, rows: Ints) -> Float64:
         """Rows of Cov(y), (B, R, D)."""
+
+    # -- tangent ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def expected_counts(self) -> Float64:
+        """P(count) of every set, packed (B, T), to 1e-12 absolute; tails are not relatively accurate."""
+
+    @abstractmethod
+    def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+        """Derivatives of the expectations along v (R, B, D) in the log-odds and h (R, B, T) in the tables.
+
+        This is the covariance of the statistics times a vector, hence also a vector-Jacobian product.
+        """

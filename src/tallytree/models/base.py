@@ -24,6 +24,7 @@ class Model(Remembers):
 
     _tree: CountTree
     _dtype: np.dtype[Any]
+    _batch_shape: tuple[int, ...]
 
     @property
     def tree(self) -> CountTree:
@@ -38,7 +39,7 @@ class Model(Remembers):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of every answer."""
-        raise NotImplementedError
+        return self._batch_shape
 
     def _group(self, group: Any) -> int:
         """The number of a group, checked; negative numbers count from the end."""
@@ -81,7 +82,7 @@ class Model(Remembers):
 
     def _vector(self, values: Float64) -> FloatArray:
         """(B, ...) to (batch..., ...), in the dtype of the parameters, read-only."""
-        shape = self.batch_shape
+        shape = self._batch_shape
         out = values.reshape(shape + values.shape[1:]) if shape else values[0]
         if out.dtype is not self._dtype:
             out = out.astype(self._dtype, copy=False)
@@ -90,7 +91,7 @@ class Model(Remembers):
 
     def _scalar(self, values: Float64) -> Any:
         """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters."""
-        shape = self.batch_shape
+        shape = self._batch_shape
         return values.reshape(shape) if shape else np.float64(values[0])
 
     def _result(self, values: Any) -> Any:

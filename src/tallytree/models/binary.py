@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
 from ..engine.forest.solver import ForestSolver
 from ..errors import ParameterError, StructureError
+from ..memo import answer
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from . import parameters, pose
@@ -45,6 +47,7 @@ class BinaryModel(Model):
         self._tree = tree
         self._params = params
         self._dtype = params.dtype
+        self._batch_shape = params.batch_shape
         self._method = method
         self._forest = forest
         # The analysis is shared by models on the same edges and sets.
@@ -77,11 +80,6 @@ class BinaryModel(Model):
         return self._tree.n_variables
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of every answer."""
-        return self._params.batch_shape
-
-    @property
     def method(self) -> str:
         """The method asked for."""
         return self._method
@@ -98,39 +96,37 @@ class BinaryModel(Model):
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    @property
+    @answer
     def log_partition(self) -> Any:
         """Log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
 
         A variable forced on by an infinite logit enters with weight one, so log Z stays finite.
         """
-        return self._cached("log_partition", lambda: self._scalar(self._log_norm + self._far_constant))
+        return self._scalar(self._log_norm + self._far_constant)
 
-    @property
+    @answer
     def marginals(self) -> FloatArray:
         """P(y_d = 1), (..., D)."""
-        return self._cached("marginals", lambda: self._vector(self._solved.marginals()))
+        return self._vector(self._solved.marginals())
 
-    @property
+    @answer
     def posterior_logits(self) -> FloatArray:
         """Log-odds of the marginals, (..., D), accurate where the marginals themselves round to 0 or 1."""
-        return self._cached("posterior_logits", lambda: self._vector(self._odds))
+        return self._vector(self._odds)
 
-    @property
+    @answer
     def cavity_logits(self) -> FloatArray:
         """What the potentials alone say about each variable, (..., D): posterior log-odds without the own logit.
 
         This is the message from the model to the variable in belief propagation; it is right also where logits are
         infinite, where ``posterior_logits - logits`` is not.
         """
-        return self._cached(
-            "cavity_logits", lambda: self._vector(self._params.singleton_logits + self._solved.cavities())
-        )
+        return self._vector(self._params.singleton_logits + self._solved.cavities())
 
-    @property
+    @answer
     def error_bound(self) -> Any:
         """Certified bound on the absolute error of every posterior log-odds and of log Z up to its rounding, (...,)."""
-        return self._cached("error_bound", lambda: self._scalar(self._solved.answer.bound))
+        return self._scalar(self._solved.sums.bound)
 
     def count_log_probs(self, group: int | None = None) -> FloatArray:
         """Log-probabilities of the counts 0..n of a group, (..., n + 1).
@@ -155,37 +151,25 @@ class BinaryModel(Model):
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
-    @property
+    @answer
     def _solver(self) -> Any:
         """Who answers; nothing is computed before it is asked."""
-        return self._cached("solver", self._make_solver)
-
-    def _make_solver(self) -> CountSolver | ForestSolver:
         if self._forest is None:
             return CountSolver(pose.count_problem(self._params, self._method), self._method)
         assert self._structure is not None
         return ForestSolver(pose.forest_problem(self._params, self._structure, self._near_edges))
 
-    @property
+    @answer
     def _solved(self) -> Any:
         """The solver of a model that is known to be possible."""
-        return self._cached("solved", self._possible_solver)
-
-    def _possible_solver(self) -> Any:
         solver = self._solver
-        self._check_weights(solver.answer.log_mean)
+        self._check_weights(solver.sums.log_mean)
         return solver
 
     def _check_weights(self, log_weights: Float64) -> None:
-        constant = self._norm_constant
-        if (
-            len(log_weights) == 1
-            and log_weights[0] > -np.inf
-            and np.ndim(constant) == 0
-            and constant > -np.inf
-        ):
-            return  # the usual case, kept short
-        self._check_possible(log_weights + constant)
+        constant = self._params.leaves.constant if self._forest is None else self._params.own_constant
+        if len(log_weights) != 1 or type(constant) is not float or not log_weights[0] + constant > -math.inf:
+            self._check_possible(log_weights + constant)
 
     def _impossible(self, where: str, index: int) -> str:
         reason = (
@@ -199,11 +183,10 @@ class BinaryModel(Model):
             "infinite logit."
         )
 
-    @property
+    @answer
     def _near_edges(self) -> pose.NearEdges:
         assert self._forest is not None
-        forest = self._forest
-        return self._cached("near edges", lambda: pose.near_edges(forest))
+        return pose.near_edges(self._forest)
 
     @property
     def _norm_constant(self) -> Any:
@@ -223,14 +206,11 @@ class BinaryModel(Model):
         """What has to be added to the log-weights of the problem, () or (B,)."""
         return self._norm_constant + self._far_constant
 
-    @property
+    @answer
     def _log_norm(self) -> Float64:
         """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
-        return self._cached("log_norm", self._find_log_norm)
-
-    def _find_log_norm(self) -> Float64:
         found: Float64 = self._solved.log_norm()
-        return found if self._forest is None else np.asarray(found + self._params.own_constant)
+        return np.asarray(found if self._forest is None else found + self._params.own_constant)
 
     @property
     def _odds(self) -> Float64:
@@ -245,7 +225,8 @@ class BinaryModel(Model):
         if group is None and self.n_variables == 0:
             return np.zeros((len(self._params.nu), 1))
         if group is None:
-            return self._with_total._counts(-1)
+            total: Float64 = self._with_total._counts(-1)
+            return total
         family = self._tree.family
         index = range(family.n_groups)[group]
         s = int(family.set_of_group[index])
@@ -254,12 +235,9 @@ class BinaryModel(Model):
         odds = self._odds[:, int(family.variable_of_group[index])]
         return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
 
-    @property
+    @answer
     def _with_total(self) -> Self:
         """The same model with a group of all variables at the end."""
-        return self._cached("with total", self._add_total)
-
-    def _add_total(self) -> Self:
         tree = self._tree.with_groups([None])
         try:
             return self._extended(tree, [None])

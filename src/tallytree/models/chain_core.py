@@ -17,6 +17,7 @@ from ..engine.answer import Answer
 from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
 from ..errors import ParameterError
+from ..memo import answer
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from .base import Model
@@ -65,11 +66,6 @@ class ChainCore(Model):
     def n_labels(self) -> int:
         """Number of labels K."""
         return int(self._unary.shape[-1])
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of every answer."""
-        return self._batch_shape
 
     @property
     def scores(self) -> Ints:
@@ -199,11 +195,8 @@ class ChainCore(Model):
             out[b, shift : shift + n + 1] = entries
         return out
 
-    @property
+    @answer
     def _answer(self) -> Answer:
-        return self._cached("answer", self._infer)
-
-    def _infer(self) -> Answer:
         found = ladder.infer(self._problem)
         self._check_possible(found.log_mean)
         return found

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from tallytree.checks.sums import read_only, real_array
 from tallytree.engine.pmf.inclusion import inclusion_evidence
 from tallytree.engine.pmf.tails import LOG_HALF, log_sum
 from tallytree.engine.pmf.weighted import Lattice
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.models.count import CountModel
 from tallytree.models.frozen_distribution import FrozenDistribution
-from tallytree.models.sum_arguments import read_only, real_array
 
 from ..arrays import Float64, Ints
 

@@ -10,11 +10,13 @@ from numpy.typing import ArrayLike
 
 from .. import _display, checks
 from ..arrays import Bools, FloatArray
+from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
 from ..errors import ParameterError, StructureError
+from ..memo import answer
 from ..structure.nested.count_tree import CountTree
-from . import arguments, packed_parameters, parameters, pose
+from . import packed_parameters, parameters, pose
 from .edges import Forest, check_members
 from .group import read_groups
 from .information import Information
@@ -77,6 +79,9 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Forest | None = None, method: str = "auto"
     ) -> None:
+        usual = None if edges is not None else parameters.of_usual(logits, groups)
+        if usual is not None:
+            return self._setup(usual.tree, usual, method)
         values, dtype = parameters.logits_to_keep(logits)
         tree, potentials = read_groups(groups, values.shape[-1])
         if edges is not None:
@@ -170,7 +175,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
-        solved, log_norm = self._cache.get("solved"), self._cache.get("log_norm")
+        solved, log_norm = self._cache.get("_solved"), self._cache.get("_log_norm")
         old, new = self._params, model._params
         if solved is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
@@ -182,13 +187,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         if changed is None:
             return
         if incremental.only_free(self._tree, changed):
-            found = solved.answer
-            model._solver._cache["answer"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
+            found = solved.sums
+            model._solver._cache["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
             step = incremental.log_partition_change(self._odds[:, d], old.nu[:, d], new.nu[:, d])
             if step is not None:
-                model._cache["log_norm"] = log_norm + step
+                model._cache["_log_norm"] = log_norm + step
 
     # -- edges -------------------------------------------------------------------------------------------------
 
@@ -205,11 +210,11 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         """The forest, or None."""
         return self._forest
 
-    @property
+    @answer
     def edge_marginals(self) -> FloatArray:
         """P(y_i, y_j) of every edge, (..., E, 2, 2), axes in the order of its pair."""
         self._with_edges("edge_marginals")
-        return self._cached("edge_marginals", lambda: self._vector(np.exp(self._solved.edge_log_probs())))
+        return self._vector(np.exp(self._solved.edge_log_probs()))
 
     @property
     def width(self) -> int:
@@ -240,15 +245,12 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     # -- expectations ------------------------------------------------------------------------------------------
 
-    @property
+    @answer
     def expected_statistics(self) -> ExpectedStatistics:
         """Expected y and expected indicators of every count: the gradient of ``log_partition``."""
-        return self._cached("expected_statistics", self._expected_statistics)
-
-    def _expected_statistics(self) -> ExpectedStatistics:
-        counts = [np.exp(self.count_log_probs(i)) for i in range(self.n_groups)]
-        edges = None if self._forest is None else self.edge_marginals
-        return ExpectedStatistics(self.marginals, tuple(counts), edges)
+        on = self.marginals  # raises for an impossible model
+        counts = self._params.group_counts(on, self._vector(self._solved.expected_counts()), total=1.0)
+        return ExpectedStatistics(on, counts, None if self._forest is None else self.edge_marginals)
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations.
@@ -263,7 +265,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel([0.0, 0.0], tt.exactly(1)).log_prob([[0, 1], [1, 1]])
         array([-0.69314718,        -inf])
         """
-        states = arguments.states(y, self.n_variables)
+        states = configurations.states(y, self.n_variables)
         # What far numbers add to all configurations alike is in neither term.
         score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
         return self._result(score - np.reshape(self._log_norm, self.batch_shape))
@@ -280,7 +282,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
         array([0. , 0.5, 0.5])
         """
-        variables, tables = arguments.evidence(evidence, self.n_variables)
+        variables, tables = configurations.evidence(evidence, self.n_variables)
         tree = self._tree.with_singletons(variables)
         return self._extended(tree, tables)
 
@@ -296,12 +298,14 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             if self.n_variables == 0:
                 raise StructureError("`condition_count` needs a group, but the model has no variables.")
             c = checks.count("count", count, self.n_variables, "the number of variables")
-            return self._extended(self._tree.with_groups([None]), [arguments.one_hot(c, self.n_variables)])
+            return self._extended(
+                self._tree.with_groups([None]), [configurations.one_hot(c, self.n_variables)]
+            )
         index = self._whole() if group is None else self._group(group)
         assert index is not None
         n = self._tree.group_size(index)
         c = checks.count("count", count, n, "the number of variables in the group")
-        return self.replace(tables={index: self._params.tables[index] + arguments.one_hot(c, n)})
+        return self.replace(tables={index: self._params.tables[index] + configurations.one_hot(c, n)})
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

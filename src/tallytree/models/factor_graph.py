@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.configurations import states
 from ..engine.count import moments
 from ..errors import InfeasibleError, ParameterError
 from . import graph_arguments
-from .arguments import states
 from .count import CountModel
 from .group import Group
 

@@ -12,9 +12,7 @@ from numpy.typing import ArrayLike
 
 from tallytree import checks
 from tallytree._display import bars, page, visible
-from tallytree.engine.pmf.tails import log_sum, log_tails
-from tallytree.errors import InfeasibleError, ParameterError
-from tallytree.models.sum_arguments import (
+from tallytree.checks.sums import (
     broadcast_shape,
     full_shape,
     function_values,
@@ -25,6 +23,8 @@ from tallytree.models.sum_arguments import (
     sample_shape,
     uniform_source,
 )
+from tallytree.engine.pmf.tails import log_sum, log_tails
+from tallytree.errors import InfeasibleError, ParameterError
 
 from ..arrays import Float64, Ints
 

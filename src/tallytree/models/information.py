@@ -17,6 +17,7 @@ from ..arrays import Float64
 from ..engine import choose, maximize
 from ..engine.count import infer, information, moments
 from ..errors import ParameterError
+from ..memo import answer
 from .binary import BinaryModel
 from .edges import Forest
 from .forest_divergence import divergence as divergence_on_edges
@@ -25,13 +26,13 @@ from .forest_divergence import divergence as divergence_on_edges
 class Information(BinaryModel):
     """Entropy and divergence; a base class of :class:`~tallytree.CountModel`, not used on its own."""
 
-    @property
+    @answer
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
 
         Accuracy: 1e-10 relative or 1e-13 absolute; never negative.
         """
-        return self._cached("entropy", lambda: self._scalar(self._solved.entropy()))
+        return self._scalar(self._solved.entropy())
 
     def kl_divergence(self, other: Any) -> Any:
         """Kullback-Leibler divergence KL(self || other) in nats, (...,).
@@ -95,8 +96,8 @@ class Information(BinaryModel):
             packed = params.packed[:, family.set_offset[s] : family.set_offset[s + 1]]
             tables.append(_shaped(packed, other.batch_shape))
             counts.append(_shaped(joint._counts(first + group), self.batch_shape))
-        log_mean = np.reshape(other._solved.answer.log_mean, other.batch_shape)
-        mine, theirs = (np.reshape(m._solved.answer.bound, m.batch_shape) for m in (self, other))
+        log_mean = np.reshape(other._solved.sums.log_mean, other.batch_shape)
+        mine, theirs = (np.reshape(m._solved.sums.bound, m.batch_shape) for m in (self, other))
         value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, mine + theirs)
         if joint is not self and joint._tree.program.n_leaves > choose.EXACT_TAILS:
             excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint.n_groups))

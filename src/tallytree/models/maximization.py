@@ -9,6 +9,7 @@ import numpy as np
 from .. import checks
 from ..arrays import Float64, FloatArray, States
 from ..errors import ParameterError
+from ..memo import answer
 from .binary import BinaryModel
 from .results import Modes
 
@@ -70,7 +71,7 @@ class Maximization(BinaryModel):
         """
         return self._best[1]
 
-    @property
+    @answer
     def max_marginals(self) -> FloatArray:
         """Largest unnormalised log-weight with each variable off and on, (..., D, 2).
 
@@ -89,7 +90,9 @@ class Maximization(BinaryModel):
                [1.5 , 0.75],
                [0.25, 1.5 ]])
         """
-        return self._cached("max_marginals", self._max_marginals)
+        values = self._solver.max_marginals()
+        self._check_weights(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
+        return self._vector(values + np.reshape(self._constant, (-1, 1, 1)))
 
     def max_count_values(self, group: int | None = None) -> FloatArray:
         """Largest unnormalised log-weight for every count 0..n of a group, (..., n + 1).
@@ -166,21 +169,13 @@ class Maximization(BinaryModel):
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
-    @property
+    @answer
     def _best(self) -> tuple[States, Any]:
-        return self._cached("mode", self._maximize)
-
-    def _maximize(self) -> tuple[States, Any]:
         states, values = self._solver.best()
         self._check_weights(values)
         states = states.reshape(*self.batch_shape, states.shape[-1])
         states.flags.writeable = False
         return states, self._scalar(values + self._constant)
-
-    def _max_marginals(self) -> FloatArray:
-        values = self._solver.max_marginals()
-        self._check_weights(values[:, 0].max(-1) if values.shape[1] else np.zeros(len(values)))
-        return self._vector(values + np.reshape(self._constant, (-1, 1, 1)))
 
     def _max_counts(self, group: int | None) -> Float64:
         """(B, n + 1), constants included."""
@@ -191,7 +186,8 @@ class Maximization(BinaryModel):
         group = self._whole() if group is None else group
         if group is None:
             whole = self._with_total
-            return whole._max_counts(whole.n_groups - 1)
+            best: Float64 = whole._max_counts(whole.n_groups - 1)
+            return best
         family = self._tree.family
         set_id, variable = int(family.set_of_group[group]), int(family.variable_of_group[group])
         values = self._solver.max_counts(set_id) if set_id >= 0 else self._solver.max_marginals()[:, variable]

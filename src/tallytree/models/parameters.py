@@ -18,7 +18,7 @@ from ..errors import ParameterError
 from ..memo import lazy
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
-from ..structure.nested.family import FlatFamily
+from ..structure.nested.count_tree import flat as _flat_tree
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
@@ -215,19 +215,22 @@ class Parameters:
                 nu[:, int(family.variable_of_group[g])] += rows[:, 1] - rows[:, 0]
         return nu, packed
 
-    def count_tangents(self, moved: Float64, packed: Float64, log_probs: Sequence[Any]) -> list[Float64]:
-        """D P(count) of every group from d P(y = 1) and the packed d log P(count) of the sets."""
-        family, offset = self.tree.family, self.tree.family.set_offset
+    def group_counts(self, on: Any, packed: Any, *, total: float) -> tuple[Any, ...]:
+        """Counts of every group: a set's from the packed (..., T), a variable's from its share (..., D) of the total.
+
+        With probabilities the total is 1, with derivatives of probabilities it is 0.
+        """
+        family, offset = self.tree.family, self.tree.family.set_offset.tolist()
         found = []
-        for g in range(family.n_groups):
-            s = int(family.set_of_group[g])
+        for g, s in enumerate(family.set_of_group.tolist()):
             if s >= 0:
-                probs = np.exp(np.asarray(log_probs[g], np.float64)).reshape(len(moved), -1)
-                found.append(probs * packed[:, offset[s] : offset[s + 1]])
+                found.append(packed[..., offset[s] : offset[s + 1]])
             else:
-                change = moved[:, int(family.variable_of_group[g])]
-                found.append(np.stack([-change, change], axis=-1))
-        return found
+                share = on[..., int(family.variable_of_group[g])]
+                both = np.stack([total - share, share], axis=-1).astype(on.dtype, copy=False)
+                both.setflags(write=False)
+                found.append(both)
+        return tuple(found)
 
     def equal(self, other: Parameters) -> bool:
         """Same numbers in the same places."""
@@ -262,10 +265,6 @@ def collect(
 ) -> Parameters:
     """Validate the potentials against their groups and freeze everything, copies included."""
     family = tree.family
-    if type(family) is FlatFamily and family.n_variables and potentials:
-        value = potentials[0]
-        if type(value) is np.ndarray and value.flags.writeable:
-            return _of_one_array(tree, logits, dtype, value)
     own_constant: Any = 0.0
     borrowed: list[int] = []
     if tree.n_variables == 0 and family.n_groups == 0 and len(potentials) == 1:
@@ -300,16 +299,38 @@ def collect(
     return Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
 
 
-def _of_one_array(tree: CountTree, logits: Float64, dtype: np.dtype[Any], value: NDArray[Any]) -> Parameters:
-    """One array over all variables: the usual case, kept short."""
-    table = checks.log_table(value, logits.shape[-1], name="`groups`", unseen=WORTH_A_BLOCK)
-    batch_shape = logits.shape[:-1]
-    if table.ndim > 1:
-        batch_shape = checks.broadcast(batch_shape, [("`groups`", table.shape[:-1])])
-    (table, copy), extremes = frozen_copies((table, logits))
-    _check_copy(table, extremes[0] if extremes else None, "`groups`")
-    kept = checked_logits(copy, extremes, dtype)
-    return Parameters(tree, kept, dtype, (table,), (table,), batch_shape, 0.0)
+def of_usual(logits: Any, groups: Any) -> Parameters | None:
+    """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
+
+    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    """
+    if (
+        type(logits) is not np.ndarray
+        or logits.ndim != 1
+        or logits.dtype.char != "d"
+        or not 1 < logits.size < 4096
+    ):
+        return None
+    n = logits.size
+    if type(groups) is np.ndarray:
+        if groups.shape != (n + 1,) or groups.dtype.char != "d":
+            return None
+        own = finite = groups.copy()
+        given: Any = own
+    elif isinstance(groups, Potential):
+        given, own = groups, groups.log_table(n)
+        finite = own[own > -math.inf]
+    else:
+        return None
+    if not (np.vdot(logits, logits) < far.SMALL_SQUARE and np.vdot(finite, finite) < far.SMALL_SQUARE):
+        return None
+    kept = logits.copy()
+    kept.flags.writeable = own.flags.writeable = False
+    new = Parameters(_flat_tree(n), kept, kept.dtype, (given,), (own,), (), 0.0)
+    new._replaced = None
+    new.leaves = Folded(kept.reshape(1, n), 0.0, None)
+    new.packed = own.reshape(1, n + 1)
+    return new
 
 
 def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from tallytree.checks import configurations
+from tallytree.checks.sums import from_probs, integer_weights, read_only, real_array
 from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.pmf.recursion import recursion_log_pmf
 from tallytree.engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from tallytree.errors import ParameterError
-from tallytree.models import arguments
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds
 from tallytree.models.frozen_distribution import FrozenDistribution
-from tallytree.models.sum_arguments import from_probs, integer_weights, read_only, real_array
 
 from ..arrays import Float64, Ints
 
@@ -295,7 +295,7 @@ class PoissonBinomial(FrozenDistribution):
         >>> tt.PoissonBinomial([0.1, 0.5, 0.9]).condition({0: 1}).pmf([0, 1, 2, 3]).round(3)
         array([0.  , 0.05, 0.5 , 0.45])
         """
-        variables, tables = arguments.evidence(evidence, self.n)
+        variables, tables = configurations.evidence(evidence, self.n)
         logits = np.array(self._nu)
         for variable, table in zip(variables.tolist(), tables):
             logits[..., variable] = np.inf if table[1] == 0.0 else -np.inf

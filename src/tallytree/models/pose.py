@@ -20,9 +20,12 @@ from .parameters import Parameters
 
 def count_problem(params: Parameters, method: str) -> Problem:
     """Without edges."""
-    tree = params.tree
-    mixtures = params.mixtures if choose.uses_mixtures(method, tree.n_variables) else {}
-    return Problem(tree, params.nu, params.packed, mixtures, params.near_constant, params.leaves.log_norm)
+    leaves = params.leaves
+    n = leaves.nu.shape[1]
+    mixtures = {}
+    if n > choose.DIRECT_LIMIT or method != "auto":
+        mixtures = params.mixtures if choose.uses_mixtures(method, n) else {}
+    return Problem(params.tree, leaves.nu, params.packed, mixtures, leaves.constant, leaves.log_norm)
 
 
 class NearEdges(NamedTuple):

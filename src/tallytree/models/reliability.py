@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tallytree.checks.sums import from_probs, real_array
 from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
-from tallytree.models.sum_arguments import from_probs, real_array
 
 from ..arrays import Float64
 
@@ -65,7 +65,7 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Examples
     --------
-    >>> from tallytree.reliability import k_out_of_n
+    >>> from tallytree import k_out_of_n
     >>> k_out_of_n([0.9, 0.8, 0.7], 2).round(6)
     np.float64(0.902)
     >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
@@ -105,7 +105,7 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
 
     Examples
     --------
-    >>> from tallytree.reliability import k_to_l_out_of_n
+    >>> from tallytree import k_to_l_out_of_n
     >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
@@ -144,7 +144,7 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Examples
     --------
-    >>> from tallytree.reliability import birnbaum_importance
+    >>> from tallytree import birnbaum_importance
     >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """
@@ -160,7 +160,7 @@ def _between(probs: ArrayLike, k: int, l: int, system: str) -> Float64:  # noqa:
     count = _good_components(probs)
     low, high = _whole("k", k, count.n), _whole("l", l, count.n)
     if low > high:
-        raise ParameterError(f"`k` must not exceed `l`; got k={low}, l={high}.")
+        raise ParameterError(f"`k` must not exceed `l`; k={low}, l={high} arrived.")
     table = count.count_log_probs
     if _kind(system) == "G":
         parts = table[..., low : high + 1]
@@ -193,7 +193,7 @@ def _good_components(probs: ArrayLike) -> PoissonBinomial:
 def _kind(system: str) -> str:
     if not isinstance(system, str) or system not in ("G", "F"):
         raise ParameterError(
-            f'`system` must be "G" (k counts good) or "F" (k counts failed); got {system!r}.'
+            f'`system` must be "G" (k counts good) or "F" (k counts failed); {system!r} arrived.'
         )
     return system
 
@@ -202,9 +202,9 @@ def _whole(name: str, value: int, highest: int) -> int:
     try:
         whole = operator.index(value)
     except TypeError:
-        raise ParameterError(f"`{name}` must be an integer; got {value!r}.") from None
+        raise ParameterError(f"`{name}` must be an integer; {value!r} arrived.") from None
     if not 0 <= whole <= highest:
-        raise ParameterError(f"`{name}` must lie in 0..{highest} for this system; got {whole}.")
+        raise ParameterError(f"`{name}` must lie in 0..{highest} for this system; {whole} arrived.")
     return whole
 
 

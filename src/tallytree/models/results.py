@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,14 +34,6 @@ class SparseSamples:
     indices: Ints
     indptr: Ints
     shape: tuple[int, ...]
-
-    @classmethod
-    def from_dense(cls, samples: States) -> SparseSamples:
-        """The same samples from an array of 0 and 1, (size..., batch..., D)."""
-        rows = samples.reshape(math.prod(samples.shape[:-1]), samples.shape[-1])
-        counts = rows.sum(-1, dtype=np.int64)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(np.nonzero(rows)[1].astype(np.int64), indptr, samples.shape)
 
     def to_scipy(self) -> Any:
         """The samples as a :class:`scipy.sparse.csr_array` of uint8, one row per sample."""

@@ -10,6 +10,7 @@ import numpy as np
 from .. import checks
 from ..arrays import States
 from ..errors import ParameterError
+from ..memo import answer
 from .binary import BinaryModel
 from .results import SparseSamples
 
@@ -82,12 +83,9 @@ class Sampling(BinaryModel):
         drawn: States = solver.draw(math.prod(lead), generator)
         return drawn.reshape(shape)
 
-    @property
+    @answer
     def _drawable(self) -> Any:
         """The solver of a possible model; that it is possible is seen on the way up, without the way down."""
-        return self._cached("drawable", self._check_drawable)
-
-    def _check_drawable(self) -> Any:
         solver = self._solver
         self._check_weights(np.where(solver.sampler.impossible, -math.inf, 0.0))
         return solver

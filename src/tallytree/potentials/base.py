@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallytree.checks.numbers import FloatArray, check_count, check_range, check_real, show
 from tallytree.errors import InfeasibleError
-from tallytree.potentials.checks import FloatArray, check_count, check_range, check_real, show
 from tallytree.potentials.expansions import Expansion, Terms
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.checks.numbers import FloatArray, check_choice, check_real, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.checks import FloatArray, check_choice, check_real, show
 from tallytree.potentials.expansions import Expansion, expansion
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tallytree.checks.numbers import FloatArray, check_choice, check_count
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.checks import FloatArray, check_choice, check_count
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
 
 # Beyond this many roots of unity the general algorithms are faster.
@@ -110,7 +110,7 @@ def between(lo: int, hi: int) -> Potential:
     lo, hi = check_count(lo, "lo"), check_count(hi, "hi")
     if lo > hi:
         raise ParameterError(
-            f"`between` needs lo <= hi; got lo = {lo} and hi = {hi}. Swap the two arguments."
+            f"`between` needs lo <= hi; lo = {lo} and hi = {hi} arrived. Swap the two arguments."
         )
     return Between(lo, hi)
 
@@ -142,11 +142,13 @@ def one_of(counts: Iterable[int]) -> Potential:
         items = list(counts)
     except TypeError:
         raise ParameterError(
-            f"`counts` must be a sequence of integers; got {counts!r} of type {type(counts).__name__}. "
+            f"`counts` must be a sequence of integers; {counts!r} of type {type(counts).__name__} arrived. "
             "For a single count use `exactly`."
         ) from None
     if not items:
-        raise ParameterError("`counts` must list at least one count; got none. Use `uniform()` to allow all.")
+        raise ParameterError(
+            "`counts` must list at least one count; none arrived. Use `uniform()` to allow all."
+        )
     return OneOf(tuple(sorted({check_count(item, "counts") for item in items})))
 
 
@@ -198,7 +200,9 @@ def modulo(m: int, r: int = 0) -> Potential:
     """
     m, r = check_count(m, "m", least=1), check_count(r, "r")
     if r >= m:
-        raise ParameterError(f"`modulo` needs a remainder r < m; got m = {m} and r = {r}. Use r = {r % m}.")
+        raise ParameterError(
+            f"`modulo` needs a remainder r < m; m = {m} and r = {r} arrived. Use r = {r % m}."
+        )
     return Modulo(m, r)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree.checks.numbers import FloatArray, check_range, check_real, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.checks import FloatArray, check_range, check_real, show
 from tallytree.potentials.expansions import Expansion, expansion
 
 
@@ -81,8 +81,8 @@ def spike_and_slab(spike: float, slab: float = 1.0) -> Potential:
     spike, slab = check_real(spike, "spike", 0.0), check_real(slab, "slab", 0.0)
     if not 0.0 < spike + slab < np.inf:
         raise ParameterError(
-            "`spike_and_slab` needs weights with a positive, finite sum; got "
-            f"spike = {show(spike)} and slab = {show(slab)}. Only their ratio matters: rescale them."
+            "`spike_and_slab` needs weights with a positive, finite sum; "
+            f"spike = {show(spike)} and slab = {show(slab)} arrived. Only their ratio matters: rescale them."
         )
     return SpikeAndSlab(spike, slab)
 
@@ -113,13 +113,13 @@ def exponential_mixture(coefficients: Sequence[float], rates: Sequence[float]) -
     terms, bases = _reals(coefficients, "coefficients"), _reals(rates, "rates")
     if len(terms) != len(bases):
         raise ParameterError(
-            "`coefficients` and `rates` must have the same length, one rate per term; got "
-            f"{len(terms)} coefficients and {len(bases)} rates. Give both for every term."
+            "`coefficients` and `rates` must have the same length, one rate per term; "
+            f"{len(terms)} coefficients and {len(bases)} rates arrived. Give both for every term."
         )
     if not any(terms):
         raise ParameterError(
-            "`coefficients` must have a value other than 0, or every count is impossible; got "
-            f"{list(terms)}. Drop the potential, or give a weight."
+            "`coefficients` must have a value other than 0, or every count is impossible; "
+            f"{list(terms)} arrived. Drop the potential, or give a weight."
         )
     return ExponentialMixture(terms, bases)
 
@@ -131,7 +131,7 @@ def _reals(values: Any, name: str) -> tuple[float, ...]:
         items = []
     if not items or isinstance(values, str):
         raise ParameterError(
-            f"`{name}` must be a sequence of at least one real number; got {values!r}. "
+            f"`{name}` must be a sequence of at least one real number; {values!r} arrived. "
             "Wrap one number in a list."
         )
     return tuple(check_real(item, name) for item in items)

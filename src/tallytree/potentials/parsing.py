@@ -46,13 +46,13 @@ def parse_potential(text: str) -> Potential:
     """
     if not isinstance(text, str):
         raise ParameterError(
-            f"a potential to parse must be text; got {text!r} of type {type(text).__name__}. "
+            f"a potential to parse must be text; {text!r} of type {type(text).__name__} arrived. "
             "Use `as_potential` for arrays and functions."
         )
     name, *parts = (part.strip() for part in text.split(":"))
     if name not in _KNOWN:
         raise ParameterError(
-            f"a potential must be written name:argument:..., with a known name; got {text!r}. Known are:\n  "
+            f"a potential must be written name:argument:..., with a known name; {text!r} arrived. Known are:\n  "
             + "\n  ".join(usage())
         )
     factory, kinds = _KNOWN[name]
@@ -61,12 +61,12 @@ def parse_potential(text: str) -> Potential:
         key, value = part.split("=", 1) if "=" in part else (position, part)
         if key not in kinds or key in given:
             raise ParameterError(
-                f"`{name}` must be written {_usage(name)}; got {text!r}. Leave out {part!r} or correct it."
+                f"`{name}` must be written {_usage(name)}; {text!r} arrived. Leave out {part!r} or correct it."
             )
         given[key] = _read(kinds[key], value, key, name)
     for key, parameter in inspect.signature(factory).parameters.items():
         if key not in given and parameter.default is inspect.Parameter.empty:
-            raise ParameterError(f"`{name}` must be written {_usage(name)}; got {text!r}. Add `{key}`.")
+            raise ParameterError(f"`{name}` must be written {_usage(name)}; {text!r} arrived. Add `{key}`.")
     return factory(**given)
 
 
@@ -91,7 +91,7 @@ def _read(kind: str, value: str, key: str, name: str) -> Any:
         return _READERS[kind](value)
     except ValueError:
         raise ParameterError(
-            f"`{key}` of `{name}` must be {kind}; got {value!r}. Write {_usage(name)}."
+            f"`{key}` of `{name}` must be {kind}; {value!r} arrived. Write {_usage(name)}."
         ) from None
 
 

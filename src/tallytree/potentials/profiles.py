@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tallytree.checks.numbers import FloatArray, check_flag, check_range, check_real, show
 from tallytree.potentials.base import Potential
-from tallytree.potentials.checks import FloatArray, check_flag, check_range, check_real, show
 from tallytree.potentials.expansions import Expansion, expansion
 
 

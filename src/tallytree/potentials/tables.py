@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree.checks.numbers import FloatArray, check_log_values, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.checks import FloatArray, check_log_values, show
 from tallytree.potentials.exponentials import uniform
 
 # Longer tables print as their length only.
@@ -45,8 +45,8 @@ def table(log_values: npt.ArrayLike) -> Potential:
     values = _as_log_values(log_values, "log_values")
     if values.ndim != 1 or values.size == 0:
         raise ParameterError(
-            "`log_values` must be one-dimensional with one value per count 0, ..., n; got shape "
-            f"{values.shape}. Give one table of n + 1 values here."
+            "`log_values` must be one-dimensional with one value per count 0, ..., n; shape "
+            f"{values.shape} arrived. Give one table of n + 1 values here."
         )
     check_log_values(values, "log_values")
     values = values + 0.0  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
@@ -85,19 +85,19 @@ def as_potential(obj: Any) -> Potential:
     if callable(obj):
         if getattr(obj, "__annotations__", {}).get("return") in (Potential, "Potential"):
             raise ParameterError(
-                f"a potential must be a Potential, an array of log values, a callable or None; got the function "
-                f"`{obj.__name__}`, which makes one. Call it with its arguments, such as `exactly(1)`."
+                f"a potential must be a Potential, an array of log values, a callable or None; the function "
+                f"`{obj.__name__}`, which makes one, arrived. Call it with its arguments, such as `exactly(1)`."
             )
         return Function(obj)
     if isinstance(obj, (str, bytes)):
         raise ParameterError(
-            "a potential must be a Potential, an array of log values, a callable or None; got the text "
-            f"{obj!r}. Use `parse_potential` to read a potential from text."
+            "a potential must be a Potential, an array of log values, a callable or None; the text "
+            f"{obj!r} arrived. Use `parse_potential` to read a potential from text."
         )
     if isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:
         raise ParameterError(
-            f"a potential must be a Potential, an array of log values, a callable or None; got {obj!r} of "
-            f"type {type(obj).__name__}. For a fixed count use `exactly`."
+            f"a potential must be a Potential, an array of log values, a callable or None; {obj!r} of "
+            f"type {type(obj).__name__} arrived. For a fixed count use `exactly`."
         )
     return table(obj)
 
@@ -107,12 +107,12 @@ def _as_log_values(values: Any, name: str) -> FloatArray:
     try:
         raw = np.asarray(values)
     except (TypeError, ValueError):
-        raise ParameterError(f"{wanted}; got a ragged sequence. Give one number per count.") from None
+        raise ParameterError(f"{wanted}; a ragged sequence arrived. Give one number per count.") from None
     if raw.dtype.kind not in "iuf":
-        raise ParameterError(f"{wanted}; got dtype {raw.dtype}. Convert the values to float64.")
+        raise ParameterError(f"{wanted}; dtype {raw.dtype} arrived. Convert the values to float64.")
     if raw.dtype.itemsize < 4 and raw.dtype.kind == "f":
         raise ParameterError(
-            f"{wanted}, in float32 or float64; got {raw.dtype}, which holds three digits only. Convert the "
+            f"{wanted}, in float32 or float64; {raw.dtype}, which holds three digits only arrived. Convert the "
             "values to float64 before taking logarithms."
         )
     return raw.astype(np.float64)
@@ -172,7 +172,7 @@ class Function(Potential):
         values = _as_log_values(result, name)
         if values.shape != (n + 1,):
             raise ParameterError(
-                f"`{name}` must return one log value per count, shape ({n + 1},); got shape {values.shape}. "
+                f"`{name}` must return one log value per count, shape ({n + 1},); shape {values.shape} arrived. "
                 "Write the function for an array of counts."
             )
         check_log_values(values, name)

@@ -133,7 +133,7 @@ class Push(torch.autograd.Function):
         point = (logits, tables, direction, pushed)
         moves = tuple(torch.zeros_like(p) if s is None else s for p, s in zip(point, steps))
 
-        # <u, J v> moves by <u, J dv> and by the Hessian of <u, log P>; both are linear in u, whose gradient is asked for.
+        # <u, J v> moves by <u, J dv> and by the Hessian of <u, log P>; both are linear in u.
         moved = Push.apply(logits, tables, moves[2], moves[3], ctx.key, ctx.group)
 
         def bent(u: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
@@ -59,7 +58,10 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
         nothing = np.zeros(0)
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
     if len(parts.flat) == 1 and parts.flat[0].whole:
-        return _flat(Rows(problem.nu, problem.tables), problem.mixtures.get(0), method, cavities)
+        rows, terms = Rows(problem.nu, problem.tables), problem.mixtures.get(0)
+        if method == "auto":
+            return climb(_flat_rungs(problem.nu.shape[1], terms, cavities), rows)
+        return _flat(rows, terms, method, cavities)
     return _assemble(problem, method, cavities)
 
 
@@ -109,18 +111,18 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> Iterator[Any]:
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
+    rungs: list[Any] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
     if native.present():
+        rungs.insert(0, lambda r: native.flat(r.nu, r.tables, cavities))
         if terms is not None and native.has_closed_form(*terms):
-            coefficients, rates = terms
-            yield lambda r: native.closed_form(r.nu, coefficients, rates)
-        yield lambda r: native.flat(r.nu, r.tables, cavities)
-    else:
-        if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
-            yield lambda r: _quiet(mixture.solve_batch, r.nu, *terms)
-        if n > choose.SERIES_LIMIT:
-            yield lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables)
-    yield lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)
+            rungs.insert(0, lambda r: native.closed_form(r.nu, *terms))
+        return rungs
+    if n > choose.SERIES_LIMIT:
+        rungs.insert(0, lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
+    if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
+        rungs.insert(0, lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
+    return rungs
 
 
 def _flat(rows: Rows, terms: Mixture | None, method: str, cavities: bool) -> Answer:
@@ -163,6 +165,11 @@ def _insist(found: Answer, method: str) -> Answer:
         f"`method='{method}'` cannot certify six digits for this model (its error bound is {worst:.1e}). "
         "Use method='auto', which escalates to one that can."
     )
+
+
+def infer_program(program: TreeProgram, nu: Float64, tables: Float64) -> Answer:
+    """Inference on a binary tree that is not part of a model; messages to fixed variables may be infinite."""
+    return _nested(program, Rows(nu, tables), "auto", False)
 
 
 # -- nested components ---------------------------------------------------------------------------------------------
@@ -273,20 +280,24 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
 
 def set_log_beliefs(problem: Problem) -> Float64:
     """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
-    program = problem.tree.program
-    if problem.nu.shape[0] == 0:
+    return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
+
+
+def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
+    """The same on a binary tree."""
+    if nu.shape[0] == 0:
         return np.zeros((0, program.table_total))
     if not native.present():
-        schedule = schedule_for(program, problem.tables)
-        rows = Rows(problem.nu, problem.tables).full_tables
+        schedule = schedule_for(program, tables)
+        rows = Rows(nu, tables).full_tables
         with np.errstate(all="ignore"):
-            answer = sum_product(xp, schedule, Direct(xp), problem.nu, rows, beliefs=True)
+            answer = sum_product(xp, schedule, Direct(xp), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
-                answer = sum_product(xp, schedule, LogSpace(xp), problem.nu, rows, beliefs=True)
+                answer = sum_product(xp, schedule, LogSpace(xp), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(problem.nu)
+    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
-        answer = native.tree_pass(program, problem.nu, problem.tables, kind, beliefs=True, messages=False)
+        answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=False)
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):
             break
     return np.asarray(answer.log_beliefs)

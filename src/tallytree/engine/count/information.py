@@ -53,7 +53,7 @@ def entropy_of(solver: Any) -> Float64:
     offset = family.set_offset
     tables = [problem.tables[:, offset[s] : offset[s + 1]] for s in range(family.n_sets)]
     counts = [solver.counts(s) for s in range(family.n_sets)]
-    found = solver.answer
+    found = solver.sums
     bound = 2.0 * found.bound
     quick, error = moments.cross_entropy(solver.odds(), problem.nu, found.log_mean, tables, counts, bound)
     rows = np.flatnonzero(~(error <= np.maximum(ENOUGH * quick, NOTHING)))

@@ -40,23 +40,6 @@ def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float
     return np.asarray(total + params.batch_constant)
 
 
-def expected_score(logits: Float64, marginals: Float64, tables: Any, counts: Any) -> Float64:
-    """E[log weight] = sum_d theta_d mu_d + sum_i sum_c P_i(c) log f_i(c), with 0 log 0 = 0.
-
-    Infinite log-odds: weight one where they agree with the marginal, -inf where they forbid what has mass.
-    """
-    finite = np.isfinite(logits)
-    total = (np.where(finite, logits, 0.0) * marginals).sum(-1)
-    forbidden = ((logits == -math.inf) & (marginals > 0)) | ((logits == math.inf) & (marginals < 1))
-    total = np.where(forbidden.any(-1), -math.inf, total)
-    for table, log_probs in zip(tables, counts):
-        probs = np.exp(log_probs)
-        term = np.where(probs > 0, probs * np.where(table == -math.inf, 0.0, table), 0.0).sum(-1)
-        dead = ((probs > 0) & (table == -math.inf)).any(-1)
-        total = total + np.where(dead, -math.inf, term)
-    return np.asarray(total)
-
-
 def cross_entropy(
     odds: Float64, nu: Float64, log_mean: Float64, tables: Any, counts: Any, bound: Float64
 ) -> tuple[Float64, Float64]:

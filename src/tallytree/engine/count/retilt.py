@@ -61,6 +61,18 @@ def climb_to_posterior_mean(
     return best
 
 
+def at_posterior_mean(
+    program: TreeProgram, nu: Float64, tables: Float64, found: Answer
+) -> tuple[Float64, Float64]:
+    """Log-odds and tables (B, T) of the same models under the tilts that their certified posterior asks for."""
+    root_of_leaf, z = _roots(program), _root_counts(program)
+    shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
+    leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
+    centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, len(program.roots)))
+    weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
+    return nu + leaf_shift, np.ascontiguousarray(weights)
+
+
 def _first_guess(
     program: TreeProgram, nu: Float64, tables: Float64, root_of_leaf: NDArray[np.int64]
 ) -> Float64:

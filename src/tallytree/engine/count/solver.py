@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import array_api_compat.numpy as xp
 import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
+from ...memo import answer
 from .. import choose, maximize, native
-from ..answer import Answer, posterior
+from ..answer import Answer, Derivatives, posterior
 from ..pmf.log_pmf import log_pmf
 from ..problem import Problem
 from ..sample.sampler import Sampler
 from ..solver import Solver
-from . import infer, information, moments
-from .flat_tangent import flat_tangent
-from .tangent import tangent_pass
-
-_LONG = 600  # above this many variables a flat model's derivative comes from its characteristic function
+from . import derivatives, infer, information, moments
 
 
 class CountSolver(Solver):
     """A batch of models of independent log-odds and tables on counts."""
 
-    can: ClassVar[frozenset[str]] = frozenset({"tangent", "ranked"})
+    can: ClassVar[frozenset[str]] = frozenset({"ranked"})
 
     def __init__(self, problem: Problem, method: str = "auto") -> None:
         self.problem, self.method = problem, method
         self._forget()
 
+    @answer
     def sums(self) -> Answer:
         return infer.infer(self.problem, self.method, cavities=False)
 
     def log_norm(self) -> Float64:
-        found, problem = self.answer, self.problem
+        found, problem = self.sums, self.problem
         leaves = problem.log_leaves
         if leaves is None:
             softplus = moments.softplus_sum(problem.nu) if found.softplus is None else found.softplus
@@ -44,18 +41,17 @@ class CountSolver(Solver):
         return infer.without_cancellation(problem, found.log_mean, leaves, problem.constant)
 
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: posterior(self.problem.nu, self.answer.messages))
+        return self._cached("odds", lambda: posterior(self.problem.nu, self.sums.messages))
 
     def cavities(self) -> Float64:
         if np.isinf(self.problem.nu).any():
             return np.asarray(infer.infer(self.problem, self.method).messages)
-        return np.asarray(self.answer.messages)
+        return np.asarray(self.sums.messages)
 
     def marginals(self) -> Float64:
-        found = self.answer
-        quick = found.marginals()
-        if quick is not None:
-            return quick
+        found = self.sums
+        if found.marginals is not None:
+            return np.asarray(found.marginals())
         if native.present():
             return native.posterior_marginals(self.problem.nu, found.messages)
         return super().marginals()
@@ -105,13 +101,13 @@ class CountSolver(Solver):
 
     # -- joint -----------------------------------------------------------------------------------------------------
 
-    def _given(self, b: int, rows: Ints, value: float) -> Float64:
-        """P(y_j = 1 | y_i = on or off) of model b for every i in `rows`, (R, D); the events must be possible."""
+    def _given_on(self, b: int, rows: Ints) -> Float64:
+        """P(y_j = 1 | y_i = 1) of model b for every i in `rows`, (R, D); the events must be possible."""
         n = self.problem.nu.shape[1]
         out = np.empty((len(rows), n))
         step = max(1, choose.CONDITIONED // max(1, n))
         for start in range(0, len(rows), step):
-            part = self.problem.given(b, rows[start : start + step], value)
+            part = self.problem.given(b, rows[start : start + step], math.inf)
             out[start : start + step] = expit(posterior(part.nu, infer.infer(part, cavities=False).messages))
         return out
 
@@ -121,43 +117,31 @@ class CountSolver(Solver):
         out = np.zeros((*own.shape, odds.shape[1]))
         for b in range(len(own)):
             alive = np.flatnonzero(own[b] > -math.inf)
-            out[b, alive] = expit(own[b, alive])[:, None] * self._given(b, rows[alive], math.inf)
+            out[b, alive] = expit(own[b, alive])[:, None] * self._given_on(b, rows[alive])
         out[:, np.arange(len(rows)), rows] = expit(own)
         return out
 
     def covariance(self, rows: Ints) -> Float64:
-        """From two conditional models per row, without cancellation of large numbers."""
+        """Derivatives along one log-odds each."""
         odds = self.odds()
-        own = odds[:, rows]
-        spread = expit(own) * expit(-own)
-        out = np.zeros((*own.shape, odds.shape[1]))
-        for b in range(len(own)):
-            alive = np.flatnonzero(np.isfinite(own[b]))
-            on, off = (self._given(b, rows[alive], value) for value in (math.inf, -math.inf))
-            out[b, alive] = spread[b, alive, None] * (on - off)
-        out[:, np.arange(len(rows)), rows] = spread
+        batch, n = odds.shape
+        out = np.empty((batch, len(rows), n))
+        step = max(1, choose.CONDITIONED // max(1, batch * n))
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            v = np.zeros((len(part), batch, n))
+            v[np.arange(len(part)), :, part] = 1.0
+            out[:, start : start + step] = np.moveaxis(self.tangent(v, None, counts=False).marginals, 0, 1)
+        out[:, np.arange(len(rows)), rows] = expit(odds[:, rows]) * expit(-odds[:, rows])
         return out
 
     # -- tangent ---------------------------------------------------------------------------------------------------
 
-    def tangent(
-        self, nu_direction: Float64, table_direction: Float64, *, counts: bool
-    ) -> tuple[Float64, Float64 | None]:
-        """D posterior log-odds (B, D) and, if `counts`, d log P(count) of the sets (B, T) along a direction."""
-        tree, nu, tables = self.problem.tree, self.problem.nu, self.problem.tables
-        whole = len(tree.components.flat) == 1 and tree.components.flat[0].whole
-        with np.errstate(all="ignore"):
-            if whole and not counts and nu.shape[1] > _LONG:
-                rows: list[Any] = [
-                    flat_tangent(xp, nu[b], tables[b % len(tables)], nu_direction[b], table_direction[b])
-                    for b in range(len(nu))
-                ]
-                if all(row is not None for row in rows):
-                    return np.asarray(np.stack(rows) if rows else np.zeros_like(nu)), None
-            full = np.broadcast_to(tables, (len(nu), tables.shape[1]))
-            schedule = infer.schedule_for(tree.program, tables)
-            found = tangent_pass(xp, schedule, nu, full, nu_direction, table_direction)
-        return np.asarray(found.logits), np.asarray(found.tables)
+    def expected_counts(self) -> Float64:
+        return derivatives.count_probabilities(self.problem)
+
+    def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+        return derivatives.derivatives(self.problem, v, h, counts=counts)
 
 
 def _normalised(log_weights: Float64) -> Float64:

@@ -39,6 +39,8 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
 
 def best(problem: ForestProblem) -> tuple[Ints, Float64]:
     """A best configuration of every model (B, D), and its log-weight (B,)."""
+    if len(problem) == 0:  # a batch of no models
+        return np.zeros(problem.log_leaf.shape[:2], np.int64), np.zeros(0)
     with np.errstate(all="ignore"):
         passes = ForestPass(problem, MaxPlus())
         log_weight = passes.upward()

@@ -9,12 +9,16 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
-from ..answer import Answer
+from ...errors import ParameterError
+from ...memo import answer
+from ..answer import Answer, Derivatives
 from ..solver import Solver
 from . import configurations
+from .conditional import conditional_derivatives
 from .entropy import entropy
 from .ladder import infer, relative_counts
 from .problem import ForestProblem
+from .tangent import forest_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -28,26 +32,27 @@ class ForestSolver(Solver):
         self.problem = problem
         self._forget()
 
+    @answer
     def sums(self) -> Answer:
         return infer(self.problem)
 
     def log_norm(self) -> Float64:
-        return np.asarray(self.answer.log_mean)
+        return np.asarray(self.sums.log_mean)
 
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.answer.messages))
+        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.sums.messages))
 
     def cavities(self) -> Float64:
         # Right for infinite log-odds too: no message holds its receiver's own.
-        return log_odds(self.answer.messages)
+        return log_odds(self.sums.messages)
 
     def edge_log_probs(self) -> Float64:
         """Log P(y_i, y_j) of every edge, (B, E, 2, 2)."""
-        return np.asarray(self.answer.log_edges)
+        return np.asarray(self.sums.log_edges)
 
     def all_counts(self) -> Float64:
         """Log-probabilities of the counts of all sets, (B, T)."""
-        return self._cached("counts", lambda: relative_counts(self.problem, self.answer.tilts))
+        return self._cached("counts", lambda: relative_counts(self.problem, self.sums.tilts))
 
     def counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
@@ -55,10 +60,10 @@ class ForestSolver(Solver):
 
     def entropy(self) -> Float64:
         counts = self.all_counts() if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
-        return entropy(self.problem, self.answer, counts)
+        return entropy(self.problem, self.sums, counts)
 
     def draw(self, count: int, rng: np.random.Generator) -> States:
-        return configurations.draw(self.problem, self.answer, count, rng).astype(np.uint8)
+        return configurations.draw(self.problem, self.sums, count, rng).astype(np.uint8)
 
     def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         dense = self.draw(count, rng)
@@ -102,6 +107,27 @@ class ForestSolver(Solver):
     def covariance(self, rows: Ints) -> Float64:
         means = expit(self.odds())
         return np.asarray(self.joint(rows) - means[:, rows, None] * means[:, None, :])
+
+    def expected_counts(self) -> Float64:
+        return np.exp(self.all_counts()) if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
+
+    def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+        """By characteristic functions with at most one set, otherwise from conditional models, where no table moves."""
+        problem, found = self.problem, self.sums
+        pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
+        if len(problem.offset) > 2 and pushed.any():
+            raise ParameterError(
+                "`tables` must be left out for a model with edges and several groups: `hessian_vector_product` moves "
+                "the logits there, and the table of a single group."
+            )
+        moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))
+        if serves(problem):
+            moved, left = forest_derivatives(problem, found, v, pushed)
+        assert moved.counts is not None
+        if len(left):
+            again = conditional_derivatives(problem.take(left), found.take(left), v[:, left], pushed[:, left])
+            moved.marginals[:, left], moved.counts[:, left] = again.marginals, again.counts
+        return moved if counts else Derivatives(moved.marginals, None)
 
 
 def log_odds(log_weights: Float64) -> Float64:

@@ -20,7 +20,7 @@ class NativeForest:
         self, engine: Any, forest: BlockForest, nu: Float64, tables: Float64, window: Window | None = None
     ) -> None:
         w = Window(0.0, 0, 0, 0.0) if window is None else window
-        self._forest = engine.SampleForest(
+        self._forest = engine.SampleTree(
             forest.variables, forest.start, forest.left, forest.right, forest.table, forest.roots, forest.free,
             np.ascontiguousarray(nu), np.ascontiguousarray(tables),
             window is not None, w.tilt, w.budget, w.low, w.high, config.threads(), config.level(),

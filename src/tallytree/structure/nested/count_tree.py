@@ -78,7 +78,7 @@ class CountTree(Keeper):
         >>> tt.CountTree.flat(3)
         CountTree(n_variables=3, n_groups=1)
         """
-        return _flat(_n_variables(n_variables))
+        return flat(_n_variables(n_variables))
 
     @classmethod
     def balanced(cls, n_variables: int, arity: int = 2, min_size: int = 2) -> CountTree:
@@ -312,7 +312,8 @@ def _at_least(name: str, value: Any, least: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _flat(n: int) -> CountTree:
+def flat(n: int) -> CountTree:
+    """One group of all variables; `n` is known to be good."""
     return CountTree(FlatFamily(n))
 
 

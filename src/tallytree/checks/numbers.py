@@ -18,17 +18,17 @@ def check_count(value: Any, name: str, least: int = 0) -> int:
     """Return ``value`` as a Python integer of at least ``least``; booleans and floats are refused."""
     wanted = f"`{name}` must be an integer, at least {least}"
     if isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"{wanted}; got the boolean {value!r}. Write the number itself.")
+        raise ParameterError(f"{wanted}; the boolean {value!r} arrived. Write the number itself.")
     try:
         number = operator.index(value)
     except TypeError:
         raise ParameterError(
-            f"{wanted}; got {value!r} of type {type(value).__name__}. Convert it with int(...) first."
+            f"{wanted}; {value!r} of type {type(value).__name__} arrived. Convert it with int(...) first."
         ) from None
     if number >= 2**63:
-        raise ParameterError(f"{wanted}, and fit in 64 bits; got {number}. No group is that large.")
+        raise ParameterError(f"{wanted}, and fit in 64 bits; {number} arrived. No group is that large.")
     if number < least:
-        raise ParameterError(f"{wanted}; got {number}. Counts run from 0 to the size of the group.")
+        raise ParameterError(f"{wanted}; {number} arrived. Counts run from 0 to the size of the group.")
     return number
 
 
@@ -45,11 +45,11 @@ def check_real(
     wanted = f"`{name}` must be a {'' if infinite else 'finite '}real number{_range(low, high, strict)}"
     number = _as_float(value, wanted)
     if math.isnan(number):
-        raise ParameterError(f"{wanted}; got NaN. Check the calculation that produced it.")
+        raise ParameterError(f"{wanted}; NaN arrived. Check the calculation that produced it.")
     if math.isinf(number) and not infinite:
-        raise ParameterError(f"{wanted}; got {number}. Use a finite value, or a hard constraint.")
+        raise ParameterError(f"{wanted}; {number} arrived. Use a finite value, or a hard constraint.")
     if number < low or number > high or (strict and number == low):
-        raise ParameterError(f"{wanted}; got {number}. Choose a value inside the range.")
+        raise ParameterError(f"{wanted}; {number} arrived. Choose a value inside the range.")
     return number + 0.0  # -0.0 becomes 0.0, so that equal potentials print alike
 
 
@@ -58,12 +58,12 @@ def _as_float(value: Any, wanted: str) -> float:
     array = isinstance(value, np.ndarray) and value.ndim > 0
     if boolean or array or isinstance(value, (str, bytes, complex, np.complexfloating)):
         what = f"an array of shape {value.shape}" if array else f"{value!r} of type {type(value).__name__}"
-        raise ParameterError(f"{wanted}; got {what}. Pass a single number.")
+        raise ParameterError(f"{wanted}; {what} arrived. Pass a single number.")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(
-            f"{wanted}; got {value!r} of type {type(value).__name__}. Pass a single number."
+            f"{wanted}; {value!r} of type {type(value).__name__} arrived. Pass a single number."
         ) from None
 
 
@@ -82,13 +82,13 @@ def check_choice(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
             if isinstance(value, (str, int, np.integer)) and value == choice:
                 return choice
     listed = " or ".join(repr(choice) for choice in choices)
-    raise ParameterError(f"`{name}` must be {listed}; got {value!r}. Pass one of the listed values.")
+    raise ParameterError(f"`{name}` must be {listed}; {value!r} arrived. Pass one of the listed values.")
 
 
 def check_flag(value: Any, name: str) -> bool:
     """Return ``value`` if it is a boolean."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"`{name}` must be True or False; got {value!r}. Pass a boolean.")
+        raise ParameterError(f"`{name}` must be True or False; {value!r} arrived. Pass a boolean.")
     return bool(value)
 
 

@@ -1,4 +1,4 @@
-#include "tree/forest.hpp"
+#include "tree/count_tree.hpp"
 
 #include <algorithm>
 #include <queue>
@@ -6,7 +6,7 @@
 
 namespace tallytree {
 
-Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right,
+CountTree::CountTree(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right,
                std::vector<int64_t> table_offset, int64_t table_entries)
     : leaves_(leaves), left_(std::move(left)), right_(std::move(right)), table_offset_(std::move(table_offset)) {
   const size_t nodes = (size_t)leaves_ + left_.size();
@@ -33,7 +33,7 @@ Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> r
   split();
 }
 
-Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int32_t> inner_size,
+CountTree::CountTree(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int32_t> inner_size,
                std::vector<int64_t> table_offset, std::vector<int32_t> loose)
     : leaves_(leaves), left_(std::move(left)), right_(std::move(right)), loose_(std::move(loose)),
       table_offset_(std::move(table_offset)) {
@@ -48,7 +48,7 @@ Forest::Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> r
   split();
 }
 
-void Forest::link() {
+void CountTree::link() {
   for (int32_t i = 0; i < inner(); i++)
     if (parent_[leaves_ + i] < 0) inner_roots_.push_back(i);
   for (const int32_t d : loose_)
@@ -59,13 +59,13 @@ void Forest::link() {
   for (size_t v = 0; v < size_.size(); v++) all_counts_[v] = {0, size_[v]};
 }
 
-ForestView Forest::view() const {
+TreeView CountTree::view() const {
   return {leaves_,       inner(),      left_.data(), right_.data(), parent_.data(),
           size_.data(),  table_offset_.data()};
 }
 
 // Opens the costliest subtree until none holds more than a sixteenth of the work.
-void Forest::split() {
+void CountTree::split() {
   std::vector<double> work(inner());
   for (int32_t i = 0; i < inner(); i++) {
     if (left_[i] < 0) continue;
@@ -107,8 +107,8 @@ void Forest::split() {
   }
 }
 
-bool all_counts_possible(const Forest& forest, const double* nu, const double* tables) {
-  const ForestView f = forest.view();
+bool all_counts_possible(const CountTree& tree, const double* nu, const double* tables) {
+  const TreeView f = tree.view();
   double sum = 0, sums[8] = {};  // infinite or NaN if a logit is infinite: x - x is 0 for the others
   int32_t d = 0;
   for (; d + 8 <= f.leaves; d += 8)
@@ -116,15 +116,15 @@ bool all_counts_possible(const Forest& forest, const double* nu, const double* t
   for (; d < f.leaves; d++) sum += nu[d] - nu[d];
   for (const double s : sums) sum += s;
   bool finite = sum == 0;
-  for (size_t j = 0; j < forest.tabled().size() && finite; j++) {
-    const int32_t i = forest.tabled()[j];
+  for (size_t j = 0; j < tree.tabled().size() && finite; j++) {
+    const int32_t i = tree.tabled()[j];
     const double* t = tables + f.table_offset[i];
     finite = t[0] > -__builtin_inf() && t[f.size[f.leaves + i]] > -__builtin_inf();
   }
   return finite;
 }
 
-static Interval within_table(const ForestView& f, int32_t i, const double* tables, Interval s) {
+static Interval within_table(const TreeView& f, int32_t i, const double* tables, Interval s) {
   if (f.table_offset[i] < 0) return s;
   const double* t = tables + f.table_offset[i];
   while (s.lo <= s.hi && t[s.lo] == -__builtin_inf()) s.lo++;
@@ -136,14 +136,14 @@ static Interval restrict_to_difference(Interval s, Interval whole, Interval part
   return {std::max(s.lo, whole.lo - part.hi), std::min(s.hi, whole.hi - part.lo)};
 }
 
-void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, bool cavities,
+void find_supports(const CountTree& tree, const double* nu, const double* tables, bool all_possible, bool cavities,
                    const std::vector<BlockCounts>& blocks, Supports& out) {
   out.possible = true;
   if (all_possible) {
-    out.support = out.reach = forest.all_counts().data();
+    out.support = out.reach = tree.all_counts().data();
     return;
   }
-  const ForestView f = forest.view();
+  const TreeView f = tree.view();
   const double inf = __builtin_inf();
   std::vector<Interval>&support = out.support_storage, &reach = out.reach_storage;
   support.resize((size_t)f.leaves + f.inner);

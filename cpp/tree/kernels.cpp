@@ -12,8 +12,8 @@ void child_shape(const double*, int32_t, double, ChildShape*);
 double child_log_mgf(const double*, int32_t, double, double, int32_t);
 void star_child(TreeItem&, Worker&, int32_t, int32_t, const double*, double, double, double);
 Interval star_domain(const TreeItem&, int32_t);
-ptrdiff_t lane_forest_scratch(const ForestView&);
-void lane_forest(const ForestView&, const LaneModels&, double*, double*, double*);
+ptrdiff_t lane_models_scratch(const TreeView&);
+void lane_models(const TreeView&, const LaneModels&, double*, double*, double*);
 void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void linear_start_down(TreeItem&, Worker&, int32_t);
 void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
@@ -23,9 +23,6 @@ void tiled_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void wide_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void wide_start_down(TreeItem&, Worker&, int32_t);
 void wide_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
-
-void convolve_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
-void correlate_by(KernelName, const double*, int, const double*, int, double*, Worker&, PlanCache*);
 
 extern const TreeKernels tree_kernels;
 const TreeKernels tree_kernels = {
@@ -38,13 +35,11 @@ const TreeKernels tree_kernels = {
     child_log_mgf,
     star_child,
     star_domain,
-    lane_forest_scratch,
-    lane_forest,
+    lane_models_scratch,
+    lane_models,
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},
-    convolve_by,
-    correlate_by,
 };
 
 }  // namespace tallytree::TT_LEVEL

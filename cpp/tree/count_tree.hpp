@@ -1,4 +1,4 @@
-// A binary forest with tables: topology, the counts that are possible at each node, and its split into tasks.
+// A binary tree with tables: topology, the counts that are possible at each node, and its split into tasks.
 #pragma once
 #include <vector>
 
@@ -6,29 +6,29 @@
 
 namespace tallytree {
 
-class Forest {
+class CountTree {
  public:
-  // Throws std::invalid_argument where the arrays do not describe a forest (see bindings_tree.cpp for the rules).
-  Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int64_t> table_offset,
+  // Throws std::invalid_argument where the arrays do not describe a tree (see bindings_tree.cpp for the rules).
+  CountTree(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int64_t> table_offset,
          int64_t table_entries);
-  // A forest known to be sound in which some inner nodes stand for blocks: they have no children (-1) but a size, and
+  // A tree known to be sound in which some inner nodes stand for blocks: they have no children (-1) but a size, and
   // the variables below them are not in `loose`.
-  Forest(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int32_t> inner_size,
+  CountTree(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int32_t> inner_size,
          std::vector<int64_t> table_offset, std::vector<int32_t> loose);
 
-  ForestView view() const;
+  TreeView view() const;
   int32_t leaves() const { return leaves_; }
   int32_t inner() const { return (int32_t)left_.size(); }
   int64_t table_entries() const { return table_entries_; }
   int32_t largest() const { return largest_; }
   const std::vector<int32_t>& inner_roots() const { return inner_roots_; }
 
-  // Variables that are leaves of this forest, and those of them that are roots.
+  // Variables that are leaves of this tree, and those of them that are roots.
   const std::vector<int32_t>& loose() const { return loose_; }
   const std::vector<int32_t>& free() const { return free_; }
 
   // Disjoint subtrees that can be solved independently (inner nodes, ascending), costliest first, and the nodes above
-  // them, ascending. The split depends on the forest only.
+  // them, ascending. The split depends on the tree only.
   const std::vector<std::vector<int32_t>>& subtrees() const { return subtrees_; }
   const std::vector<int32_t>& top() const { return top_; }
   // All counts 0..size of every node.
@@ -56,14 +56,14 @@ struct Supports {
   std::vector<Interval> support_storage, reach_storage;
 };
 // Whether every count 0..size of every node is possible.
-bool all_counts_possible(const Forest& forest, const double* nu, const double* tables);
+bool all_counts_possible(const CountTree& tree, const double* nu, const double* tables);
 // The counts that the logits below a block allow; those of a block that is not listed are all possible.
 struct BlockCounts {
   int32_t node;
   Interval counts;
 };
 // `all_possible`: what all_counts_possible said.
-void find_supports(const Forest& forest, const double* nu, const double* tables, bool all_possible, bool cavities,
+void find_supports(const CountTree& tree, const double* nu, const double* tables, bool all_possible, bool cavities,
                    const std::vector<BlockCounts>& blocks, Supports& out);
 
 }  // namespace tallytree

@@ -1,9 +1,10 @@
 // Upward messages: which counts can occur, then one convolution per node.
-#include "sample/forest.hpp"
+#include "sample/tree.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
+
+#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -11,22 +12,9 @@ namespace {
 
 const double kInf = __builtin_inf();
 
-template <class Task>
-void parallel_tasks(int64_t tasks, int threads, const Task& task) {
-  threads = (int)std::min<int64_t>(threads, tasks);
-  std::atomic<int64_t> next{0};
-  auto work = [&](int thread) {
-    for (int64_t i; (i = next.fetch_add(1)) < tasks;) task(i, thread);
-  };
-  std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; t++) helpers.emplace_back(work, t);
-  work(0);
-  for (auto& helper : helpers) helper.join();
-}
-
 }  // namespace
 
-SampleForest::SampleForest(const ForestInput& in, const SampleKernels& kernels, int threads)
+SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, int threads)
     : kernels_(kernels), blocks_(in.blocks), nodes_(in.nodes), left_(in.left, in.left + in.nodes),
       right_(in.right, in.right + in.nodes), roots_(in.roots, in.roots + in.n_roots) {
   collect(in);
@@ -36,7 +24,7 @@ SampleForest::SampleForest(const ForestInput& in, const SampleKernels& kernels, 
 }
 
 // Variables with finite log-odds stay in their blocks, the others are drawn by themselves.
-void SampleForest::collect(const ForestInput& in) {
+void SampleTree::collect(const SampleTreeInput& in) {
   const double tilt = in.windowed ? in.tilt : 0.0;
   start_.push_back(0);
   forced_.assign(blocks_, 0);
@@ -61,7 +49,7 @@ void SampleForest::collect(const ForestInput& in) {
 }
 
 // Smallest and largest count of every block and node: from zeros in tables upwards, from parents downwards.
-void SampleForest::bound(const ForestInput& in) {
+void SampleTree::bound(const SampleTreeInput& in) {
   const int64_t total = blocks_ + nodes_;
   low_.resize(total);
   high_.resize(total);
@@ -111,7 +99,7 @@ void SampleForest::bound(const ForestInput& in) {
   }
 }
 
-void SampleForest::pass_up(const ForestInput& in, int threads) {
+void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
   const int64_t total = blocks_ + nodes_;
   place_.assign(total + 1, 0);
   for (int64_t id = 0; id < total; id++) {
@@ -127,7 +115,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
   };
   const int64_t grain = 16;
   const int64_t tiles = (blocks_ + grain - 1) / grain;
-  parallel_tasks(tiles, blocks_ < 64 ? 1 : threads, [&](int64_t tile, int) {
+  parallel_for(tiles, blocks_ < 64 ? 1 : threads, [&](int64_t tile) {
     double message[kBlock + 1];
     for (int64_t b = tile * grain; b < std::min(blocks_, (tile + 1) * grain); b++) {
       kernels_.block_message(nu_.data() + start_[b], (int)(start_[b + 1] - start_[b]), message);
@@ -135,7 +123,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
       weigh(b);
     }
   });
-  // Nodes by height; one level is shared among threads where that is worth a thread's start.
+  // Nodes by height; one level is shared among threads where that is worth waking them.
   std::vector<int64_t> height(total, 0), by_height(nodes_);
   for (int64_t i = 0; i < nodes_; i++) {
     height[blocks_ + i] = 1 + std::max(height[left_[i]], height[right_[i]]);
@@ -149,8 +137,8 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
       const MessageView a = message(left_[by_height[end] - blocks_]), b = message(right_[by_height[end] - blocks_]);
       work += (double)a.length * (double)b.length;
     }
-    parallel_tasks(end - begin, work < 3e5 ? 1 : threads, [&](int64_t i, int thread) {
-      const int64_t id = by_height[begin + i];
+    run_tasks((size_t)(end - begin), work < 3e5 ? 1 : threads, [&](size_t i, int thread) {
+      const int64_t id = by_height[begin + (int64_t)i];
       const MessageView a = message(left_[id - blocks_]), b = message(right_[id - blocks_]);
       auto& room = scratch[thread];
       room.resize(std::max<size_t>(room.size(), log_convolve_scratch(a.length, b.length)));
@@ -167,7 +155,7 @@ void SampleForest::pass_up(const ForestInput& in, int threads) {
 }
 
 // Nodes by depth. Wide levels are shared by nodes, runs of thin ones by samples.
-void SampleForest::order_nodes(int threads_hint) {
+void SampleTree::order_nodes(int threads_hint) {
   std::vector<int64_t> depth(blocks_ + nodes_, 0);
   for (int64_t i = nodes_ - 1; i >= 0; i--) depth[left_[i]] = depth[right_[i]] = depth[blocks_ + i] + 1;
   order_.resize(nodes_);

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tallytree.checks import describe
-from tallytree.errors import ParameterError
-
 from ..arrays import Float64, Ints
+from ..errors import ParameterError
+from .values import describe
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
 
@@ -29,11 +28,13 @@ def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> NDArray[Any]
     except (ValueError, TypeError) as error:
         raise ParameterError(f"`{name}` must be a rectangular array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise ParameterError(f"`{name}` must hold real numbers; got dtype {array.dtype}.")
+        raise ParameterError(f"`{name}` must hold real numbers; dtype {array.dtype} arrived.")
     if array.dtype == np.float16:
         raise ParameterError(f"`{name}` is float16, which has 3 digits; convert it to float32 or float64.")
     if array.ndim < least_axes:
-        raise ParameterError(f"`{name}` must have shape (..., n); got a single number. Write [{value!r}].")
+        raise ParameterError(
+            f"`{name}` must have shape (..., n); a single number arrived. Write [{value!r}]."
+        )
     array = array.astype(np.float32 if array.dtype == np.float32 else np.float64)
     missing = int(np.isnan(array).sum())
     if missing:
@@ -61,7 +62,7 @@ def from_probs(
 def integer_weights(value: ArrayLike, n: int) -> Ints:
     array = real_array("weights", value)
     if array.shape != (n,):
-        raise ParameterError(f"`weights` must have shape ({n},), one per variable; got {array.shape}.")
+        raise ParameterError(f"`weights` must have shape ({n},), one per variable; {array.shape} arrived.")
     if not np.all(np.isfinite(array)) or np.any(array != np.floor(array)):
         raise ParameterError("`weights` must be integers; multiply them by a common denominator first.")
     if np.abs(array).sum() >= 2.0**53:
@@ -181,5 +182,5 @@ def probability(name: str, value: ArrayLike) -> Float64:
     """Return an array of numbers in [0, 1]."""
     x = real_array(name, value, least_axes=0).astype(np.float64)
     if np.any((x < 0.0) | (x > 1.0)):
-        raise ParameterError(f"`{name}` must lie in [0, 1]; got values from {x.min()} to {x.max()}.")
+        raise ParameterError(f"`{name}` must lie in [0, 1]; values from {x.min()} to {x.max()} arrived.")
     return x

@@ -1,4 +1,4 @@
-#include "tree/forest_blocks.hpp"
+#include "tree/blocks.hpp"
 
 #include <algorithm>
 #include <unordered_map>
@@ -6,8 +6,8 @@
 namespace tallytree {
 
 // The merges below `root` in ascending order of nodes; slots 0.. are its leaves in the order of list_leaves.
-void BlockForest::add_shape(const Forest& whole, int32_t root) {
-  const ForestView f = whole.view();
+void BlockTree::add_shape(const CountTree& whole, int32_t root) {
+  const TreeView f = whole.view();
   Shape& shape = shapes_.emplace_back();
   const int32_t leaves = f.size[root];
   std::vector<int32_t> stack = {root}, inner;
@@ -42,7 +42,7 @@ void BlockForest::add_shape(const Forest& whole, int32_t root) {
                 shape.size.data(), shape.start.data(), at};
 }
 
-void BlockForest::list_leaves(const ForestView& f, int32_t root, std::vector<int32_t>* out) const {
+void BlockTree::list_leaves(const TreeView& f, int32_t root, std::vector<int32_t>* out) const {
   std::vector<int32_t> stack = {root};
   while (!stack.empty()) {
     const int32_t v = stack.back();
@@ -56,7 +56,7 @@ void BlockForest::list_leaves(const ForestView& f, int32_t root, std::vector<int
   }
 }
 
-BlockForest::Blocks BlockForest::find_blocks(const ForestView& f, const std::vector<char>& inside) const {
+BlockTree::Blocks BlockTree::find_blocks(const TreeView& f, const std::vector<char>& inside) const {
   // Subtrees without tables get a shape number: equal numbers, equal trees. 0 is a leaf, -1 none.
   std::vector<int32_t> shape((size_t)f.leaves + f.inner, 0);
   std::unordered_map<int64_t, int32_t> known;
@@ -74,7 +74,7 @@ BlockForest::Blocks BlockForest::find_blocks(const ForestView& f, const std::vec
 }
 
 // Nodes with no table below them whose parents are not like that.
-std::vector<int32_t> BlockForest::find_waves(const ForestView& f) const {
+std::vector<int32_t> BlockTree::find_waves(const TreeView& f) const {
   std::vector<char> bare((size_t)f.leaves + f.inner, 1);  // no table here or below
   const auto may_be_wave = [&](int32_t i) { return bare[f.left[i]] && bare[f.right[i]]; };
   std::vector<int32_t> found;
@@ -86,8 +86,8 @@ std::vector<int32_t> BlockForest::find_waves(const ForestView& f) const {
   return found;
 }
 
-BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks) {
-  const ForestView f = whole.view();
+BlockTree::BlockTree(const CountTree& whole, bool with_waves, bool with_blocks) {
+  const TreeView f = whole.view();
   const std::vector<int32_t> waves = with_waves ? find_waves(f) : std::vector<int32_t>();
   std::vector<char> inside((size_t)f.leaves + f.inner, 0), solved_whole(inside);
   const auto mark_below = [&] {
@@ -119,7 +119,7 @@ BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks)
   std::vector<int32_t> loose;
   for (int32_t d = 0; d < f.leaves; d++)
     if (!inside[d]) loose.push_back(d);
-  forest_ = std::make_unique<Forest>(f.leaves, std::move(left), std::move(right), std::move(size),
+  tree_ = std::make_unique<CountTree>(f.leaves, std::move(left), std::move(right), std::move(size),
                                      std::move(table_offset), std::move(loose));
   for (const int32_t v : waves) {
     list_leaves(f, v, &wave_leaves_);
@@ -137,8 +137,8 @@ BlockForest::BlockForest(const Forest& whole, bool with_waves, bool with_blocks)
   if (with_waves) find_stars();
 }
 
-void BlockForest::find_stars() {
-  const ForestView f = forest_->view();
+void BlockTree::find_stars() {
+  const TreeView f = tree_->view();
   std::vector<char> bare((size_t)f.leaves + f.inner, 1);  // no table here or below
   for (int32_t i = 0; i < f.inner; i++)
     bare[f.leaves + i] = f.table_offset[i] < 0 && (f.left[i] < 0 || (bare[f.left[i]] && bare[f.right[i]]));
@@ -172,8 +172,8 @@ void BlockForest::find_stars() {
   }
 }
 
-void BlockForest::group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number) {
-  const ForestView f = whole.view();
+void BlockTree::group_blocks(const CountTree& whole, const Blocks& blocks, const std::vector<int32_t>& number) {
+  const TreeView f = whole.view();
   for (const auto& [shape, v] : blocks) {
     block_roots_.push_back(number[v] - f.leaves);
     list_leaves(f, v, &block_leaves_);

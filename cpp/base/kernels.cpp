@@ -11,6 +11,11 @@ void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
 extern const ClusterKernels cluster_kernels;
+extern const SampleKernels sample_kernels;
+#ifdef TT_TEST_HOOKS
+extern const HookKernels hook_kernels;
+#endif
+extern const TangentKernels tangent_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -23,6 +28,13 @@ const Kernels kernels = {
     &flat_kernels,
     &tree_kernels,
     &cluster_kernels,
+    &sample_kernels,
+#ifdef TT_TEST_HOOKS
+    &hook_kernels,
+#else
+    nullptr,
+#endif
+    &tangent_kernels,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tree/forest.hpp"
+#include "tree/count_tree.hpp"
 
 namespace tallytree {
 
@@ -24,18 +24,18 @@ struct Star {
 };
 
 struct WaveBlock {
-  int32_t node;  // inner node of the carved forest
+  int32_t node;  // inner node of the carved tree
   int32_t count;
   const int32_t* leaves;
   bool side_by_side;  // the leaves are consecutive
 };
 
-// A forest in which every block and every wave is a single node, without children of its own.
-class BlockForest {
+// A tree in which every block and every wave is a single node, without children of its own.
+class BlockTree {
  public:
-  BlockForest(const Forest& whole, bool with_waves, bool with_blocks);
+  BlockTree(const CountTree& whole, bool with_waves, bool with_blocks);
 
-  const Forest& forest() const { return *forest_; }
+  const CountTree& tree() const { return *tree_; }
   const std::vector<BlockGroup>& groups() const { return groups_; }
   const std::vector<WaveBlock>& waves() const { return waves_; }
   const std::vector<Star>& stars() const { return stars_; }
@@ -45,12 +45,12 @@ class BlockForest {
 
  private:
   using Blocks = std::vector<std::pair<int32_t, int32_t>>;  // (shape, root)
-  Blocks find_blocks(const ForestView& f, const std::vector<char>& inside) const;
-  std::vector<int32_t> find_waves(const ForestView& f) const;
+  Blocks find_blocks(const TreeView& f, const std::vector<char>& inside) const;
+  std::vector<int32_t> find_waves(const TreeView& f) const;
   void find_stars();
-  void group_blocks(const Forest& whole, const Blocks& blocks, const std::vector<int32_t>& number);
-  void add_shape(const Forest& whole, int32_t root);
-  void list_leaves(const ForestView& f, int32_t root, std::vector<int32_t>* out) const;
+  void group_blocks(const CountTree& whole, const Blocks& blocks, const std::vector<int32_t>& number);
+  void add_shape(const CountTree& whole, int32_t root);
+  void list_leaves(const TreeView& f, int32_t root, std::vector<int32_t>* out) const;
 
   struct Shape {
     BlockShape view;
@@ -62,7 +62,7 @@ class BlockForest {
   std::vector<WaveBlock> waves_;
   std::vector<Star> stars_;
   std::vector<int32_t> star_of_;
-  std::unique_ptr<Forest> forest_;
+  std::unique_ptr<CountTree> tree_;
 };
 
 }  // namespace tallytree

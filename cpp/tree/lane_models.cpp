@@ -1,4 +1,4 @@
-// Many small models on one forest: one model per lane, direct convolutions, no branches on the numbers.
+// Many small models on one tree: one model per lane, direct convolutions, no branches on the numbers.
 //
 // Up and down messages cover all counts and are scaled by powers of two, so that their largest entry lies in [1, 2). Only
 // positive terms are added; what underflow may have taken is followed as one absolute error per message and lane
@@ -6,9 +6,9 @@
 // work on one model at a time: its bound is infinite.
 #include <cmath>
 
+#include "tree/lane_table.hpp"
 #include "tree/lane_tree.hpp"
 #include "tree/linear.hpp"
-#include "base/transpose.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -16,60 +16,13 @@ namespace tallytree::TT_LEVEL {
 namespace {
 
 constexpr double kUnderflow = -1060;   // log2 of an error that a product may make
-constexpr double kFaintTable = -690;   // logs of table entries, relative to the largest, below which they count as lost
-constexpr double kFaintLost = -990;    // log2 of the error that this makes
 
 vec log2_of(double x) { return splat(std::log2(x)); }
-
-// Scales n vectors so that the largest of each lane lies in [1, 2); returns the exponents. Zero lanes stay.
-vec rescale(vec* x, ptrdiff_t n) {
-  vec top = vec{};
-  for (ptrdiff_t k = 0; k < n; k++) top = max(top, x[k]);
-  const vec shift = top > 0.0 ? exponent_of(top) : vec{}, factor = pow2(-shift);
-  for (ptrdiff_t k = 0; k < n; k++) x[k] *= factor;
-  return shift;
-}
-
-// exp(log f - its largest) in lanes; returns the largest, and raises `lost` where small entries vanished.
-vec weigh_table(const LaneModels& in, int64_t offset, ptrdiff_t n, vec* out, vec* lost) {
-  const double low = -__builtin_inf();
-  if (in.shared_tables) {
-    const double* log_f = in.tables[0] + offset;
-    double largest = low;
-    for (ptrdiff_t k = 0; k < n; k++) largest = max(largest, log_f[k]);
-    const double base = largest > low ? largest : 0.0;
-    for (ptrdiff_t k = 0; k < n; k += kLanes) {
-      const int valid = (int)(n - k < kLanes ? n - k : kLanes);
-      const vec x = load_part(log_f + k, valid, low) - base, e = exp(x);
-      for (int l = 0; l < valid; l++) {
-        out[k + l] = splat(e[l]);
-        if (x[l] < kFaintTable && x[l] > low) *lost = splat(kFaintLost);
-      }
-    }
-    return splat(largest);
-  }
-  ptrdiff_t k = 0;
-  for (; k + kLanes <= n; k += kLanes) {
-    for (int l = 0; l < kLanes; l++) out[k + l] = load(in.tables[l] + offset + k);
-    transpose(out + k);
-  }
-  for (; k < n; k++)
-    for (int l = 0; l < kLanes; l++) out[k][l] = in.tables[l][offset + k];
-  vec top = splat(low);
-  for (k = 0; k < n; k++) top = max(top, out[k]);
-  const vec base = top > low ? top : vec{};
-  for (k = 0; k < n; k++) {
-    const vec x = out[k] - base;
-    *lost = (x < kFaintTable) & (x > low) ? splat(kFaintLost) : *lost;
-    out[k] = exp(x);
-  }
-  return top;
-}
 
 }  // namespace
 
 // Doubles: messages of all nodes up and down, their losses, tables.
-ptrdiff_t lane_forest_scratch(const ForestView& f) {
+ptrdiff_t lane_models_scratch(const TreeView& f) {
   ptrdiff_t vectors = 0, longest = 2;
   for (int32_t v = 0; v < f.leaves + f.inner; v++) {
     vectors += 2 * (f.size[v] + 1 + kLanes);  // up and down
@@ -81,7 +34,7 @@ ptrdiff_t lane_forest_scratch(const ForestView& f) {
   return kLanes * (vectors + 2 * (f.leaves + f.inner) + 2 * longest + 4 * kLanePad + 64) + pointers;
 }
 
-void lane_forest(const ForestView& f, const LaneModels& in, double* scratch, double* log_mean, double* bound) {
+void lane_models(const TreeView& f, const LaneModels& in, double* scratch, double* log_mean, double* bound) {
   const ptrdiff_t nodes = (ptrdiff_t)f.leaves + f.inner;
   vec* next = (vec*)scratch;
   const auto take = [&](ptrdiff_t count) {
@@ -134,7 +87,7 @@ void lane_forest(const ForestView& f, const LaneModels& in, double* scratch, dou
     if (f.table_offset[i] >= 0) {
       table[i] = take(n + kLanes);
       vec faint = splat(-2000.0);
-      const vec top = weigh_table(in, f.table_offset[i], n, table[i], &faint);
+      const vec top = weigh_table(in.tables, in.shared_tables, f.table_offset[i], n, table[i], &faint);
       for (ptrdiff_t k = 0; k < n; k++) c[k] *= table[i][k];
       mean += top;
       lost = max(lost, faint) + 1.0;

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Float64, Ints
-from .errors import ParameterError, StructureError
+from ..arrays import Float64, Ints
+from ..errors import ParameterError, StructureError
 
 _DOUBLE = np.dtype(np.float64)
 

@@ -1,6 +1,5 @@
-// Upward messages of one model on a forest of blocks, and draws from them. Never included by kernel files.
+// Upward messages of one model on a tree of blocks, and draws from them. Never included by kernel files.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -8,8 +7,8 @@
 
 namespace tallytree {
 
-// A forest cut at blocks (structure/blocks.py) and the numbers of one model; borrowed while the messages are made.
-struct ForestInput {
+// A tree cut at blocks (structure/blocks.py) and the numbers of one model; borrowed while the messages are made.
+struct SampleTreeInput {
   const int64_t *variables, *start;
   int64_t blocks;
   const int64_t *left, *right;
@@ -25,9 +24,9 @@ struct ForestInput {
   int64_t low, high;
 };
 
-class SampleForest {
+class SampleTree {
  public:
-  SampleForest(const ForestInput& in, const SampleKernels& kernels, int threads);
+  SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, int threads);
 
   // Fills rows of `out` (each `stride` bytes) with samples; totals, if given, are the counts of the first root.
   void draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
@@ -47,14 +46,14 @@ class SampleForest {
   struct Work;  // of one call
   struct Room;  // of one thread
 
-  void collect(const ForestInput& in);
-  void bound(const ForestInput& in);
-  void pass_up(const ForestInput& in, int threads);
+  void collect(const SampleTreeInput& in);
+  void bound(const SampleTreeInput& in);
+  void pass_up(const SampleTreeInput& in, int threads);
   void order_nodes(int threads_hint);
   void draw_roots(Work& work, int64_t root, Room& room) const;
   void draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const;
   void draw_tile(Work& work, int64_t task, Room& room) const;
-  void run(Work& work, Room& room, int thread, int threads, void* barrier) const;
+  void run(Work& work, std::vector<Room>& rooms) const;
 
   const SampleKernels& kernels_;
   int64_t blocks_, nodes_;

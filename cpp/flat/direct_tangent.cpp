@@ -1,0 +1,125 @@
+// Direct tree with derivatives for small flat models: one model per lane, value and tangent through every merge.
+//
+// Leaves are (q, p), q + p = 1, with derivatives (-p q v, p q v); the table is scaled to maximum 1. With the downward
+// messages d(0), d(1) of a leaf and their derivatives, Z = q d(0) + p d(1) and
+//   d P(y = 1) = p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2.
+// Only Z is divided by: underflow makes absolute errors, harmless as long as Z is far above them.
+#include <cmath>
+
+#include "tree/lane_entries.hpp"
+#include "tree/lane_tangent.hpp"
+#include "base/tangent_kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+constexpr double kTiny = 1e-280;
+
+struct Layout {
+  ptrdiff_t groups;
+  Leaf *leaf, *leaf_change, *weight;
+  vec* direction;
+  Dual tree, root, padded, buffer;
+  ptrdiff_t doubles;
+};
+
+Layout layout(ptrdiff_t n, double* scratch) {
+  Layout s;
+  s.groups = (n + kGroup - 1) / kGroup;
+  const ptrdiff_t leaves = kGroup * s.groups, counts = leaves + 1;
+  vec* next = (vec*)scratch;
+  const auto take = [&](ptrdiff_t count) {
+    vec* taken = next;
+    next += count;
+    return taken;
+  };
+  const auto take_dual = [&](ptrdiff_t count) {
+    vec* value = take(count);
+    return Dual{value, take(count)};
+  };
+  s.leaf = (Leaf*)take(2 * leaves);
+  s.leaf_change = (Leaf*)take(2 * leaves);
+  s.weight = (Leaf*)take(2 * leaves);
+  s.direction = take(leaves);
+  s.tree = take_dual(tree_size(s.groups));
+  s.root = take_dual(counts);
+  s.padded = take_dual(counts + 2 * kLanePad);
+  s.buffer = take_dual(2 * counts + 64);
+  s.doubles = kLanes * (next - (vec*)scratch);
+  return s;
+}
+
+// f and f (h - the derivative of log Z) at the root; returns Z, `top` is the scale of f. Impossible counts have no
+// derivative, whatever h says of them.
+vec weigh_root(const DirectTangent& in, ptrdiff_t n, const Layout& s, vec slope, vec* top) {
+  const double low = -__builtin_inf();
+  *top = splat(low);
+  by_entry(in.log_f, in.models, n + 1, [&](ptrdiff_t k, vec x) {
+    s.root.value[k] = x - slope * (double)k;
+    *top = max(*top, s.root.value[k]);
+  });
+  const vec base = *top > low ? *top : vec{};
+  vec z = vec{}, z_change = vec{};
+  for (ptrdiff_t k = 0; k <= n; k++) {
+    const vec f = exp(s.root.value[k] - base);
+    s.root.value[k] = f;
+    s.root.change[k] = vec{};
+    z += f * s.tree.value[k];
+    z_change += f * s.tree.change[k];
+  }
+  if (in.h[0])
+    by_entry(in.h, in.models, n + 1, [&](ptrdiff_t k, vec h) {
+      s.root.change[k] = s.root.value[k] > 0.0 ? h * s.root.value[k] : vec{};
+      z_change += s.root.change[k] * s.tree.value[k];
+    });
+  const vec mean = z > kTiny ? z_change / z : vec{};
+  for (ptrdiff_t k = 0; k <= n; k++) s.root.change[k] -= mean * s.root.value[k];
+  for (ptrdiff_t k = n + 1; k <= kGroup * s.groups; k++) s.root.value[k] = s.root.change[k] = vec{};
+  return z;
+}
+
+}  // namespace
+
+ptrdiff_t tangent_direct_scratch(ptrdiff_t n) { return layout(n, nullptr).doubles; }
+
+void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
+  const Layout s = layout(n, scratch);
+  vec slope = splat(in.tilt[0]);
+  for (int l = 1; l < in.models; l++) slope[l] = in.tilt[l];
+  by_entry(in.nu, in.models, n, [&](ptrdiff_t i, vec x) {
+    const vec t = x + slope;
+    s.leaf[i] = s.weight[i] = leaf_of(t, deviation(t));
+  });
+  by_entry(in.v, in.models, n, [&](ptrdiff_t i, vec v) {
+    const vec spread = s.leaf[i].off * s.leaf[i].on, moved = spread > 0.0 ? spread * v : vec{};
+    s.direction[i] = v;
+    s.leaf_change[i] = {-moved, moved};
+  });
+  for (ptrdiff_t i = n; i < kGroup * s.groups; i++) {
+    s.leaf[i] = {splat(1.0), vec{}};
+    s.leaf_change[i] = {vec{}, vec{}};
+  }
+  dual_up(s.leaf, s.leaf_change, s.groups, s.tree, s.padded);
+  vec top;
+  const vec z = weigh_root(in, n, s, slope, &top), inverse = 1.0 / z;
+  if (in.counts[0]) to_rows(in.counts, in.models, n + 1, [&](ptrdiff_t k) { return s.root.value[k] * s.tree.value[k] * inverse; });
+  if (in.count_change[0])
+    to_rows(in.count_change, in.models, n + 1, [&](ptrdiff_t k) {
+      return (s.root.change[k] * s.tree.value[k] + s.root.value[k] * s.tree.change[k]) * inverse;
+    });
+  if (in.change[0]) {
+    dual_down(s.leaf, s.leaf_change, s.groups, s.tree, s.root, s.buffer);
+    to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
+      const Leaf w = s.weight[i], d = s.leaf[i], d1 = s.leaf_change[i];
+      const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);
+      const vec cross = (w.on * (d1.on * inverse)) * off - (w.off * (d1.off * inverse)) * on;
+      const vec spread = on * off;
+      return (spread > 0.0 ? spread * s.direction[i] : vec{}) + cross;
+    });
+  }
+  for (int l = 0; l < in.models; l++)
+    totals[l] = {(z[l] > kTiny ? std::log(z[l]) : -__builtin_inf()) + top[l], z[l], 0, 0};
+}
+
+}  // namespace tallytree::TT_LEVEL

@@ -1,0 +1,260 @@
+// Tangents of batches of flat models.
+//
+// Small models lie side by side in the lanes of a register. Others are solved first: the solution says under which tilts
+// the characteristic functions are to be taken. A model that none of this certifies has an infinite bound.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <new>
+
+#include "flat/tangent.hpp"
+#include "flat/infinite_logits.hpp"
+#include "base/parallel.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInf = __builtin_inf();
+constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
+constexpr ptrdiff_t kDirectAtMost = 4096;  // above this it is no alternative
+constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
+constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
+constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
+
+struct FreeDeleter {
+  void operator()(double* p) const { ::operator delete[](p, std::align_val_t(64)); }
+};
+using Scratch = std::unique_ptr<double[], FreeDeleter>;
+Scratch new_scratch(ptrdiff_t doubles) {
+  return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
+}
+
+// One model with all its rows; `directions` may exceed kMaxDirections.
+struct Model {
+  const double *nu, *log_f;
+  Directions directions;
+  TangentOut out;
+
+  // Only direction r; without directions nothing changes.
+  void take_direction(int r) {
+    if (directions.count == 0) return;
+    directions.count = 1;
+    directions.v += r * directions.v_stride;
+    if (directions.h) directions.h += r * directions.h_stride;
+    if (out.change) out.change += r * out.change_stride;
+    if (out.count_change) out.count_change += r * out.count_stride;
+  }
+};
+
+Model model_of(const TangentBatch& in, ptrdiff_t b) {
+  const ptrdiff_t n = in.n;
+  return {in.nu + b * n,
+          in.log_f + b * in.table_stride,
+          {(int)in.directions, in.v + b * n, in.batch * n, in.h ? in.h + b * (n + 1) : nullptr, in.batch * (n + 1)},
+          {in.change ? in.change + b * n : nullptr, in.batch * n, in.counts ? in.counts + b * (n + 1) : nullptr,
+           in.count_change ? in.count_change + b * (n + 1) : nullptr, in.batch * (n + 1)}};
+}
+
+// Up to one register of models by the direct tree, one direction after the other; true where Z is safe.
+void solve_direct(const Kernels& kernels, ptrdiff_t n, const Model* models, const double* tilt, int count,
+                  double* scratch, bool* done) {
+  std::fill_n(done, count, true);
+  const std::vector<double> nothing((size_t)n, 0.0);
+  const int directions = models[0].directions.count;
+  for (int r = 0; r < std::max(directions, 1); r++) {
+    DirectTangent rows{};
+    rows.models = count;
+    for (int l = 0; l < 8; l++) {
+      const Model& m = models[l < count ? l : 0];
+      const bool any = directions > 0;
+      rows.nu[l] = m.nu;
+      rows.log_f[l] = m.log_f;
+      rows.v[l] = any ? m.directions.v_row(r) : nothing.data();
+      rows.h[l] = any && m.directions.h ? m.directions.h + r * m.directions.h_stride : nullptr;
+      rows.tilt[l] = tilt[l < count ? l : 0];
+      rows.change[l] = any && m.out.change ? m.out.change + r * m.out.change_stride : nullptr;
+      rows.counts[l] = r == 0 ? m.out.counts : nullptr;
+      rows.count_change[l] = any && m.out.count_change ? m.out.count_change + r * m.out.count_stride : nullptr;
+    }
+    DirectTotals totals[8];
+    kernels.tangent->direct(rows, n, scratch, totals);
+    for (int l = 0; l < count; l++) done[l] &= totals[l].smallest > kSafe;
+  }
+}
+
+bool solve_direct_alone(const Kernels& kernels, ptrdiff_t n, const Model& model, double tilt) {
+  const Scratch scratch = new_scratch(kernels.tangent->direct_scratch(n));
+  bool done;
+  solve_direct(kernels, n, &model, &tilt, 1, scratch.get(), &done);
+  return done;
+}
+
+// Directions in groups that the kernels take at once.
+double solve_series_groups(const Kernels& kernels, int threads, const FlatSolution& solution, ptrdiff_t n,
+                           const Model& model) {
+  double bound = solution.bound;
+  const Directions& all = model.directions;
+  for (int from = 0; from == 0 || from < all.count; from += kMaxDirections) {
+    Directions d = all;
+    TangentOut out = model.out;
+    d.count = std::min(kMaxDirections, all.count - from);
+    d.v += from * all.v_stride;
+    if (d.h) d.h += from * all.h_stride;
+    if (d.count == 0) out.change = out.count_change = nullptr;
+    if (out.change) out.change += from * out.change_stride;
+    if (out.count_change) out.count_change += from * out.count_stride;
+    if (from) out.counts = nullptr;
+    bound = std::fmax(bound, series_tangent(kernels, threads, solution, model.nu, n, model.log_f, d, out));
+  }
+  return bound;
+}
+
+// "All off or all on" is one choice for all variables.
+void solve_ends(const FlatSolution& s, ptrdiff_t n, const Model& m) {
+  const double odds = s.tilt + s.sum_logits, e = std::exp(-std::fabs(odds));
+  const double on = (odds < 0 ? e : 1) / (1 + e), off = (odds < 0 ? 1 : e) / (1 + e);
+  if (m.out.counts) {
+    std::fill_n(m.out.counts, n + 1, 0.0);
+    m.out.counts[0] = off;
+    m.out.counts[n] = on;
+  }
+  for (int r = 0; r < m.directions.count; r++) {
+    long double level = 0;
+    for (ptrdiff_t i = 0; i < n; i++) level += m.directions.v_row(r)[i];
+    const bool both = on * off > 0;
+    const double moved = both ? on * off * ((double)level + m.directions.table(r, n) - m.directions.table(r, 0)) : 0.0;
+    if (m.out.change) std::fill_n(m.out.change + r * m.out.change_stride, n, moved);
+    if (!m.out.count_change) continue;
+    double* to = m.out.count_change + r * m.out.count_stride;
+    std::fill_n(to, n + 1, 0.0);
+    to[n] = moved;
+    to[0] = -moved;
+  }
+}
+
+double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+  if (n == 0) {
+    if (m.out.counts) m.out.counts[0] = 1;
+    for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
+    return m.log_f[0] > -kInf ? 0 : kInf;
+  }
+  if (n <= kDirect && solve_direct_alone(kernels, n, m, 0.0)) return 0;
+  FlatRows rows;
+  rows.kernels = &kernels;
+  rows.threads = threads;
+  rows.batch = 1;
+  rows.n = n;
+  rows.cavities = false;
+  solve_rows(m.nu, m.log_f, 0, &rows);
+  const FlatSolution& s = rows.row[0];
+  if (s.kind == FlatKind::impossible) return kInf;
+  if (s.kind == FlatKind::ends) {
+    solve_ends(s, n, m);
+    return s.bound;
+  }
+  double bound = kInf;
+  if (s.kind == FlatKind::series && s.bound < kInf) bound = solve_series_groups(kernels, threads, s, n, m);
+  if (bound <= kAccepted) return bound;
+  if (n > kDirectAtMost) return kInf;
+  double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
+  if (solve_direct_alone(kernels, n, m, tilt)) return 0;
+  const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
+  const FlatTotals untilted = sum_deviations(logits, 0, 8).totals;
+  if (posterior_tilt(logits, untilted, m.log_f, &tilt) && solve_direct_alone(kernels, n, m, tilt)) return 0;
+  return kInf;
+}
+
+// Excluded and forced variables do not move: the others, with the table shifted by the number of the forced.
+double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+  const Split split = split_infinite(m.nu, n);
+  const ptrdiff_t kept = (ptrdiff_t)split.finite.size(), last = split.forced + kept;
+  const size_t count = (size_t)m.directions.count;
+  std::vector<double> v(count * (size_t)kept), change(m.out.change ? v.size() : 0);
+  for (size_t r = 0; r < count; r++) {
+    double* to = v.data() + r * (size_t)kept;
+    for (ptrdiff_t i = 0; i < n; i++)
+      if (std::isfinite(m.nu[i])) *to++ = m.directions.v_row((int)r)[i];
+  }
+  Model part = m;
+  part.nu = split.finite.data();
+  part.log_f += split.forced;
+  part.directions.v = v.data();
+  part.directions.v_stride = kept;
+  if (part.directions.h) part.directions.h += split.forced;
+  part.out.change = m.out.change ? change.data() : nullptr;
+  part.out.change_stride = kept;
+  if (part.out.counts) part.out.counts += split.forced;
+  if (part.out.count_change) part.out.count_change += split.forced;
+  const double bound = solve_finite(kernels, threads, kept, part);
+  const auto clear = [&](double* row) {
+    std::fill(row, row + split.forced, 0.0);
+    std::fill(row + last + 1, row + n + 1, 0.0);
+  };
+  if (m.out.counts) clear(m.out.counts);
+  for (size_t r = 0; r < count; r++) {
+    if (m.out.count_change) clear(m.out.count_change + (ptrdiff_t)r * m.out.count_stride);
+    if (!m.out.change) continue;
+    const double* from = change.data() + r * (size_t)kept;
+    double* to = m.out.change + (ptrdiff_t)r * m.out.change_stride;
+    for (ptrdiff_t i = 0; i < n; i++) to[i] = std::isfinite(m.nu[i]) ? *from++ : 0.0;
+  }
+  return bound;
+}
+
+double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+  return any_infinite(m.nu, n) ? solve_with_infinities(kernels, threads, n, m) : solve_finite(kernels, threads, n, m);
+}
+
+template <class Task>
+void over_tasks(const TangentBatch& in, ptrdiff_t tasks, const Task& task) {
+  if (tasks >= 2 * in.threads && tasks * in.n >= kRowsWorthThreads)
+    parallel_for(tasks, in.threads, [&](ptrdiff_t t) { task(t, 1); });
+  else
+    for (ptrdiff_t t = 0; t < tasks; t++) task(t, in.threads);
+}
+
+// Every model with every direction takes a lane; `in` has at most one direction or wants no counts.
+void small_rows(const TangentBatch& in) {
+  const ptrdiff_t lanes = in.kernels->lanes, pairs = in.batch * std::max<ptrdiff_t>(in.directions, 1);
+  std::vector<double> bound((size_t)pairs, 0.0);
+  over_tasks(in, (pairs + lanes - 1) / lanes, [&](ptrdiff_t t, int) {
+    const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
+    const Scratch scratch = new_scratch(in.kernels->tangent->direct_scratch(in.n));
+    Model models[8];
+    const double tilt[8] = {};
+    bool done[8];
+    for (ptrdiff_t l = 0; l < count; l++) {
+      models[l] = model_of(in, (first + l) % in.batch);
+      models[l].take_direction((int)((first + l) / in.batch));
+    }
+    solve_direct(*in.kernels, in.n, models, tilt, (int)count, scratch.get(), done);
+    for (ptrdiff_t l = 0; l < count; l++)
+      if (!done[l]) bound[(size_t)(first + l)] = solve_one(*in.kernels, 1, in.n, models[l]);
+  });
+  for (ptrdiff_t p = 0; p < pairs; p++) in.bound[p % in.batch] = std::fmax(in.bound[p % in.batch], bound[(size_t)p]);
+}
+
+}  // namespace
+
+void tangent_rows(const TangentBatch& in) {
+  std::fill_n(in.bound, in.batch, 0.0);
+  if (in.batch == 0) return;
+  if (in.n == 0 || in.n > kDirect) {
+    over_tasks(in, in.batch, [&](ptrdiff_t b, int threads) {
+      in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
+    });
+    return;
+  }
+  TangentBatch part = in;
+  if (in.directions > 1 && in.counts) {
+    part.directions = 0;
+    part.change = part.count_change = nullptr;
+    small_rows(part);
+    part = in;
+    part.counts = nullptr;
+  }
+  small_rows(part);
+}
+
+}  // namespace tallytree

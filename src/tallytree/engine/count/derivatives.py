@@ -1,0 +1,245 @@
+"""Expected counts, and derivatives of all expectations along directions in the parameters.
+
+A direction is v in the log-odds and h in the log-tables. The derivative of P(y_d = 1) along it is Cov(y_d, s) with
+``s = v . y + sum h(count)``, and likewise for P(count): a Hessian of log Z times a vector. The matrix is symmetric, so
+vector-Jacobian products of (marginals, counts) are the same thing. Errors are absolute: nothing here is a logarithm.
+
+The compiled engine solves every component with a certificate; what it cannot certify, and everything where there is no
+compiled engine, is left to array code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import array_api_compat.numpy as xp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ...arrays import Float64
+from ...structure.nested.count_tree import CountTree
+from ...structure.nested.tree import TreeProgram
+from .. import native
+from ..answer import Derivatives, posterior
+from ..problem import Problem
+from . import infer, retilt
+from .flat_tangent import flat_tangent
+from .tangent import tangent_pass
+
+_LONG = (
+    600  # array code: above this many variables a flat model is differentiated by its characteristic function
+)
+
+
+class _Part(NamedTuple):
+    """What one component, or several of the same shape, contribute: (R, B, n), (B, T) if R is 0, and (R, B, T)."""
+
+    marginals: Float64
+    probs: Float64
+    counts: Float64
+
+
+def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+    """Derivatives of the expectations along v (R, B, D) and h (R, B, T); h None moves no table.
+
+    Entries of v at infinite log-odds and of h at impossible counts have no effect; all others must be finite.
+    """
+    found = _assemble(problem, v, h, counts=counts)
+    return Derivatives(found.marginals, found.counts if counts else None)
+
+
+def count_probabilities(problem: Problem) -> Float64:
+    """P(count) of every set, packed (B, T), to 1e-12 absolute; tails are not relatively accurate."""
+    return _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True).probs
+
+
+def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:
+    """Components one bucket at a time; variables without a group move by themselves."""
+    components, nu, tables = problem.tree.components, problem.nu, problem.tables
+    directions, batch, total = len(v), len(nu), tables.shape[1]
+    finite = np.isfinite(nu)
+    if not finite.all():
+        v = np.where(finite, v, 0.0)
+    if len(components.flat) == 1 and components.flat[0].whole and batch:
+        return _flat(nu, tables, np.ascontiguousarray(v), h, counts)
+    marginals = expit(nu) * expit(-nu) * v
+    values = counts and directions == 0
+    probs, moved = (
+        np.zeros((batch if values else 0, total)),
+        np.zeros((directions if counts else 0, batch, total)),
+    )
+    if batch == 0:
+        return _Part(marginals, probs, moved)
+    for bucket in components.flat:
+        count, size = bucket.variables.shape
+        own = tables if len(tables) > 1 or count == 1 else np.broadcast_to(tables, (batch, total))
+        part = _flat(
+            np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, size),
+            np.ascontiguousarray(own[:, bucket.cells]).reshape(-1, size + 1),
+            np.ascontiguousarray(v[:, :, bucket.variables]).reshape(directions, batch * count, size),
+            None if h is None else h[:, :, bucket.cells].reshape(directions, batch * count, size + 1),
+            counts,
+        )
+        marginals[:, :, bucket.variables] = part.marginals.reshape(directions, batch, count, size)
+        if values:
+            probs[:, bucket.cells] = part.probs.reshape(batch, count, size + 1)
+        if counts:
+            moved[:, :, bucket.cells] = part.counts.reshape(directions, batch, count, size + 1)
+    nested = components.nested
+    if nested is not None:
+        inside = slice(None) if nested.variables is None else nested.variables
+        cells = slice(None) if nested.cells is None else nested.cells
+        part = _nested(
+            nested.program,
+            np.ascontiguousarray(nu[:, inside]),
+            np.ascontiguousarray(tables[:, cells]),
+            np.ascontiguousarray(v[:, :, inside]),
+            None if h is None else np.ascontiguousarray(h[:, :, cells]),
+            counts,
+        )
+        marginals[:, :, inside] = part.marginals
+        if values:
+            probs[:, cells] = part.probs
+        if counts:
+            moved[:, :, cells] = part.counts
+    return _Part(marginals, probs, moved)
+
+
+class _Batch(NamedTuple):
+    """Models and directions of one component, or of several of the same shape."""
+
+    nu: Float64  # (B, n)
+    tables: Float64  # (1 or B, T)
+    v: Float64  # (R, B, n)
+    h: Float64 | None  # (R, B, T)
+    counts: bool
+
+    def rows(self, rows: NDArray[np.int64]) -> _Batch:
+        """Some models."""
+        if len(rows) == len(self.nu):
+            return self
+        tables = self.tables if len(self.tables) == 1 else self.tables[rows]
+        h = None if self.h is None else self.h[:, rows]
+        return _Batch(self.nu[rows], tables, self.v[:, rows], h, self.counts)
+
+
+def _flat(*arguments: Any) -> _Part:
+    batch = _Batch(*arguments)
+    if not native.present():
+        return _array_flat(batch)
+    *found, bound = native.flat_tangent(*batch)
+    part, failed = _Part(*found), np.flatnonzero(np.isinf(bound))
+    if len(failed):
+        program = CountTree.flat(batch.nu.shape[1]).program
+        _put(part, failed, _nested_rungs(program, batch.rows(failed)))
+    return part
+
+
+def _nested(program: TreeProgram, *arguments: Any) -> _Part:
+    batch = _Batch(*arguments)
+    if not native.present():
+        return _array_nested(program, batch)
+    return _nested_rungs(program, batch)
+
+
+def _nested_rungs(program: TreeProgram, batch: _Batch) -> _Part:
+    """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
+    *found, bound = native.tree_tangent(program, *batch)
+    part = _Part(*found)
+    for rung in (_tilted_rung, _direct_rung):
+        failed = np.flatnonzero(np.isinf(bound))
+        if not len(failed):
+            return part
+        again, bound[failed] = rung(program, batch.rows(failed))
+        _put(part, failed, again)
+    failed = np.flatnonzero(np.isinf(bound))
+    if len(failed):
+        _put(part, failed, _array_nested(program, batch.rows(failed)))
+    return part
+
+
+def _tilted_rung(program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
+    solution = infer.infer_program(program, batch.nu, batch.tables)
+    nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
+    *found, bound = native.tree_tangent(program, *batch._replace(nu=nu, tables=tables))
+    return _Part(*found), bound
+
+
+def _direct_rung(program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
+    *found, bound = native.tree_tangent(program, *batch, direct=True)
+    return _Part(*found), bound
+
+
+def _put(part: _Part, rows: NDArray[np.int64], again: _Part) -> None:
+    """Answers of some models in the place of those that were not certified."""
+    part.marginals[:, rows] = again.marginals
+    if len(part.probs):
+        part.probs[rows] = again.probs
+    if len(part.counts):
+        part.counts[:, rows] = again.counts
+
+
+def _array_flat(batch: _Batch) -> _Part:
+    """Long models by their characteristic function if it certifies all of them."""
+    nu, tables, v, h, counts = batch
+    n = nu.shape[1]
+    program = CountTree.flat(n).program
+    if counts or n <= _LONG:
+        return _array_nested(program, batch)
+    still = np.zeros(n + 1)
+    rows: list[Any] = []
+    with np.errstate(all="ignore"):
+        for r in range(len(v)):
+            for b in range(len(nu)):
+                pushed = still if h is None else h[r, b]
+                rows.append(flat_tangent(xp, nu[b], tables[b % len(tables)], v[r, b], pushed))
+    if any(row is None for row in rows):
+        return _array_nested(program, batch)
+    change = np.reshape(np.asarray(rows, np.float64), v.shape)
+    nothing = np.zeros((0, len(nu), n + 1))
+    return _Part(_moved(_odds(program, nu, tables), change), nothing[:, 0], nothing)
+
+
+def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
+    """Both passes in log-space, where every number has an exponent of its own."""
+    nu, tables, v, h, counts = batch
+    models, total = len(nu), tables.shape[1]
+    rows = np.broadcast_to(tables, (models, total))
+    schedule = infer.schedule_for(program, tables)
+    odds = _odds(program, nu, tables)
+    moved = np.zeros((len(v) if counts else 0, models, total))
+    probs = np.zeros((0, total))
+    if counts:
+        probs = _normalised(infer.program_log_beliefs(program, nu, tables), program)
+    marginals = np.empty(v.shape)
+    still = np.zeros((models, total))
+    for r in range(len(v)):
+        with np.errstate(all="ignore"):
+            pushed = still if h is None else np.where(rows == -math.inf, 0.0, h[r])
+            found = tangent_pass(xp, schedule, nu, rows, v[r], pushed)
+        marginals[r] = _moved(odds, np.asarray(found.logits))
+        if counts:
+            moved[r] = np.where(probs > 0.0, probs * np.asarray(found.tables), 0.0)
+    return _Part(marginals, probs, moved)
+
+
+def _odds(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
+    """Posterior log-odds (B, n)."""
+    return posterior(nu, infer.infer_program(program, nu, tables).messages)
+
+
+def _moved(odds: Float64, change: Float64) -> Float64:
+    """D P(y = 1) from d log-odds; certain variables do not move."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(expit(odds) * expit(-odds) * np.where(np.isfinite(odds), change, 0.0))
+
+
+def _normalised(log_probs: Float64, program: TreeProgram) -> Float64:
+    """Probabilities of every set from log-probabilities that may be off by a common factor per set."""
+    probs = np.exp(log_probs)
+    starts = program.set_offset[:-1]
+    totals = np.add.reduceat(probs, starts, axis=1) if len(starts) else np.zeros((len(probs), 0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(probs / np.repeat(totals, np.diff(program.set_offset), axis=1))

@@ -1,0 +1,123 @@
+"""Hessian products of models with edges, against enumeration and against covariances by conditional inference."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree import config
+
+INF = np.inf
+ENGINES = ["native", "array"] if config.native() is not None else ["array"]
+
+
+@pytest.fixture(params=ENGINES, autouse=True)
+def engine(request):
+    with config.using(engine=request.param):
+        yield request.param
+
+
+def enumerated(logits, pairs, log_edge, members, log_f, v, h):
+    """Cov(y, s) and Cov(1[count = k], s), s = v . y + h(count), by enumeration."""
+    n = len(logits)
+    states = np.array(list(itertools.product((0, 1), repeat=n)))
+    counts = states[:, members].sum(1)
+    logs = log_f[counts].copy()
+    for (i, j), table in zip(pairs, log_edge):
+        logs += table[states[:, i], states[:, j]]
+    for i, x in enumerate(logits):
+        logs += np.where(states[:, i] == (x > 0), 0.0, -INF) if np.isinf(x) else x * states[:, i]
+    probs = np.exp(logs - logs.max())
+    probs /= probs.sum()
+    score = states @ np.where(np.isfinite(logits), v, 0.0) + np.where(log_f[counts] > -INF, h[counts], 0.0)
+    centred = probs * (score - probs @ score)
+    return centred @ states, np.bincount(counts, centred, len(log_f))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_products_agree_with_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    n = 9
+    logits = rng.choice([0.5, 4.0]) * rng.normal(size=n)
+    if seed % 3 == 1:
+        logits[[1, 5]] = INF, -INF
+    any_tree = bool(seed % 2)  # otherwise part of a chain is counted
+    pairs = [(int(rng.integers(i)) if any_tree else i - 1, i) for i in range(1, n) if rng.random() < 0.8]
+    log_edge = rng.choice([0.5, 3.0]) * rng.normal(size=(len(pairs), 2, 2))
+    members = np.arange(n) if any_tree else np.arange(2, 7)
+    log_f = rng.choice([1.0, 20.0]) * rng.normal(size=len(members) + 1)
+    if seed % 4 == 2:
+        log_f[:3] = -INF
+    v, h = rng.normal(size=n), rng.normal(size=len(log_f))
+    model = tt.CountModel(logits, [tt.Group(members, log_f)], edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, members, log_f, v, h)
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "k"), [(60, 2), (300, 250), (700, 100)])
+def test_a_long_path_agrees_with_its_covariances(n, k, engine):
+    if engine == "array" and n > 100:
+        pytest.skip("array code is slow on long paths")
+    rng = np.random.default_rng(n)
+    path = tt.Forest([(i, i + 1) for i in range(n - 1)], rng.normal(size=(n - 1, 2, 2)))
+    model = tt.CountModel(rng.normal(size=n), tt.exactly(k), edges=path)
+    rows = [0, n // 3, n - 1]
+    right = np.asarray(model.covariance(rows))
+    for row, expected in zip(rows, right):
+        found = model.hessian_vector_product(np.eye(1, n, row)[0])
+        np.testing.assert_allclose(found.logits, expected, atol=1e-11)
+        np.testing.assert_allclose(found.tables[0], 0.0, atol=1e-12)
+
+
+def test_alternating_chains_keep_the_frequency_pi():
+    """Neighbours in pairs that must agree: only even counts are possible, and the law does not die out at pi."""
+    n = 12
+    agree = np.array([[0.0, -INF], [-INF, 0.0]])
+    pairs = [(i, i + 1) for i in range(0, n, 2)]
+    rng = np.random.default_rng(0)
+    logits, log_f, v, h = (rng.normal(size=m) for m in (n, n + 1, n, n + 1))
+    model = tt.CountModel(logits, log_f, edges=tt.Forest(pairs, np.stack([agree] * len(pairs))))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, [agree] * len(pairs), np.arange(n), log_f, v, h)
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-12)
+
+
+def test_forests_without_a_count_and_with_several():
+    rng = np.random.default_rng(1)
+    path = tt.Forest([(i, i + 1) for i in range(5)], rng.normal(size=(5, 2, 2)))
+    model = tt.CountModel(rng.normal(size=6), edges=path)
+    v = rng.normal(size=6)
+    np.testing.assert_allclose(model.hessian_vector_product(v).logits, model.covariance() @ v, atol=1e-12)
+    several = tt.CountModel(
+        rng.normal(size=6), [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group(None, tt.exactly(3))], edges=path
+    )
+    found = several.hessian_vector_product(v)
+    np.testing.assert_allclose(found.logits, several.covariance() @ v, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0] @ np.arange(4), found.logits[:3].sum(), atol=1e-12)
+    with pytest.raises(tt.ParameterError, match="must be left out"):
+        several.hessian_vector_product(v, [np.ones(4), None])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_wild_tables_and_far_tails_are_not_noise(seed):
+    rng = np.random.default_rng(100 + seed)
+    n = int(rng.integers(1, 8))
+    logits = rng.choice([4.0, 40.0]) * rng.normal(size=n) + rng.choice([0.0, -10.0, 10.0])
+    logits[rng.random(n) < 0.2] = rng.choice([INF, -INF])
+    pairs = [(int(rng.integers(i)), i) for i in range(1, n) if rng.random() < 0.8]
+    log_edge = rng.choice([3.0, 30.0]) * rng.normal(size=(len(pairs), 2, 2))
+    log_f = rng.choice([20.0, 200.0]) * rng.normal(size=n + 1)
+    v, h = rng.normal(size=n), rng.normal(size=n + 1)
+    model = tt.CountModel(logits, [tt.Group(None, log_f)], edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, np.arange(n), log_f, v, h)
+    if n == 1:  # a group of one variable moves its log-odds
+        counts = np.array([-marginals[0], marginals[0]])
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-10)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-10)

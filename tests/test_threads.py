@@ -1,0 +1,232 @@
+"""Threads: as many as asked for or fewer, never an abort, and the same answers."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree import config
+
+native = pytest.importorskip("tallytree._native", reason="the compiled engine is not installed")
+hooks = getattr(native, "hooks", None)
+needs_hooks = pytest.mark.skipif(hooks is None, reason="built without TALLYTREE_TEST_HOOKS")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+needs_limits = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")
+
+MODELS = """
+import os, sys
+import numpy as np
+import tallytree as tt
+
+rng = np.random.default_rng(0)
+logits = rng.normal(size=6000)
+chain = tt.Forest([(i, i + 1) for i in range(5999)], coupling=0.5)
+wards = [tt.Group(range(i, i + 100), tt.at_most(60)) for i in range(0, 6000, 100)]
+
+def sample(): return tt.CountModel(logits, tt.exactly(2000)).sample(300, rng=1).astype(float)
+def edges(): return tt.CountModel(logits, tt.exactly(2000), edges=chain).edge_marginals
+def tree(): return tt.CountModel(logits, [tt.Group(None, tt.exactly(2000)), *wards]).marginals
+def batch(): return tt.CountModel(logits.reshape(60, 100), tt.exactly(30)).marginals
+def flat(): return tt.CountModel(np.tile(logits, 40), tt.exactly(90000)).marginals
+TASKS = {"sample": sample, "edges": edges, "tree": tree, "batch": batch, "flat": flat}
+"""
+
+LIMITED_MEMORY = (
+    MODELS
+    + """
+import resource
+task, extra = TASKS[sys.argv[1]], int(sys.argv[2])
+with tt.limit_threads(1):
+    expected = task()
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + extra, -1))
+tt.limit_threads(4)
+try:
+    answer = task()
+except (MemoryError, RuntimeError):
+    print("refused")
+else:
+    np.testing.assert_array_equal(answer, expected)
+    print("answered")
+"""
+)
+
+NO_NEW_PROCESSES = (
+    MODELS
+    + """
+import resource
+with tt.limit_threads(1):
+    expected = {name: task() for name, task in TASKS.items()}
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit does not bind the superuser
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+tt.limit_threads(4)
+for name, task in TASKS.items():
+    np.testing.assert_array_equal(task(), expected[name])
+print("answered")
+"""
+)
+
+FORKED = (
+    MODELS
+    + """
+import threading
+from tallytree import _native as native
+tt.limit_threads(3)
+expected = {name: task() for name, task in TASKS.items()}
+stop = threading.Event()
+plan = native.TreePlan(np.arange(0, 1022, 2, dtype=np.int32), np.arange(1, 1022, 2, dtype=np.int32),
+                       np.r_[np.full(510, -1), 0], 512, 513)
+nu, table = logits[:5120].reshape(10, 512), np.zeros((1, 513))
+
+def work():  # in the engine, where it holds its locks: those of the interpreter are not its business
+    while not stop.is_set():
+        native.flat_marginals(native.flat_solve(nu, table, threads=3), nu)
+        plan.tree_pass(nu, table, method="fft", threads=3)
+
+busy = [threading.Thread(target=work) for _ in range(2)]
+for thread in busy: thread.start()
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        for name, task in TASKS.items():
+            np.testing.assert_array_equal(task(), expected[name])
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+stop.set()
+for thread in busy: thread.join()
+print("answered")
+"""
+)
+
+LEFT_RUNNING = (
+    MODELS
+    + """
+import threading
+tt.limit_threads(4)
+TASKS["flat"]()
+for name in ("flat", "sample"):
+    threading.Thread(target=lambda: [TASKS[name]() for _ in range(1000)], daemon=True).start()
+print("leaving")
+"""
+)
+
+
+def run(script, *arguments):
+    """Words that a script prints in a process of its own, which must end by itself and without a complaint."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *arguments],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr}"
+    assert not done.stderr
+    return done.stdout.split()
+
+
+@needs_limits
+@pytest.mark.parametrize("task", ["sample", "edges", "tree", "batch", "flat"])
+def test_a_memory_limit_costs_threads_or_raises(task):
+    # From too little for one answer to enough for all threads; 8 MB is the stack of one.
+    seen = [run(LIMITED_MEMORY, task, str(extra))[-1] for extra in (0, 1 << 20, 9 << 20, 30 << 20, 1 << 29)]
+    assert set(seen) <= {"answered", "refused"}
+    assert seen[-1] == "answered"
+
+
+@needs_limits
+def test_without_new_threads_the_calling_one_does_everything():
+    assert run(NO_NEW_PROCESSES) == ["answered"]
+
+
+@needs_fork
+@needs_limits
+def test_a_forked_child_has_threads_of_its_own():
+    assert run(FORKED) == ["answered"]
+
+
+def test_the_interpreter_ends_while_threads_sleep_or_work():
+    assert run(LEFT_RUNNING) == ["leaving"]
+
+
+def test_many_python_threads_share_the_pool():
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(40, 500))
+    chain = tt.Forest([(i, i + 1) for i in range(4999)], coupling=0.3)
+
+    def answers():
+        flat = tt.CountModel(logits, tt.exactly(200)).marginals
+        big = tt.CountModel(logits.ravel(), tt.at_most(9000))
+        forest = tt.CountModel(logits.ravel()[:5000], tt.exactly(2000), edges=chain)
+        return flat, big.marginals, big.sample(70, rng=5), forest.edge_marginals
+
+    with tt.limit_threads(1):
+        expected = answers()
+    found = [None] * 6
+
+    def work(i):
+        found[i] = answers()
+
+    with tt.limit_threads(3):
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(found))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for result in found:
+        assert result is not None
+        for got, want in zip(result, expected):
+            np.testing.assert_array_equal(got, want)
+
+
+@needs_hooks
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("tasks", [0, 1, 2, 1000])
+@pytest.mark.parametrize("nested", [1, 20])
+def test_every_task_runs_once(tasks, threads, nested):
+    total, workers = hooks.parallel_sum(tasks, threads, nested)
+    assert total == nested * tasks * (tasks - 1) // 2
+    assert workers <= min(threads, tasks)
+
+
+@needs_hooks
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("fail", [0, 57, 99])
+def test_a_failing_task_raises_in_the_caller(threads, fail):
+    for _ in range(50):
+        with pytest.raises(ValueError, match=f"task {fail} failed"):
+            hooks.parallel_sum(100, threads, 3, fail)
+    assert hooks.parallel_sum(100, threads)[0] == 4950
+
+
+def test_the_limit_is_set_in_code():
+    before = config.threads()
+    with tt.limit_threads(3):
+        assert config.threads() == 3
+        with tt.limit_threads(np.int64(2)):
+            assert config.threads() == 2
+        assert config.threads() == 3
+    assert config.threads() == before
+    tt.limit_threads(5)
+    assert config.threads() == 5
+    tt.limit_threads(before)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.0, "2", True, None])
+def test_a_wrong_limit_is_refused(bad):
+    before = config.threads()
+    with pytest.raises(tt.ParameterError, match=r"`threads` must be a positive integer; .* arrived"):
+        tt.limit_threads(bad)
+    assert config.threads() == before
+
+
+@needs_hooks
+def test_lengths_of_transforms_fit_their_type():
+    for n in (1, 128, 129, 385, 2**30 - 1, 2**30, 2**30 + 1, 3 * 2**29):
+        wanted = min(length for k in range(24) for length in (128 << k, 384 << k) if length >= n)
+        assert hooks.fft_length(n) == wanted
+    for n in (3 * 2**29 + 1, 2**31, 2**40):
+        with pytest.raises(ValueError, match="transform"):
+            hooks.fft_length(n)
