@@ -1,0 +1,214 @@
+"""`CountDistribution`: a count model as a `torch.distributions.Distribution` over configurations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints, register_kl
+
+from ..errors import ParameterError
+from . import functions, ops
+from .groups import Posed, pose
+from .structure import Structure
+
+
+class CountDistribution(Distribution):
+    """Binary vectors with log-odds and potentials on counts, as a PyTorch distribution.
+
+    Parameters
+    ----------
+    logits : tensor, (..., D)
+        Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
+    groups
+        As in :func:`tallytree.torch.log_partition`.
+
+    Notes
+    -----
+    ``log_prob``, ``mean``, ``variance``, ``entropy`` and the Kullback-Leibler divergence are exact and differentiable;
+    samples are exact. In Pyro: ``class Subsets(ttt.CountDistribution, TorchDistributionMixin): pass``.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(2))
+    >>> d.mean, d.entropy()
+    (tensor([0.5000, 0.5000, 0.5000, 0.5000]), tensor(1.7918))
+    >>> d.log_prob(torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]]))
+    tensor([-1.7918,    -inf])
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}  # noqa: RUF012 - the name and form that PyTorch expects
+    has_enumerate_support = False
+
+    def __init__(self, logits: Any, groups: Any = None, validate_args: bool | None = None) -> None:
+        self._posed = pose(logits, groups)
+        shape = self._posed.logits.shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=False)
+        self._validate = Distribution._validate_args if validate_args is None else validate_args
+
+    @property
+    def logits(self) -> Tensor:
+        """Log-odds without any potential, (..., D)."""
+        return self._posed.logits.to(self._posed.dtype)
+
+    @property
+    def support(self) -> Any:
+        """Vectors of zeros and ones; which of them are possible, the potentials say."""
+        return constraints.independent(constraints.boolean, 1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> CountDistribution:
+        """The same models over more batch axes."""
+        new = self._get_checked_instance(CountDistribution, _instance)
+        shape = torch.Size(batch_shape)
+        posed = self._posed
+        tables = posed.tables
+        if tables is not None and tables.dim() > 1:
+            tables = tables.expand(*shape, tables.shape[-1])
+        new._posed = posed._replace(logits=posed.logits.expand(*shape, posed.logits.shape[-1]), tables=tables)
+        new._validate = self._validate
+        super(CountDistribution, new).__init__(shape, self.event_shape, validate_args=False)
+        return new
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def log_partition(self) -> Tensor:
+        """Log Z, (...,)."""
+        return functions.log_partition_of(self._posed)
+
+    @property
+    def marginals(self) -> Tensor:
+        """P(y_d = 1), (..., D)."""
+        return functions.marginals_of(self._posed)
+
+    @property
+    def mean(self) -> Tensor:
+        """P(y_d = 1), (..., D)."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the variables, (..., D)."""
+        marginals = self.marginals
+        return marginals * (1.0 - marginals)
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable configuration, (..., D)."""
+        posed = detached(self._posed)
+        return ops.mode(posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
+
+    def count_log_probs(self, group: int | None = None) -> Tensor:
+        """Log-probabilities of the counts of a group (None: of all variables), (..., n + 1)."""
+        return functions.count_log_probs_of(self._posed, group)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability of configurations, (sample..., ...)."""
+        on = _states(value, self.event_shape[0], self._validate)
+        score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
+        return score.to(self._posed.dtype)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
+        """Exact draws of zeros and ones, (sample_shape..., ..., D)."""
+        return functions.sample_of(self._posed, tuple(sample_shape), None)
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, (...,), accurate also where it is tiny."""
+        posed = _wide(self._posed)
+        formula = functions.log_partition_of(posed) - _expected_weight(posed, posed)
+        exact = detached(posed)
+        value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
+        # The formula cancels where the entropy is small; its derivatives do not.
+        return (value + (formula - formula.detach())).to(self._posed.dtype)
+
+
+def log_weight(posed: Posed, on: Tensor) -> Tensor:
+    """Log of the unnormalised weight of configurations (..., D) of truth values; a forced variable weighs one."""
+    logits, structure = posed.logits, posed.structure
+    forced = logits == math.inf
+    weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
+    score = torch.where(on, weight_on, weight_off).sum(-1)
+    tables = _packed(posed)
+    for g in range(structure.tree.family.n_groups):
+        start, stop = structure.cells(g)
+        members = torch.as_tensor(structure.tree.groups[g], device=logits.device)
+        count = on[..., members].sum(-1, keepdim=True)
+        table = tables[..., start:stop].expand(*count.shape[:-1], stop - start)
+        score = score + table.gather(-1, count).squeeze(-1)
+    return score
+
+
+def _expected_weight(law: Posed, weights: Posed) -> Tensor:
+    """E[log weight] of one model's weights under the law of another on the same groups, (*b,)."""
+    marginals = functions.marginals_of(law)
+    probs = functions.count_probs(law)
+    logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
+    total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
+    off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
+    tables = _packed(weights)
+    possible = probs > 0.0
+    return total + off + torch.where(possible, probs * torch.where(possible, tables, 0.0), 0.0).sum(-1)
+
+
+@register_kl(CountDistribution, CountDistribution)
+def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
+    """KL(p || q) = E_p[log weight_p - log weight_q] - log Z_p + log Z_q on the groups of both."""
+    if p.event_shape != q.event_shape:
+        raise ParameterError(
+            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
+            f"{q.event_shape[0]} variables arrived."
+        )
+    first, second = _together(_wide(p._posed), _wide(q._posed))
+    gap = functions.log_partition_of(second) - functions.log_partition_of(first)
+    found = _expected_weight(first, first) - _expected_weight(first, second) + gap
+    return found.to(p._posed.dtype)
+
+
+def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
+    """Both models on the groups of both, with one batch shape."""
+    shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
+    a, b = p.structure.tree, q.structure.tree
+    same = a == b
+    tree = a if same else a.with_groups(list(b.groups))
+    structure = Structure(tree, None)
+    extra = 0 if same else b.family.group_offset[-1]
+    before = 0 if same else a.family.group_offset[-1]
+
+    def moved(posed: Posed, first: int, last: int) -> Posed:
+        tables = torch.nn.functional.pad(_packed(posed), (int(first), int(last)))
+        return posed._replace(
+            logits=posed.logits.expand(shape),
+            tables=tables.expand(*shape[:-1], tables.shape[-1]),
+            structure=structure,
+        )
+
+    return moved(p, 0, extra), moved(q, before, 0)
+
+
+def _packed(posed: Posed) -> Tensor:
+    return posed.structure.packed.to(posed.logits.device) if posed.tables is None else posed.tables
+
+
+def _wide(posed: Posed) -> Posed:
+    """Answers in double precision, for sums that are rounded at their end."""
+    return posed._replace(dtype=torch.float64)
+
+
+def detached(posed: Posed) -> Posed:
+    return posed._replace(
+        logits=posed.logits.detach(), tables=None if posed.tables is None else posed.tables.detach()
+    )
+
+
+def _states(value: Tensor, n: int, validate: bool) -> Tensor:
+    if value.dim() == 0 or value.shape[-1] != n:
+        raise ParameterError(
+            f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."
+        )
+    on = value != 0
+    if validate and not bool((on == (value == 1)).all()):
+        raise ParameterError("`value` must contain only 0 and 1, but other values arrived.")
+    return on

@@ -1,0 +1,202 @@
+"""The functions: log Z, marginals, count distributions and samples of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import checks
+from ..errors import ParameterError
+from . import ops
+from . import structure as structures
+from .autograd import Sums
+from .count_autograd import CountLogProbs
+from .groups import Posed, pose
+from .structure import Structure
+
+
+def log_partition(logits: Any, groups: Any = None) -> Tensor:
+    """Log Z of models on the last axis of `logits`, (...,): differentiable to any order.
+
+    Parameters
+    ----------
+    logits : tensor, (..., D)
+        Log-odds; ``-inf`` excludes a variable (a mask), ``inf`` forces it on. Leading axes are a batch of models.
+    groups : potential, tensor, sequence of Group, CountTree, or (CountTree, tables), optional
+        What :class:`tallytree.CountModel` takes; log-tables may be tensors, with batch axes and with gradients, and the
+        numbers of the potentials in :mod:`tallytree.torch` may be tensors with one entry per model.
+
+    Notes
+    -----
+    Cost: one inference; first derivatives cost no more, covariance products a few inferences. Third and higher
+    derivatives are O(D^2) per model. Accuracy: as :class:`tallytree.CountModel`, in float64 inside whatever the dtype.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> logits = torch.zeros(4, requires_grad=True)
+    >>> ttt.log_partition(logits, tt.exactly(1)).backward()
+    >>> logits.grad
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    return log_partition_of(pose(logits, groups))
+
+
+def log_partition_of(posed: Posed) -> Tensor:
+    """Log Z of models whose arguments have been read."""
+    if not _differentiable(posed):
+        found = ops.sums(posed.logits, posed.tables, posed.structure.key, False, False)[0]
+    else:
+        found = _sums(posed)[0]
+    return found.to(posed.dtype)
+
+
+def marginals(logits: Any, groups: Any = None) -> Tensor:
+    """P(y_d = 1), (..., D); the derivative is the exact covariance product. See :func:`log_partition`.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.marginals(torch.tensor([0.0, 0.0, -torch.inf, 0.0]), tt.exactly(1))
+    tensor([0.3333, 0.3333, 0.0000, 0.3333])
+    """
+    return marginals_of(pose(logits, groups))
+
+
+def marginals_of(posed: Posed) -> Tensor:
+    """Marginals of models whose arguments have been read."""
+    if not _differentiable(posed):
+        found = ops.sums(posed.logits, posed.tables, posed.structure.key, True, False)[1]
+    else:
+        found = _sums(posed)[1]
+    return found.to(posed.dtype)
+
+
+def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -> Tensor:
+    """Log-probabilities of the counts 0..n of a group (None: of all variables), (..., n + 1).
+
+    Gradients are right also for counts whose probability underflows: they are conditional expectations.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.count_log_probs(torch.zeros(3), tt.at_least(1)).exp() * 7
+    tensor([0., 3., 3., 1.])
+    """
+    return count_log_probs_of(pose(logits, groups), group)
+
+
+def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
+    """Count distributions of models whose arguments have been read."""
+    posed, index = with_group(posed, group)
+    if index is None:
+        return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
+    if not _differentiable(posed):
+        found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
+    else:
+        tables = (
+            structures.packed(posed.structure.key).to(posed.logits.device)
+            if posed.tables is None
+            else posed.tables
+        )
+        key = structures.opened(posed.structure.key)
+        apply = ops.count_log_probs if torch.compiler.is_compiling() else CountLogProbs.apply
+        found = apply(posed.logits, tables, key, index)
+    return found.to(posed.dtype)
+
+
+def sample(
+    logits: Any,
+    groups: Any = None,
+    sample_shape: Sequence[int] = (),
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Exact joint draws of zeros and ones in the dtype of `logits`, (sample_shape..., ..., D); no gradient.
+
+    Parameters
+    ----------
+    sample_shape : sequence of int
+        Leading axes of independent draws.
+    generator : torch.Generator, optional
+        Default that of PyTorch.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> draws = ttt.sample(torch.zeros(6), tt.exactly(2), (5,), torch.Generator().manual_seed(0))
+    >>> draws.sum(-1)
+    tensor([2., 2., 2., 2., 2.])
+    """
+    return sample_of(pose(logits, groups), sample_shape, generator)
+
+
+def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Draws from models whose arguments have been read."""
+    shape = tuple(checks.integer("sample_shape", size) for size in sample_shape)
+    if min(shape, default=0) < 0:
+        raise ParameterError(f"`sample_shape` must not hold negative numbers; {shape} arrived.")
+    with torch.no_grad():
+        where = posed.logits.device if generator is None else generator.device
+        seed = torch.randint(0, 2**62, (), generator=generator, device=where)
+        tables = None if posed.tables is None else posed.tables.detach()
+        drawn = ops.draw(posed.logits.detach(), tables, seed, posed.structure.key, math.prod(shape))
+        return drawn.to(posed.dtype).reshape(*shape, *posed.logits.shape)
+
+
+# -- shared by the distributions -----------------------------------------------------------------------------------
+
+
+def _sums(posed: Posed) -> Any:
+    counts = posed.tables is not None and posed.tables.requires_grad
+    if torch.compiler.is_compiling():
+        return ops.sums(posed.logits, posed.tables, posed.structure.key, True, counts)
+    return Sums.apply(posed.logits, posed.tables, posed.structure.key, counts)
+
+
+def count_probs(posed: Posed) -> Tensor:
+    """Probabilities of the counts of all groups, packed, differentiable, (*b, T)."""
+    found: Tensor = Sums.apply(posed.logits, posed.tables, posed.structure.key, True)[2]
+    return found
+
+
+def _differentiable(posed: Posed) -> bool:
+    """Whether a derivative of any kind may be asked for; tensors of `torch.func` do not say so themselves."""
+    tensors = [posed.logits] if posed.tables is None else [posed.logits, posed.tables]
+    if torch.compiler.is_compiling():
+        return True
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return True
+    recording = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return recording or torch.autograd.forward_ad._current_level >= 0
+
+
+def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
+    """The number of a group, checked; for None that of one with all variables, which is added if there is none."""
+    structure, n = posed.structure, posed.logits.shape[-1]
+    if group is not None:
+        total = structure.tree.family.n_groups
+        number = checks.integer("group", group)
+        if not -total <= number < total:
+            raise ParameterError(
+                f"`group` must be the number of a group, 0 to {total - 1}, or None for all variables; {number} arrived."
+                if total
+                else f"`group` must be None, because the model has no groups; {number} arrived."
+            )
+        return posed, number % total
+    if n == 0:
+        return posed, None
+    whole = structures.whole_group(structure.key)
+    if whole >= 0:
+        return posed, whole
+    total = structure.tree.family.n_groups
+    tree = structure.tree.with_groups([None])
+    if posed.tables is None:
+        assert structure.potentials is not None
+        return posed._replace(structure=Structure(tree, (*structure.potentials, None))), total
+    zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
+    tables = torch.cat([posed.tables, zeros], dim=-1)
+    return posed._replace(structure=Structure(tree, None), tables=tables), total

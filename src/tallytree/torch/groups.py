@@ -1,0 +1,164 @@
+"""Reading what users pass as `logits` and `groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import checks
+from ..errors import ParameterError
+from ..models.group import read_groups
+from ..potentials import Potential, as_potential
+from ..structure.nested.count_tree import CountTree
+from . import structure as structures
+from .potentials import TensorPotential
+from .structure import Structure
+
+
+class Posed(NamedTuple):
+    """A batch of models in float64: log-odds (*b, D), packed tables (T,), (*b, T) or None; and the answers' dtype."""
+
+    logits: Tensor
+    tables: Tensor | None
+    structure: Structure
+    dtype: torch.dtype
+
+
+def pose(logits: Any, groups: Any) -> Posed:
+    """Log-odds and tables with one batch shape."""
+    given = as_logits(logits)
+    structure, tables = read(groups, given)
+    values = given.to(torch.float64)
+    if tables is not None and tables.dim() > 1:
+        shape = _common(values.shape[:-1], tables.shape[:-1])
+        values = values.expand(*shape, values.shape[-1])
+        tables = tables.expand(*shape, tables.shape[-1])
+    return Posed(values, tables, structure, given.dtype)
+
+
+def as_logits(value: Any) -> Tensor:
+    """A real tensor with the variables on its last axis."""
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if tensor.dtype.is_complex:
+        raise ParameterError("`logits` must hold real numbers, but complex numbers arrived.")
+    if not tensor.dtype.is_floating_point:
+        tensor = tensor.to(torch.get_default_dtype())
+    if tensor.dim() == 0:
+        raise ParameterError(
+            "`logits` must have the variables on its last axis, but a single number arrived. "
+            "For one variable pass a tensor of length one."
+        )
+    return tensor
+
+
+def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
+    """Structure, and the packed log-tables in float64 where any of them is a tensor."""
+    n = logits.shape[-1]
+    if isinstance(groups, Structure):
+        return _fitting(groups, n), None
+    if n and isinstance(groups, Potential):
+        return structures.flat(n, groups), None
+    if groups is None:
+        return structures.without_groups(n), None
+    if n and isinstance(groups, (Tensor, TensorPotential)):
+        return structures.flat_open(n), _table(groups, n, logits, "`groups`")
+    tree, entries = _tree_and_entries(groups, n)
+    if isinstance(entries, (Tensor, np.ndarray)):
+        return Structure(tree, None), _packed_by_user(tree, entries, logits)
+    if len(entries) != tree.family.n_groups:
+        raise ParameterError(
+            f"`groups` must have one table per group of the tree, {tree.family.n_groups} in all; "
+            f"{len(entries)} arrived."
+        )
+    if all(entry is None or isinstance(entry, Potential) for entry in entries):
+        return Structure(tree, tuple(entries)), None
+    return Structure(tree, None), pack(tree, entries, logits)
+
+
+def _fitting(structure: Structure, n: int) -> Structure:
+    if structure.n_variables != n:
+        raise ParameterError(
+            f"`logits` must have {structure.n_variables} entries on the last axis, one per variable of the groups; "
+            f"{n} arrived."
+        )
+    return structure
+
+
+def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
+    entries: Any
+    if isinstance(groups, CountTree):
+        tree, entries = groups, [None] * groups.family.n_groups
+    elif isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):
+        tree, entries = groups
+    elif n == 0 and not isinstance(groups, (list, tuple)):
+        raise ParameterError(
+            "`groups` must be None or an empty list where `logits` has no variables: a potential over none of them "
+            "is a constant."
+        )
+    else:
+        tree, entries = read_groups(groups, n)
+    if tree.n_variables != n:
+        raise ParameterError(
+            f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
+            f"{n} arrived."
+        )
+    return tree, entries
+
+
+def pack(tree: CountTree, entries: Sequence[Any], logits: Tensor) -> Tensor:
+    """Log-tables of all groups one after the other, with the batch axes that any of them has."""
+    tables = [
+        _table(entry, tree.group_size(g), logits, f"The table of group {g}")
+        for g, entry in enumerate(entries)
+    ]
+    shape: tuple[int, ...] = ()
+    for table in tables:
+        shape = _common(shape, table.shape[:-1])
+    return torch.cat([table.expand(*shape, table.shape[-1]) for table in tables], dim=-1)
+
+
+def _packed_by_user(tree: CountTree, tables: Any, logits: Tensor) -> Tensor:
+    packed = torch.as_tensor(tables).to(device=logits.device, dtype=torch.float64)
+    wanted = int(tree.family.group_offset[-1])
+    if packed.dim() == 0 or packed.shape[-1] != wanted:
+        raise ParameterError(
+            f"Packed tables must have {wanted} entries on the last axis, n + 1 for every group of the tree; "
+            f"shape {tuple(packed.shape)} arrived."
+        )
+    return packed
+
+
+def _table(entry: Any, size: int, logits: Tensor, name: str) -> Tensor:
+    """One log-table (..., size + 1) in float64."""
+    if isinstance(entry, TensorPotential):
+        return entry.log_table(size, logits.device)
+    if not isinstance(entry, Tensor):
+        entry = torch.from_numpy(_fixed_table(entry, size))
+    if entry.dtype.is_complex or entry.dtype == torch.bool or entry.dim() == 0 or entry.shape[-1] != size + 1:
+        raise ParameterError(
+            f"{name} must have {size + 1} real entries on the last axis, log f(0), ..., log f({size}), because the "
+            f"group has {size} variables; a tensor of shape {tuple(entry.shape)} and dtype {entry.dtype} arrived."
+        )
+    return entry.to(device=logits.device, dtype=torch.float64)
+
+
+def _fixed_table(entry: Any, size: int) -> Any:
+    if entry is None:
+        return np.zeros(size + 1)
+    if isinstance(entry, (list, tuple, np.ndarray)):
+        return np.array(checks.log_table(entry, size, name="`groups`"))
+    return as_potential(entry).log_table(size)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(torch.broadcast_shapes(tuple(first), tuple(second)))
+    except RuntimeError:
+        raise ParameterError(
+            f"`groups` has batch shape {tuple(second)}, which does not broadcast against {tuple(first)} of `logits`. "
+            "Batch axes lead: logits (..., D), tables (..., n + 1)."
+        ) from None

@@ -1,0 +1,240 @@
+"""Losses of weak supervision: only counts, proportions or their presence are known about bags of items.
+
+Every loss is a negative log-probability of the bag, computed as a difference of two log Z, so that unlikely bags, which
+teach most, have right gradients however small their probability is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from .. import checks
+from ..errors import ParameterError
+from . import functions
+from .bags import Bags, Rows
+from .potentials import between, exactly
+from .special import log_free
+
+
+def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
+    """Negative log-probability of the number of positive items in every bag.
+
+    Parameters
+    ----------
+    logits : tensor, (items,)
+        Log-odds of the items to be positive.
+    bags : integer tensor
+        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
+    counts : integer tensor, (bags,)
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.losses.bag_nll(torch.zeros(4), torch.tensor([0, 0, 1, 1]), torch.tensor([1, 2]), reduction="none")
+    tensor([0.6931, 1.3863])
+    """
+    target = _integers("counts", counts)
+    found = Bags(logits, bags, n_bags=len(target), offsets=offsets)
+    _within("counts", target, found.sizes)
+
+    def loss(rows: Rows) -> Tensor:
+        return _surprise(rows.logits, exactly(target[rows.bags]))
+
+    return _collect(found, loss, reduction)
+
+
+def proportion_nll(
+    logits: Any,
+    bags: Any,
+    proportions: Any,
+    *,
+    tolerance: float | None = None,
+    offsets: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log-probability of the proportion of positive items in every bag.
+
+    Parameters
+    ----------
+    proportions : tensor, (bags,)
+        Between 0 and 1. The count is the integer next to proportion times size; with `tolerance` every count whose
+        proportion is that near is allowed.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.losses.proportion_nll(torch.zeros(4), torch.tensor([0, 0, 0, 0]), torch.tensor([0.5])).exp() * 6
+    tensor(16.)
+    """
+    share = torch.as_tensor(proportions).double()
+    if share.dim() != 1 or not bool(((share >= 0) & (share <= 1)).all()):
+        raise ParameterError("`proportions` must be numbers between 0 and 1 on one axis, one per bag.")
+    found = Bags(logits, bags, n_bags=len(share), offsets=offsets)
+    share = share.to(found.logits.device)
+
+    def loss(rows: Rows) -> Tensor:
+        wanted, sizes = share[rows.bags], rows.sizes
+        nearest = torch.round(wanted * sizes).long()
+        if tolerance is None:
+            return _surprise(rows.logits, exactly(nearest))
+        low = torch.ceil((wanted - tolerance) * sizes - 1e-9).long().clamp(min=0)
+        high = torch.floor((wanted + tolerance) * sizes + 1e-9).long()
+        return _surprise(
+            rows.logits,
+            between(torch.minimum(low, nearest), torch.minimum(torch.maximum(high, nearest), sizes)),
+        )
+
+    return _collect(found, loss, reduction)
+
+
+def mil_nll(
+    logits: Any, bags: Any, labels: Any, *, at_least: int = 1, offsets: bool = False, reduction: str = "mean"
+) -> Tensor:
+    """Multiple instances: a bag is positive if at least so many of its items are; negative log-probability of labels.
+
+    Parameters
+    ----------
+    labels : tensor of 0 and 1, (bags,)
+    at_least : int
+        How many positive items make a bag positive.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.losses.mil_nll(torch.zeros(2), torch.tensor([0, 0]), torch.tensor([1])).neg().exp()
+    tensor(0.7500)
+    """
+    label = torch.as_tensor(labels)
+    if label.dim() != 1 or not bool(((label == 0) | (label == 1)).all()):
+        raise ParameterError("`labels` must be 0 or 1 on one axis, one per bag.")
+    least = checks.integer("at_least", at_least)
+    found = Bags(logits, bags, n_bags=len(label), offsets=offsets)
+    label = label.to(found.logits.device) == 1
+    if least < 1 or bool((label & (found.sizes < least)).any()):
+        raise ParameterError(
+            f"`at_least` must be positive and no more than the size of any positive bag; {least} arrived."
+        )
+
+    def loss(rows: Rows) -> Tensor:
+        positive = label[rows.bags]
+        low = torch.where(positive, least, 0)
+        high = torch.where(positive, rows.sizes, torch.clamp(rows.sizes, max=least - 1))
+        return _surprise(rows.logits, between(low, high))
+
+    return _collect(found, loss, reduction)
+
+
+def positive_unlabelled_nll(
+    logits: Any,
+    labelled: Any,
+    prior: Any,
+    *,
+    bags: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Positive and unlabelled items: labelled ones are positive, of the others a share `prior` is.
+
+    The loss of a bag of unlabelled items is the cross-entropy between the binomial law of its number of positives under
+    the prior and the law that the logits give it, divided by its size; that of a labelled item is its own negative
+    log-probability.
+
+    Parameters
+    ----------
+    logits : tensor, (items,)
+    labelled : tensor of truth values, (items,)
+    prior : float
+        Share of positive items among the unlabelled ones, between 0 and 1.
+    bags : integer tensor, (items,), optional
+        Bags of unlabelled items; default one bag. Those of labelled items are not looked at.
+    reduction : "mean" or "sum"
+        "mean": mean over the labelled items plus mean over the bags.
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> labelled = torch.tensor([True, False, False])
+    >>> ttt.losses.positive_unlabelled_nll(torch.zeros(3), labelled, 0.5)
+    tensor(1.2130)
+    """
+    checks.one_of("reduction", reduction, ("mean", "sum"))
+    values = torch.as_tensor(logits)
+    known = torch.as_tensor(labelled).to(torch.bool)
+    if known.shape != values.shape or values.dim() != 1:
+        raise ParameterError("`logits` and `labelled` must have one axis and the same length.")
+    share = float(prior)
+    if not 0.0 <= share <= 1.0:
+        raise ParameterError(f"`prior` must be between 0 and 1; {share} arrived.")
+    index = torch.zeros_like(known, dtype=torch.long) if bags is None else torch.as_tensor(bags)
+    hidden = index[~known]
+    n_bags = int(hidden.max()) + 1 if len(hidden) else 0
+    found = Bags(values[~known], hidden, n_bags=n_bags, offsets=False)
+
+    def loss(rows: Rows) -> Tensor:
+        log_probs = functions.count_log_probs(rows.logits.double())
+        weights = _binomial(rows.sizes, log_probs.shape[-1], share)
+        seen = weights > 0.0
+        # An empty bag says nothing.
+        cross = -torch.where(seen, weights * torch.where(seen, log_probs, 0.0), 0.0).sum(-1)
+        return cross / rows.sizes.clamp(min=1)
+
+    own = softplus(-values[known])
+    if reduction == "sum":
+        return own.sum() + _collect(found, loss, "sum")
+    total = own.mean() if len(own) else values.sum() * 0.0
+    return total + (_collect(found, loss, "mean") if n_bags else 0.0)
+
+
+def _surprise(logits: Tensor, potential: Any) -> Tensor:
+    """-log P(count allowed) of every row."""
+    wide = logits.double()
+    return log_free(wide) - functions.log_partition(wide, potential)
+
+
+def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
+    """Binomial probabilities (bags, width)."""
+    c = torch.arange(width, dtype=torch.float64, device=sizes.device)
+    n = sizes.double()[:, None]
+    if share in (0.0, 1.0):
+        return (c == n * share).double()
+    rest = (n - c).clamp(min=0.0)
+    log_weight = torch.lgamma(n + 1) - torch.lgamma(c + 1) - torch.lgamma(rest + 1)
+    log_weight = log_weight + c * math.log(share) + rest * math.log1p(-share)
+    return torch.where(c <= n, log_weight.exp(), 0.0)
+
+
+def _collect(bags: Bags, loss: Callable[[Rows], Tensor], reduction: str) -> Tensor:
+    checks.one_of("reduction", reduction, ("mean", "sum", "none"))
+    out = bags.logits.new_zeros(bags.count, dtype=torch.float64)
+    for rows in bags.rows():
+        out = out.index_put((rows.bags,), loss(rows))
+    out = out.to(bags.logits.dtype)
+    return out.mean() if reduction == "mean" else out.sum() if reduction == "sum" else out
+
+
+def _integers(name: str, value: Any) -> Tensor:
+    tensor = torch.as_tensor(value)
+    if tensor.dtype.is_floating_point and bool((tensor == tensor.round()).all()):
+        tensor = tensor.long()
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dim() != 1:
+        raise ParameterError(f"`{name}` must be integers on one axis, one per bag; {tensor.dtype} arrived.")
+    return tensor.long()
+
+
+def _within(name: str, counts: Tensor, sizes: Tensor) -> None:
+    bad = (counts < 0) | (counts > sizes.to(counts.device))
+    if bool(bad.any()):
+        bag = int(torch.nonzero(bad)[0])
+        raise ParameterError(
+            f"`{name}[{bag}]` must be between 0 and {int(sizes[bag])}, the size of the bag; {int(counts[bag])} arrived."
+        )
+
+
+__all__ = ["bag_nll", "mil_nll", "positive_unlabelled_nll", "proportion_nll"]

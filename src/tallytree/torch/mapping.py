@@ -1,0 +1,30 @@
+"""The rule for `torch.func.vmap`: a mapped axis becomes a batch axis of one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:
+    """Arguments with the mapped axis in front; the first is (*b, D) and says what the batch axes are.
+
+    Tensors without batch axes that are not mapped, such as tables that all models share, stay as they are.
+    """
+    inner = arguments[0].dim() - 1 - (dims[0] is not None)
+    batch = arguments[0].shape if dims[0] is None else arguments[0].movedim(dims[0], 0).shape[1:]
+    out: list[Any] = []
+    for place, (value, dim) in enumerate(zip(arguments, dims)):
+        # A direction (place 2) has the batch axes of the log-odds; tables may have none, if all models share them.
+        unbatched = isinstance(value, Tensor) and value.dim() == 1 and (place == 1 or inner > 0)
+        if not isinstance(value, Tensor) or (dim is None and unbatched):
+            out.append(value)
+        elif dim is None:
+            out.append(value.expand(size, *value.shape))
+        else:
+            moved = value.movedim(dim, 0)
+            if moved.dim() == 2 and inner:
+                moved = moved.reshape(size, *[1] * inner, moved.shape[-1])
+            out.append(moved.expand(size, *batch[:-1], moved.shape[-1]))
+    return out

@@ -1,0 +1,248 @@
+"""The operators that PyTorch sees: pure functions of tensors, with shapes that a compiler can know beforehand.
+
+CPU tensors go to the engine of :mod:`tallytree`; other devices to the code of :mod:`.device`. Everything is float64;
+log-odds are (*b, D), packed tables (T,) or (*b, T) or None, and answers that are not wanted are empty, (*b, 0).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor
+
+from ..models.count import CountModel
+from . import device
+from .structure import Structure, structure_of
+
+
+class Operator:
+    """An operator that PyTorch can trace; plain tensors go to its function directly, which is quicker."""
+
+    def __init__(self, name: str, function: Any) -> None:
+        self.function = function
+        self.op = torch.library.custom_op(f"tallytree::{name}", function, mutates_args=())
+
+    def __call__(self, logits: Tensor, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling() or not _is_plain(logits):
+            return self.op(logits, *arguments)
+        return self.function(logits, *arguments)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether nobody watches: no tracing mode, no wrapper, nothing to record."""
+    return (
+        type(tensor) is Tensor
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._functorch.maybe_get_level(tensor) == -1
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+    )
+
+
+def _sums(
+    logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log Z (*b,), marginals (*b, D) and the probabilities of the counts of all groups (*b, T)."""
+    structure = structure_of(key)
+    if device.serves(logits):
+        return device.sums(structure, logits, tables, marginals, counts)
+    model = _model(structure, logits, tables)
+    shape = logits.shape[:-1]
+    log_z = np.array(model.log_partition, np.float64)
+    found = model._solved.marginals() if marginals else np.empty((math.prod(shape), 0))
+    return (
+        _tensor(log_z, shape),
+        _tensor(found, (*shape, found.shape[-1])),
+        _all_counts(model, shape) if counts else logits.new_empty(*shape, 0),
+    )
+
+
+sums = Operator("sums", _sums)
+
+
+@sums.op.register_fake
+def _(logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: bool) -> Any:
+    shape, structure = logits.shape[:-1], structure_of(key)
+    return (
+        logits.new_empty(shape),
+        logits.new_empty(*shape, logits.shape[-1] if marginals else 0),
+        logits.new_empty(*shape, structure.n_cells if counts else 0),
+    )
+
+
+def _tangent(
+    logits: Tensor,
+    tables: Tensor | None,
+    direction: Tensor,
+    table_direction: Tensor | None,
+    key: int,
+    counts: bool,
+) -> tuple[Tensor, Tensor]:
+    """The Hessian of log Z times a direction: d marginals (*b, D) and d count probabilities (*b, T)."""
+    structure = structure_of(key)
+    if device.serves(logits):
+        return device.tangent(structure, logits, tables, direction, table_direction, counts)
+    if not logits.numel():
+        return torch.zeros_like(logits), logits.new_zeros(
+            *logits.shape[:-1], structure.n_cells if counts else 0
+        )
+    model = _model(structure, logits, tables)
+    pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
+    moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
+    shape = logits.shape[:-1]
+    packed = (
+        np.concatenate([np.empty((*shape, 0)), *moved.tables], axis=-1) if counts else np.empty((*shape, 0))
+    )
+    return _tensor(moved.logits, logits.shape), _tensor(packed, packed.shape)
+
+
+tangent = Operator("tangent", _tangent)
+
+
+@tangent.op.register_fake
+def _(
+    logits: Tensor,
+    tables: Tensor | None,
+    direction: Tensor,
+    table_direction: Tensor | None,
+    key: int,
+    counts: bool,
+) -> Any:
+    cells = structure_of(key).n_cells if counts else 0
+    return torch.empty_like(logits, memory_format=torch.contiguous_format), logits.new_empty(
+        *logits.shape[:-1], cells
+    )
+
+
+def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
+    """Log-probabilities of the counts of one group, (*b, n + 1)."""
+    structure = structure_of(key)
+    if device.serves(logits):
+        return device.count_log_probs(structure, logits, tables, group)
+    found = _model(structure, logits, tables)._counts(group)
+    return _tensor(found, (*logits.shape[:-1], found.shape[-1]))
+
+
+count_log_probs = Operator("count_log_probs", _count_log_probs)
+
+
+@count_log_probs.op.register_fake
+def _(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
+    return logits.new_empty(*logits.shape[:-1], structure_of(key).tree.group_size(group) + 1)
+
+
+def _count_push(
+    logits: Tensor,
+    tables: Tensor | None,
+    direction: Tensor,
+    table_direction: Tensor | None,
+    key: int,
+    group: int,
+) -> Tensor:
+    """Derivative of the log-probabilities of one group's counts along a direction, (*b, n + 1)."""
+    structure = structure_of(key)
+    if device.serves(logits):
+        return device.count_push(structure, logits, tables, direction, table_direction, group)
+    model = _model(structure, logits, tables)
+    pushed = None if table_direction is None else _array(_finite(table_direction))
+    change, packed = model._solved.tangent(*model._params.direction(_array(direction), pushed), counts=True)
+    family = structure.tree.family
+    s = int(family.set_of_group[group])
+    if s >= 0:
+        found = packed[:, family.set_offset[s] : family.set_offset[s + 1]]
+    else:
+        odds, moved = (x[:, int(family.variable_of_group[group])] for x in (model._odds, change))
+        moved = np.where(np.isfinite(odds), moved, 0.0)
+        found = np.stack([-expit(odds) * moved, expit(-odds) * moved], axis=-1)
+    return _tensor(np.array(found), (*logits.shape[:-1], found.shape[-1]))
+
+
+count_push = Operator("count_push", _count_push)
+
+
+@count_push.op.register_fake
+def _(
+    logits: Tensor,
+    tables: Tensor | None,
+    direction: Tensor,
+    table_direction: Tensor | None,
+    key: int,
+    group: int,
+) -> Tensor:
+    return logits.new_empty(*logits.shape[:-1], structure_of(key).tree.group_size(group) + 1)
+
+
+def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
+    """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
+    structure = structure_of(key)
+    if device.serves(logits):
+        return device.draw(structure, logits, tables, seed, count)
+    drawn = _model(structure, logits, tables).sample(count, rng=int(seed))
+    return _tensor(drawn, (count, *logits.shape))
+
+
+draw = Operator("draw", _draw)
+
+
+@draw.op.register_fake
+def _(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
+    return logits.new_empty(count, *logits.shape, dtype=torch.uint8)
+
+
+def _mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+    """A most probable configuration, (*b, D), uint8."""
+    found = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu()).mode()
+    return _tensor(found, logits.shape).to(logits.device)
+
+
+mode = Operator("mode", _mode)
+
+
+@mode.op.register_fake
+def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+    return logits.new_empty(logits.shape, dtype=torch.uint8)
+
+
+def _entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+    """Entropy in nats, (*b,), accurate also where it is tiny."""
+    model = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu())
+    return _tensor(np.array(model.entropy, np.float64), logits.shape[:-1]).to(logits.device)
+
+
+entropy = Operator("entropy", _entropy)
+
+
+@entropy.op.register_fake
+def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+    return logits.new_empty(logits.shape[:-1])
+
+
+# -- between the two worlds ----------------------------------------------------------------------------------------
+
+
+def _array(tensor: Tensor) -> Any:
+    """A view of the tensor's memory where its layout allows."""
+    return tensor.detach().numpy()
+
+
+def _tensor(array: Any, shape: Any) -> Tensor:
+    """A tensor over the array's memory; what a model keeps for itself is copied."""
+    found = np.ascontiguousarray(array).reshape(tuple(shape))
+    return torch.from_numpy(found if found.flags.writeable else found.copy())
+
+
+def _model(structure: Structure, logits: Tensor, tables: Tensor | None) -> CountModel:
+    return structure.model(_array(logits), None if tables is None else _array(tables))
+
+
+def _all_counts(model: CountModel, shape: Any) -> Tensor:
+    packed = np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables], axis=-1)
+    return _tensor(packed, packed.shape)
+
+
+def _finite(direction: Tensor) -> Tensor:
+    """A direction without the entries of impossible counts, which change nothing."""
+    return torch.where(torch.isfinite(direction), direction, 0.0)

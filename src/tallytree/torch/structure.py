@@ -1,0 +1,153 @@
+"""What does not change between calls: which groups there are, and the potentials that hold no tensor.
+
+Operators of PyTorch take tensors and numbers only, so a structure goes to them as its key.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property, lru_cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+
+from ..models.count import CountModel
+from ..potentials import Potential
+from ..structure.nested.count_tree import CountTree
+from ..structure.nested.schedule import Schedule, build_schedule
+
+_keys = itertools.count()
+_alive: WeakValueDictionary[int, Structure] = WeakValueDictionary()
+_pinned: dict[int, Structure] = {}
+
+
+class Structure:
+    """A tree of groups, and the potentials of all groups where none of them holds a tensor.
+
+    Attributes
+    ----------
+    tree : CountTree
+    potentials : tuple of Potential or None, one per group; None if the tables arrive as a tensor with every call
+    key : int
+        What operators are given instead of this object.
+    """
+
+    def __init__(self, tree: CountTree, potentials: tuple[Potential | None, ...] | None) -> None:
+        self.tree = tree
+        self.potentials = potentials
+        self.key = next(_keys)
+        _alive[self.key] = self
+
+    @property
+    def n_variables(self) -> int:
+        return self.tree.n_variables
+
+    @property
+    def n_cells(self) -> int:
+        """Length of the log-tables of all groups, one after the other."""
+        return int(self.tree.family.group_offset[-1])
+
+    def cells(self, group: int) -> tuple[int, int]:
+        """Where the table of a group starts and ends in the packed tables."""
+        offset = self.tree.family.group_offset
+        return int(offset[group]), int(offset[group + 1])
+
+    @cached_property
+    def packed(self) -> torch.Tensor:
+        """Log-tables of the fixed potentials, packed."""
+        assert self.potentials is not None
+        sizes = [self.tree.group_size(g) for g in range(len(self.potentials))]
+        parts = [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
+        return torch.from_numpy(np.concatenate([np.empty(0), *parts]))
+
+    @cached_property
+    def opened(self) -> Structure:
+        """The same groups with tables that arrive with every call."""
+        return self if self.potentials is None else Structure(self.tree, None).pin()
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The order in which array code passes messages; no count is left out."""
+        program = self.tree.program
+        return program.kept("full schedule", lambda: build_schedule(program))
+
+    def model(self, logits: Any, tables: Any) -> CountModel:
+        """The model of NumPy arrays."""
+        if tables is None or not self.tree.family.n_groups:
+            return CountModel.from_tree(self.tree, logits, self.potentials or ())
+        return CountModel.from_tree(self.tree, logits, tables)
+
+    def pin(self) -> Structure:
+        """Keep this structure for as long as the process lives: compiled graphs hold nothing but its key."""
+        _pinned[self.key] = self
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Structure, (self.tree, self.potentials)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Structure:
+        return self
+
+
+def structure_of(key: int) -> Structure:
+    """The structure with this key."""
+    return _alive[key]
+
+
+# A compiler asks for these once and keeps the answer.
+
+
+@torch.compiler.assume_constant_result
+def flat(n: int, potential: Potential) -> Structure:
+    """One fixed potential over all variables."""
+    return _flat(n, potential)
+
+
+@torch.compiler.assume_constant_result
+def flat_open(n: int) -> Structure:
+    """One table over all variables that arrives with every call."""
+    return _flat_open(n)
+
+
+@torch.compiler.assume_constant_result
+def without_groups(n: int) -> Structure:
+    """Independent variables."""
+    return _without_groups(n)
+
+
+@torch.compiler.assume_constant_result
+def opened(key: int) -> int:
+    """The same groups with tables that arrive with every call, by key."""
+    return structure_of(key).opened.key
+
+
+@torch.compiler.assume_constant_result
+def whole_group(key: int) -> int:
+    """The number of a group that holds all variables, -1 if there is none."""
+    structure = structure_of(key)
+    sizes = [structure.tree.group_size(g) for g in range(structure.tree.family.n_groups)]
+    return sizes.index(structure.n_variables) if structure.n_variables in sizes else -1
+
+
+@torch.compiler.assume_constant_result
+def packed(key: int) -> torch.Tensor:
+    """Log-tables of the fixed potentials, packed."""
+    return structure_of(key).packed
+
+
+@lru_cache(maxsize=1024)
+def _flat(n: int, potential: Potential) -> Structure:
+    potential.support(n)  # refused here if no count is possible
+    return Structure(CountTree.flat(n), (potential,)).pin()
+
+
+@lru_cache(maxsize=1024)
+def _flat_open(n: int) -> Structure:
+    return Structure(CountTree.flat(n), None).pin()
+
+
+@lru_cache(maxsize=1024)
+def _without_groups(n: int) -> Structure:
+    return Structure(CountTree.from_groups([], n), ()).pin()
