@@ -93,13 +93,10 @@ def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
 
 
 def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
-    constant: Float64 | float = 0.0
-    if not (far.all_near(nu) and far.all_near(tables)):
-        nu, of_forced = far.near_logits(nu)
-        tables, of_tables = far.near_table(tables)
-        constant = of_forced + of_tables
-    found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables))
-    return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
+    # Messages may grow without end where a marginal is 0 or 1; logarithms hold numbers of any size.
+    method = "auto" if far.all_near(nu) and far.all_near(tables) else "log-tree"
+    found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables), method)
+    return found.log_mean + moments.softplus_sum(nu), found.messages
 
 
 def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
