@@ -94,9 +94,10 @@ def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
 
 def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     # Messages may grow without end where a marginal is 0 or 1; logarithms hold numbers of any size.
-    method = "auto" if far.all_near(nu) and far.all_near(tables) else "log-tree"
+    method = "auto" if far.all_near(nu) else "log-tree"
+    tables, constant = far.near_tables(tables, 1)
     found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables), method)
-    return found.log_mean + moments.softplus_sum(nu), found.messages
+    return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
 
 
 def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
