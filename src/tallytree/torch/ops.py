@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import array_api_compat.numpy as xp
 import numpy as np
 import torch
 from scipy.special import expit
 from torch import Tensor
 
+from ..engine.count.tangent import tangent_pass
 from ..models.count import CountModel
 from . import device
 from .structure import Structure, structure_of
@@ -120,8 +122,8 @@ def _(
 def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
     """Log-probabilities of the counts of one group, (*b, n + 1)."""
     structure = structure_of(key)
-    if device.serves(logits):
-        return device.count_log_probs(structure, logits, tables, group)
+    if logits.device.type != "cpu":
+        return _count_log_probs(*_on_host(logits, tables), key, group).to(logits.device)
     found = _model(structure, logits, tables)._counts(group)
     return _tensor(found, (*logits.shape[:-1], found.shape[-1]))
 
@@ -144,11 +146,20 @@ def _count_push(
 ) -> Tensor:
     """Derivative of the log-probabilities of one group's counts along a direction, (*b, n + 1)."""
     structure = structure_of(key)
-    if device.serves(logits):
-        return device.count_push(structure, logits, tables, direction, table_direction, group)
+    if logits.device.type != "cpu":
+        pair = _on_host(direction, table_direction)
+        return _count_push(*_on_host(logits, tables), *pair, key, group).to(logits.device)
     model = _model(structure, logits, tables)
     pushed = None if table_direction is None else _array(_finite(table_direction))
-    change, packed = model._solved.tangent(*model._params.direction(_array(direction), pushed), counts=True)
+    nu_direction, packed_direction = model._params.direction(_array(direction), pushed)
+    # The pass in logarithms: ratios of derivatives to values are right also where probabilities underflow.
+    problem = model._solved.problem
+    tables_of_rows = np.broadcast_to(problem.tables, (len(problem.nu), problem.tables.shape[1]))
+    with np.errstate(all="ignore"):
+        found_tangent = tangent_pass(
+            xp, structure.schedule, problem.nu, tables_of_rows, nu_direction, packed_direction
+        )
+    change, packed = np.asarray(found_tangent.logits), np.asarray(found_tangent.tables)
     family = structure.tree.family
     s = int(family.set_of_group[group])
     if s >= 0:
@@ -178,8 +189,8 @@ def _(
 def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
     """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
     structure = structure_of(key)
-    if device.serves(logits):
-        return device.draw(structure, logits, tables, seed, count)
+    if logits.device.type != "cpu":
+        return _draw(*_on_host(logits, tables), seed, key, count).to(logits.device)
     drawn = _model(structure, logits, tables).sample(count, rng=int(seed))
     return _tensor(drawn, (count, *logits.shape))
 
@@ -221,6 +232,10 @@ def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
 
 
 # -- between the two worlds ----------------------------------------------------------------------------------------
+
+
+def _on_host(*tensors: Tensor | None) -> list[Any]:
+    return [None if tensor is None else tensor.cpu() for tensor in tensors]
 
 
 def _array(tensor: Tensor) -> Any:
