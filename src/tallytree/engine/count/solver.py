@@ -70,7 +70,11 @@ class CountSolver(Solver):
         return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])
 
     def entropy(self) -> Float64:
-        return information.entropy_of(self)
+        return self.bounded_entropy()[0]
+
+    def bounded_entropy(self) -> tuple[Float64, Float64]:
+        """In nats, and an estimate of the error, (B,) each."""
+        return self._cached("entropy", lambda: information.entropy_of(self))
 
     # -- draw ------------------------------------------------------------------------------------------------------
 
