@@ -131,3 +131,35 @@ def test_supports_decide_about_divergence_of_large_nested_models():
     model = tt.CountModel(np.full(n, -3.0), groups)
     assert model.kl_divergence(tt.CountModel(np.full(n, -3.0), tt.at_most(n - 1))) == np.inf
     assert np.isfinite(model.kl_divergence(tt.CountModel(np.full(n, -3.0))))
+
+
+def exact_entropy_of_exactly_k(logits, k):
+    """H from the recursion of elementary symmetric polynomials of the odds and of their weighted logarithms."""
+    weight, score = [mp.mpf(1)] + [mp.mpf(0)] * k, [mp.mpf(0)] * (k + 1)
+    for x in map(mp.mpf, logits.tolist()):
+        odds = mp.exp(x)
+        for c in range(k, 0, -1):
+            score[c] += odds * (score[c - 1] + x * weight[c - 1])
+            weight[c] += odds * weight[c - 1]
+    return mp.log(weight[k]) - score[k] / weight[k]
+
+
+@pytest.mark.parametrize(("n", "k", "spread"), [(40, 7, 1.0), (340, 20, 1.0), (600, 3, 8.0), (600, 30, 0.1)])
+def test_entropy_of_long_models_from_expectations(n, k, spread):
+    rng = np.random.default_rng(n)
+    logits = spread * rng.normal(size=(3, n))
+    found = tt.CountModel(logits, tt.exactly(k)).entropy
+    with mp.workdps(40):
+        for row, value in zip(logits, found):
+            assert close(value, exact_entropy_of_exactly_k(row, k))
+
+
+def test_rows_of_a_batch_that_lose_digits_do_not_change_the_others():
+    rng = np.random.default_rng(5)
+    logits = rng.normal(size=(4, 6))
+    logits[1] = 200.0 + np.arange(6.0)
+    logits[3] = [np.inf, -np.inf, 0.0, 1e3, -1e3, 2.0]
+    batch = tt.CountModel(logits, tt.between(2, 5))
+    with mp.workdps(60):
+        for i, row in enumerate(logits):
+            assert close(batch.entropy[i], exact_entropy(tt.CountModel(row, tt.between(2, 5))))

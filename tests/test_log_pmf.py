@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tallytree as tt
 from tallytree import config
 from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
 from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
@@ -223,3 +224,15 @@ def test_tails_are_summed_from_their_small_ends():
     log_cdf, log_sf = log_tails(log_p)
     assert log_cdf[0].tolist() == [-800.0, -np.exp(-700.0), 0.0, 0.0]
     assert log_sf[0].tolist() == [-np.exp(-800.0), -700.0, -np.inf, -np.inf]
+
+
+def test_a_table_that_allows_one_count_decides_it_whatever_the_log_odds():
+    logits = np.array([[900.0, -900.0, 0.0, np.inf], [-5.0, 3.0, -np.inf, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    table = np.full((3, 5), -np.inf)
+    table[[0, 1, 2], [2, 0, 4]] = [7.0, -1e5, 0.0]
+    expected = np.where(table > -np.inf, 0.0, -np.inf)
+    np.testing.assert_array_equal(tt.CountModel(logits, table).count_log_probs(), expected)
+    np.testing.assert_array_equal(tt.CountModel(logits[1:], tt.exactly(2)).count_log_probs()[:, 2], 0.0)
+    assert tt.CountModel(np.zeros((0, 4)), np.zeros((0, 5))).count_log_probs().shape == (0, 5)
+    with pytest.raises(tt.InfeasibleError):
+        tt.CountModel(logits, tt.exactly(0)).count_log_probs()

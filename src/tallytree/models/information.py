@@ -63,11 +63,9 @@ class Information(BinaryModel):
         tree = self._tree.with_groups(list(other._tree.groups))
         joint = self._extended(tree, [None] * theirs)
         cross, error = self._cross_entropy(joint, other, mine)
-        entropy = np.reshape(self.entropy, self.batch_shape)
+        entropy, doubt = (np.reshape(x, self.batch_shape) for x in self._solved.bounded_entropy())
         quick = cross - entropy
-        sure = error + information.ENOUGH * entropy <= np.maximum(
-            information.ENOUGH * quick, information.NOTHING
-        )
+        sure = error + doubt <= np.maximum(information.ENOUGH * quick, information.NOTHING)
         rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         program = tree.program
         if not len(rows) or infer.pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:

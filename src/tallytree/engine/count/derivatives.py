@@ -28,17 +28,22 @@ from . import infer, retilt
 from .flat_tangent import flat_tangent
 from .tangent import tangent_pass
 
+LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
 _LONG = (
     600  # array code: above this many variables a flat model is differentiated by its characteristic function
 )
 
 
 class _Part(NamedTuple):
-    """What one component, or several of the same shape, contribute: (R, B, n), (B, T) if R is 0, and (R, B, T)."""
+    """What one component, or several of the same shape, contribute: (R, B, n), (B, T) if R is 0, and (R, B, T).
+
+    ``bound`` (B,) is on the absolute error of every probability; 0 where these have relative accuracy.
+    """
 
     marginals: Float64
     probs: Float64
     counts: Float64
+    bound: Float64
 
 
 def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
@@ -52,7 +57,16 @@ def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool
 
 def count_probabilities(problem: Problem) -> Float64:
     """P(count) of every set, packed (B, T), to 1e-12 absolute; tails are not relatively accurate."""
-    return _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True).probs
+    return bounded_count_probabilities(problem)[0]
+
+
+def bounded_count_probabilities(problem: Problem) -> tuple[Float64, Float64]:
+    """The same, and a bound (B,) on the error of every number; 0 where all have relative accuracy.
+
+    What lies outside the windows of the compiled engine is 0 and weighs less than :data:`LEFT_OUT` in all.
+    """
+    found = _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True)
+    return found.probs, found.bound
 
 
 def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:
@@ -70,8 +84,9 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
         np.zeros((batch if values else 0, total)),
         np.zeros((directions if counts else 0, batch, total)),
     )
+    bound = np.zeros(batch)
     if batch == 0:
-        return _Part(marginals, probs, moved)
+        return _Part(marginals, probs, moved, bound)
     for bucket in components.flat:
         count, size = bucket.variables.shape
         own = tables if len(tables) > 1 or count == 1 else np.broadcast_to(tables, (batch, total))
@@ -83,6 +98,7 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
             counts,
         )
         marginals[:, :, bucket.variables] = part.marginals.reshape(directions, batch, count, size)
+        bound = np.maximum(bound, part.bound.reshape(batch, count).max(1, initial=0.0))
         if values:
             probs[:, bucket.cells] = part.probs.reshape(batch, count, size + 1)
         if counts:
@@ -100,11 +116,12 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
             counts,
         )
         marginals[:, :, inside] = part.marginals
+        bound = np.maximum(bound, part.bound)
         if values:
             probs[:, cells] = part.probs
         if counts:
             moved[:, :, cells] = part.counts
-    return _Part(marginals, probs, moved)
+    return _Part(marginals, probs, moved, bound)
 
 
 class _Batch(NamedTuple):
@@ -129,8 +146,8 @@ def _flat(*arguments: Any) -> _Part:
     batch = _Batch(*arguments)
     if not native.present():
         return _array_flat(batch)
-    *found, bound = native.flat_tangent(*batch)
-    part, failed = _Part(*found), np.flatnonzero(np.isinf(bound))
+    part = _Part(*native.flat_tangent(*batch))
+    failed = np.flatnonzero(np.isinf(part.bound))
     if len(failed):
         program = CountTree.flat(batch.nu.shape[1]).program
         _put(part, failed, _nested_rungs(program, batch.rows(failed)))
@@ -146,35 +163,29 @@ def _nested(program: TreeProgram, *arguments: Any) -> _Part:
 
 def _nested_rungs(program: TreeProgram, batch: _Batch) -> _Part:
     """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
-    *found, bound = native.tree_tangent(program, *batch)
-    part = _Part(*found)
-    for rung in (_tilted_rung, _direct_rung):
-        failed = np.flatnonzero(np.isinf(bound))
+    part = _Part(*native.tree_tangent(program, *batch))
+    for rung in (_tilted_rung, _direct_rung, _array_nested):
+        failed = np.flatnonzero(np.isinf(part.bound))
         if not len(failed):
-            return part
-        again, bound[failed] = rung(program, batch.rows(failed))
-        _put(part, failed, again)
-    failed = np.flatnonzero(np.isinf(bound))
-    if len(failed):
-        _put(part, failed, _array_nested(program, batch.rows(failed)))
+            break
+        _put(part, failed, rung(program, batch.rows(failed)))
     return part
 
 
-def _tilted_rung(program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
+def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     solution = infer.infer_program(program, batch.nu, batch.tables)
     nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
-    *found, bound = native.tree_tangent(program, *batch._replace(nu=nu, tables=tables))
-    return _Part(*found), bound
+    return _Part(*native.tree_tangent(program, *batch._replace(nu=nu, tables=tables)))
 
 
-def _direct_rung(program: TreeProgram, batch: _Batch) -> tuple[_Part, Float64]:
-    *found, bound = native.tree_tangent(program, *batch, direct=True)
-    return _Part(*found), bound
+def _direct_rung(program: TreeProgram, batch: _Batch) -> _Part:
+    return _Part(*native.tree_tangent(program, *batch, direct=True))
 
 
 def _put(part: _Part, rows: NDArray[np.int64], again: _Part) -> None:
     """Answers of some models in the place of those that were not certified."""
     part.marginals[:, rows] = again.marginals
+    part.bound[rows] = again.bound
     if len(part.probs):
         part.probs[rows] = again.probs
     if len(part.counts):
@@ -199,7 +210,7 @@ def _array_flat(batch: _Batch) -> _Part:
         return _array_nested(program, batch)
     change = np.reshape(np.asarray(rows, np.float64), v.shape)
     nothing = np.zeros((0, len(nu), n + 1))
-    return _Part(_moved(_odds(program, nu, tables), change), nothing[:, 0], nothing)
+    return _Part(_moved(_odds(program, nu, tables), change), nothing[:, 0], nothing, np.zeros(len(nu)))
 
 
 def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
@@ -222,7 +233,7 @@ def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
         marginals[r] = _moved(odds, np.asarray(found.logits))
         if counts:
             moved[r] = np.where(probs > 0.0, probs * np.asarray(found.tables), 0.0)
-    return _Part(marginals, probs, moved)
+    return _Part(marginals, probs, moved, np.zeros(models))
 
 
 def _odds(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:

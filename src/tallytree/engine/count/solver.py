@@ -63,14 +63,23 @@ class CountSolver(Solver):
         place = infer.flat_bucket_of(tree, set_id)
         if place is not None:
             bucket, row = place
+            table = tables[:, bucket.cells[row]]
+            if np.all((table > -math.inf).sum(-1) == 1) and self.sums.log_mean.min(initial=0.0) > -math.inf:
+                # A possible model whose table allows one count has that count, whatever the log-odds.
+                certain = np.where(table > -math.inf, 0.0, table)
+                return np.array(np.broadcast_to(certain, (len(self.problem), table.shape[1])))
             prior = log_pmf(np.ascontiguousarray(self.problem.nu[:, bucket.variables[row]]))
-            return _normalised(prior + tables[:, bucket.cells[row]])
+            return _normalised(prior + table)
         packed = self._cached("beliefs", lambda: infer.set_log_beliefs(self.problem))
         offset = tree.family.set_offset
         return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])
 
     def entropy(self) -> Float64:
-        return information.entropy_of(self)
+        return self.bounded_entropy()[0]
+
+    def bounded_entropy(self) -> tuple[Float64, Float64]:
+        """In nats, and an estimate of the error, (B,) each."""
+        return self._cached("entropy", lambda: information.entropy_of(self))
 
     # -- draw ------------------------------------------------------------------------------------------------------
 
