@@ -2,6 +2,9 @@
 
 The answers of :class:`tallytree.CountModel` under ``jit``, ``grad``, ``vmap`` and every other transformation, on any
 device that has 64-bit floats. Structure is static; log-odds, log-tables and the numbers of potentials may be traced.
+
+``jax.shard_map`` over a batch axis needs ``check_vma=False``. Three nested reverse passes need JAX's 64-bit flag; with
+the flag off use forward mode for the third derivative.
 """
 
 from __future__ import annotations

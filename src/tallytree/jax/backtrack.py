@@ -30,10 +30,17 @@ def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> Any:
     ups = _upward(structure, nu, tables, maximum=False)
 
     def choose(log_weights: Any, step: int) -> Any:
-        noise = jax.random.gumbel(jax.random.fold_in(key, step), log_weights.shape, log_weights.dtype)
+        noise = _gumbel(jax.random.fold_in(key, step), log_weights.shape)
         return jnp.argmax(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), -1)
 
     return _descend(structure, nu, ups, choose)
+
+
+def _gumbel(key: Any, shape: tuple[int, ...]) -> Any:
+    """Gumbel noise with 53 random bits, drawn as 32-bit words: 64-bit words need the caller's flag."""
+    high, low = jax.random.bits(key, (2, *shape), jnp.uint32).astype(jnp.float64)
+    uniform = (jnp.floor(high / 64.0) * 2.0**27 + jnp.floor(low / 32.0) + 0.5) * 2.0**-53
+    return -jnp.log(-jnp.log(uniform))
 
 
 def best(structure: Structure, nu: Any, tables: Any) -> Any:
