@@ -138,7 +138,9 @@ class Push(torch.autograd.Function):
 
         def bent(u: Tensor) -> Tensor:
             by_logits, by_tables = _bent(ctx, (logits, tables, u), (direction, pushed))
-            return (by_logits * moves[0]).sum() + (shared(by_tables, tables) * moves[1]).sum()
+            own = shared(by_tables, tables)
+            assert own is not None
+            return (by_logits * moves[0]).sum() + (own * moves[1]).sum()
 
         return moved + grad(bent)(torch.zeros_like(moved))
 
@@ -185,11 +187,11 @@ def _bent(ctx: Any, point: tuple[Tensor, Tensor, Tensor], along: tuple[Tensor, T
         log_probs = _log_probs(ctx.key, ctx.group, x, t)
         return torch.where(torch.isfinite(log_probs), log_probs * weights, 0.0).sum()
 
-    def along(x: Tensor, t: Tensor) -> Tensor:
+    def directed(x: Tensor, t: Tensor) -> Tensor:
         found = grad(score, argnums=(0, 1))(x, t)
         return (found[0] * steps[0]).sum() + (found[1] * steps[1]).sum()
 
-    return grad(along, argnums=(0, 1))(logits, tables)
+    return grad(directed, argnums=(0, 1))(logits, tables)
 
 
 def _log_probs(key: int, group: int, logits: Tensor, tables: Tensor) -> Tensor:

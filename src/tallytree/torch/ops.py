@@ -123,7 +123,8 @@ def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int
     """Log-probabilities of the counts of one group, (*b, n + 1)."""
     structure = structure_of(key)
     if logits.device.type != "cpu":
-        return _count_log_probs(*_on_host(logits, tables), key, group).to(logits.device)
+        here, own = _on_host(logits, tables)
+        return _count_log_probs(here, own, key, group).to(logits.device)
     found = _model(structure, logits, tables)._counts(group)
     return _tensor(found, (*logits.shape[:-1], found.shape[-1]))
 
@@ -147,8 +148,9 @@ def _count_push(
     """Derivative of the log-probabilities of one group's counts along a direction, (*b, n + 1)."""
     structure = structure_of(key)
     if logits.device.type != "cpu":
-        pair = _on_host(direction, table_direction)
-        return _count_push(*_on_host(logits, tables), *pair, key, group).to(logits.device)
+        here, own = _on_host(logits, tables)
+        move, pushed = _on_host(direction, table_direction)
+        return _count_push(here, own, move, pushed, key, group).to(logits.device)
     model = _model(structure, logits, tables)
     pushed = None if table_direction is None else _array(_finite(table_direction))
     nu_direction, packed_direction = model._params.direction(_array(direction), pushed)
@@ -190,7 +192,8 @@ def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: 
     """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
     structure = structure_of(key)
     if logits.device.type != "cpu":
-        return _draw(*_on_host(logits, tables), seed, key, count).to(logits.device)
+        here, own = _on_host(logits, tables)
+        return _draw(here, own, seed, key, count).to(logits.device)
     drawn = _model(structure, logits, tables).sample(count, rng=int(seed))
     return _tensor(drawn, (count, *logits.shape))
 
