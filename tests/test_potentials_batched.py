@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree.assignment import Assignment
 from tallytree.errors import InfeasibleError, ParameterError
 
 INF = np.inf
@@ -181,3 +182,26 @@ def test_long_columns_print_as_their_length_and_cannot_be_changed():
     assert repr(many) == "at_most(<2000 numbers>)"
     ks[:] = 0
     assert many.log_table(3)[2].tolist() == [0.0, 0.0, 0.0, -INF]
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 3, 4]])
+def test_chains_take_one_parameter_per_sequence(lengths):
+    rng = np.random.default_rng(2)
+    unary, steps, ks = rng.normal(size=(3, 5, 2)), rng.normal(size=(2, 2)), [0, 2, 3]
+    many = tt.ChainModel(unary, steps, counts=tt.exactly(ks), lengths=lengths)
+    for i, k in enumerate(ks):
+        n = 5 if lengths is None else lengths[i]
+        alone = tt.ChainModel(unary[i, :n], steps, counts=tt.exactly(k))
+        np.testing.assert_allclose(many.log_partition[i], alone.log_partition, rtol=1e-11)
+    with pytest.raises(ParameterError, match="broadcast"):
+        _ = tt.ChainModel(unary, steps, counts=tt.exactly([1, 2]), lengths=lengths).log_partition
+
+
+def test_assignments_take_one_parameter_per_row():
+    affinity = np.random.default_rng(3).normal(size=(3, 4))
+    listed = [tt.exactly(1), tt.exactly(2), tt.exactly(0)]
+    many = Assignment(affinity, rows=tt.exactly([1, 2, 0]), columns=tt.at_most(1))
+    alone = Assignment(affinity, rows=listed, columns=tt.at_most(1))
+    np.testing.assert_array_equal(many._row_tables, alone._row_tables)
+    with pytest.raises(ParameterError, match=r"parameters of shape \(2,\)"):
+        Assignment(affinity, rows=tt.exactly([1, 2]))
