@@ -23,5 +23,9 @@ def test_examples_print_what_they_say(name):
         module = importlib.import_module(name)
     except ImportError as missing:
         pytest.skip(f"{name} needs an extra that is not installed: {missing}")
-    result = doctest.testmod(module, extraglobs={"tt": tallytree, "np": np}, optionflags=doctest.ELLIPSIS)
+    names = {"tt": tallytree, "np": np}
+    for short, adapter in (("ttj", "tallytree.jax"), ("ttt", "tallytree.torch")):
+        if name.startswith(adapter):
+            names[short] = importlib.import_module(adapter)
+    result = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

@@ -90,7 +90,13 @@ def tables(value: Any, count: int, size: int, name: str) -> Float64:
             )
         return np.stack([_checked(as_potential(v).log_table(size), size, name) for v in value])
     if value is None or isinstance(value, Potential) or callable(value):
-        return _checked(as_potential(value).log_table(size), size, name)[None]
+        potential = as_potential(value)
+        if potential.batch_shape not in ((), (1,), (count,)):
+            raise ParameterError(
+                f"`{name}` must have one parameter for all {name}, or {count}, one for each; parameters of shape "
+                f"{potential.batch_shape} arrived."
+            )
+        return np.atleast_2d(_checked(potential.log_table(size), size, name))
     if isinstance(value, (bool, int, np.integer)):
         raise ParameterError(
             f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"

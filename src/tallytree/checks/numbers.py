@@ -110,12 +110,13 @@ def check_range(log_f: FloatArray, possible: FloatArray | None, label: str) -> F
     """
     bad = ~np.isfinite(log_f)
     if possible is not None:
-        bad &= possible > -np.inf
+        bad = bad & (possible > -np.inf)
     if bad.any():
-        c = int(np.argmax(bad))
+        *model, c = np.argwhere(bad)[0].tolist()
+        of_model = f" of model {model[0] if len(model) == 1 else tuple(model)}" if model else ""
         raise ParameterError(
-            f"`{label}` must have log values within the range of float64 for n = {log_f.size - 1}; the value "
-            f"at count {c} overflows. Use milder parameters, or a hard constraint such as `exactly`."
+            f"`{label}` must have log values within the range of float64 for n = {log_f.shape[-1] - 1}; the value"
+            f"{of_model} at count {c} overflows. Use milder parameters, or a hard constraint such as `exactly`."
         )
     return log_f
 

@@ -64,7 +64,7 @@ def proportion_nll(logits: Any, bags: Any, proportions: Any, *, reduction: str =
 
     Examples
     --------
-    >>> float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5])).round(4))
+    >>> round(float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5]))), 4)
     0.6931
     """
     rows = bag_rows(logits, bags)
@@ -96,7 +96,7 @@ def positive_unlabelled_nll(
     Examples
     --------
     >>> labelled = jnp.array([[True, False]])
-    >>> float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1])).round(4))
+    >>> round(float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1]))), 4)
     1.3863
     """
     rows = bag_rows(logits, bags)

@@ -45,7 +45,7 @@ class CountDistribution(Distribution):  # type: ignore[misc]
     Examples
     --------
     >>> d = CountDistribution(jnp.zeros(3), tt.exactly(1))
-    >>> float(d.log_prob(jnp.array([0.0, 1.0, 0.0])).round(4))
+    >>> round(float(d.log_prob(jnp.array([0.0, 1.0, 0.0]))), 4)
     -1.0986
     """
 

@@ -188,10 +188,19 @@ class ChainCore(Model):
             if whole.ndim == 1 and bool((reach == largest).all()):
                 return whole[None]
         elif bool((reach == largest).all()):
-            return checks.log_table(given.log_table(largest), largest, name=name)[None]
+            whole = checks.log_table(given.log_table(largest), largest, name=name)
+            checks.broadcast(self._batch_shape, [(name, whole.shape[:-1])], grow=False)
+            if whole.ndim == 1:
+                return whole[None]
+            return np.broadcast_to(whole, (*self._batch_shape, largest + 1)).reshape(-1, largest + 1)
+        else:
+            checks.broadcast(self._batch_shape, [(name, given.batch_shape)], grow=False)
         out = np.full((len(reach), largest + 1), -math.inf)
         for b, (n, shift) in enumerate(zip(reach.tolist(), skipped.tolist())):
-            entries = flat[b, : n + 1] if isinstance(given, np.ndarray) else given.log_table(n)
+            if isinstance(given, np.ndarray):
+                entries = flat[b, : n + 1]
+            else:
+                entries = given._member(tuple(map(int, np.unravel_index(b, self._batch_shape)))).log_table(n)
             out[b, shift : shift + n + 1] = entries
         return out
 

@@ -330,6 +330,8 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         given: Any = own
     elif isinstance(groups, Potential):
         given, own = groups, groups.log_table(n)
+        if own.ndim > 1:  # one parameter per model
+            return None
         finite = own[own > -math.inf]
     else:
         return None

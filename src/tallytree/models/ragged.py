@@ -45,7 +45,7 @@ class RaggedBatch(Sequence[CountModel]):
         self._logits, self._offsets, self._dtype = _flatten(logits, sizes)
         count = len(self._offsets) - 1
         if isinstance(potentials, Potential) or potentials is None or callable(potentials):
-            self._potentials: list[Any] = [as_potential(potentials)] * count
+            self._potentials: list[Any] = _one_each(as_potential(potentials), count)
         else:
             single = isinstance(potentials, (str, bytes)) or getattr(potentials, "ndim", 1) == 0
             if single or not isinstance(potentials, Iterable):
@@ -147,6 +147,18 @@ class RaggedBatch(Sequence[CountModel]):
 
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
+
+
+def _one_each(potential: Potential, count: int) -> list[Any]:
+    """The potential of every model: the same object, or its own where there is one parameter per model."""
+    if potential.batch_shape not in ((), (1,), (count,)):
+        raise ParameterError(
+            f"`potentials` must have one parameter for all models or one for each of the {count}; parameters of shape "
+            f"{potential.batch_shape} arrived."
+        )
+    if not potential.batch_shape:
+        return [potential] * count
+    return [potential._member((i,)) for i in range(count)]
 
 
 def _flatten(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray[np.int64], np.dtype[Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tallytree.checks.numbers import FloatArray, check_count, check_range, check_real, show
 from tallytree.errors import InfeasibleError
+from tallytree.potentials.columns import Column, Index, common_shape, exponents, is_many, model_name, where
 from tallytree.potentials.expansions import Expansion, Terms
 
 
@@ -25,6 +26,9 @@ class Potential(ABC):
 
     To write a new kind, derive from this class and define ``_log_f(n)``; for a single use pass a function or
     an array to :func:`as_potential`.
+
+    The numbers of named potentials may be arrays of a batch shape, one number per model: ``exactly([2, 3])`` is a
+    batch of two potentials, whose tables have the shape ``(2, n + 1)``.
 
     Notes
     -----
@@ -45,6 +49,17 @@ class Potential(ABC):
     __array_ufunc__: ClassVar[None] = None
     hard: ClassVar[bool] = False  # whether log f is 0 or -inf everywhere
 
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the batch of potentials that this is; ``()`` for a single one.
+
+        Examples
+        --------
+        >>> (tt.at_least(1) * tt.geometric([0.5, 0.25, 0.125])).batch_shape
+        (3,)
+        """
+        return ()
+
     def log_table(self, n: int) -> FloatArray:
         """Logarithms ``log f(0), ..., log f(n)`` for a group of ``n`` variables.
 
@@ -55,8 +70,9 @@ class Potential(ABC):
 
         Returns
         -------
-        ndarray of float64, shape (n + 1,)
-            A new array. ``-inf`` marks an impossible count; NaN and ``+inf`` never occur.
+        ndarray of float64, shape (..., n + 1)
+            A new array, with :attr:`batch_shape` in front. ``-inf`` marks an impossible count; NaN and ``+inf``
+            never occur.
 
         Notes
         -----
@@ -73,8 +89,10 @@ class Potential(ABC):
         self._require(n)
         return self._log_f(n) + 0.0  # -0.0 becomes 0.0
 
-    def support(self, n: int) -> tuple[int, int]:
+    def support(self, n: int) -> tuple[Any, Any]:
         """Smallest interval ``(lo, hi)``, both ends included, that holds every count with ``f(c) > 0``.
+
+        Two integers, or two arrays of them in the shape of the batch.
 
         Parameters
         ----------
@@ -111,8 +129,8 @@ class Potential(ABC):
         Returns
         -------
         (coefficients, rates) or None
-            Two new arrays of equal length, float64 or complex128. ``None`` when no short closed form exists,
-            or when its terms would cancel to fewer than about 11 digits.
+            Two new arrays of equal length, float64 or complex128. ``None`` for a batch, when no short closed form
+            exists, or when its terms would cancel to fewer than about 11 digits.
 
         Notes
         -----
@@ -138,24 +156,34 @@ class Potential(ABC):
         """Raise ``ParameterError`` if the potential is meaningless or impossible for ``n`` variables."""
         return None
 
-    def _support(self, n: int) -> tuple[int, int]:
+    def _support(self, n: int) -> tuple[Any, Any]:
         possible = self._log_f(n) > -np.inf
-        if not possible.any():
+        for index in where(~np.asarray(possible.any(axis=-1, keepdims=True))):
             raise InfeasibleError(
-                f"`{self!r}` allows no count at all for n = {n}: its parts contradict one another. "
-                "Drop or loosen one of them."
+                f"{model_name(index) + ': ' if index else ''}`{self._member(index)!r}` allows no count at all for "
+                f"n = {n}: its parts contradict one another. Drop or loosen one of them."
             )
-        return int(np.argmax(possible)), n - int(np.argmax(possible[::-1]))
+        lo, hi = np.argmax(possible, axis=-1), n - np.argmax(possible[..., ::-1], axis=-1)
+        return (lo, hi) if possible.ndim > 1 else (int(lo), int(hi))
 
     def _expansion(self, n: int) -> Expansion | None:
         return None
 
+    def _member(self, index: Index) -> Potential:
+        """The potential of one model of a batch that this one broadcasts to."""
+        return self
+
     def __mul__(self, other: object) -> Potential:
         if not isinstance(other, Potential):
             return NotImplemented
+        common_shape([self.batch_shape, other.batch_shape], "The factors of a product")
         return Product(_factors(self) + _factors(other))
 
     def __pow__(self, exponent: Any) -> Potential:
+        if is_many(exponent):
+            column = exponents(exponent)
+            common_shape([self.batch_shape, column.shape], "A potential and its exponents")
+            return Power(self, column)
         return Power(self, check_real(exponent, "exponent", 0.0, strict=True))
 
     def __invert__(self) -> Potential:
@@ -174,6 +202,13 @@ class Product(Potential):
 
     def __repr__(self) -> str:
         return " * ".join(map(repr, self.factors))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return np.broadcast_shapes(*(factor.batch_shape for factor in self.factors))
+
+    def _member(self, index: Index) -> Potential:
+        return Product(tuple(factor._member(index) for factor in self.factors))
 
     def _require(self, n: int) -> None:
         for factor in self.factors:
@@ -201,25 +236,42 @@ class Power(Potential):
     """``f(c)**exponent``, exponent > 0: below one flattens, above one sharpens; zeros stay zeros."""
 
     base: Potential
-    exponent: float
+    exponent: float | Column
 
     def __repr__(self) -> str:
-        return f"{_grouped(self.base)} ** {show(self.exponent)}"
+        exponent = repr(self.exponent) if isinstance(self.exponent, Column) else show(self.exponent)
+        return f"{_grouped(self.base)} ** {exponent}"
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        own = self.exponent.shape if isinstance(self.exponent, Column) else ()
+        return np.broadcast_shapes(self.base.batch_shape, own)
+
+    def _member(self, index: Index) -> Potential:
+        own = self.exponent.at(index) if isinstance(self.exponent, Column) else self.exponent
+        return Power(self.base._member(index), own)
 
     def _require(self, n: int) -> None:
         self.base._require(n)
 
     def _log_f(self, n: int) -> FloatArray:
         log_f = self.base._log_f(n)
+        exponent = self.exponent.expanded if isinstance(self.exponent, Column) else self.exponent
         with np.errstate(over="ignore"):
-            return check_range(log_f * self.exponent, log_f, repr(self))
+            return check_range(log_f * exponent, log_f, repr(self))
 
-    def _support(self, n: int) -> tuple[int, int]:
-        return self.base._support(n)
+    def _support(self, n: int) -> tuple[Any, Any]:
+        ends = self.base._support(n)
+        if self.batch_shape == self.base.batch_shape:
+            return ends
+        lo, hi = (np.broadcast_to(end, self.batch_shape).copy() for end in ends)
+        return lo, hi
 
     def _expansion(self, n: int) -> Expansion | None:
         short = self.base._expansion(n)
-        return None if short is None else short.power(self.exponent, n)
+        if short is None or isinstance(self.exponent, Column):
+            return None
+        return short.power(self.exponent, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +286,20 @@ class Complement(Potential):
     def __invert__(self) -> Potential:
         return self.base
 
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self.base.batch_shape
+
+    def _member(self, index: Index) -> Potential:
+        return Complement(self.base._member(index))
+
     def _require(self, n: int) -> None:
         self.base._require(n)
 
     def _log_f(self, n: int) -> FloatArray:
-        return self.base._log_f(n)[::-1].copy()
+        return self.base._log_f(n)[..., ::-1].copy()
 
-    def _support(self, n: int) -> tuple[int, int]:
+    def _support(self, n: int) -> tuple[Any, Any]:
         lo, hi = self.base._support(n)
         return n - hi, n - lo
 

@@ -6,14 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tallytree.checks.numbers import FloatArray, check_choice, check_real, show
 from tallytree.errors import ParameterError
+from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
 from tallytree.potentials.expansions import Expansion, expansion
+from tallytree.potentials.per_model import one_per_model
+
+Numbers = float | npt.ArrayLike
 
 
-def noisy_or(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
+@one_per_model(
+    float,
+    float,
+    int,
+    rows=rows.noisy_or,
+    legal=lambda rate, leak, t: _possible(rate, leak, t, t),
+    fits=lambda n, rate, leak, t: (t == 0) | (leak > 0.0) | (n > 0),
+)
+def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
     """Probability of an effect that any active variable may cause (Eq. 5 of the paper).
 
     ``f(c) = 1 - (1 - leak) (1 - rate)**c`` for ``t = 1``, the effect is seen;
@@ -21,11 +34,11 @@ def noisy_or(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
 
     Parameters
     ----------
-    rate : float
+    rate : float or array of floats
         Probability, in [0, 1], that one active variable causes the effect.
-    leak : float
+    leak : float or array of floats
         Probability, in [0, 1], that the effect occurs without any cause.
-    t : {1, 0}
+    t : {1, 0} or array of these
         Observed effect.
 
     Notes
@@ -45,13 +58,21 @@ def noisy_or(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
     >>> np.exp(tt.noisy_or(rate=0.5, leak=0.5, t=0).log_table(3))
     array([0.5   , 0.25  , 0.125 , 0.0625])
     """
-    rate, leak, t = _checked("noisy_or", rate, leak, t)
-    if (t == 1 and rate == 0.0 and leak == 0.0) or (t == 0 and leak == 1.0):
-        raise ParameterError(_impossible("noisy_or", rate, leak, t))
-    return NoisyOr(rate, leak, t)
+    p, q, t = _checked("noisy_or", rate, leak, t)
+    if (t == 1 and p == 0.0 and q == 0.0) or (t == 0 and q == 1.0):
+        raise ParameterError(_impossible("noisy_or", p, q, t))
+    return NoisyOr(p, q, t)
 
 
-def noisy_and(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
+@one_per_model(
+    float,
+    float,
+    int,
+    rows=rows.noisy_and,
+    legal=lambda rate, leak, t: _possible(rate, leak, t, 1 - t),
+    fits=lambda n, rate, leak, t: (1 - t == 0) | (leak > 0.0) | (n > 0),
+)
+def noisy_and(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
     """Probability of an effect that needs all its variables, with some forgiveness.
 
     ``f(c) = (1 - leak) (1 - rate)**(n - c)`` for ``t = 1``, the effect is seen;
@@ -62,11 +83,11 @@ def noisy_and(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
 
     Parameters
     ----------
-    rate : float
+    rate : float or array of floats
         Probability, in [0, 1], that one inactive variable prevents the effect.
-    leak : float
+    leak : float or array of floats
         Probability, in [0, 1], that the effect fails although all variables are on.
-    t : {1, 0}
+    t : {1, 0} or array of these
         Observed effect.
 
     Notes
@@ -82,10 +103,10 @@ def noisy_and(rate: float, leak: float = 0.0, t: int = 1) -> Potential:
     >>> np.exp(tt.noisy_and(rate=0.5, t=0).log_table(3))
     array([0.875, 0.75 , 0.5  , 0.   ])
     """
-    rate, leak, t = _checked("noisy_and", rate, leak, t)
-    if (t == 0 and rate == 0.0 and leak == 0.0) or (t == 1 and leak == 1.0):
-        raise ParameterError(_impossible("noisy_and", rate, leak, t))
-    return NoisyAnd(rate, leak, t)
+    p, q, t = _checked("noisy_and", rate, leak, t)
+    if (t == 0 and p == 0.0 and q == 0.0) or (t == 1 and q == 1.0):
+        raise ParameterError(_impossible("noisy_and", p, q, t))
+    return NoisyAnd(p, q, t)
 
 
 def _checked(name: str, rate: Any, leak: Any, t: Any) -> tuple[float, float, int]:
@@ -94,6 +115,12 @@ def _checked(name: str, rate: Any, leak: Any, t: Any) -> tuple[float, float, int
         check_real(leak, f"leak` of `{name}", 0.0, 1.0),
         check_choice(t, f"t` of `{name}", (0, 1)),
     )
+
+
+def _possible(rate: Any, leak: Any, t: Any, caused: Any) -> Any:
+    """Models whose parameters are in range and whose outcome, caused by the leak or a variable or not, can happen."""
+    in_range = (rate >= 0.0) & (rate <= 1.0) & (leak >= 0.0) & (leak <= 1.0) & ((t == 0) | (t == 1))
+    return in_range & np.where(caused == 1, (rate > 0.0) | (leak > 0.0), leak < 1.0)
 
 
 def _impossible(name: str, rate: float, leak: float, t: int) -> str:
@@ -106,16 +133,6 @@ def _impossible(name: str, rate: float, leak: float, t: int) -> str:
 def _shown(name: str, rate: float, leak: float, t: int) -> str:
     leak_text = f", leak={show(leak)}" if leak else ""
     return f"{name}(rate={show(rate)}{leak_text}{'' if t == 1 else ', t=0'})"
-
-
-def _log1mexp(a: FloatArray) -> FloatArray:
-    """``log(1 - exp(a))`` for ``a <= 0``, without cancellation near 0 or near 1 (Maechler 2012)."""
-    out = np.zeros_like(a)
-    seen = a > -746.0  # below that exp(a) is zero
-    x = a[seen]
-    with np.errstate(divide="ignore"):
-        out[seen] = np.where(x > -np.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +154,7 @@ class NoisyOr(Potential):
         with np.errstate(divide="ignore"):
             log_absent[1:] *= np.log1p(-self.rate)
             log_absent += np.log1p(-self.leak)
-        return _log1mexp(log_absent) if self.t == 1 else log_absent
+        return rows.log1mexp(log_absent) if self.t == 1 else log_absent
 
     def _support(self, n: int) -> tuple[int, int]:
         if self.t == 1:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tallytree.checks.numbers import FloatArray, check_choice, check_count
+from tallytree.checks.numbers import FloatArray, check_count
 from tallytree.errors import ParameterError
+from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
-from tallytree.potentials.expansions import Expansion, expand_interval, expansion
+from tallytree.potentials.expansions import Expansion, expand_interval
+from tallytree.potentials.per_model import one_per_model
 
-# Beyond this many roots of unity the general algorithms are faster.
-_MOST_ROOTS = 32
+Counts = int | npt.ArrayLike
 
 
-def exactly(k: int) -> Potential:
+@one_per_model(
+    int,
+    rows=lambda n, k: rows.allowed(np.arange(n + 1) == k),
+    legal=lambda k: k >= 0,
+    fits=lambda n, k: k <= n,
+)
+def exactly(k: Counts) -> Potential:
     """Potential that allows exactly ``k`` active variables.
 
     ``f(c) = 1`` if ``c == k`` else ``0``.
 
     Parameters
     ----------
-    k : int
+    k : int or array of integers
         Required count, ``0 <= k <= n`` for a group of ``n`` variables.
 
     Notes
@@ -41,14 +47,20 @@ def exactly(k: int) -> Potential:
     return Exactly(check_count(k, "k"))
 
 
-def at_least(k: int) -> Potential:
+@one_per_model(
+    int,
+    rows=lambda n, k: rows.allowed(np.arange(n + 1) >= k),
+    legal=lambda k: k >= 0,
+    fits=lambda n, k: k <= n,
+)
+def at_least(k: Counts) -> Potential:
     """Potential that allows ``k`` or more active variables.
 
     ``f(c) = 1`` if ``c >= k`` else ``0``.
 
     Parameters
     ----------
-    k : int
+    k : int or array of integers
         Smallest count, ``0 <= k <= n`` for a group of ``n`` variables.
 
     Notes
@@ -64,14 +76,19 @@ def at_least(k: int) -> Potential:
     return AtLeast(check_count(k, "k"))
 
 
-def at_most(k: int) -> Potential:
+@one_per_model(
+    int,
+    rows=lambda n, k: rows.allowed(np.arange(n + 1) <= k),
+    legal=lambda k: k >= 0,
+)
+def at_most(k: Counts) -> Potential:
     """Potential that allows at most ``k`` active variables.
 
     ``f(c) = 1`` if ``c <= k`` else ``0``.
 
     Parameters
     ----------
-    k : int
+    k : int or array of integers
         Largest count. In a group of ``k`` or fewer variables it has no effect.
 
     Notes
@@ -87,14 +104,21 @@ def at_most(k: int) -> Potential:
     return AtMost(check_count(k, "k"))
 
 
-def between(lo: int, hi: int) -> Potential:
+@one_per_model(
+    int,
+    int,
+    rows=lambda n, lo, hi: rows.allowed((np.arange(n + 1) >= lo) & (np.arange(n + 1) <= hi)),
+    legal=lambda lo, hi: (lo >= 0) & (lo <= hi),
+    fits=lambda n, lo, hi: lo <= n,
+)
+def between(lo: Counts, hi: Counts) -> Potential:
     """Potential that allows ``lo`` to ``hi`` active variables, both included.
 
     ``f(c) = 1`` if ``lo <= c <= hi`` else ``0``.
 
     Parameters
     ----------
-    lo, hi : int
+    lo, hi : int or array of integers
         Smallest and largest count, ``0 <= lo <= hi``; ``lo <= n`` for a group of ``n`` variables.
 
     Notes
@@ -107,24 +131,31 @@ def between(lo: int, hi: int) -> Potential:
     >>> tt.between(1, 2).log_table(3)
     array([-inf,   0.,   0., -inf])
     """
-    lo, hi = check_count(lo, "lo"), check_count(hi, "hi")
-    if lo > hi:
+    least, most = check_count(lo, "lo"), check_count(hi, "hi")
+    if least > most:
         raise ParameterError(
-            f"`between` needs lo <= hi; lo = {lo} and hi = {hi} arrived. Swap the two arguments."
+            f"`between` needs lo <= hi; lo = {least} and hi = {most} arrived. Swap the two arguments."
         )
-    return Between(lo, hi)
+    return Between(least, most)
 
 
-def one_of(counts: Iterable[int]) -> Potential:
+@one_per_model(
+    int,
+    core=1,
+    rows=rows.listed,
+    legal=lambda counts: (counts >= 0).all(-1, keepdims=True) & (counts.shape[-1] > 0),
+    fits=lambda n, counts: counts.min(-1, keepdims=True) <= n,
+)
+def one_of(counts: Any) -> Potential:
     """Potential that allows the listed counts only.
 
     ``f(c) = 1`` if ``c`` is in ``counts`` else ``0``.
 
     Parameters
     ----------
-    counts : iterable of int
-        Allowed counts, at least one; order and repetition do not matter. Those above the size of the group
-        are ignored as long as one remains.
+    counts : iterable of int, or array of shape (..., m)
+        Allowed counts, at least one, or one list of them per model; order and repetition do not matter. Those
+        above the size of the group are ignored as long as one remains.
 
     Notes
     -----
@@ -152,61 +183,7 @@ def one_of(counts: Iterable[int]) -> Potential:
     return OneOf(tuple(sorted({check_count(item, "counts") for item in items})))
 
 
-def parity(which: Literal["even", "odd"] = "even") -> Potential:
-    """Potential that allows even counts only, or odd counts only.
-
-    ``f(c) = (1 + (-1)**c) / 2`` for even, ``f(c) = (1 - (-1)**c) / 2`` for odd: a parity check.
-
-    Parameters
-    ----------
-    which : {"even", "odd"}
-        The counts to allow; 0 is even.
-
-    Notes
-    -----
-    Cost: O(n) for the table; the mixture has two real terms.
-    Accuracy: exact.
-
-    Examples
-    --------
-    >>> tt.parity("odd").log_table(3)
-    array([-inf,   0., -inf,   0.])
-    """
-    return Parity(check_choice(which, "which", ("even", "odd")))
-
-
-def modulo(m: int, r: int = 0) -> Potential:
-    """Potential that allows the counts that leave remainder ``r`` on division by ``m``.
-
-    ``f(c) = 1`` if ``c % m == r`` else ``0``; equally ``f(c) = (1/m) sum_j w**(j (c - r))``, with the root of
-    unity ``w = exp(2 pi i / m)``.
-
-    Parameters
-    ----------
-    m : int
-        Divisor, at least 1.
-    r : int
-        Remainder, ``0 <= r < m``; ``r <= n`` for a group of ``n`` variables.
-
-    Notes
-    -----
-    Cost: O(n) for the table; the mixture has ``m`` complex terms and is offered up to ``m = 32``.
-    Accuracy: exact.
-
-    Examples
-    --------
-    >>> tt.modulo(3, 1).log_table(4)
-    array([-inf,   0., -inf, -inf,   0.])
-    """
-    m, r = check_count(m, "m", least=1), check_count(r, "r")
-    if r >= m:
-        raise ParameterError(
-            f"`modulo` needs a remainder r < m; m = {m} and r = {r} arrived. Use r = {r % m}."
-        )
-    return Modulo(m, r)
-
-
-def _require_size(potential: Potential, least: int, n: int) -> None:
+def require_size(potential: Potential, least: int, n: int) -> None:
     if least > n:
         raise ParameterError(
             f"`{potential!r}` needs a group of at least {least} variables; this group has n = {n}, so every "
@@ -221,7 +198,7 @@ class Interval(Potential):
     hard: ClassVar[bool] = True
 
     def _require(self, n: int) -> None:
-        _require_size(self, self._support(n)[0], n)
+        require_size(self, self._support(n)[0], n)
 
     def _log_f(self, n: int) -> FloatArray:
         lo, hi = self._support(n)
@@ -296,7 +273,7 @@ class OneOf(Potential):
         return f"one_of({list(self.counts)})"
 
     def _require(self, n: int) -> None:
-        _require_size(self, self.counts[0], n)
+        require_size(self, self.counts[0], n)
 
     def _within(self, n: int) -> list[int]:
         return [c for c in self.counts if c <= n]
@@ -314,68 +291,3 @@ class OneOf(Potential):
         within = self._within(n)
         contiguous = within[-1] - within[0] + 1 == len(within)
         return expand_interval(within[0], within[-1], n) if contiguous else None
-
-
-@dataclass(frozen=True, slots=True)
-class Modulo(Potential):
-    """See :func:`modulo`."""
-
-    m: int
-    r: int
-
-    def __repr__(self) -> str:
-        return f"modulo({self.m}, {self.r})"
-
-    def _require(self, n: int) -> None:
-        _require_size(self, self.r, n)
-
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = np.full(n + 1, -np.inf)
-        log_f[self.r :: self.m] = 0.0
-        return log_f
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return self.r, n - (n - self.r) % self.m
-
-    def _expansion(self, n: int) -> Expansion | None:
-        lo, hi = self._support(n)
-        if lo == hi or self.m == 1:
-            return expand_interval(lo, hi, n)
-        if self.m == 2:
-            return expansion([0.5, 0.5 - self.r], [1.0, -1.0])
-        if self.m > _MOST_ROOTS:
-            return None
-        j = np.arange(self.m)
-        return expansion(_roots_of_unity(-j * self.r, self.m) / self.m, _roots_of_unity(j, self.m))
-
-
-@dataclass(frozen=True, slots=True)
-class Parity(Potential):
-    """See :func:`parity`."""
-
-    which: Literal["even", "odd"]
-
-    def __repr__(self) -> str:
-        return f"parity({self.which!r})"
-
-    def _modulo(self) -> Modulo:
-        return Modulo(2, int(self.which == "odd"))
-
-    def _require(self, n: int) -> None:
-        _require_size(self, self._modulo().r, n)
-
-    def _log_f(self, n: int) -> FloatArray:
-        return self._modulo()._log_f(n)
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return self._modulo()._support(n)
-
-    def _expansion(self, n: int) -> Expansion | None:
-        return self._modulo()._expansion(n)
-
-
-def _roots_of_unity(j: npt.NDArray[np.int_], m: int) -> npt.NDArray[np.complex128]:
-    """``exp(2 pi i j / m)``, exact at quarter turns."""
-    quarters = 4 * j // m
-    exact = np.array([1, 1j, -1, -1j])[quarters % 4]
-    return np.where(quarters * m == 4 * j, exact, np.exp(2j * np.pi * (j % m) / m))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,12 @@ import numpy.typing as npt
 
 from tallytree.checks.numbers import FloatArray, check_range, check_real, show
 from tallytree.errors import ParameterError
+from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
 from tallytree.potentials.expansions import Expansion, expansion
+from tallytree.potentials.per_model import one_per_model
+
+Numbers = float | npt.ArrayLike
 
 
 def uniform() -> Potential:
@@ -33,14 +36,19 @@ def uniform() -> Potential:
     return Uniform()
 
 
-def geometric(ratio: float) -> Potential:
+@one_per_model(
+    float,
+    rows=lambda n, ratio: rows.multiples(n, np.log(ratio)),
+    legal=lambda ratio: (ratio >= 0.0) & (ratio < np.inf),
+)
+def geometric(ratio: Numbers) -> Potential:
     """Potential that multiplies by ``ratio`` for each active variable.
 
     ``f(c) = ratio**c``, ``log f(c) = c log(ratio)``. The same as adding ``log(ratio)`` to every logit.
 
     Parameters
     ----------
-    ratio : float
+    ratio : float or array of floats
         At least 0 and finite; above one it rewards activity. ``0**0 = 1``, so 0 allows count 0 only.
 
     Notes
@@ -56,16 +64,22 @@ def geometric(ratio: float) -> Potential:
     return Geometric(check_real(ratio, "ratio", 0.0))
 
 
-def spike_and_slab(spike: float, slab: float = 1.0) -> Potential:
+@one_per_model(
+    float,
+    float,
+    rows=rows.spike_and_slab,
+    legal=lambda spike, slab: (spike >= 0.0) & (slab >= 0.0) & (spike + slab > 0.0) & (spike + slab < np.inf),
+)
+def spike_and_slab(spike: Numbers, slab: Numbers = 1.0) -> Potential:
     """Flat potential with extra weight on "all off", for group sparsity.
 
     ``f(0) = slab + spike``, ``f(c) = slab`` for ``c > 0``; that is ``f(c) = slab + spike * 0**c``.
 
     Parameters
     ----------
-    spike : float
+    spike : float or array of floats
         Extra weight at count 0, at least 0 and finite.
-    slab : float
+    slab : float or array of floats
         Weight of every count, at least 0 and finite; not both weights may be 0.
 
     Notes
@@ -78,16 +92,23 @@ def spike_and_slab(spike: float, slab: float = 1.0) -> Potential:
     >>> np.exp(tt.spike_and_slab(3.0).log_table(2))
     array([4., 1., 1.])
     """
-    spike, slab = check_real(spike, "spike", 0.0), check_real(slab, "slab", 0.0)
-    if not 0.0 < spike + slab < np.inf:
+    extra, flat = check_real(spike, "spike", 0.0), check_real(slab, "slab", 0.0)
+    if not 0.0 < extra + flat < np.inf:
         raise ParameterError(
             "`spike_and_slab` needs weights with a positive, finite sum; "
-            f"spike = {show(spike)} and slab = {show(slab)} arrived. Only their ratio matters: rescale them."
+            f"spike = {show(extra)} and slab = {show(flat)} arrived. Only their ratio matters: rescale them."
         )
-    return SpikeAndSlab(spike, slab)
+    return SpikeAndSlab(extra, flat)
 
 
-def exponential_mixture(coefficients: Sequence[float], rates: Sequence[float]) -> Potential:
+@one_per_model(
+    float,
+    float,
+    core=1,
+    rows=lambda n, coefficients, rates: rows.mixture(n, coefficients, rates),
+    legal=lambda coefficients, rates: _is_mixture(coefficients, rates),
+)
+def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Potential:
     """Sum of exponentials in the count.
 
     ``f(c) = sum_j coefficients[j] * rates[j]**c``, with ``0**0 = 1``.
@@ -95,7 +116,8 @@ def exponential_mixture(coefficients: Sequence[float], rates: Sequence[float]) -
     Parameters
     ----------
     coefficients, rates : sequence of float
-        Two sequences of the same length, at least one term, all finite and real. Signs are free as long as
+        Two sequences of the same length, at least one term, all finite and real; or arrays of shape (..., terms),
+        one list of terms per model. Signs are free as long as
         ``f(c) >= 0`` for every count of the group.
 
     Notes
@@ -122,6 +144,13 @@ def exponential_mixture(coefficients: Sequence[float], rates: Sequence[float]) -
             f"{list(terms)} arrived. Drop the potential, or give a weight."
         )
     return ExponentialMixture(terms, bases)
+
+
+def _is_mixture(coefficients: FloatArray, rates: FloatArray) -> Any:
+    if coefficients.shape[-1] != rates.shape[-1] or rates.shape[-1] == 0:
+        return False
+    known = np.isfinite(coefficients).all(-1, keepdims=True) & np.isfinite(rates).all(-1, keepdims=True)
+    return known & (coefficients != 0.0).any(-1, keepdims=True)
 
 
 def _reals(values: Any, name: str) -> tuple[float, ...]:
@@ -216,11 +245,9 @@ class ExponentialMixture(Potential):
 
     def _evaluate(self, n: int) -> tuple[FloatArray, FloatArray]:
         """``log f`` and ``sum_j |term_j| / f`` (zero where ``f`` is) on the counts ``0..n``."""
-        c = np.arange(n + 1)[:, None]
-        rates, coefficients = np.array(self.rates), np.array(self.coefficients)
-        log_scale, terms = _scaled_terms(coefficients, rates, c)
-        total, size = terms.sum(axis=1), np.abs(terms).sum(axis=1)
-        rounding = 4.0 * np.finfo(float).eps * (rates.size + np.abs(log_scale)) * size
+        total, size, rounding, log_scale = rows.mixture_sums(
+            n, np.array(self.coefficients), np.array(self.rates)
+        )
         negative = total < -rounding
         if negative.any():
             first = int(np.argmax(negative))
@@ -239,21 +266,3 @@ class ExponentialMixture(Potential):
             return expansion(self.coefficients, self.rates)
         worst = float(self._evaluate(n)[1].max())
         return expansion(self.coefficients, self.rates, worst)
-
-
-def _scaled_terms(
-    coefficients: FloatArray, rates: FloatArray, c: npt.NDArray[np.int_]
-) -> tuple[FloatArray, FloatArray]:
-    """Terms ``coefficient * rate**c`` and the logarithm of the factor taken out of each row.
-
-    Rows whose terms all fit into floating point are left alone: a power is correct to the last digit, while
-    ``exp(c log rate)`` is not, and the digits matter when terms cancel.
-    """
-    with np.errstate(all="ignore"):
-        terms = coefficients * np.power(rates, c)
-        log_size = np.log(np.abs(coefficients)) + np.where(c > 0, c * np.log(np.abs(rates)), 0.0)
-        extreme = np.any(np.isfinite(log_size) & (np.abs(log_size) > 600.0), axis=1)
-        log_scale = np.where(extreme, log_size.max(axis=1), 0.0)
-        sign = np.sign(coefficients) * np.where((rates < 0.0) & (c % 2 == 1), -1.0, 1.0)
-        shifted = sign * np.exp(log_size - log_scale[:, None])
-    return log_scale, np.where(log_scale[:, None] != 0.0, shifted, terms)

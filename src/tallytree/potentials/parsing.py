@@ -14,12 +14,11 @@ from tallytree.potentials.constraints import (
     at_most,
     between,
     exactly,
-    modulo,
     one_of,
-    parity,
 )
 from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
 from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
+from tallytree.potentials.remainders import modulo, parity
 from tallytree.potentials.tables import table
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tallytree.checks.numbers import FloatArray, check_flag, check_range, check_real, show
+from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
 from tallytree.potentials.expansions import Expansion, expansion
+from tallytree.potentials.per_model import one_per_model
+
+Numbers = float | npt.ArrayLike
 
 
-def gaussian(mean: float, sd: float, *, fraction: bool = False) -> Potential:
+@one_per_model(
+    float,
+    float,
+    None,
+    rows=rows.gaussian,
+    legal=lambda mean, sd, fraction: np.isfinite(mean) & (sd > 0.0) & (sd < np.inf) & _is_flag(fraction),
+)
+def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential:
     """Bell curve on the count, or on the fraction of active variables.
 
     ``log f(c) = -(c - mean)**2 / (2 sd**2)``, with ``c / n`` in place of ``c`` if ``fraction``.
@@ -22,9 +35,9 @@ def gaussian(mean: float, sd: float, *, fraction: bool = False) -> Potential:
 
     Parameters
     ----------
-    mean : float
+    mean : float or array of floats
         Preferred count (or fraction).
-    sd : float
+    sd : float or array of floats
         Width in counts (or as a fraction), above 0.
     fraction : bool
         Measure ``mean`` and ``sd`` in fractions of the group. An empty group has fraction 0.
@@ -45,14 +58,15 @@ def gaussian(mean: float, sd: float, *, fraction: bool = False) -> Potential:
     return Gaussian(check_real(mean, "mean"), check_real(sd, "sd", 0.0, strict=True), fraction)
 
 
-def poisson(mean: float) -> Potential:
+@one_per_model(float, rows=rows.poisson, legal=lambda mean: (mean >= 0.0) & (mean < np.inf))
+def poisson(mean: Numbers) -> Potential:
     """Poisson probability of the count.
 
     ``f(c) = mean**c exp(-mean) / c!``, not renormalised to the counts ``0..n``.
 
     Parameters
     ----------
-    mean : float
+    mean : float or array of floats
         Expected count, at least 0 and finite.
 
     Notes
@@ -73,17 +87,23 @@ def poisson(mean: float) -> Potential:
     return Poisson(check_real(mean, "mean", 0.0))
 
 
-def quadratic(curvature: float, center: float | None = None) -> Potential:
+@one_per_model(
+    float,
+    float,
+    rows=rows.quadratic,
+    legal=lambda curvature, center: np.isfinite(curvature) & np.isfinite(0.0 if center is None else center),
+)
+def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     """Parabola in the count: smoothness if convex, competition if concave.
 
     ``log f(c) = curvature / 2 * (c - center)**2``.
 
     Parameters
     ----------
-    curvature : float
+    curvature : float or array of floats
         Positive (convex): variables like to be on together or off together. Negative (concave): they
         compete, and counts near ``center`` are preferred.
-    center : float, optional
+    center : float or array of floats, optional
         Lowest (or highest) point, in counts. Half the group, ``n / 2``, if not given.
 
     Notes
@@ -102,7 +122,13 @@ def quadratic(curvature: float, center: float | None = None) -> Potential:
     return Quadratic(check_real(curvature, "curvature"), checked)
 
 
-def all_or_none(strength: float, truncation: float | None = None) -> Potential:
+@one_per_model(
+    float,
+    float,
+    rows=rows.all_or_none,
+    legal=lambda strength, truncation: (strength >= 0.0) & _is_positive(truncation),
+)
+def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potential:
     """Preference for groups that agree: the P^n potential, and its robust form.
 
     P^n: ``log f(c) = 0`` if ``c`` is 0 or ``n``, else ``-strength``.
@@ -110,9 +136,9 @@ def all_or_none(strength: float, truncation: float | None = None) -> Potential:
 
     Parameters
     ----------
-    strength : float
+    strength : float or array of floats
         Largest penalty, at least 0. ``np.inf`` makes agreement compulsory.
-    truncation : float, optional
+    truncation : float or array of floats, optional
         Number of dissenting variables, above 0, at which the penalty of the robust form stops growing.
 
     Notes
@@ -135,8 +161,12 @@ def all_or_none(strength: float, truncation: float | None = None) -> Potential:
     return AllOrNone(check_real(strength, "strength", 0.0, infinite=True), limit)
 
 
-def _counts(n: int) -> FloatArray:
-    return np.arange(n + 1, dtype=np.float64)
+def _is_flag(fraction: Any) -> bool:
+    return isinstance(check_flag(fraction, "fraction"), bool)
+
+
+def _is_positive(truncation: Any) -> Any:
+    return True if truncation is None else (truncation > 0.0) & (truncation < np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +181,7 @@ class Gaussian(Potential):
         return f"gaussian({show(self.mean)}, {show(self.sd)}{', fraction=True' if self.fraction else ''})"
 
     def _log_f(self, n: int) -> FloatArray:
-        c = _counts(n)
+        c = rows.counts(n)
         if self.fraction and n > 0:
             c /= n
         with np.errstate(over="ignore"):
@@ -174,8 +204,12 @@ class Poisson(Potential):
         log_f = np.full(n + 1, -np.inf)
         log_f[0] = -self.mean
         if self.mean > 0.0 and n > 0:
-            c = _counts(n)[1:]
-            log_f[1:] = -_stirling_error(c) - _deviance(c, self.mean) - 0.5 * np.log(2.0 * np.pi * c)
+            c = rows.counts(n)[1:]
+            log_f[1:] = (
+                -rows.stirling_error(c)
+                - rows.deviance(c, self.mean, math.log(self.mean))
+                - 0.5 * np.log(2.0 * np.pi * c)
+            )
             check_range(log_f, None, repr(self))
         return log_f
 
@@ -200,7 +234,7 @@ class Quadratic(Potential):
     def _log_f(self, n: int) -> FloatArray:
         center = 0.5 * n if self.center is None else self.center
         with np.errstate(over="ignore", invalid="ignore"):
-            return check_range(0.5 * self.curvature * (_counts(n) - center) ** 2, None, repr(self))
+            return check_range(0.5 * self.curvature * (rows.counts(n) - center) ** 2, None, repr(self))
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n
@@ -218,7 +252,7 @@ class AllOrNone(Potential):
         return f"all_or_none({show(self.strength)}{truncation})"
 
     def _log_f(self, n: int) -> FloatArray:
-        dissent = _counts(n)
+        dissent = rows.counts(n)
         dissent = np.minimum(dissent, dissent[::-1])
         if self.truncation is None:
             fraction = np.minimum(dissent, 1.0)
@@ -235,32 +269,3 @@ class AllOrNone(Potential):
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0]) if self.strength == 0.0 or n <= 1 else None
-
-
-def _stirling_error(c: FloatArray) -> FloatArray:
-    """``log(c!) - [c log c - c + log(2 pi c) / 2]`` for ``c = 1, 2, ...``; the series serves from 16 on."""
-    c2 = c * c
-    error = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / c2) / c2) / c2) / c2) / c
-    error[:15] = _SMALL_STIRLING_ERRORS[: c.size]
-    return error
-
-
-_SMALL_STIRLING_ERRORS = [
-    math.log(math.factorial(k)) - (k * math.log(k) - k + 0.5 * math.log(2.0 * math.pi * k))
-    for k in range(1, 16)
-]
-
-
-def _deviance(c: FloatArray, mean: float) -> FloatArray:
-    """``c log(c / mean) + mean - c``, without cancellation where ``c`` is near ``mean`` (Loader's bd0)."""
-    v = (c - mean) / (c + mean)
-    near = np.abs(v) < 0.1
-    result: FloatArray = c * (np.log(c) - math.log(mean)) + (mean - c)
-    x, w = c[near], v[near]
-    term = 2.0 * x * w
-    total = (x - mean) * w
-    for j in range(1, 10):
-        term = term * w * w
-        total = total + term / (2 * j + 1)
-    result[near] = total
-    return result
