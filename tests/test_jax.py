@@ -197,6 +197,18 @@ def test_samples_follow_the_law():
     assert np.abs(flat.mean((0, 1)) - 3 / D).max() < 0.08
 
 
+@pytest.mark.parametrize(
+    "groups", [tt.exactly(3), [tt.Group([0, 1, 2], tt.at_least(1)), tt.Group(None, tt.exactly(3))]]
+)
+def test_draws_and_modes_under_jit_and_vmap(groups):
+    logits = np.random.default_rng(1).normal(size=(3, D)).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), 3)
+    drawn = jax.jit(jax.vmap(lambda key, x: ttj.sample(key, x, groups)))(keys, logits)
+    np.testing.assert_array_equal(drawn.sum(-1), 3)
+    found = jax.jit(jax.vmap(lambda x: ttj.mode(x, groups)))(logits)
+    np.testing.assert_array_equal(found, tt.CountModel(logits, groups).mode())
+
+
 def test_potentials_with_one_number_per_model():
     rng = np.random.default_rng(4)
     logits, k = rng.normal(size=(3, D)), np.array([0, 3, 7])

@@ -31,7 +31,7 @@ def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> Any:
 
     def choose(log_weights: Any, step: int) -> Any:
         noise = _gumbel(jax.random.fold_in(key, step), log_weights.shape)
-        return jnp.argmax(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), -1)
+        return _largest(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), step)
 
     return _descend(structure, nu, ups, choose)
 
@@ -49,7 +49,10 @@ def best(structure: Structure, nu: Any, tables: Any) -> Any:
 
 
 def _largest(log_weights: Any, step: int) -> Any:
-    return jnp.argmax(log_weights, -1)
+    # The place of the largest, by comparison: a 64-bit argmax cannot be lowered unless the caller's flag is on.
+    places = jnp.arange(log_weights.shape[-1], dtype=jnp.int32)
+    first = jnp.where(log_weights == jnp.max(log_weights, -1, keepdims=True), places, places[-1])
+    return jnp.min(first, -1)
 
 
 def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> Any:
@@ -69,7 +72,7 @@ def _descend(structure: Structure, nu: Any, ups: Any, choose: Choose) -> Any:
 
 def _split(left: Any, right: Any, counts: Any, choose: Choose, step: int) -> tuple[Any, Any]:
     """Counts of the two children, given those of their parents, (B, nodes)."""
-    j = jnp.arange(left.shape[-1])
+    j = jnp.arange(left.shape[-1], dtype=jnp.int32)
     other = counts[..., None] - j
     inside = (other >= 0) & (other < right.shape[-1])
     weights = left + jnp.take_along_axis(right, jnp.clip(other, 0, right.shape[-1] - 1), -1)
@@ -89,8 +92,8 @@ def _descend_schedule(structure: Structure, nu: Any, storage: Any, choose: Choos
     assert structure.tree is not None
     schedule, program = nested.schedule_of(structure.tree), structure.tree.program
     n = program.n_leaves
-    counts = jnp.zeros((nu.shape[0], program.n_nodes), jnp.int64)
-    free = np.flatnonzero(program.parent[:n] < 0)
+    counts = jnp.zeros((nu.shape[0], program.n_nodes), jnp.int32)
+    free = np.flatnonzero(program.parent[:n] < 0).astype(np.int32)
     if len(free):
         counts = counts.at[:, free].set(choose(log_leaves(nu[:, free]), 0))
     roots = schedule.roots

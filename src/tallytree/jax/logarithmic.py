@@ -52,8 +52,8 @@ def log_convolve(a: Any, b: Any) -> Any:
     wb = b.shape[-1]
 
     def add(state: Any, j: Any, a_j: Any) -> Any:
-        top, sums = (slice_at(x, j, wb) for x in state)
-        part = join(top, sums, a_j + b)
+        top, relative = state
+        part = join(slice_at(top, j, wb), slice_at(relative, j, wb), a_j + b)
         return tuple(put_at(x, y, j) for x, y in zip(state, part))
 
     return total(*over_terms(add, empty((*common(a, b), a.shape[-1] + wb - 1), b.dtype), a))
@@ -117,8 +117,8 @@ def _long_correlate(p: Any, s: Any) -> Any:
     width = p.shape[-1] - s.shape[-1] + 1
 
     def add(state: Any, j: Any, s_j: Any) -> Any:
-        top, sums = state
-        return join(top, sums, slice_at(p, j, width) + s_j)
+        top, relative = state
+        return join(top, relative, slice_at(p, j, width) + s_j)
 
     return total(*over_terms(add, empty((*common(p, s), width), p.dtype), s))
 
