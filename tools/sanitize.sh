@@ -22,7 +22,7 @@ cmake --build "$build" --target _native
 
 mkdir -p "$work/package"
 cp -r "$root/src/tallytree" "$work/package/tallytree"
-cp "$build"/_native*.so "$work/package/tallytree/"
+cp "$build"/engine/_native*.so "$work/package/tallytree/"
 
 # The sanitizers' run-time libraries come first in the process, because Python itself is not linked with them. Leaks
 # are not looked for: Python leaves memory to the system when it ends.

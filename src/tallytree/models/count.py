@@ -24,6 +24,7 @@ from .maximization import Maximization
 from .results import ExpectedStatistics
 from .sampling import Sampling
 from .second_order import SecondOrder
+from .usual import of_usual
 
 
 class CountModel(Maximization, SecondOrder, Sampling, Information):
@@ -79,7 +80,7 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Forest | None = None, method: str = "auto"
     ) -> None:
-        usual = None if edges is not None else parameters.of_usual(logits, groups)
+        usual = None if edges is not None else of_usual(logits, groups)
         if usual is not None:
             return self._setup(usual.tree, usual, method)
         values, dtype = parameters.logits_to_keep(logits)

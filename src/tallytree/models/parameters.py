@@ -18,7 +18,6 @@ from ..errors import ParameterError
 from ..memo import lazy
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
-from ..structure.nested.count_tree import flat as _flat_tree
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
@@ -307,42 +306,6 @@ def collect(
     if extremes is not None:
         new.near_logits = far.between(*extremes[-1])
         new.near_tables = len(borrowed) == len(tables) and all(far.between(*e) for e in extremes[:-1])
-    return new
-
-
-def of_usual(logits: Any, groups: Any) -> Parameters | None:
-    """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
-
-    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
-    """
-    if (
-        type(logits) is not np.ndarray
-        or logits.ndim != 1
-        or logits.dtype.char != "d"
-        or not 1 < logits.size < 8192
-    ):
-        return None
-    n = logits.size
-    if type(groups) is np.ndarray:
-        if groups.shape != (n + 1,) or groups.dtype.char != "d":
-            return None
-        own = finite = groups.copy()
-        given: Any = own
-    elif isinstance(groups, Potential):
-        given, own = groups, groups.log_table(n)
-        if own.ndim > 1:  # one parameter per model
-            return None
-        finite = own[own > -math.inf]
-    else:
-        return None
-    if not (np.vdot(logits, logits) < far.SMALL_SQUARE and np.vdot(finite, finite) < far.SMALL_SQUARE):
-        return None
-    kept = logits.copy()
-    kept.flags.writeable = own.flags.writeable = False
-    new = Parameters(_flat_tree(n), kept, kept.dtype, (given,), (own,), (), 0.0)
-    new._replaced = None
-    new.leaves = Folded(kept.reshape(1, n), 0.0, None)
-    new.packed = own.reshape(1, n + 1)
     return new
 
 
