@@ -128,8 +128,8 @@ def run(script, *arguments):
     return done.stdout.split()
 
 
-# From too little for one answer to enough for all threads; 8 MB is the stack of one. In between memory ends in the midst of
-# the work of one, two or three helpers.
+# From too little for one answer to enough for all threads; 8 MB is the stack of one. In between memory ends
+# in the midst of the work of one, two or three helpers.
 EXTRA_BYTES = [0, 1 << 20, 9 << 20, *range(16 << 20, 32 << 20, 2_500_000), 1 << 29]
 
 
