@@ -53,7 +53,7 @@ void flat_log_pmf(const Logits& logits, double* out) {
     out[0] = 0;
     return;
   }
-  const FlatTotals untilted = sum_deviations(logits, 0, 12).totals;
+  const FlatTotals untilted = logits.sums(0, 12).totals;
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
   const LogitSummary summary(logits, untilted);

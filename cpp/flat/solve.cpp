@@ -17,24 +17,19 @@ double log_add(double a, double b) {
   return high == -kInfinity ? high : high + std::log1p(std::exp(std::fmin(a, b) - high));
 }
 
-bool has_interior_support(const double* log_f, ptrdiff_t n) {
-  for (ptrdiff_t k = 1; k < n; k++)
-    if (log_f[k] > -kInfinity) return true;
-  return false;
-}
-
 // The counts 0 and n have closed forms, and messages of -inf and +inf; the rest is solved without them.
-void take_ends(const Logits& logits, const FlatTotals& untilted, const double* log_f, FlatSolution* s) {
-  s->log_all_off = log_f[0] - softplus(untilted);
-  s->log_all_on = log_f[logits.n] - (untilted.negative + untilted.log_norm);
+void take_ends(const Source& source, const FlatTotals& untilted, const CountTable& table, FlatSolution* s) {
+  s->log_all_off = table.at(0) - softplus(untilted);
+  s->log_all_on = table.at(source.n) - (untilted.negative + untilted.log_norm);
   s->sum_logits = untilted.positive - untilted.negative;
 }
 
-void solve_ends_only(const FlatTotals& untilted, const double* log_f, ptrdiff_t n, FlatSolution* s) {
-  s->kind = log_f[0] > -kInfinity || log_f[n] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
+void solve_ends_only(const FlatTotals& untilted, const CountTable& table, ptrdiff_t n, FlatSolution* s) {
+  const double off = table.at(0), on = table.at(n);
+  s->kind = off > -kInfinity || on > -kInfinity ? FlatKind::ends : FlatKind::impossible;
   s->log_mean = log_add(s->log_all_off, s->log_all_on);
-  s->tilt = log_f[n] - log_f[0];  // log-odds of "all on" before the logits; may be infinite
-  const double tables = std::isfinite(s->tilt) ? std::fabs(log_f[0]) + std::fabs(log_f[n]) : 0;
+  s->tilt = on - off;  // log-odds of "all on" before the logits; may be infinite
+  const double tables = std::isfinite(s->tilt) ? std::fabs(off) + std::fabs(on) : 0;
   const double sums = std::isfinite(s->tilt) ? untilted.positive + untilted.negative : 0;
   s->bound = kRoundOff * (16 + 4 * std::sqrt((double)n) + 4 * (tables + sums));
 }
@@ -43,7 +38,7 @@ void solve_ends_only(const FlatTotals& untilted, const double* log_f, ptrdiff_t 
 // P(y_i = 0) = q_i d(0) / Z with q_i >= 1 / (1 + e^{largest + s}); "all on" is the mirror image. Where pieces
 // and ends are compared, rounding of their log weights counts, and so does that of the logits, which are subtracted
 // from posterior log-odds.
-void settle_ends(const Logits& logits, const FlatTotals& untilted, double interior, FlatSolution* s) {
+void settle_ends(const Source& source, const FlatTotals& untilted, double interior, FlatSolution* s) {
   const double tilt = s->pieces[0].tilt, visible = interior - kNegligible + std::log(s->pieces[0].least_side);
   if (s->log_all_off < visible - std::fmax(0.0, untilted.largest + tilt)) s->log_all_off = -kInfinity;
   if (s->log_all_on < visible - std::fmax(0.0, -untilted.smallest - tilt)) s->log_all_on = -kInfinity;
@@ -53,7 +48,7 @@ void settle_ends(const Logits& logits, const FlatTotals& untilted, double interi
   double error = 0;
   for (const Piece& piece : s->pieces)
     error = std::fmax(error, piece.weight_error + kRoundOff * std::fabs(piece.log_weight));
-  const double norm = untilted.log_norm + 4 * std::sqrt((double)logits.n);
+  const double norm = untilted.log_norm + 4 * std::sqrt((double)source.n);
   if (off) error = std::fmax(error, 2 * kRoundOff * (untilted.positive + norm + std::fabs(s->log_all_off)));
   if (on) error = std::fmax(error, 2 * kRoundOff * (untilted.negative + norm + std::fabs(s->log_all_on)));
   s->bound += 2 * error + 8 * kRoundOff * std::fmax(untilted.largest, -untilted.smallest);
@@ -100,24 +95,24 @@ FlatPieceView view_of(const Piece& p, double log_share) {
 
 int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
 
-FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted) {
-  const ptrdiff_t n = logits.n;
+FlatSolution solve_series(const Source& source, const CountTable& table, const Sums& untilted) {
+  const ptrdiff_t n = source.n;
   FlatSolution s;
   s.softplus = softplus(untilted.totals);
   s.largest_logit = std::fmax(untilted.totals.largest, -untilted.totals.smallest);
-  take_ends(logits, untilted.totals, log_f, &s);
-  if (!has_interior_support(log_f, n)) {
-    solve_ends_only(untilted.totals, log_f, n, &s);
+  take_ends(source, untilted.totals, table, &s);
+  if (!table.any_possible({1, n - 1})) {
+    solve_ends_only(untilted.totals, table, n, &s);
     return s;
   }
   s.kind = FlatKind::series;
-  Piece plain = solve_piece(logits, spectrum(logits, untilted.totals, 0, &untilted), log_f + 1, 1, n - 1);
+  Piece plain = solve_piece(source, spectrum(source, untilted.totals, 0, &untilted), table, {1, n - 1});
   s.bound = plain.bound;
   if (plain.bound <= kTolerance) {
     s.pieces.push_back(std::move(plain));
   } else {
     s.bound = kInfinity;
-    solve_by_segments(logits, untilted, log_f, &s);
+    solve_by_segments(source, untilted, table, &s);
     if (!(s.bound <= plain.bound)) {
       s.bound = plain.bound;
       s.pieces.clear();
@@ -130,7 +125,7 @@ FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums&
   }
   double interior = s.pieces[0].log_weight, rest = 1;
   for (size_t j = 1; j < s.pieces.size(); j++) rest += std::exp(s.pieces[j].log_weight - interior);
-  settle_ends(logits, untilted.totals, interior + std::log(rest), &s);
+  settle_ends(source, untilted.totals, interior + std::log(rest), &s);
   if (!(s.bound < kMeaningful)) s.bound = kInfinity;
   return s;
 }
