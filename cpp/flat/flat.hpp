@@ -46,6 +46,7 @@ struct Spectrum {
   double ratio_below = 0, ratio_above = 0;
 };
 constexpr double kBudget = 44;
+constexpr double kSmallVariance = 50;  // below it a spectrum is split
 Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
@@ -89,6 +90,11 @@ struct TurnsFrom {
 void bound_ratios(const Source& source, Spectrum* s);
 // Absolute error of every probability that the inverse transform of the spectrum gives.
 double pmf_error(const Spectrum& s);
+// The part of it that is alike at all counts; the rest is an error of the cumulants, which moves P(k) by about the share
+// slope |k - mean| / variance of itself.
+double pmf_noise(const Spectrum& s);
+// P_s(first), P_s(first + 1), ... by the inverse transform; the window low .. high holds them all.
+void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out);
 
 // A piece whose table is given as plain numbers on (part of) the window; `outside` bounds the table elsewhere, and f has
 // zeros up to a multiple of 8. Without an answer its bound is infinite.
@@ -122,11 +128,13 @@ struct FlatSolution {
 
 // Solve: the ladder of series, from sums alone.
 FlatSolution solve_series(const Source& source, const CountTable& table, const Sums& untilted);
-// f(c) = sum_j a_j r_j^c, r_j >= -1, any logits; the bound is infinite where terms may cancel.
-void solve_powers(const Logits& logits, const double* coefficient, const double* rate, int terms, FlatSolution* solution);
+// f(c) = sum_j a_j r_j^c, r_j >= -1, from the sums over n logits; the bound is infinite where terms may cancel.
+void solve_powers(ptrdiff_t n, const PowerSums& sums, const double* coefficient, const double* rate, int terms,
+                  FlatSolution* solution);
 int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
 int sums_needed(double largest_tan, double variance, ptrdiff_t n);  // for a spectrum up to this tan(w / 4)
 int sums_expected(double variance, ptrdiff_t n);                    // the same from about the variance
+int sums_to_begin(ptrdiff_t n);                                     // when nothing is known
 // Outcome of the ladder beyond tilt 0: several tilts (hull.cpp).
 void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution);
 // A tilt whose mean is about the posterior mean; false if there is no interior support.

@@ -151,14 +151,15 @@ Reduced nothing(const Request& request) {
   if (request.kind == Asked::histogram) sums = 3 * kBins;
   if (request.kind == Asked::powers) sums = (size_t)(1 + kPerRate * request.count), extremes = (size_t)request.count;
   r.sum.assign(sums, 0.0);
-  r.carry.assign(sums, 0.0);
+  if (request.kind != Asked::histogram) r.carry.assign(sums, 0.0);
   r.least.assign(extremes, kInfinity);
   r.most.assign(extremes, request.kind == Asked::powers ? 0.0 : -kInfinity);
   return r;
 }
 
 void Reduced::merge(const Reduced& later) {
-  for (size_t j = 0; j < sum.size(); j++) {
+  for (size_t j = 0; carry.empty() && j < sum.size(); j++) sum[j] += later.sum[j];
+  for (size_t j = 0; j < carry.size(); j++) {
     add(j, later.sum[j]);
     carry[j] += later.carry[j];
   }
@@ -259,6 +260,12 @@ SmallSums Logits::small_sums(double tilt) const {
 Histogram Logits::histogram(double low, double high) const {
   const Request request = {.kind = Asked::histogram, .low = low, .high = high};
   return histogram_of(request, reduce_one(*this, request));
+}
+
+PowerSums Logits::powers(const double* rate, int count) const {
+  Request request = {.kind = Asked::powers, .count = count};
+  std::copy(rate, rate + count, request.rate);
+  return powers_of(request, reduce_one(*this, request));
 }
 
 }  // namespace tallytree

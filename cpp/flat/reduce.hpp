@@ -32,7 +32,7 @@ struct Request {
 int sums_at_least(int count);
 
 // What a request comes to for some of the variables: numbers that add, least and greatest ones, and a list. A list that
-// would be too long to be of use is not kept.
+// would be too long to be of use is not kept, and a histogram, which chooses tilts, carries no rounding errors along.
 struct Reduced {
   std::vector<double> sum, carry, least, most, listed;
   bool complete = true;
@@ -42,7 +42,7 @@ struct Reduced {
     sum[j] = s.sum;
     carry[j] = s.carry;
   }
-  double value(size_t j) const { return sum[j] + carry[j]; }
+  double value(size_t j) const { return carry.empty() ? sum[j] : sum[j] + carry[j]; }
   void merge(const Reduced& later);
 };
 Reduced nothing(const Request& request);

@@ -285,7 +285,7 @@ void solve_power_rows(const double* nu, const double* coefficient, const double*
   rows->row.resize((size_t)rows->batch);
   over_rows(rows->batch, rows->batch * rows->n, rows->threads, [&](ptrdiff_t b, int threads) {
     const Logits logits = {rows->kernels->flat, rows->kernels->lanes, threads, nu + b * rows->n, rows->n};
-    solve_powers(logits, coefficient, rate, terms, &rows->row[(size_t)b]);
+    solve_powers(logits.n, logits.powers(rate, terms), coefficient, rate, terms, &rows->row[(size_t)b]);
   });
 }
 

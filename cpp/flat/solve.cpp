@@ -1,15 +1,14 @@
-// The flat ladder for finite logits, and the passes that turn a solution into marginals and messages.
+// Solve: the ladder of the series, from sums over the variables and a table of counts.
 #include <algorithm>
 #include <cmath>
 
-#include "flat/chunks.hpp"
+#include "flat/flat.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
 double log_add(double a, double b) {
@@ -54,44 +53,7 @@ void settle_ends(const Source& source, const FlatTotals& untilted, double interi
   s->bound += 2 * error + 8 * kRoundOff * std::fmax(untilted.largest, -untilted.smallest);
 }
 
-std::vector<FlatPieceView> views(const FlatSolution& s) {
-  std::vector<FlatPieceView> result;
-  for (const Piece& p : s.pieces) result.push_back(view_of(p, p.log_weight - s.log_mean));
-  return result;
-}
-
-bool one_smooth_piece(const FlatSolution& s) {
-  return s.pieces.size() == 1 && !s.pieces[0].split && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
-}
-
-// The series of r from the series of log r, on as many nodes.
-std::vector<double> ratio_series(const Piece& piece) {
-  const double pi = 3.14159265358979323846;
-  const int count = piece.terms + 6;
-  std::vector<double> value((size_t)count), series((size_t)count);
-  for (int i = 0; i < count; i++) {
-    const double x = std::cos(pi * (i + 0.5) / count);
-    double b1 = 0, b2 = 0;
-    for (int j = piece.terms - 1; j > 0; j--) {
-      const double b0 = 2 * x * b1 - b2 + piece.log_ratio[j];
-      b2 = b1;
-      b1 = b0;
-    }
-    value[i] = std::exp(x * b1 - b2 + piece.log_ratio[0]);
-  }
-  chebyshev_fit(value.data(), count, series.data());
-  while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
-  return series;
-}
-
-double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
-
 }  // namespace
-
-FlatPieceView view_of(const Piece& p, double log_share) {
-  return {p.tilt, log_share, p.split, p.terms, p.log_ratio.data(), (int)p.wave_re.size(), p.wave_re.data(),
-          p.wave_im.data(), p.cos_w.data(), p.sin_w.data()};
-}
 
 int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
 
@@ -128,64 +90,6 @@ FlatSolution solve_series(const Source& source, const CountTable& table, const S
   settle_ends(source, untilted.totals, interior + std::log(rest), &s);
   if (!(s.bound < kMeaningful)) s.bound = kInfinity;
   return s;
-}
-
-bool marginals_known(const FlatSolution& s) { return s.kind == FlatKind::direct && s.largest_logit <= kExtremeLogit; }
-
-void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
-  const FlatKernels& k = *logits.kernels;
-  const double* nu = logits.nu;
-  if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
-    std::fill(out, out + logits.n, __builtin_nan(""));
-  } else if (s.kind == FlatKind::ends) {
-    std::fill(out, out + logits.n, sigmoid(s.tilt + s.sum_logits));
-  } else if (s.kind == FlatKind::powers) {
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
-      k.power_marginals(nu + from, length, *s.powers, out + from);
-    });
-  } else if (marginals_known(s)) {
-    std::copy(s.marginal, s.marginal + logits.n, out);
-  } else if (s.kind == FlatKind::direct || (one_smooth_piece(s) && s.largest_logit > kExtremeLogit)) {
-    // Odds p r / q may leave the range of plain numbers where their logarithm does not.
-    flat_messages(logits, s, out);
-    for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(nu[i] + out[i]);
-  } else if (one_smooth_piece(s)) {
-    const std::vector<double> series = ratio_series(s.pieces[0]);
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
-      k.marginals_plain(nu + from, length, s.pieces[0].tilt, series.data(), (int)series.size(), out + from);
-    });
-  } else {
-    const std::vector<FlatPieceView> piece = views(s);
-    const FlatMixtureView mixture = {(int)piece.size(), piece.data(), s.log_all_off - s.log_mean,
-                                     s.log_all_on - s.log_mean};
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { k.marginals(nu + from, length, &mixture, out + from); });
-  }
-}
-
-void flat_messages(const Logits& logits, const FlatSolution& s, double* out) {
-  const FlatKernels& k = *logits.kernels;
-  const double* nu = logits.nu;
-  if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
-    std::fill(out, out + logits.n, __builtin_nan(""));
-  } else if (s.kind == FlatKind::ends) {
-    for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = s.tilt + (s.sum_logits - nu[i]);
-  } else if (s.kind == FlatKind::powers) {
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
-      k.power_messages(nu + from, length, *s.powers, out + from);
-    });
-  } else if (s.kind == FlatKind::direct) {
-    k.messages_from_ratio(s.ratio, logits.n, s.tilt, out);
-  } else if (one_smooth_piece(s)) {
-    const Piece& piece = s.pieces[0];
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
-      k.messages_plain(nu + from, length, piece.tilt, piece.log_ratio.data(), piece.terms, out + from);
-    });
-  } else {
-    const std::vector<FlatPieceView> piece = views(s);
-    const FlatMixtureView mixture = {(int)piece.size(), piece.data(), s.log_all_off - s.log_mean,
-                                     s.log_all_on - s.log_mean};
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { k.messages(nu + from, length, &mixture, out + from); });
-  }
 }
 
 }  // namespace tallytree

@@ -78,6 +78,7 @@ class Logits final : public Source {
   Sums sums(double tilt, int count) const override;
   SmallSums small_sums(double tilt) const override;
   Histogram histogram(double low, double high) const override;
+  PowerSums powers(const double* rate, int count) const;  // of any logits
 };
 
 }  // namespace tallytree

@@ -18,7 +18,6 @@ namespace {
 
 using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kSmallVariance = 50;       // below it the spectrum is split
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 double widest_frequency(double variance) {
@@ -101,14 +100,17 @@ int sums_expected(double variance, ptrdiff_t n) {
   return sums_needed(std::tan(widest_frequency(0.8 * variance) / 4), 1.25 * variance, n);
 }
 
+int sums_to_begin(ptrdiff_t n) {
+  return sums_needed(std::tan(widest_frequency(0.1 * (double)n) / 4), 0.25 * (double)n, n);
+}
+
 // `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
 Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known) {
   Sums sums;
   if (known) {
     sums = *known;
   } else {
-    const double guess = std::tan(widest_frequency(0.1 * (double)source.n) / 4);
-    sums = source.sums(tilt, sums_needed(guess, 0.25 * (double)source.n, source.n));
+    sums = source.sums(tilt, sums_to_begin(source.n));
   }
   Spectrum s;
   s.tilt = tilt;
@@ -211,8 +213,7 @@ void bound_ratios(const Source& source, Spectrum* s) {
   s->ratio_above = s->high < source.n - 2 ? bound_ratio(source, *s, (double)s->high + 2) : 0;
 }
 
-double pmf_error(const Spectrum& s) {
-  const SpectrumError error = spectrum_error(s);
+static double pmf_error_with(const Spectrum& s, const SpectrumError& error) {
   double total = std::exp(-kBudget + 2);
   for (int m = 0; m < s.frequencies; m++) {
     const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
@@ -220,6 +221,10 @@ double pmf_error(const Spectrum& s) {
   }
   return total;
 }
+
+double pmf_error(const Spectrum& s) { return pmf_error_with(s, spectrum_error(s)); }
+
+double pmf_noise(const Spectrum& s) { return pmf_error_with(s, {spectrum_error(s).base, 0}); }
 
 SpectrumError spectrum_error(const Spectrum& s) {
   return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
