@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from ....arrays import Float64, States
 from ....errors import InfeasibleError
@@ -100,6 +101,8 @@ def draw_total(solution: Solution, rng: np.random.Generator) -> Total:
 def draw_given_count(logits: NDArray[Any], count: int, rng: np.random.Generator) -> States:
     """Draw a chunk (m,) given how many of its variables are on."""
     nu = np.array(logits, np.float64)
+    if len(nu) <= 1:
+        return np.full(len(nu), count, np.uint8)
     log_f = np.full(len(nu) + 1, -math.inf)
     log_f[count] = 0.0
     return _drawn(Problem(CountTree.flat(len(nu)), nu[None], log_f[None]), rng)
@@ -108,12 +111,13 @@ def draw_given_count(logits: NDArray[Any], count: int, rng: np.random.Generator)
 def draw_gathered(solution: Solution, rng: np.random.Generator) -> States:
     """Draw all variables of a solution that has them at hand, in order."""
     assert solution.gathered is not None
+    if len(solution.gathered) == 1:
+        odds = solution.mapping.look_up(solution.gathered)
+        return (rng.random(1) < expit(odds)).astype(np.uint8)
     return _drawn(collected_problem(solution.gathered, solution.table), rng)
 
 
 def _drawn(problem: Problem, rng: np.random.Generator) -> States:
-    if problem.nu.shape[1] == 0:
-        return np.empty(0, np.uint8)
     sampler = Sampler(problem)
     if sampler.impossible.any():
         raise InfeasibleError("an impossible model has no samples")

@@ -154,8 +154,11 @@ def _nothing_free(sums: Sums, table: CountTable) -> Solution:
 def _collected(sums: Sums, everything: Request, table: CountTable) -> Solution:
     """So few variables that all of them are at hand: the ladder of models in memory."""
     logits = sums.parts[everything].listed
-    model = collected_problem(logits, table)
-    solver = CountSolver(model)
+    if sums.n == 0:
+        return _nothing_free(sums, table)
+    if len(logits) == 1:
+        return _single(sums, logits, table)
+    solver = CountSolver(collected_problem(logits, table))
     log_z, bound = float(solver.log_norm()[0]), float(solver.sums.bound[0])
     finite = np.isfinite(logits)
     distinct, place = np.unique(logits[finite], return_index=True)
@@ -164,7 +167,15 @@ def _collected(sums: Sums, everything: Request, table: CountTable) -> Solution:
     return Solution(log_z, bound, Mapping(nothing, distinct, messages), sums, table, gathered=logits)
 
 
+def _single(sums: Sums, logits: Float64, table: CountTable) -> Solution:
+    """The table of a single variable is part of its log-odds."""
+    off, on = table.at(0), table.at(1)
+    message = np.array([on - off]) if max(off, on) > -math.inf else np.zeros(1)
+    log_z = float(np.logaddexp(off, on + logits[0]))
+    return Solution(log_z, 0.0, Mapping(np.empty(0), logits, message), sums, table, gathered=logits)
+
+
 def collected_problem(logits: Float64, table: CountTable) -> Problem:
-    """Variables at hand as a problem of the engine."""
+    """Two or more variables at hand as a problem of the engine."""
     n = len(logits)
     return Problem(CountTree.flat(n), logits[None], np.array(table.window(0, n), np.float64)[None])
