@@ -21,7 +21,7 @@ def cut(logits, seed=0):
     """Uneven chunks; some are empty, some have a single variable."""
     n = len(logits)
     places = np.sort(np.random.default_rng(seed).integers(0, n + 1, 4))
-    return np.split(logits, sorted({0, 1, *places.tolist(), n}) + [n])
+    return np.split(logits, [*sorted({0, 1, *places.tolist(), n}), n])
 
 
 def solve(logits, potential, parts=None, few=0, rounds=None):
@@ -251,6 +251,67 @@ def test_what_no_series_certifies_is_refused_where_it_cannot_be_collected():
     log_f = 40.0 * rng.normal(size=n + 1) + tt.quadratic(8.0 / n).log_table(n)
     with pytest.raises(tt.PrecisionError, match="no series certifies"):
         solve(logits, log_f)
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+
+
+def windows_of(logits, potential, few=0):
+    log_f = chunks.TableArray(potential.log_table(len(logits)))
+    parts = cut(logits)
+    solution = chunks.solve_chunks(parts, chunks.solve(log_f, few=few))
+    return chunks.solve_chunks(parts, chunks.count_windows(solution))
+
+
+@compiled
+@pytest.mark.parametrize("few", [0, 4096])
+@pytest.mark.parametrize(
+    "potential",
+    [
+        tt.uniform(), tt.at_most(300), tt.at_least(900), tt.gaussian(1000.0, 20.0), tt.one_of([0, 300, 301, 900]),
+        tt.between(0, 40), tt.parity("odd"), tt.quadratic(2.4 / 1500), tt.poisson(200.0), tt.exactly(7),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_windows_hold_the_posterior_of_the_count(potential, few):
+    logits = np.random.default_rng(6).normal(size=1500) - 1
+    logits[[3, 9]], logits[5] = math.inf, -math.inf
+    n = len(logits)
+    finite = np.isfinite(logits)
+    want = np.full(n + 1, -math.inf)
+    want[2:n] = log_poisson_binomial(logits[finite])
+    want = want + potential.log_table(n)
+    want -= np.logaddexp.reduce(want)
+    left = np.exp(want)
+    for window in windows_of(logits, potential, few):
+        place = slice(window.first, window.first + len(window.log_probs))
+        probable = want[place] > math.log(1e-200)
+        np.testing.assert_allclose(window.log_probs[probable], want[place][probable], atol=1e-8)
+        assert np.all(window.log_probs[want[place] == -math.inf] == -math.inf)
+        left[place] = 0.0
+    assert left.sum() < math.exp(-40)
+
+
+@compiled
+@pytest.mark.parametrize(
+    "mixture", [tt.noisy_or(1e-3), tt.geometric(0.2), tt.parity(), tt.at_least(1)], ids=repr
+)
+def test_sums_of_powers_need_one_reduction(mixture):
+    logits = np.random.default_rng(6).normal(size=150_000) - 3
+    logits[[3, 9]], logits[5] = math.inf, -math.inf
+    n, rounds = len(logits), []
+
+    def reduce_all(asked):
+        rounds.append(asked)
+        return chunks.merge(chunks.reduce(part, asked) for part in cut(logits))
+
+    table = chunks.TableArray(mixture.log_table(n))
+    solution = chunks.solve_chunks(reduce_all, chunks.solve(table, mixture.mixture(n)))
+    assert len(rounds) == 1
+    model = tt.CountModel(logits, mixture)
+    assert abs(solution.log_partition - model.log_partition) <= 1e-10 * (1 + abs(model.log_partition))
+    assert apart(answers(logits, solution), model.posterior_logits) <= 1e-9
+    assert chunks.solve_chunks(reduce_all, chunks.count_windows(solution))[0].first > 0
 
 
 # -- draws ---------------------------------------------------------------------------------------------------------

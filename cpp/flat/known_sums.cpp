@@ -9,7 +9,8 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kPerhapsSplit = 2 * kSmallVariance;  // forecasts of a variance may be off
+// Forecasts of a variance may be off.
+constexpr double kPerhapsSplit = 2 * kSmallVariance, kSurelySplit = 0.5 * kSmallVariance;
 
 bool serves(const Request& known, const Request& asked) {
   if (known.kind != asked.kind) return false;
@@ -59,7 +60,8 @@ void KnownSums::expect(const std::vector<Wish>& wishes) const {
     if (!find(request)) missing.push_back(request);
   };
   for (const Wish& wish : wishes) {
-    want(deviations(wish.tilt, std::max(sums_to_begin(n), sums_expected(wish.variance, n))));
+    const int more = wish.variance < kSurelySplit ? 0 : sums_expected(wish.variance, n);
+    want(deviations(wish.tilt, std::max(sums_to_begin(n), more)));
     if (wish.variance < kPerhapsSplit) want({.kind = Asked::small_deviations, .tilt = wish.tilt});
   }
   if (!missing.empty()) throw Missing{missing};

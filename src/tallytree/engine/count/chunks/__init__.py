@@ -17,6 +17,7 @@ same chunks give the same bits.
     answers = [map_logits(chunk, solution.mapping, "marginals") for chunk in chunks]
 """
 
+from .counts import CountWindow, count_windows
 from .laws import CountLaw, Total, draw_gathered, draw_given_count, draw_total, law_of, law_sums, split
 from .mapping import Mapping, map_logits
 from .solution import Solution
@@ -25,7 +26,7 @@ from .sums import Request, Sums, merge, reduce
 from .table import CountTable, TableArray
 
 __all__ = [
-    "CountLaw", "CountTable", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total", "draw_gathered",
-    "draw_given_count", "draw_total", "law_of", "law_sums", "map_logits", "merge", "reduce", "solve", "solve_chunks",
-    "split",
+    "CountLaw", "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total",
+    "count_windows", "draw_gathered", "draw_given_count", "draw_total", "law_of", "law_sums", "map_logits", "merge",
+    "reduce", "solve", "solve_chunks", "split",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,13 +23,14 @@ from ..solver import CountSolver
 from .mapping import Mapping
 from .packed import unpacked
 from .solution import Solution
-from .sums import OVERVIEW, VALUES, Request, Sums
+from .sums import OVERVIEW, VALUES, Request, Sums, merge, reduce
 from .table import CountTable, Shifted
 
 FEW = 4096  # so few variables are collected and solved at once: every rung of the ladder serves them
 COLLECTABLE = 1 << 20  # up to here they are collected where no series is certified
 ROUNDING = 4.5e-16  # of log Z, per nat of its two parts
 
+Found = TypeVar("Found")
 Conversation = Generator[tuple[Request, ...], Sums, Solution]
 
 
@@ -94,19 +95,18 @@ def solve(table: CountTable, mixture: Mixture | None = None, *, few: int = FEW) 
 
 
 def solve_chunks(
-    chunks: Sequence[Any] | Callable[[tuple[Request, ...]], Sums], conversation: Conversation
-) -> Solution:
-    """Drive a conversation: `chunks` are arrays, or a function that reduces all variables."""
-    from .sums import merge, reduce
-
+    chunks: Sequence[Any] | Callable[[tuple[Request, ...]], Sums],
+    conversation: Generator[tuple[Request, ...], Sums, Found],
+) -> Found:
+    """Drive a conversation to its end: `chunks` are arrays, or a function that reduces all variables."""
     answer = chunks if callable(chunks) else lambda asked: merge(reduce(chunk, asked) for chunk in chunks)
     try:
         asked = next(conversation)
         while True:
             asked = conversation.send(answer(asked))
     except StopIteration as end:
-        solution: Solution = end.value
-        return solution
+        found: Found = end.value
+        return found
 
 
 def _first_sums(n: int) -> float:
