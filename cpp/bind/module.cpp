@@ -26,6 +26,7 @@ constexpr size_t kWorthThreads = 1 << 20;
 }  // namespace
 
 void bind_flat(nb::module_& m);
+void bind_verbs(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
@@ -138,6 +139,7 @@ NB_MODULE(_native, m) {
   tallytree::prepare_exceptions();
   tallytree::bind_arrays(m);
   tallytree::bind_flat(m);
+  tallytree::bind_verbs(m);
   tallytree::bind_tree(m);
   tallytree::bind_cluster(m);
   tallytree::bind_tangent(m);
