@@ -160,7 +160,7 @@ def test_newton_serves_where_edges_stay():
     }
     assert found["newton-cg"].n_products > 0
     assert found["newton-cg"].history[-1] == pytest.approx(found["l-bfgs"].history[-1], abs=1e-7)
-    np.testing.assert_allclose(found["newton-cg"].model.log_prob(ALL), truth.log_prob(ALL), atol=1e-3)
+    np.testing.assert_allclose(found["newton-cg"].model.log_prob(ALL), truth.log_prob(ALL), atol=1e-2)
 
 
 def test_errors_say_what_serves():

@@ -192,6 +192,15 @@ def free_parameters(
     return FreeParameters(labels, base, d, len(used), pairs, parametric)
 
 
+def edge_labels(interactions: Any, log_tables: Float64) -> Ints:
+    """Labels of the interactions of edges, counted from 0 without gaps; -1 where the entry (1, 1) is -inf or stays."""
+    labels = _labels("interactions", interactions, len(log_tables))
+    labels = np.where(log_tables[:, 1, 1] > -np.inf, labels, -1)
+    _, compact = np.unique(labels[labels >= 0], return_inverse=True)
+    labels[labels >= 0] = compact
+    return labels
+
+
 def _labels(name: str, given: Any, n: int) -> Ints:
     if isinstance(given, str):
         if given == "free":

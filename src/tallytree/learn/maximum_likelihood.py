@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize
 
-from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
-from .blas import one_blas_thread
+from .descent import Progress, minimise
 from .free import FreeParameters, free_parameters, pairs_of
-from .newton_cg import Descent, newton_cg
 from .objective import Objective
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
-
-Progress = Callable[[int, float, float], None]
 
 _DEEPEST = 5  # nested groups; beyond, tables determine one another so nearly that Newton's method needs many products
 
@@ -213,73 +207,6 @@ def _method(method: str, model: CountModel, features: CountFeatures, free: FreeP
     for members in features.tree.groups:
         depth[members] += 1
     return "l-bfgs" if depth.max(initial=0) > _DEEPEST else "newton-cg"
-
-
-def minimise(
-    objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: Progress | bool
-) -> tuple[Float64, Descent, list[float]]:
-    """Run an optimiser; returns the point, its report and the values on the way."""
-    if len(start) == 0:
-        return start, Descent(start, 0, 0, 0, True, "nothing is free"), []
-    history: list[float] = []
-
-    def after_step(value: float, gradient: Float64) -> None:
-        history.append(value)
-        report(progress, len(history), -value, float(np.abs(gradient).max()))
-
-    with one_blas_thread():
-        if method == "newton-cg":
-            outcome = newton_cg(
-                objective.value_and_gradient,
-                objective.hessian_product,
-                objective.scale,
-                start,
-                tol=tol,
-                max_iter=max_iter,
-                after_step=after_step,
-                radius=objective.first_radius(start),
-            )
-        else:
-            outcome = _first_order(
-                objective.value_and_gradient, start, method, tol=tol, max_iter=max_iter, after_step=after_step
-            )
-    return outcome.x, outcome, history
-
-
-def _first_order(
-    evaluate: Callable[[Float64], tuple[float, Float64]],
-    start: Float64,
-    method: str,
-    *,
-    tol: float,
-    max_iter: int,
-    after_step: Callable[[float, Float64], None],
-) -> Descent:
-    """SciPy's L-BFGS or nonlinear conjugate gradients."""
-    last: list[tuple[float, Float64]] = []
-
-    def evaluated(values: Float64) -> tuple[float, Float64]:
-        last[:] = [evaluate(values)]
-        return last[0]
-
-    options: dict[str, Any] = {"maxiter": max_iter, "gtol": tol}
-    if method == "l-bfgs":
-        options.update(ftol=0.0, maxcor=20, maxfun=4 * max_iter + 20)
-    run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
-    name = "L-BFGS-B" if method == "l-bfgs" else "CG"
-    found = run(
-        evaluated, start, jac=True, method=name, options=options, callback=lambda _: after_step(*last[0])
-    )
-    x = np.asarray(found.x, np.float64)
-    return Descent(x, int(found.nit), int(found.nfev), 0, bool(found.success), str(found.message))
-
-
-def report(progress: Progress | bool, step: int, value: float, norm: float) -> None:
-    """Tell the caller about a step, or print it."""
-    if callable(progress):
-        progress(step, value, norm)
-    elif progress:
-        sys.stderr.write(f"step {step}: mean log-likelihood {value:.6f}, gradient {norm:.2e}\n")
 
 
 def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) -> CountModel:

@@ -100,10 +100,8 @@ class ParametricPotential:
         return self.factory(**{k: values[v.name] if isinstance(v, Parameter) else v for k, v in named})
 
     def __repr__(self) -> str:
-        parts = [
-            f"{name}={f'<{value.name}>' if isinstance(value, Parameter) else value!r}"
-            for name, value in self.arguments.items()
-        ]
+        shown = {k: v for k, v in self.arguments.items() if v is not None}
+        parts = [f"{k}=<{v.name}>" if isinstance(v, Parameter) else f"{k}={v!r}" for k, v in shown.items()]
         return f"{self.name}({', '.join(parts)})"
 
 
@@ -137,7 +135,7 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
     >>> strength = tt.learn.Parameter("strength", 1.0)
     >>> agree = tt.learn.parametric(tt.all_or_none, strength)
     >>> agree
-    all_or_none(strength=<strength>, truncation=None)
+    all_or_none(strength=<strength>)
     >>> rows = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0, 1, 0, 0]])
     >>> model = tt.CountModel(np.zeros(4), [tt.Group([0, 1, 2]), tt.Group(None)])
     >>> found = tt.learn.fit(model, rows, logits="fixed", tables=agree)

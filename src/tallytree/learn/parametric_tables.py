@@ -13,7 +13,7 @@ from ..errors import ParameterError
 from ..potentials.derivatives import Domain
 from .parametric import Parameter, ParametricPotential
 
-_LARGEST = 1e14  # logarithms of this size are as good as infinite
+_LARGEST = 1e12  # logarithms of this size count as infinite
 
 
 @dataclass(frozen=True, eq=False)
