@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64
+from ..arrays import Bools, Float64
 from ..models.count import CountModel
+from ..potentials import exactly
 from .evidence import evidence
 from .forest import TreeDensity, chow_liu
+
+_RARE = -450.0  # logarithms of probabilities of counts below this are not promised to be accurate
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +76,21 @@ def fit_tree_counts(
     """
     tree = chow_liu(rows, weights, pseudo_count)
     d = tree.n_variables
-    log_law = np.asarray(tree.model.count_log_probs())
     weight = np.ones(len(rows)) if weights is None else weights
     seen = np.bincount(rows.sum(1, dtype=np.int64), weight, d + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_wanted = np.logaddexp(np.log(seen), np.log(pseudo_count) + log_law)
-        log_g = log_wanted - math.log(weight.sum() + pseudo_count) - log_law
-    return TreeCountDensity(tree, np.where(log_law > -math.inf, log_g, -math.inf))
+    log_law = _log_law(tree, seen > 0)
+    with np.errstate(divide="ignore"):
+        # (seen + pseudo_count law) / law; what was not seen needs no law.
+        log_ratio = np.where(seen > 0, np.log(seen) - log_law, -math.inf)
+        log_g = np.logaddexp(log_ratio, np.log(pseudo_count)) - math.log(weight.sum() + pseudo_count)
+    return TreeCountDensity(tree, log_g)
+
+
+def _log_law(tree: TreeDensity, wanted: Bools) -> Float64:
+    """The tree's log P(count) where it is wanted, 0 elsewhere."""
+    found = np.asarray(tree.model.count_log_probs())
+    log_law = np.where(wanted, found, 0.0)
+    for c in np.flatnonzero(wanted & (found < _RARE)).tolist():
+        given = CountModel(tree.model.logits, exactly(c), edges=tree.model.edges)
+        log_law[c] = float(given.log_partition) - float(tree.model.log_partition)
+    return log_law
