@@ -157,17 +157,18 @@ def test_conditional_models_are_recovered(shape):
 
 
 def test_conditional_gradients_match_finite_differences():
-    from tallytree.learn.regression import _Problem
+    from tallytree.learn.regression_problem import Choices, ConditionalProblem
 
     rng = np.random.default_rng(1)
     tree = tt.CountTree.from_groups([[0, 1], [0, 1, 2]], 3)
     x, y = rng.normal(size=(20, 3, 2)), rng.integers(0, 2, (20, 3))
-    problem = _Problem(tree, x, y, rng.integers(0, 2, 20), "shared", "free", None, 0.1, 0.2)
+    choices = Choices("shared", "free", "free", 0.1, 0.2, 0.3)
+    problem = ConditionalProblem(tree, None, x, y, rng.integers(0, 2, 20), None, choices)
     at = rng.normal(size=len(problem.start(None))) * 0.3
-    _, gradient = problem.value_and_gradient(at, np.arange(20))
+    _, gradient = problem.on_rows(at, np.arange(20))
     for j in range(len(at)):
         e = 1e-5 * np.eye(len(at))[j]
-        up, down = (problem.value_and_gradient(at + s * e, np.arange(20))[0] for s in (1, -1))
+        up, down = (problem.on_rows(at + s * e, np.arange(20))[0] for s in (1, -1))
         assert (up - down) / 2e-5 == pytest.approx(gradient[j], abs=1e-7)
 
 

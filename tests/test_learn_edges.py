@@ -149,11 +149,23 @@ def test_impossible_pairs_stay(cell):
         learn.fit(start, ALL)
 
 
+def test_newton_serves_where_edges_stay():
+    truth = random_model(11)
+    start = truth.replace(logits=np.zeros(6), tables=[np.zeros_like(t) for t in truth.tables])
+    weights = np.exp(truth.log_prob(ALL))
+    found = {
+        method: learn.fit(start, ALL, weights=weights, edges="fixed", method=method, l2=1e-6)
+        for method in ("newton-cg", "l-bfgs")
+    }
+    assert found["newton-cg"].n_products > 0
+    assert found["newton-cg"].history[-1] == pytest.approx(found["l-bfgs"].history[-1], abs=1e-7)
+    np.testing.assert_allclose(found["newton-cg"].model.log_prob(ALL), truth.log_prob(ALL), atol=1e-2)
+
+
 def test_errors_say_what_serves():
     model = random_model(8)
-    for edges in ("free", "fixed"):
-        with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' for a model with edges.*not available"):
-            learn.fit(model, ALL, edges=edges, method="newton-cg")
+    with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' where edges are learned.*edges='fixed'"):
+        learn.fit(model, ALL, method="newton-cg")
     with pytest.raises(ParameterError, match="`edges` must be 'free', 'tied', 'fixed' or 4 labels"):
         learn.fit(model, ALL, edges="loose")
     with pytest.raises(ParameterError, match=r"`edges` must be .* 4 integer labels"):
