@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle_enumeration import INF, REAL, Sets, leaf_log_weights, log_odds, log_sum_exp
+from oracle_states import LN2_HIGH, LN2_LOW
 
-# ln 2 in two parts: the first has 33 bits, so that an integer times it is exact.
-LN2_HIGH = REAL(float.fromhex("0x1.62e42feep-1"))
-LN2_LOW = REAL(float.fromhex("0x1.a39ef35793c76p-33"))
 NIL = -(2**50)  # exponent of zero
 PAIRS = 2**19  # terms formed at once
 

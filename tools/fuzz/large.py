@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from accuracy_cases import CASES, accuracy_case
 from case import Case
+from families import SHAPES, random_family
 from helpers import model_of
-from oracle import log_space_tree
-from strategies import SHAPES, random_family
+from oracle_nested import Answer, log_space_tree
 
-from .compare import Report, close_log_partition, close_log_probs, close_logits, close_marginals, dominated
-from .counts import hidden_states
+from .compare import Report, close_log_partition, close_log_probs, close_logits, close_marginals
+from .law import p_value
 from .numbers import INF, Numbers, Source, size_between
+from .structures import hidden_states
 
 LARGEST = 2000
 GROUPS = 3  # count distributions compared per model
@@ -24,9 +27,13 @@ GROUPS = 3  # count distributions compared per model
 class LargeCase:
     data: Case
 
+    @cached_property
+    def truth(self) -> Answer:
+        return log_space_tree(self.data.theta, self.data.sets)
+
     def check(self, report: Report, rng: np.random.Generator) -> None:
         data, model = self.data, model_of(self.data)
-        truth = log_space_tree(data.theta, data.sets)
+        truth = self.truth
         odds = np.asarray(truth.posterior_logits, float)
         with report.answer("log_partition"):
             close_log_partition(model.log_partition, truth.log_partition)
@@ -41,7 +48,7 @@ class LargeCase:
             with report.answer("count_log_probs"):
                 close_log_probs(model.count_log_probs(group), truth.count_log_probs(group))
         with report.answer("error_bound"):
-            self._certified(model, truth, odds)
+            self._certified(report, model, odds)
         with report.answer("cavity_logits"):
             assert not np.isnan(model.cavity_logits).any(), "NaN"
         with report.answer("mode"):
@@ -49,30 +56,30 @@ class LargeCase:
             assert weight >= model.max_log_weight - 1e-9 * (1 + abs(weight)), (
                 f"{weight!r}, {model.max_log_weight!r}"
             )
-        self._draws(report, model, truth, odds, int(rng.integers(2**31)))
+        self._draws(report, model, odds, int(rng.integers(2**31)))
 
-    def _certified(self, model: object, truth: object, odds: np.ndarray) -> None:
+    def _certified(self, report: Report, model: Any, odds: np.ndarray) -> None:
         """The bound covers the error, up to the rounding of what was given and is returned."""
-        data, bound = self.data, float(model.error_bound)  # type: ignore[attr-defined]
-        got, finite = model.posterior_logits, np.isfinite(odds)  # type: ignore[attr-defined]
+        data, bound = self.data, float(model.error_bound)
+        got, finite = model.posterior_logits, np.isfinite(odds)
         assert np.isfinite(got[finite]).all(), "infinite log-odds where finite ones are right"
         given = [data.theta, odds, *(table for _, table in data.sets)]
         largest = max(np.abs(values[np.isfinite(values)]).max(initial=0.0) for values in given)
-        dominated(np.abs(got[finite] - odds[finite]).max(initial=0.0), bound, 4e-16 * largest, "log-odds")
+        report.dominated(
+            np.abs(got[finite] - odds[finite]).max(initial=0.0), bound, 4e-16 * largest, "log-odds"
+        )
         terms = np.logaddexp(0, data.theta[np.isfinite(data.theta)]).sum()
         terms += sum(abs(np.max(table)) for _, table in data.sets)
-        log_z = truth.log_partition  # type: ignore[attr-defined]
-        error = abs(float(model.log_partition) - log_z)  # type: ignore[attr-defined]
-        dominated(error, bound, 1e-14 * (1 + abs(log_z) + terms), "log Z")
+        log_z = self.truth.log_partition
+        error = abs(float(model.log_partition) - log_z)
+        report.dominated(error, bound, 1e-14 * (1 + abs(log_z) + terms), "log Z")
 
-    def _draws(self, report: Report, model: object, truth: object, odds: np.ndarray, seed: int) -> None:
+    def _draws(self, report: Report, model: Any, odds: np.ndarray, seed: int) -> None:
         """The count of everything and single variables of samples, by exact binomial tails."""
-        from scipy.stats import binom
-
         with report.answer("sample"):
             number = 100
-            drawn = np.asarray(model.sample(number, rng=seed)).astype(int)  # type: ignore[attr-defined]
-            logs = np.asarray(truth.count_log_probs(None), float)  # type: ignore[attr-defined]
+            drawn = np.asarray(model.sample(number, rng=seed)).astype(int)
+            logs = np.asarray(self.truth.count_log_probs(None), float)
             counts = np.bincount(drawn.sum(1), minlength=len(logs))
             assert not ((counts > 0) & np.isneginf(logs)).any(), "an impossible count was drawn"
             sums = drawn.sum(0)
@@ -80,8 +87,7 @@ class LargeCase:
             assert (sums[odds == INF] == number).all(), "a forced variable was not drawn"
             probs = np.minimum(np.concatenate([np.exp(logs), np.exp(-np.logaddexp(0, -odds))]), 1.0)
             seen = np.concatenate([counts, sums])
-            tails = np.minimum(binom.cdf(seen, number, probs), binom.sf(seen - 1, number, probs))
-            p = float(2 * tails.min()) * len(probs)
+            p = float(p_value(seen[None], probs[None], number)[0])
             assert p > 1e-10, f"samples do not follow the law: p = {p:.2g} of {number} draws"
 
     def code(self) -> str:
