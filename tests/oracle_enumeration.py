@@ -103,10 +103,10 @@ def enumerate_model(
 
 
 def leaf_log_weights(theta: Sequence[float]) -> np.ndarray:
-    """(D, 2): log weights of y_d = 0 and y_d = 1 under the convention for infinite theta."""
+    """(..., D, 2): log weights of y_d = 0 and y_d = 1 under the convention for infinite theta."""
     theta = np.asarray(theta, REAL)
     forced = np.isposinf(theta)
-    return np.stack([np.where(forced, -INF, 0), np.where(forced, 0, theta)], axis=1)
+    return np.stack([np.where(forced, -INF, 0), np.where(forced, 0, theta)], axis=-1)
 
 
 def log_fraction(value: Fraction) -> float:

@@ -22,6 +22,8 @@ from .structures import tag_of
 
 INF = math.inf
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4), (4, 2), (2, 5), (3, 4)]
+# Shares of the assignments of which the procedures that take longest are asked.
+TURNS = {"dual": 0.2, "propagation": 0.15, "bounds": 0.25, "sample": 0.1, "chains": 0.3}
 EARLY, LATE = 3, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth case
 
 
@@ -75,16 +77,18 @@ class AssignmentCase:
         slack = 1e-9 * (1 + sizes)
         decided(report, problem, truth)
         optimum(report, "mode", problem.mode, truth, slack)
-        # The procedures that take longest in turn: each is asked of every fifth assignment.
-        turn, sweeps = int(rng.integers(5)), LATE if rng.random() < 0.1 else EARLY
-        if turn == 0:
+        turn, sweeps = (
+            str(rng.choice(list(TURNS), p=list(TURNS.values()))),
+            LATE if rng.random() < 0.1 else EARLY,
+        )
+        if turn == "dual":
             dual = partial(problem.dual_decomposition, max_iter=sweeps)
             optimum(report, "dual_decomposition", dual, truth, slack)
-        elif turn == 1:
-            propagation(report, problem, truth)
-        elif turn == 2:
+        elif turn == "propagation":
+            propagation(report, problem, truth, sweeps)
+        elif turn == "bounds":
             bounds(report, problem, truth, slack, sweeps)
-        elif turn == 3:
+        elif turn == "sample":
             sampled(report, problem, truth, seed, mild=sizes < 60)
         else:
             chains(report, problem, seed)
@@ -139,9 +143,9 @@ def optimum(report: Report, name: str, call: Any, truth: Truth, slack: float) ->
             assert weight >= best - 1e-6 * (1 + abs(best)) - slack, f"mode {weight!r}, the best {best!r}"
 
 
-def propagation(report: Report, problem: Any, truth: Truth) -> None:
+def propagation(report: Report, problem: Any, truth: Truth, sweeps: int) -> None:
     with report.answer("loopy_bp"):
-        found = problem.loopy_bp(max_iter=100)
+        found = problem.loopy_bp(max_iter=sweeps * 10)
         marginals = dense(found.marginals)
         assert not np.isnan(marginals).any(), "marginals are NaN"
         possible = truth.states[~np.isneginf(truth.logs.small)]
@@ -166,8 +170,8 @@ def sampled(report: Report, problem: Any, truth: Truth, seed: int, mild: bool) -
     with report.answer("sample"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            number = 400 if mild else 20
-            drawn = problem.sample(number, rng=seed, chains=number, burn_in=40 if mild else 5, thin=1)
+            number = 200 if mild else 20
+            drawn = problem.sample(number, rng=seed, chains=number, burn_in=30 if mild else 5, thin=1)
         states = np.array([dense(y).astype(int).ravel() for y in drawn])
         p = p_value(*tallied(states, truth, number), number)[0]
         if mild and not caught:

@@ -19,8 +19,8 @@ from .numbers import Source, size_between
 from .structures import filled, forest_structure, hidden_states, in_single, nested_family, tag_of
 
 LARGEST = 7
-SHAPES = [(12,), (3, 4), (2, 1, 6), (1, 12), (12, 1)]
-LOT, RAGGED_LOT = 12, 8  # models in a batch
+SHAPES = [(24,), (4, 6), (2, 3, 4), (1, 24), (24, 1)]
+LOT, RAGGED_LOT = 24, 8  # models in a batch
 
 
 def batch_model(rows: Sequence[Binary], shape: tuple[int, ...], single: bool = False) -> tt.CountModel:

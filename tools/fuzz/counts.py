@@ -19,7 +19,7 @@ from .numbers import Source, size_between
 from .structures import filled, forest_structure, hidden_states, in_single, nested_family, tag_of
 
 LARGEST = 9
-LOT, FOREST_LOT = 20, 50  # models over one structure
+LOT, FOREST_LOT = 40, 80  # models over one structure
 
 
 @dataclass(frozen=True, eq=False)

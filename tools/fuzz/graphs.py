@@ -22,6 +22,8 @@ from .structures import filled, forest_structure, hidden_states, nested_family, 
 
 INF = math.inf
 LARGEST = 7
+# Shares of the graphs of which the procedures are asked; "upper" is one of three bounds.
+TURNS = {"propagation": 0.35, "maxima": 0.1, "dual": 0.15, "upper": 0.25, "mean_field": 0.15}
 EARLY, LATE = 3, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth graph
 
 
@@ -89,20 +91,25 @@ class GraphCase:
         sizes = np.concatenate([np.ravel(a) for a in self.numbers()])
         sizes = np.abs(sizes[np.isfinite(sizes) & (np.abs(sizes) < STANDS_FOR_INFINITY)]).sum()
         slack = 1e-9 * (1 + abs(truth.log_partition) + sizes)
-        sweeps = LATE if rng.random() < 0.1 else EARLY
         weights(report, graph, truth)
-        lower(report, graph, truth, slack)
-        propagation(report, graph, truth, self, slack)
-        # The procedures that take longest in turn: each is asked of every fifth graph.
-        turn = int(rng.integers(5))
-        if turn == 0:
-            best(report, graph, truth, slack, sweeps)
-        elif turn == 1:
-            maxima(report, graph, truth, self, slack)
-        else:
-            upper(report, graph, truth, slack, turn - 2, sweeps)
+        self._procedure(report, graph, slack, rng)
         with report.answer("pickle"):
             assert pickle.loads(pickle.dumps(graph)) == graph
+
+    def _procedure(self, report: Report, graph: Any, slack: float, rng: np.random.Generator) -> None:
+        """One of those that take longest, as often as `TURNS` says."""
+        truth, sweeps = self.truth, LATE if rng.random() < 0.1 else EARLY
+        turn = str(rng.choice(list(TURNS), p=list(TURNS.values())))
+        if turn == "propagation":
+            propagation(report, graph, truth, self, slack)
+        elif turn == "maxima":
+            maxima(report, graph, truth, self, slack)
+        elif turn == "dual":
+            best(report, graph, truth, slack, sweeps)
+        elif turn == "mean_field":
+            lower(report, graph, truth, slack)
+        else:
+            upper(report, graph, truth, slack, int(rng.integers(3)), sweeps)
 
     def code(self) -> str:
         groups = ", ".join(
@@ -214,7 +221,7 @@ def best(report: Report, graph: Any, truth: Truth, slack: float, sweeps: int) ->
 
 def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack: float) -> None:
     with report.answer("loopy_bp"):
-        found = tt.loopy_bp(graph, max_iter=200)
+        found = tt.loopy_bp(graph, max_iter=100 if case.is_tree else EARLY * 10)
         assert not np.isnan(found.log_odds).any(), "log-odds are NaN"
     if report.wrong and report.wrong[-1][0].startswith("loopy_bp"):
         return

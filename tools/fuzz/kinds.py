@@ -7,11 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import batches, chains, counts, long
+from . import batches, chains, counts, large, long
 from .assignments import draw_assignment
 from .compare import Report
 from .graphs import draw_graph
-from .large import draw_large
 from .sums import draw_sum
 
 
@@ -33,7 +32,7 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "counts": Kind(counts.draw_counts, counts.LOT),
     "forests": Kind(counts.draw_forest, counts.FOREST_LOT),
-    "large": Kind(draw_large),
+    "large": Kind(large.draw_large, large.LOT),
     "chains": Kind(chains.draw_chain, chains.LOT),
     "long": Kind(long.draw_long, long.LOT),
     "batches": Kind(batches.draw_batch, batches.LOT),

@@ -188,7 +188,7 @@ class LongCase:
 
 def draw_long(rng: np.random.Generator) -> LongCase:
     k = int(rng.choice([2, 2, 2, 3]))
-    n = int(rng.integers(20, 60 if rng.random() < 0.85 else 420))
+    n = int(rng.integers(20, 60 if rng.random() < 0.9 else 420))
     as_path = k == 2 and bool(rng.random() < 0.5)
     parts = [_row(rng, n, k) for _ in range(LOT)]
     return LongCase(*(np.array(p) for p in zip(*parts)), as_path)
