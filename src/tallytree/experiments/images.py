@@ -34,6 +34,7 @@ Bits = NDArray[np.uint8]
 PAPER_TREE, PAPER_RC = 145.22, 146.78  # printed as log-likelihoods; they are negative ones
 CLUSTERINGS = ("adaptive", "anti", "random")
 EARLY = "matched-early"
+FAR = 3  # pixels from which a distance counts as long: the bands beside those of direct neighbours
 HIGHER_ORDER = 8  # pixels from which a subset counts as higher-order
 MODELS = ("tree", "rc")
 NAMES = {"data": "data", "tree": "pairwise tree", "rc": "RC", "fresh": "fresh data (noise floor)"}
@@ -256,13 +257,13 @@ def by_distance(found: Mapping[str, NDArray[Any]], model: str) -> tuple[NDArray[
     return reach, total[reach] / np.bincount(apart)[reach]
 
 
-def correlation_error(found: Mapping[str, NDArray[Any]], model: str) -> float:
-    """Root mean square, over distances from a third of the side on, of the error of the mean correlation.
+def correlation_error(found: Mapping[str, NDArray[Any]], model: str, least: float) -> float:
+    """Root mean square, over distances from `least` on, of the error of the mean correlation at a distance.
 
     Averages over many pairs before it compares: the noise of single pairs hides the models' differences.
     """
     reach, mean = by_distance(found, model)
-    gap = (mean - by_distance(found, "data")[1])[reach >= int(found["side"]) / 3]
+    gap = (mean - by_distance(found, "data")[1])[reach >= least]
     return float(np.sqrt(np.mean(gap**2)))
 
 
@@ -293,7 +294,7 @@ def summary(name: str, one: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
             "other_nll": float(one[f"{m}_nll"][1]),
             "steps": int(one[f"{m}_steps"]),
             "fit_seconds": float(one[f"{m}_seconds"]),
-            "far_correlation_error": correlation_error(one, m),
+            "correlation_error": correlation_error(one, m, FAR),
             **{f"{c}_count_rmse": mean_error(one, c, m, HIGHER_ORDER) for c in CLUSTERINGS},
         }
         for m in MODELS

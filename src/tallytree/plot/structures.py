@@ -131,7 +131,7 @@ def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
     inset.set_xticks([])
     inset.set_yticks([])
     inset.set_ylim(0, 1.15)
-    inset.patch.set_alpha(0.0)
+    inset.set_zorder(2)
     inset.spines[["top", "right", "left"]].set_visible(False)
 
 
