@@ -207,7 +207,7 @@ template std::vector<Reduced> reduce(const FlatKernels&, int, const float*, ptrd
 Sums deviations_of(const Reduced& r) {
   Sums s;
   s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
-              r.least[0], r.most[0]};
+              r.least[0], r.most[0], (r.sum[kPositive] - r.value(kPositive)) + r.carry[kPositive]};
   s.deviation.resize(r.sum.size() - kDeviations);
   for (size_t j = 0; j < s.deviation.size(); j++) s.deviation[j] = r.value(kDeviations + j);
   return s;
