@@ -133,7 +133,7 @@ def test_log_z_keeps_its_digits_where_its_two_parts_cancel(k):
     solution = chunks.solve_chunks([chunk] * 32, chunks.solve(chunks.TableArray(log_f)))
     m = n // 2  # so many have the larger log-odds, and k of these are on
     want = math.lgamma(m + 1) - math.lgamma(k + 1) - math.lgamma(m - k + 1) + large * k
-    assert abs(solution.log_partition - want) <= 1e-10 * (1 + abs(want))
+    assert abs(solution.log_partition - want) <= 1e-12 * (1 + abs(want))
 
 
 # -- models in memory ----------------------------------------------------------------------------------------------
