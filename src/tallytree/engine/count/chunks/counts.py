@@ -167,13 +167,21 @@ class _Growing:
         if low > high or side.boldness < 1e-3:
             return False
         h = self._log_probs if side.sign > 0 else self._log_probs[::-1]
-        fall = float(h[-1] - h[-2]) if len(h) > 1 else 0.0
-        slope = self._part.tilt - side.sign * min(fall, 0.0)
-        top = self._table.largest(low, high, slope)
-        end = self._last if side.sign > 0 else self._first
-        # log f(k) - tilt (k - first) + h(end) + fall |k - end|, at its largest
-        top += float(h[-1]) - self._part.tilt * (low - self._first) + min(fall, 0.0) * abs(low - end)
-        return bool(top + math.log(high - low + 1.0) > self._log_total() - NEGLIGIBLE)
+        fall = min(float(h[-1] - h[-2]), 0.0) if len(h) > 1 else 0.0
+        # All counts at their largest weight, or half of the fall as a geometric series: both are bounds of the sum.
+        bound = self._beyond(side, low, high, fall) + math.log(high - low + 1.0)
+        if fall < 0.0:
+            series = (
+                self._beyond(side, low, high, 0.5 * fall) + 0.5 * fall - math.log(-math.expm1(0.5 * fall))
+            )
+            bound = min(bound, series)
+        return bool(bound > self._log_total() - NEGLIGIBLE)
+
+    def _beyond(self, side: _Side, low: int, high: int, fall: float) -> float:
+        """The largest log f(k) - tilt (k - first) + h(end) + fall |k - end| on the far side of an end."""
+        end, h = (self._last, self._log_probs[-1]) if side.sign > 0 else (self._first, self._log_probs[0])
+        top = self._table.largest(low, high, self._part.tilt - side.sign * fall)
+        return float(top + h - self._part.tilt * (low - self._first) + fall * abs(low - end))
 
     def complete(self) -> bool:
         """Whether nothing that matters is missing."""
