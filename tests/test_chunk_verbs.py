@@ -121,6 +121,21 @@ def test_two_values_have_a_closed_form():
     assert apart(answers(logits, solution), np.where(logits < 0, low, high)) <= 1e-9
 
 
+@compiled
+@pytest.mark.parametrize("k", [0, 3, 1 << 21])
+def test_log_z_keeps_its_digits_where_its_two_parts_cancel(k):
+    half = 1 << 17
+    large = 123_456.789_012
+    chunk = np.repeat([large, 0.9 * large], half)
+    n = 32 * len(chunk)
+    log_f = np.full(n + 1, -math.inf)
+    log_f[k] = 0.0
+    solution = chunks.solve_chunks([chunk] * 32, chunks.solve(chunks.TableArray(log_f)))
+    m = n // 2  # so many have the larger log-odds, and k of these are on
+    want = math.lgamma(m + 1) - math.lgamma(k + 1) - math.lgamma(m - k + 1) + large * k
+    assert abs(solution.log_partition - want) <= 1e-12 * (1 + abs(want))
+
+
 # -- models in memory ----------------------------------------------------------------------------------------------
 
 

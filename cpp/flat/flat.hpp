@@ -14,17 +14,19 @@ namespace tallytree {
 // log sum_i of the norms: K(0) = softplus(totals) needs a pass with tilt 0.
 inline double softplus(const FlatTotals& untilted) { return untilted.positive + untilted.log_norm; }
 
-// K(s) - K(0) - s k, from sums that do not cancel.
+// K(s) - K(0) - s k, from sums that do not cancel, and K(s) - s k, in which large logits may cancel exactly.
 struct TiltNorm {
-  double tilt = 0, likely_on = 0, rest = 0, magnitude = 0;
+  double tilt = 0, likely_on = 0, rest = 0, magnitude = 0, plain = 0;
+  double whole_minus(double k) const { return tilt * (likely_on - k) + plain; }
   double minus(double k) const { return tilt * (likely_on - k) + rest; }
   // Rounding that differs between tilts; K(0) is common to all.
   double error(double k) const { return 2.2204460492503131e-16 * (std::fabs(tilt * (likely_on - k)) + magnitude); }
 };
 inline TiltNorm tilt_norm(const FlatTotals& untilted, const FlatTotals& tilted, double tilt) {
-  if (tilt == 0) return {};
+  if (tilt == 0) return {0, 0, 0, 0, softplus(untilted)};
+  const double on = (untilted.positive + tilted.positive) + (untilted.positive_lost + tilted.positive_lost);
   return {tilt, tilted.likely_on, tilted.positive + (tilted.log_norm - untilted.log_norm),
-          std::fabs(tilted.positive) + tilted.log_norm};
+          std::fabs(tilted.positive) + tilted.log_norm, on + tilted.log_norm};
 }
 
 // The characteristic function of the tilted count on the frequencies that matter, centred at `centre`.
@@ -59,6 +61,7 @@ constexpr double kRoundOff = 1.1102230246251565e-16;
 // The part of the posterior whose counts are solved under one tilt.
 struct Piece {
   double tilt = 0, log_weight = 0, bound = __builtin_inf();
+  double log_total = 0;  // its part of Z itself: log_weight is relative to K(0)
   double weight_error = 0;  // of log_weight, by rounding; matters where pieces are compared
   double least_side = 0;  // min over leaves of d(0) / Z, d(1) / Z, in the tilted frame
   double amplification = 0;    // what an error of the table, as a share of Z, becomes in a leaf's log-odds
@@ -114,6 +117,7 @@ struct FlatSolution {
 
   FlatKind kind = FlatKind::impossible;
   double log_mean = -__builtin_inf(), softplus = 0, bound = 0;
+  double log_norm = __builtin_nan("");  // log Z; series only. log_mean + softplus may lose digits
   std::vector<Piece> pieces;
   double log_all_off = -__builtin_inf(), log_all_on = -__builtin_inf();  // logs of f(0) P(0), f(n) P(n)
   double sum_logits = 0;

@@ -23,6 +23,7 @@ struct FlatTotals {
   double likely_on;  // how many t are >= 0
   double infinite;   // how many nu are infinite; this and the extremes of the finite nu only when the tilt is 0
   double smallest, largest;
+  double positive_lost;  // what rounding took from `positive`
 };
 
 // A part of the posterior solved under one tilt. The leave-one-out ratio r(p) = d_p(1) / d_p(0) is a smooth

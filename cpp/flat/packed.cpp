@@ -11,7 +11,7 @@ namespace {
 template <class Visit>
 void visit_solution(FlatSolution& s, double* kind, double* pieces, double* terms, const Visit& visit) {
   visit.number(*kind);
-  for (double* x : {&s.log_mean, &s.softplus, &s.bound, &s.log_all_off, &s.log_all_on, &s.sum_logits, &s.largest_logit,
+  for (double* x : {&s.log_mean, &s.log_norm, &s.bound, &s.log_all_off, &s.log_all_on, &s.sum_logits, &s.largest_logit,
                     &s.tilt})
     visit.number(*x);
   visit.number(*pieces);

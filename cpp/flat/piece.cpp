@@ -21,7 +21,7 @@ struct Waves {
   double value = 0;     // Z
   double total = 0;     // error of Z by round-off
   double left_out = 0;  // absolute error of Z, d(0), d(1) by truncation
-  double log_scale = 0, scale_error = 0;
+  double log_scale = 0, whole_scale = 0, scale_error = 0;
 };
 
 // `f` holds the table on the window, and zeros up to a multiple of 8; `table_error` is its rounding, `outside` the
@@ -70,6 +70,7 @@ bool weave_table(const Source& source, const Spectrum& s, const CountTable& tabl
                  kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width),
                  std::exp(std::fmin(outside - top, 700.0)));
   waves->log_scale = top + s.tilt_norm.minus((double)window.first);
+  waves->whole_scale = top + s.tilt_norm.whole_minus((double)window.first);
   waves->scale_error = s.tilt_norm.error((double)window.first) + 2 * kRoundOff * std::fabs(top);
   return true;
 }
@@ -202,6 +203,7 @@ void solve_waves(const Source& source, const Spectrum& s, const Waves& w, Piece*
   const double error = w.total + w.left_out;
   if (!(w.value > 2 * error)) return;
   piece->log_weight = std::log(w.value) + w.log_scale;
+  piece->log_total = std::log(w.value) + w.whole_scale;
   piece->weight_error = w.scale_error;
   if (s.split) {
     piece->bound = error / (w.value - error);

@@ -18,7 +18,7 @@ namespace {
 constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kBlock = 8192;
 constexpr ptrdiff_t kShortGroup = 4 * kBlock;
-constexpr ptrdiff_t kMostGroups = 64;  // of a chunk: each has a histogram of its own
+constexpr ptrdiff_t kMostGroups = 64, kMostHistograms = 16;  // of a chunk: each group has a histogram of its own
 constexpr ptrdiff_t kWorthThreads = 1 << 17;
 constexpr size_t kMostLarge = 1 << 14;  // large deviations: with a variance below 50 there are at most 560
 
@@ -71,7 +71,7 @@ void add_histogram(const Request& r, const double* nu, ptrdiff_t n, Reduced* out
       continue;
     }
     const double place = (x - r.low) * scale;
-    const ptrdiff_t b = place > 0 ? (ptrdiff_t)std::fmin(kBins - 1.0, place) : 0;  // 0 for NaN
+    const ptrdiff_t b = !(place > 0) ? 0 : place < kBins - 1.0 ? (ptrdiff_t)place : kBins - 1;  // 0 for NaN
     const double offset = place - (double)b;
     sum[3 * b] += 1;
     sum[3 * b + 1] += offset;
@@ -128,6 +128,10 @@ const double* finite_part(const double* nu, ptrdiff_t* n, double* room, LeftOut*
   return room;
 }
 
+bool any_histogram(const std::vector<Request>& requests) {
+  return std::any_of(requests.begin(), requests.end(), [](const Request& r) { return r.kind == Asked::histogram; });
+}
+
 std::vector<Reduced> empty_answers(const std::vector<Request>& requests) {
   std::vector<Reduced> result;
   result.reserve(requests.size());
@@ -175,7 +179,8 @@ void Reduced::merge(const Reduced& later) {
 template <class T>
 std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
                             const std::vector<Request>& requests, bool known_finite, LeftOut* left_out) {
-  const ptrdiff_t even = (n + kMostGroups * kBlock - 1) / (kMostGroups * kBlock) * kBlock;
+  const ptrdiff_t most = any_histogram(requests) ? kMostHistograms : kMostGroups;
+  const ptrdiff_t even = (n + most * kBlock - 1) / (most * kBlock) * kBlock;
   const ptrdiff_t length = std::max(kShortGroup, even), groups = std::max<ptrdiff_t>(1, (n + length - 1) / length);
   std::vector<std::vector<Reduced>> part((size_t)groups);
   std::vector<LeftOut> others((size_t)groups);
@@ -207,7 +212,7 @@ template std::vector<Reduced> reduce(const FlatKernels&, int, const float*, ptrd
 Sums deviations_of(const Reduced& r) {
   Sums s;
   s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
-              r.least[0], r.most[0]};
+              r.least[0], r.most[0], (r.sum[kPositive] - r.value(kPositive)) + r.carry[kPositive]};
   s.deviation.resize(r.sum.size() - kDeviations);
   for (size_t j = 0; j < s.deviation.size(); j++) s.deviation[j] = r.value(kDeviations + j);
   return s;

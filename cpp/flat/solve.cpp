@@ -27,6 +27,7 @@ void solve_ends_only(const FlatTotals& untilted, const CountTable& table, ptrdif
   const double off = table.at(0), on = table.at(n);
   s->kind = off > -kInfinity || on > -kInfinity ? FlatKind::ends : FlatKind::impossible;
   s->log_mean = log_add(s->log_all_off, s->log_all_on);
+  s->log_norm = log_add(off, on + s->sum_logits);
   s->tilt = on - off;  // log-odds of "all on" before the logits; may be infinite
   const double tables = std::isfinite(s->tilt) ? std::fabs(off) + std::fabs(on) : 0;
   const double sums = std::isfinite(s->tilt) ? untilted.positive + untilted.negative : 0;
@@ -88,6 +89,10 @@ FlatSolution solve_series(const Source& source, const CountTable& table, const S
   double interior = s.pieces[0].log_weight, rest = 1;
   for (size_t j = 1; j < s.pieces.size(); j++) rest += std::exp(s.pieces[j].log_weight - interior);
   settle_ends(source, untilted.totals, interior + std::log(rest), &s);
+  s.log_norm = -kInfinity;
+  for (const Piece& piece : s.pieces) s.log_norm = log_add(s.log_norm, piece.log_total);
+  if (s.log_all_off > -kInfinity) s.log_norm = log_add(s.log_norm, table.at(0));
+  if (s.log_all_on > -kInfinity) s.log_norm = log_add(s.log_norm, table.at(n) + s.sum_logits);
   if (!(s.bound < kMeaningful)) s.bound = kInfinity;
   return s;
 }

@@ -92,6 +92,7 @@ void solve_powers(ptrdiff_t n, const PowerSums& sums, const double* coefficient,
     cavity[j] = coefficient[j] * rate[j];
   }
   s->log_mean = std::log(total) + term[top].log_size;
+  s->log_norm = s->log_mean + s->softplus;
   const double bound = relative_error(term, coefficient, top) + relative_error(term, cavity, top) + 16 * kRoundOff;
   if (!(bound < kMeaningful)) return;
   s->bound = bound;

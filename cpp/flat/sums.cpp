@@ -29,7 +29,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
   for (int j = 0; j < count; j++) total[j] = vec{};
   const double inf = __builtin_inf();
   vec smallest = splat(inf), largest = splat(-inf), infinite = vec{};
-  *totals = {0, 0, 0, 0, 0, inf, -inf};
+  *totals = {0, 0, 0, 0, 0, inf, -inf, 0};
   for (ptrdiff_t block = 0; block < n; block += kBlock * kLanes) {
     const ptrdiff_t end = n < block + kBlock * kLanes ? n : block + kBlock * kLanes;
     vec acc[count];

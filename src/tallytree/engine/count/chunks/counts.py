@@ -14,16 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ....arrays import Float64
+from ....errors import PrecisionError
 from ... import native
 from ..solver import CountSolver
 from .solution import Part, Solution
-from .solve import collected_problem, solve
-from .sums import Request, Sums
+from .solve import COLLECTABLE, collected_problem, solve
+from .sums import VALUES, Request, Sums
 from .table import CountTable, Shifted
 
 RELATIVE = 3e-9  # error of a probability that a tilt is trusted with
 NEGLIGIBLE = 44.0  # nats below the likeliest count at which the window may end
-STRIDE = 4.5  # standard deviations between the means of neighbouring tilts
+STRIDE = 4.5  # standard deviations between the means of neighbouring tilts, where nothing else is known
 ROUNDS = 16  # of reductions, at most; each brings another tilt on both sides
 
 Asking = Generator[tuple[Request, ...], Sums, "tuple[CountWindow, ...]"]
@@ -63,6 +64,8 @@ def count_windows(solution: Solution) -> Asking:
             sums = sums.joined((yield small))
         for window in growing:
             window.grow(sums)
+    if not all(window.complete() for window in growing):
+        return (yield from _otherwise(solution.table))
     found = [window.finished() for window in growing]
     if solution.log_all_off > -math.inf:
         found.append(CountWindow(0, np.array([solution.log_all_off])))
@@ -103,56 +106,102 @@ def _law(sums: Sums, tilt: float) -> _Law:
     return _Law(tilt, int(low) + start, np.log(probs[start:stop]), mean, math.sqrt(variance))
 
 
+class _Side:
+    """One end of a window: the law that reaches it, and how far the next tilt goes."""
+
+    def __init__(self, sign: int, law: _Law) -> None:
+        self.sign, self.law = sign, law
+        self.boldness = 0.9  # the next mean lies a little inside the end, where both laws are right
+
+    def next_tilt(self) -> float:
+        """The tilt under which the two counts at the end are about equally likely."""
+        last = self.law.log_probs[-2:] if self.sign > 0 else self.law.log_probs[1::-1]
+        falls = float(last[0] - last[1]) if len(last) == 2 else STRIDE / max(self.law.sd, 0.5)
+        return self.law.tilt + self.sign * self.boldness * max(falls, 1e-3 * STRIDE / max(self.law.sd, 0.5))
+
+
 class _Growing:
     """A window of the posterior of one part, which grows to both sides."""
 
     def __init__(self, part: Part, table: Shifted, law: _Law) -> None:
         self._part, self._table = part, table
-        self._left = self._right = law
+        self._sides = (_Side(-1, law), _Side(1, law))
         self._first, self._log_probs = self._cut(law)
         self._weigh()
 
+    @property
+    def _last(self) -> int:
+        return self._first + len(self._log_probs) - 1
+
     def wanted(self) -> list[float]:
         """Tilts under which the window would go on, where it has to."""
-        part, likeliest = self._part, self._weights.max()
-        out = []
-        last = self._first + len(self._log_probs) - 1
-        if last < part.last and self._edge(-1) > likeliest - NEGLIGIBLE:
-            out.append(self._right.tilt + STRIDE / max(self._right.sd, 0.5))
-        if self._first > part.first and self._edge(0) > likeliest - NEGLIGIBLE:
-            out.append(self._left.tilt - STRIDE / max(self._left.sd, 0.5))
-        return out
+        return [side.next_tilt() for side in self._sides if self._goes_on(side)]
 
     def grow(self, sums: Sums) -> None:
         """Take up the laws that were wanted."""
-        for tilt in self.wanted():
-            law = _law(sums, tilt)
+        for side in [side for side in self._sides if self._goes_on(side)]:
+            law = _law(sums, side.next_tilt())
             first, log_probs = self._cut(law)
             # Relative to the tilt of the part: P_s(k) is proportional to P_t(k) e^{-(t - s) k}.
-            log_probs = log_probs - (tilt - self._part.tilt) * (
-                first + np.arange(len(log_probs)) - self._first
-            )
-            self._join(first, log_probs)
-            if tilt > self._part.tilt:
-                self._right = law
+            ramp = (law.tilt - self._part.tilt) * (first + np.arange(len(log_probs)) - self._first)
+            before = len(self._log_probs)
+            self._join(first, log_probs - ramp)
+            if len(self._log_probs) > before:
+                side.law = law
             else:
-                self._left = law
+                side.boldness *= 0.5  # too far, or not far enough beyond a gap: the next one is nearer
         self._weigh()
 
     def finished(self) -> CountWindow:
         """Normalised to the share of the part."""
-        total = np.log(np.exp(self._weights - self._weights.max()).sum()) + self._weights.max()
-        return CountWindow(self._first, self._weights - total + self._part.log_share)
+        return CountWindow(self._first, self._weights - self._log_total() + self._part.log_share)
+
+    def _goes_on(self, side: _Side) -> bool:
+        """Whether what lies beyond an end may be more than negligible.
+
+        The law of the count is log-concave: beyond the end it falls at least as fast as at the end.
+        """
+        low, high = (
+            (self._last + 1, self._part.last) if side.sign > 0 else (self._part.first, self._first - 1)
+        )
+        if low > high or side.boldness < 1e-3:
+            return False
+        h = self._log_probs if side.sign > 0 else self._log_probs[::-1]
+        fall = min(float(h[-1] - h[-2]), 0.0) if len(h) > 1 else 0.0
+        # All counts at their largest weight, or half of the fall as a geometric series: both are bounds of the sum.
+        bound = self._beyond(side, low, high, fall) + math.log(high - low + 1.0)
+        if fall < 0.0:
+            series = (
+                self._beyond(side, low, high, 0.5 * fall) + 0.5 * fall - math.log(-math.expm1(0.5 * fall))
+            )
+            bound = min(bound, series)
+        return bool(bound > self._log_total() - NEGLIGIBLE)
+
+    def _beyond(self, side: _Side, low: int, high: int, fall: float) -> float:
+        """The largest log f(k) - tilt (k - first) + h(end) + fall |k - end| on the far side of an end."""
+        end, h = (self._last, self._log_probs[-1]) if side.sign > 0 else (self._first, self._log_probs[0])
+        top = self._table.largest(low, high, self._part.tilt - side.sign * fall)
+        return float(top + h - self._part.tilt * (low - self._first) + fall * abs(low - end))
+
+    def complete(self) -> bool:
+        """Whether nothing that matters is missing."""
+        for side in self._sides:
+            side.boldness = 0.9
+        return not any(self._goes_on(side) for side in self._sides)
+
+    def _log_total(self) -> float:
+        top = self._weights.max()
+        return float(np.log(np.exp(self._weights - top).sum()) + top) if top > -math.inf else -math.inf
 
     def _cut(self, law: _Law) -> tuple[int, Float64]:
         first, last = max(law.first, self._part.first), min(law.last, self._part.last)
         return first, law.log_probs[first - law.first : last - law.first + 1]
 
     def _join(self, first: int, log_probs: Float64) -> None:
-        last, own_last = first + len(log_probs) - 1, self._first + len(self._log_probs) - 1
+        last, own_last = first + len(log_probs) - 1, self._last
         low, high = max(first, self._first), min(last, own_last)
         if low > high:
-            return  # too far: the window stays as it is
+            return
         middle = (low + high) // 2
         log_probs = log_probs + (self._log_probs[middle - self._first] - log_probs[middle - first])
         before = log_probs[: max(0, self._first - first)]
@@ -161,15 +210,20 @@ class _Growing:
         self._first = min(first, self._first)
 
     def _weigh(self) -> None:
-        last = self._first + len(self._log_probs) - 1
-        log_f = self._table.window(self._first, last)
-        ramp = self._part.tilt * np.arange(len(log_f))
-        self._weights = self._log_probs + log_f - ramp
+        log_f = self._table.window(self._first, self._last)
+        self._weights = self._log_probs + log_f - self._part.tilt * np.arange(len(log_f))
 
-    def _edge(self, which: int) -> float:
-        """The weight at an end of the window; under a potential with gaps, of the nearest possible count."""
-        finite = self._weights[self._weights > -math.inf]
-        return float(finite[which]) if len(finite) else -math.inf
+
+def _otherwise(table: CountTable) -> Asking:
+    """Where tilts do not certify the window."""
+    if table.n > COLLECTABLE:
+        raise PrecisionError(
+            f"tilts do not certify the distribution of the count of these {table.n} variables, and they are too many "
+            "for the methods that would. Ask for marginals, or for fewer variables."
+        )
+    everything = Request(VALUES, ())
+    sums = yield (everything,)
+    return _collected(sums.parts[everything].listed, table)
 
 
 def _collected(logits: Float64, table: CountTable) -> tuple[CountWindow, ...]:

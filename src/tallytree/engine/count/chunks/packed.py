@@ -17,9 +17,8 @@ class Packed(NamedTuple):
 
     kind: str
     log_mean: float
-    softplus: float
+    log_norm: float
     bound: float
-    sum_logits: float
     log_all_off: float  # log shares of the posterior
     log_all_on: float
     parts: tuple[Part, ...]
@@ -27,7 +26,7 @@ class Packed(NamedTuple):
 
 def unpacked(numbers: Float64) -> Packed:
     """In the order of ``visit_solution`` in cpp/flat/packed.cpp."""
-    kind, log_mean, softplus, bound, all_off, all_on, sum_logits, _, _, count = numbers[:10].tolist()
+    kind, log_mean, log_norm, bound, all_off, all_on, _, _, _, count = numbers[:10].tolist()
     at, parts = 10, []
     for _ in range(int(count)):
         tilt, log_weight, *_, first, length = numbers[at : at + 10].tolist()
@@ -40,4 +39,4 @@ def unpacked(numbers: Float64) -> Packed:
         bound = math.inf
     apart = name in ("ends", "series") and log_mean > -math.inf
     off, on = (all_off - log_mean, all_on - log_mean) if apart else (-math.inf, -math.inf)
-    return Packed(name, log_mean, softplus, bound, sum_logits, off, on, tuple(parts))
+    return Packed(name, log_mean, log_norm, bound, off, on, tuple(parts))

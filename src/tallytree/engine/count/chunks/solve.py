@@ -28,7 +28,6 @@ from .table import CountTable, Shifted
 
 FEW = 4096  # so few variables are collected and solved at once: every rung of the ladder serves them
 COLLECTABLE = 1 << 20  # up to here they are collected where no series is certified
-ROUNDING = 4.5e-16  # of log Z, per nat of its two parts
 
 Found = TypeVar("Found")
 Conversation = Generator[tuple[Request, ...], Sums, Solution]
@@ -78,11 +77,11 @@ def solve(table: CountTable, mixture: Mixture | None = None, *, few: int = FEW) 
         found, sums = yield from _ask(
             lambda known: native.flat_solve_power_sums(n, known, coefficients, mixture[1]), sums
         )
-        closed = _solution(found, sums, table, seen)
+        closed = _solution(found, sums, table)
         if closed.error_bound <= TOLERANCE:
             return closed
     found, sums = yield from _ask(lambda known: native.flat_solve_sums(n, known, seen), sums)
-    solution = _solution(found, sums, table, seen)
+    solution = _solution(found, sums, table)
     if solution.error_bound <= TOLERANCE:
         return solution
     if table.n <= COLLECTABLE:
@@ -125,16 +124,12 @@ def _ask(
         sums = sums.joined((yield tuple(Request(kind, tuple(numbers)) for kind, numbers in missing)))
 
 
-def _solution(found: Float64, sums: Sums, table: CountTable, seen: Shifted) -> Solution:
+def _solution(found: Float64, sums: Sums, table: CountTable) -> Solution:
     plain = unpacked(found)
     if plain.log_mean == -math.inf:
         return Solution(-math.inf, plain.bound, Mapping(found, np.empty(0), np.empty(0)), sums, table)
-    log_z = plain.log_mean + plain.softplus
-    if plain.kind == "ends":
-        # The two ends have closed forms without the norm of the log-odds, in which large numbers would cancel.
-        log_z = float(np.logaddexp(seen.at(0), seen.at(seen.n) + plain.sum_logits))
     return Solution(
-        log_z,
+        plain.log_norm,
         plain.bound,
         Mapping(found, np.empty(0), np.empty(0)),
         sums,

@@ -108,7 +108,7 @@ def reduce(logits: NDArray[Any], requests: Sequence[Request]) -> Sums:
     """
     chunk = np.ascontiguousarray(logits)
     asked = [request for request in requests if request.kind != VALUES]
-    excluded, forced, invalid, found = native.flat_reduce(chunk, asked)
+    excluded, forced, invalid, found = native.flat_reduce(chunk, asked) if asked else _not_finite(chunk)
     parts = {request: Reduced(*part) for request, part in zip(asked, found, strict=True)}
     for request in requests:
         if request.kind == VALUES:
@@ -116,6 +116,11 @@ def reduce(logits: NDArray[Any], requests: Sequence[Request]) -> Sums:
             values = chunk.astype(np.float64)
             parts[request] = Reduced(nothing, nothing, nothing, nothing, values, True)
     return Sums(len(chunk), excluded, forced, invalid, parts)
+
+
+def _not_finite(chunk: NDArray[Any]) -> tuple[int, int, int, list[Any]]:
+    excluded, forced = np.count_nonzero(chunk == -np.inf), np.count_nonzero(chunk == np.inf)
+    return int(excluded), int(forced), int(np.count_nonzero(np.isnan(chunk))), []
 
 
 def merge(sums: Iterable[Sums]) -> Sums:
