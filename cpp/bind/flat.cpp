@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bind/bindings.hpp"
+#include "flat/chain_rows.hpp"
 #include "flat/rows.hpp"
 #include "base/parallel.hpp"
 
@@ -109,6 +110,23 @@ void bind_flat(nb::module_& m) {
     }
     return out;
   }, "solution"_a, "nu"_a, "Leaf messages r_i = log(d_i(1) / d_i(0)), (B, n): posterior logit = nu_i + r_i.");
+
+  m.def("chain", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
+    if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))
+      throw nb::value_error("log_f must have shape (1 or B, n + 1)");
+    const FlatKernels& k = *choose(level).flat;
+    const ptrdiff_t batch = (ptrdiff_t)nu.shape(0), n = (ptrdiff_t)nu.shape(1);
+    array_out messages = new_array({nu.shape(0), nu.shape(1)}), totals = new_array({2, nu.shape(0)});
+    double *to = messages.data(), *log_mean = totals.data();
+    {
+      GilReleased release;
+      chain_rows(k, threads_for(threads, nu), nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : n + 1, batch, n,
+                 log_mean, to, log_mean + batch);
+    }
+    return nb::make_tuple(messages, totals);
+  }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "",
+        "Models along the chain of partial sums: messages (B, n), and (2, B), log E f and a bound of the error, inf where "
+        "plain numbers run out of range.");
 
   m.def("flat_log_pmf", [](matrix_in nu, int threads, const std::string& level) {
     const Kernels& k = choose(level);

@@ -27,12 +27,17 @@ void power_sums(const double*, ptrdiff_t, const double*, int, PowerSums*);
 void power_marginals(const double*, ptrdiff_t, const PowerForm&, double*);
 void power_messages(const double*, ptrdiff_t, const PowerForm&, double*);
 
+ptrdiff_t chain_scratch(ptrdiff_t, ptrdiff_t);
+void chain(const double*, const double*, const double*, ptrdiff_t, ptrdiff_t, double*, double*, double*, double*,
+           double*);
+
 extern const FlatKernels flat_kernels;
 const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
     leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
     exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
     messages_from_ratio, power_sums,      power_marginals,  power_messages,
+    chain_scratch,  chain,
 };
 
 }  // namespace tallytree::TT_LEVEL

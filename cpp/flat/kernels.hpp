@@ -138,6 +138,12 @@ struct FlatKernels {
   void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
   void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
   void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
+
+  // The chain of partial sums with counts up to `cap`: d0_i and d1_i, the sums with variable i off and on but for its own
+  // weight, over the value; the value itself; the largest number met in a scaled suffix. Scratch in doubles.
+  ptrdiff_t (*chain_scratch)(ptrdiff_t n, ptrdiff_t cap);
+  void (*chain)(const double* off, const double* on, const double* f, ptrdiff_t n, ptrdiff_t cap, double* scratch,
+                double* d0, double* d1, double* value, double* largest);
 };
 
 }  // namespace tallytree

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .models.edges import Forest as Forest
     from .models.factor_graph import FactorGraph as FactorGraph
     from .models.group import Group as Group
+    from .models.linear import LinearModel as LinearModel
     from .models.poisson_binomial import PoissonBinomial as PoissonBinomial
     from .models.ragged import RaggedBatch as RaggedBatch
     from .models.reliability import birnbaum_importance as birnbaum_importance
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .models.results import ExpectedStatistics as ExpectedStatistics
     from .models.results import Modes as Modes
     from .models.results import SparseSamples as SparseSamples
+    from .models.thinned import ThinnedModel as ThinnedModel
+    from .models.thinned import noisy_or_model as noisy_or_model
     from .potentials import Potential as Potential
     from .potentials import all_or_none as all_or_none
     from .potentials import at_least as at_least
@@ -62,10 +65,12 @@ _HOMES = {
     "models.edges": ("Forest",),
     "models.factor_graph": ("FactorGraph",),
     "models.group": ("Group",),
+    "models.linear": ("LinearModel",),
     "models.poisson_binomial": ("PoissonBinomial",),
     "models.ragged": ("RaggedBatch",),
     "models.reliability": ("birnbaum_importance", "k_out_of_n", "k_to_l_out_of_n"),
     "models.results": ("ExpectedStatistics", "Modes", "SparseSamples"),
+    "models.thinned": ("ThinnedModel", "noisy_or_model"),
     "potentials": (
         "Potential",
         "all_or_none",
@@ -102,6 +107,7 @@ __all__ = [
     "Forest",
     "Group",
     "InfeasibleError",
+    "LinearModel",
     "Modes",
     "ParameterError",
     "PoissonBinomial",
@@ -111,6 +117,7 @@ __all__ = [
     "SparseSamples",
     "StructureError",
     "TallyTreeError",
+    "ThinnedModel",
     "__version__",
     "all_or_none",
     "assignment",
@@ -129,6 +136,7 @@ __all__ = [
     "modulo",
     "noisy_and",
     "noisy_or",
+    "noisy_or_model",
     "one_of",
     "parity",
     "poisson",

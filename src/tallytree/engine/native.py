@@ -82,6 +82,15 @@ def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
     )
 
 
+def chain(nu: Float64, tables: Float64) -> Answer:
+    """Standard models (B, n) with tables (1 or B, n + 1), along the chain of partial sums."""
+    engine = _extension()
+    messages, totals = engine.chain(
+        np.ascontiguousarray(nu), np.ascontiguousarray(tables), config.threads(), config.level()
+    )
+    return Answer(totals[0], messages, None, totals[1])
+
+
 def flat_log_pmf(nu: Float64) -> Float64:
     """Log P(z = k) of every row and every k."""
     return np.asarray(_extension().flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))

@@ -108,18 +108,7 @@ def holder_bound(
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
     x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
-    run = Minimisation(parts, w, tol)
-    with Progress(progress, max_iter, "holder_bound") as shown:
-        try:
-            if parts.n_classes > 1 and max_iter > 0:
-                run.minimise(x, max_iter, adapt and parts.n_classes > 1, shown)
-            else:
-                run.evaluate(x, w)
-        except KeyboardInterrupt:
-            run.interrupted = True
-    if run.best is None:  # stopped before anything was computed
-        run.evaluate(x, w)
-    return run.result()
+    return Minimisation(parts, w, tol).run(x, max_iter, progress, "holder_bound", adapt=adapt)
 
 
 class Minimisation:
@@ -130,6 +119,22 @@ class Minimisation:
         self.best: tuple[float, Float64, Float64, Float64] | None = None
         self.iterations = 0
         self.interrupted = False
+
+    def run(
+        self, x: Float64, max_iter: int, progress: bool | Report, label: str, *, adapt: bool = False
+    ) -> UpperBound:
+        """The bound at the best point that is found from x; an interruption keeps it."""
+        with Progress(progress, max_iter, label) as shown:
+            try:
+                if self.parts.n_classes > 1 and max_iter > 0:
+                    self.minimise(x, max_iter, adapt, shown)
+                else:
+                    self.evaluate(x, self.weights)
+            except KeyboardInterrupt:
+                self.interrupted = True
+        if self.best is None:  # stopped before anything was computed
+            self.evaluate(x, self.weights)
+        return self.result()
 
     def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
         value, gradient, marginals = self.parts.value(x, w)

@@ -25,7 +25,7 @@ from .holder import Minimisation, UpperBound, starting_shares
 from .layout import Layout, layout, tempered_model
 from .messages import sum_product
 from .options import check_graph, check_limits
-from .progress import Progress, Report
+from .progress import Report
 from .propagation import sweep
 from .split import Split, split
 
@@ -107,18 +107,7 @@ def trw_bound(
     parts = _forests(graph)
     w = np.full(parts.n_classes, 1.0 / parts.n_classes)
     x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
-    run = Minimisation(parts, w, float(tol))
-    with Progress(progress, max_iter, "trw_bound") as shown:
-        try:
-            if parts.n_classes > 1 and max_iter > 0:
-                run.minimise(x, max_iter, False, shown)
-            else:
-                run.evaluate(x, w)
-        except KeyboardInterrupt:
-            run.interrupted = True
-    if run.best is None:
-        run.evaluate(x, w)
-    return run.result()
+    return Minimisation(parts, w, float(tol)).run(x, max_iter, progress, "trw_bound")
 
 
 def _forests(graph: FactorGraph) -> Forests:

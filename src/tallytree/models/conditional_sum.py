@@ -182,10 +182,10 @@ def _posterior(lattice: Lattice, allowed: NDArray[np.bool_]) -> Float64:
     nu, weights = lattice.nu, lattice.weights
     if nu.size == 0:
         return nu
+    table = np.where(allowed, 0.0, -np.inf)
     if np.all(weights == 1):
-        table = np.where(allowed, 0.0, -np.inf)
         return np.asarray(CountModel(nu, table).posterior_logits, np.float64)
-    evidence = inclusion_evidence(nu, weights, allowed)
+    evidence = inclusion_evidence(nu, weights, table)
     return np.where(np.isinf(nu), nu, nu + np.where(np.isinf(nu), 0.0, evidence))
 
 

@@ -4,7 +4,8 @@
     suffix_i(c)     = (1 - p_i) suffix_{i+1}(c) + p_i suffix_{i+1}(c + 1),      suffix_n = f
 
 O(n k) time and memory, where k is the largest possible count; when the smallest possible count is large, zeros are
-counted instead. Sums of positive terms only. Plain numbers first; if they run out of range, logarithms.
+counted instead. Sums of positive terms only. Plain numbers first; if they run out of range, logarithms. The compiled
+engine has the plain numbers in C++ (cpp/flat/chain.cpp).
 """
 
 from __future__ import annotations

@@ -137,7 +137,10 @@ def _flat(rows: Rows, terms: Mixture | None, method: str, cavities: bool) -> Ans
             )
         return _insist(_quiet(mixture.solve_batch, rows.nu, *terms), method)
     if method == "chain":
-        return _insist(_quiet(chain.solve_batch, rows.nu, rows.full_tables), method)
+        rungs: list[Any] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
+        if native.present():
+            rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
+        return _insist(climb(rungs, rows), method)
     if method == "characteristic":
         return _insist(_quiet(characteristic.solve_batch, rows.nu, rows.full_tables), method)
     if method == "potetz-lee":

@@ -1,10 +1,10 @@
 """What a weighted sum of independent Bernoulli variables says about each of them.
 
-For variable i with weight w, ``log P(E | y_i = 1) - log P(E | y_i = 0)`` for an event E about the sum. With
-``F_i(s)`` the probability that the variables before i add up to s, and ``B_i(s)`` the probability of E once the
-variables before i have added up to s,
+For variable i with weight w, ``log E[f | y_i = 1] - log E[f | y_i = 0]`` for a non-negative function f of the sum,
+such as the indicator of an event. With ``F_i(s)`` the probability that the variables before i add up to s, and
+``B_i(s)`` the expectation of f once the variables before i have added up to s,
 
-    P(E | y_i = 1) = sum_s F_i(s) B_{i+1}(s + w),    P(E | y_i = 0) = sum_s F_i(s) B_{i+1}(s).
+    E[f | y_i = 1] = sum_s F_i(s) B_{i+1}(s + w),    E[f | y_i = 0] = sum_s F_i(s) B_{i+1}(s).
 
 All terms are positive, so relative accuracy is kept: in plain float64 where no product of probabilities can leave
 its range, in logarithms otherwise. F is kept at every sqrt(n)-th variable only and made again between them.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.engine.pmf.recursion import softplus
 from tallytree.engine.pmf.tails import log_sum
@@ -26,8 +25,8 @@ DEEPEST_PLAIN = 600.0  # nats: the rarest configuration is still a normal number
 BUFFER = 1 << 22  # entries of the kept F of one group of rows
 
 
-def inclusion_evidence(nu: Float64, weights: Ints, allowed: NDArray[np.bool_]) -> Float64:
-    """Log-likelihood ratios of the variables, given that the sum is allowed.
+def inclusion_evidence(nu: Float64, weights: Ints, log_f: Float64) -> Float64:
+    """Log-likelihood ratios of the variables under a potential on the sum.
 
     Parameters
     ----------
@@ -35,8 +34,8 @@ def inclusion_evidence(nu: Float64, weights: Ints, allowed: NDArray[np.bool_]) -
         Log-odds in [-inf, inf].
     weights : (n,)
         Positive integers with sum W.
-    allowed : (B, W + 1)
-        The event: which sums it holds. It must have positive probability in every row.
+    log_f : (B, W + 1)
+        Log f of every sum; 0 and -inf for an event. E[f] must be positive in every row.
 
     Returns
     -------
@@ -51,13 +50,16 @@ def inclusion_evidence(nu: Float64, weights: Ints, allowed: NDArray[np.bool_]) -
     rows, n = nu.shape
     out = np.empty((rows, n))
     finite = np.where(np.isfinite(nu), np.abs(nu), 0.0)
-    deepest = softplus(finite).sum(axis=1)  # -log of the rarest configuration
-    size = max(1, BUFFER // (allowed.shape[1] * 2 * max(1, math.isqrt(n))))
+    top = log_f.max(axis=1, keepdims=True)
+    scaled = log_f - np.where(np.isneginf(top), 0.0, top)
+    # -log of the least weight of a configuration
+    deepest = softplus(finite).sum(axis=1) - np.where(np.isneginf(scaled), 0.0, scaled).min(axis=1)
+    size = max(1, BUFFER // (log_f.shape[1] * 2 * max(1, math.isqrt(n))))
     for arithmetic, chosen in ((_Plain(), deepest < DEEPEST_PLAIN), (_Logs(), deepest >= DEEPEST_PLAIN)):
         picked = np.flatnonzero(chosen)
         for start in range(0, len(picked), size):
             some = picked[start : start + size]
-            out[some] = _ratios(arithmetic, nu[some], weights, allowed[some])
+            out[some] = _ratios(arithmetic, nu[some], weights, scaled[some])
     return out
 
 
@@ -92,17 +94,17 @@ class _Logs:
         return log_sum(first + second)
 
 
-def _ratios(a: _Plain | _Logs, nu: Float64, weights: Ints, allowed: NDArray[np.bool_]) -> Float64:
+def _ratios(a: _Plain | _Logs, nu: Float64, weights: Ints, log_f: Float64) -> Float64:
     rows, n = nu.shape
     on, off = a.number(-softplus(-nu)), a.number(-softplus(nu))
 
     def advance(state: Float64, i: int) -> Float64:
         return a.step(state, on[:, i : i + 1], off[:, i : i + 1], int(weights[i]))
 
-    nothing = a.number(np.where(np.arange(allowed.shape[1]) == 0, 0.0, -np.inf))
+    nothing = a.number(np.where(np.arange(log_f.shape[1]) == 0, 0.0, -np.inf))
     # Backwards, B moves to smaller sums: stored mirrored, it takes the same step as F.
-    mirrored = a.number(np.where(allowed[:, ::-1], 0.0, -np.inf))
-    forward = np.broadcast_to(nothing, (rows, allowed.shape[1]))
+    mirrored = a.number(log_f[:, ::-1])
+    forward = np.broadcast_to(nothing, (rows, log_f.shape[1]))
     block = max(1, math.isqrt(n))
     kept = []
     for i in range(n):

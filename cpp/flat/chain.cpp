@@ -1,0 +1,89 @@
+// One potential along a chain of partial sums:
+//
+//   prefix_{i+1}(c) = off_i prefix_i(c) + on_i prefix_i(c - 1)
+//   suffix_i(c) = off_i suffix_{i+1}(c) + on_i suffix_{i+1}(c + 1)
+//
+// All prefixes are kept, as the method has it: O(n cap) of time and memory. Sums of positive terms.
+#include "base/simd.hpp"
+#include "flat/kernels.hpp"
+
+namespace tallytree::TT_LEVEL {
+
+namespace {
+
+ptrdiff_t last_count(ptrdiff_t i, ptrdiff_t cap) { return i < cap ? i : cap; }
+
+// next(c) = off last(c) + on last(c - 1) for c = 0 .. top + 1, of which the last only if there is room for it.
+void extend(const double* last, ptrdiff_t top, double off, double on, bool grows, double* next) {
+  const vec voff = splat(off), von = splat(on);
+  next[0] = off * last[0];
+  ptrdiff_t c = 1;
+  for (; c + kLanes <= top + 1; c += kLanes) store(next + c, voff * load(last + c) + von * load(last + c - 1));
+  for (; c <= top; c++) next[c] = off * last[c] + on * last[c - 1];
+  if (grows) next[top + 1] = on * last[top];
+}
+
+// Products of a prefix (0 .. top) with the suffix behind variable i, off and on, and the suffix in front of it.
+void retreat(const double* prefix, ptrdiff_t top, double off, double on, double* suffix, double* d0, double* d1,
+             double* largest) {
+  const vec voff = splat(off), von = splat(on);
+  vec sum0 = {}, sum1 = {}, high = {};
+  ptrdiff_t c = 0;
+  for (; c + kLanes <= top + 1; c += kLanes) {
+    const vec p = load(prefix + c), here = load(suffix + c), later = load(suffix + c + 1);
+    sum0 += p * here;
+    sum1 += p * later;
+    const vec before = voff * here + von * later;
+    high = before > high ? before : high;
+    store(suffix + c, before);
+  }
+  double s0 = sum_lanes(sum0), s1 = sum_lanes(sum1), most = *largest;
+  for (int l = 0; l < kLanes; l++) most = high[l] > most ? high[l] : most;
+  for (; c <= top; c++) {
+    s0 += prefix[c] * suffix[c];
+    s1 += prefix[c] * suffix[c + 1];
+    suffix[c] = off * suffix[c] + on * suffix[c + 1];
+    most = suffix[c] > most ? suffix[c] : most;
+  }
+  *d0 = s0;
+  *d1 = s1;
+  *largest = most;
+}
+
+}  // namespace
+
+ptrdiff_t chain_scratch(ptrdiff_t n, ptrdiff_t cap) {
+  // Rows 0 .. n of the prefixes, row i with min(i, cap) + 1 entries, and the suffix with a zero behind it.
+  const ptrdiff_t rising = n < cap ? n : cap;
+  return (rising + 1) * (rising + 2) / 2 + (n - rising) * (cap + 1) + cap + 2;
+}
+
+void chain(const double* off, const double* on, const double* f, ptrdiff_t n, ptrdiff_t cap, double* scratch,
+           double* d0, double* d1, double* value, double* largest) {
+  double* row = scratch;
+  row[0] = 1;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const ptrdiff_t top = last_count(i, cap);
+    extend(row, top, off[i], on[i], top < cap, row + top + 1);
+    row += top + 1;
+  }
+  const ptrdiff_t end = last_count(n, cap);
+  double total = 0;
+  for (ptrdiff_t c = 0; c <= end; c++) total += row[c] * f[c];
+  *value = total;
+  *largest = 0;
+  double* suffix = row + end + 1;
+  for (ptrdiff_t c = 0; c <= cap; c++) {
+    // Scaled so that <prefix_i, suffix_i> = 1 at every i.
+    suffix[c] = total > 0 ? f[c] / total : f[c];
+    if (suffix[c] > *largest) *largest = suffix[c];
+  }
+  suffix[cap + 1] = 0;
+  for (ptrdiff_t i = n - 1; i >= 0; i--) {
+    const ptrdiff_t top = last_count(i, cap);
+    row -= top + 1;
+    retreat(row, top, off[i], on[i], suffix, d0 + i, d1 + i, largest);
+  }
+}
+
+}  // namespace tallytree::TT_LEVEL

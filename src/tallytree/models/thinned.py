@@ -1,0 +1,182 @@
+"""`ThinnedModel`: a potential on how many of the variables that are on show an effect; noisy-OR with unequal rates.
+
+Every variable that is on acts with a probability of its own, independently, and f is a function of how many act. With
+a hidden a_d <= y_d for "acts", the three states of a pair (y_d, a_d) weigh
+
+    (0, 0): 1,    (1, 0): e^theta (1 - rate),    (1, 1): e^theta rate,
+
+so that the hidden variables alone form a count model with log-odds ``log rate - log(e^-theta + 1 - rate)``, and y_d
+given a_d = 0 has log-odds ``theta + log(1 - rate)``. All sums are of positive terms.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, logit
+
+from .. import checks
+from ..arrays import Float64, States
+from ..checks import configurations
+from ..engine.pmf.recursion import softplus
+from ..errors import ParameterError
+from ..potentials import at_least, exactly
+from .count import CountModel
+
+
+class ThinnedModel:
+    """``p(y) = exp(logits . y) E[f(number that act)] / Z``; each variable that is on acts with a rate of its own.
+
+    Parameters
+    ----------
+    logits : array_like, (..., D)
+        Log-odds.
+    rates : array_like, (..., D)
+        Probabilities that a variable acts if it is on.
+    potential : potential or array_like
+        f on the number of variables that act, as for :class:`~tallytree.CountModel`.
+    leak : array_like, (...,)
+        Probability that something else acts, which counts like a variable.
+
+    Attributes
+    ----------
+    acting : CountModel
+        The law of which variables act, and after them the leak if there is one: marginals, counts, samples of these.
+
+    Notes
+    -----
+    Cost and accuracy: those of one :class:`~tallytree.CountModel`.
+
+    Examples
+    --------
+    Three possible causes of a fever that was seen, the first the likeliest to cause one:
+
+    >>> model = tt.noisy_or_model([-2.0, -2.0, -2.0], rates=[0.9, 0.5, 0.1], leak=0.01)
+    >>> model.marginals.round(4)
+    array([0.6054, 0.3756, 0.168 ])
+    >>> model.acting.marginals.round(4)  # which caused it
+    array([0.6   , 0.3334, 0.0667, 0.0559])
+    """
+
+    def __init__(self, logits: ArrayLike, rates: ArrayLike, potential: Any, *, leak: ArrayLike = 0.0) -> None:
+        theta, _ = checks.logits(logits)
+        self.logits: Float64 = np.array(theta, np.float64)
+        self.rates = _probabilities("rates", rates, (*self.logits.shape[:-1], self.n_variables))
+        self.leak = _probabilities("leak", leak, None)
+        shape = np.broadcast_shapes(self.logits.shape, self.rates.shape, (*self.leak.shape, 1))
+        theta, rate = np.broadcast_to(self.logits, shape), np.broadcast_to(self.rates, shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_rest = np.log1p(-rate)
+            acts = np.log(rate) - np.logaddexp(-theta, log_rest)
+            self._idle = theta + log_rest  # log-odds of y given that it does not act
+        acts = np.where(rate == 0.0, -math.inf, acts)
+        self._certain = np.isposinf(theta) & (rate == 1.0)
+        acts = np.where(self._certain, math.inf, acts)
+        self._idle = np.where(np.isneginf(log_rest), -math.inf, self._idle)
+        self._theta = theta
+        self.acting = CountModel(self._with_leak(acts), potential)
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return int(self.logits.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        return self.acting.batch_shape
+
+    @property
+    def log_partition(self) -> Any:
+        """Log Z relative to ``exp(logits . y) E[f]``, (...,); infinite logits weigh 1."""
+        forced = np.isposinf(self._theta)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = np.where(forced, np.log1p(-self.rates), softplus(self._idle))
+        own = np.where(self._certain, 0.0, own).sum(-1)
+        # The leak's two states weigh 1 - leak and leak.
+        own = own + np.log1p(-np.where(self.leak < 1.0, self.leak, 0.0))
+        return (np.asarray(self.acting.log_partition) + own)[()]
+
+    @cached_property
+    def posterior_logits(self) -> Float64:
+        """Log-odds of the marginals, (..., D)."""
+        acts = np.asarray(self.acting.posterior_logits)[..., : self.n_variables]
+        theta = np.broadcast_to(self._theta, acts.shape)
+        # P(on) / P(off) = (odds of acting) (1 + e^idle) + e^idle
+        found = np.logaddexp(acts + softplus(np.where(np.isposinf(theta), 0.0, self._idle)), self._idle)
+        return np.where(np.isinf(theta), theta, found)
+
+    @property
+    def marginals(self) -> Float64:
+        """P(y_d = 1), (..., D)."""
+        return np.asarray(expit(self.posterior_logits))
+
+    def log_prob(self, y: ArrayLike) -> Any:
+        """Log-probability of configurations (..., D) of 0 and 1; one batched inference."""
+        states = configurations.states(y, self.n_variables)
+        law = np.asarray(
+            CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
+        )
+        log_mean = np.logaddexp.reduce(law + np.asarray(self.acting.tables[0]), axis=-1)
+        score = np.where(states & np.isfinite(self.logits), self.logits, 0.0).sum(-1)
+        agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)
+        return np.where(agrees, score + log_mean - self.log_partition, -math.inf)[()]
+
+    def _with_leak(self, odds: Float64) -> Float64:
+        """Log-odds of acting (..., D), and of the leak behind them if there is one."""
+        if not (self.leak > 0).any():
+            return odds
+        shape = np.broadcast_shapes(odds.shape[:-1], self.leak.shape)
+        extra = np.broadcast_to(logit(self.leak)[..., None], (*shape, 1))
+        return np.concatenate([np.broadcast_to(odds, (*shape, odds.shape[-1])), extra], axis=-1)
+
+    def sample(self, size: Any = None, rng: Any = None) -> States:
+        """Independent configurations, (size..., ..., D) of 0 and 1, as :meth:`CountModel.sample`."""
+        generator = checks.generator(rng)
+        acts = self.acting.sample(size, rng=generator)[..., : self.n_variables]
+        idle = generator.random(acts.shape) < np.where(np.isposinf(self._theta), 1.0, expit(self._idle))
+        return (acts.astype(bool) | idle).astype(np.uint8)
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
+        return f"ThinnedModel(n_variables={self.n_variables}{batch})"
+
+
+def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:
+    """Causes with rates of their own, given whether their common effect was seen: a noisy-OR with unequal rates.
+
+    ``p(y) ~ exp(logits . y) (1 - (1 - leak) prod_d (1 - rate_d)^y_d)`` for ``t = 1``, the effect is seen;
+    ``p(y) ~ exp(logits . y) (1 - leak) prod_d (1 - rate_d)^y_d`` for ``t = 0``. With equal rates it is
+    :func:`~tallytree.noisy_or` on the count.
+
+    Parameters
+    ----------
+    logits, rates, leak
+        As for :class:`ThinnedModel`.
+    t : {1, 0}
+        Observed effect.
+
+    Examples
+    --------
+    >>> tt.noisy_or_model(np.zeros(2), [0.5, 0.5], t=0).marginals.round(6)
+    array([0.333333, 0.333333])
+    """
+    if t not in (0, 1):
+        raise ParameterError(f"`t` must be 0 or 1; {t!r} arrived.")
+    return ThinnedModel(logits, rates, at_least(1) if t == 1 else exactly(0), leak=leak)
+
+
+def _probabilities(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> Float64:
+    array = np.array(checks.rectangular(name, value, "probabilities"), np.float64)
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise ParameterError(f"`{name}` must hold probabilities between 0 and 1; other values arrived.")
+    if shape is not None and (array.ndim == 0 or array.shape[-1] not in (1, shape[-1])):
+        raise ParameterError(
+            f"`{name}` must hold one probability per variable, {shape[-1]} in all; shape {array.shape} arrived."
+        )
+    array.flags.writeable = False
+    return array

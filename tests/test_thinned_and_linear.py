@@ -1,0 +1,187 @@
+"""Noisy-OR with unequal rates and functions of a real-valued linear combination, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree.errors import InfeasibleError, ParameterError, PrecisionError
+
+D = 5
+STATES = np.array(list(itertools.product([0, 1], repeat=D)))
+
+
+def answers(score):
+    """Log Z and marginals of all states with these log-weights."""
+    top = score.max()
+    p = np.exp(score - top)
+    return top + math.log(p.sum()), (p @ STATES) / p.sum()
+
+
+@pytest.mark.parametrize("t", [0, 1])
+@pytest.mark.parametrize("leak", [0.0, 1e-9, 0.3])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_noisy_or_with_unequal_rates_matches_enumeration(t, leak, scale):
+    rng = np.random.default_rng(0)
+    logits, rates = scale * rng.normal(size=D), np.array([0.9, 1e-8, 0.5, 0.0, 1.0])
+    model = tt.noisy_or_model(logits, rates, leak=leak, t=t)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(STATES == 1, np.log1p(-rates), 0.0).sum(1) + math.log1p(-leak)
+        effect = each if t == 0 else np.log(-np.expm1(each))
+    score = STATES @ logits + effect
+    log_z, marginals = answers(score)
+    assert float(model.log_partition) == pytest.approx(log_z, rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(model.marginals, marginals, rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(model.log_prob(STATES), score - log_z, rtol=1e-9, atol=1e-9)
+
+
+def test_equal_rates_are_the_potential_on_the_count():
+    logits = np.linspace(-3.0, 2.0, 40)
+    for t in (0, 1):
+        want = tt.CountModel(logits, tt.noisy_or(0.2, 0.05, t=t))
+        got = tt.noisy_or_model(logits, np.full(40, 0.2), leak=0.05, t=t)
+        np.testing.assert_allclose(got.posterior_logits, want.posterior_logits, rtol=1e-9, atol=1e-9)
+        assert float(got.log_partition) == pytest.approx(float(want.log_partition), rel=1e-12)
+
+
+def test_tiny_rates_do_not_cancel():
+    # 1 - prod (1 - r) to first order: the posterior is the prior tilted by each state's sum of rates.
+    logits, rates = np.array([0.3, -0.2, 1.0, 0.0, -1.0]), 1e-30 * np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    score = STATES @ logits + np.log(np.maximum(STATES @ rates, 1e-320))
+    log_z, marginals = answers(score)
+    model = tt.noisy_or_model(logits, rates)
+    np.testing.assert_allclose(model.marginals, marginals, rtol=1e-10)
+    assert float(model.log_partition) == pytest.approx(log_z, rel=1e-12)
+
+
+def test_infinite_logits_weigh_one():
+    logits, rates = np.array([np.inf, -np.inf, 0.5, np.inf, -0.5]), np.array([0.3, 0.6, 0.2, 1.0, 0.1])
+    finite = np.array([2, 4])
+    possible = STATES[(STATES[:, 0] == 1) & (STATES[:, 1] == 0) & (STATES[:, 3] == 1)]
+    for t, f in ((1, lambda c: c >= 1), (0, None)):
+        if t == 0:
+            with pytest.raises(InfeasibleError):
+                tt.noisy_or_model(logits, rates, t=0).log_partition  # noqa: B018
+            continue
+        model = tt.noisy_or_model(logits, rates, t=t)
+        score = possible[:, finite] @ logits[finite]  # the fourth variable always acts
+        p = np.exp(score)
+        assert float(model.log_partition) == pytest.approx(math.log(p.sum()), abs=1e-12)
+        np.testing.assert_allclose(model.marginals, p @ possible / p.sum(), atol=1e-12)
+        assert f(1)
+
+
+def test_any_potential_on_the_number_that_acts():
+    rng = np.random.default_rng(1)
+    logits, rates, table = rng.normal(size=D), rng.random(D), rng.normal(size=D + 1)
+    hidden = STATES
+    score = np.full(len(STATES), -np.inf)
+    for s, y in enumerate(STATES):
+        inside = hidden[(hidden <= y).all(1)]
+        weight = np.where(y == 1, np.where(inside == 1, rates, 1.0 - rates), 1.0).prod(1)
+        score[s] = y @ logits + math.log(float(weight @ np.exp(table[inside.sum(1)])))
+    log_z, marginals = answers(score)
+    model = tt.ThinnedModel(logits, rates, table)
+    assert float(model.log_partition) == pytest.approx(log_z, abs=1e-11)
+    np.testing.assert_allclose(model.marginals, marginals, atol=1e-12)
+    np.testing.assert_allclose(model.log_prob(STATES), score - log_z, atol=1e-10)
+    drawn = model.sample(20000, rng=0)
+    np.testing.assert_allclose(drawn.mean(0), marginals, atol=0.015)
+    batch = tt.ThinnedModel(np.stack([logits, -logits]), rates, table)
+    np.testing.assert_allclose(batch.marginals[0], marginals, atol=1e-12)
+    assert batch.sample(3, rng=0).shape == (3, 2, D)
+
+
+@pytest.mark.parametrize("method", ["auto", "potetz-lee"])
+@pytest.mark.parametrize("seed", range(4))
+def test_linear_combinations_on_a_grid_match_enumeration(method, seed):
+    rng = np.random.default_rng(seed)
+    logits, weights = rng.normal(size=D), rng.normal(size=D)
+    weights[rng.integers(D)] = 0.0
+
+    def log_f(x):
+        return -np.abs(x - 0.3) * 2.0 + np.sin(3 * x)
+
+    model = tt.LinearModel(logits, weights, log_f, step=0.05, method=method)
+    rounded = 0.05 * np.rint(weights / 0.05)
+    value = STATES @ rounded
+    score = STATES @ logits + log_f(value)
+    log_z, marginals = answers(score)
+    assert float(model.log_partition) == pytest.approx(log_z, abs=1e-10)
+    np.testing.assert_allclose(model.marginals, marginals, atol=1e-9)
+    np.testing.assert_allclose(model.log_prob(STATES), score - log_z, atol=1e-9)
+    law = np.exp(model.sum_log_probs)
+    for v, p in zip(model.values, law):
+        want = np.exp(score - log_z)[np.abs(value - v) < 0.01].sum()
+        assert p == pytest.approx(want, abs=1e-12)
+    exact = STATES @ weights
+    assert np.abs(exact - value).max() <= model.grid_error + 1e-12
+
+
+def test_a_finer_grid_comes_nearer_to_the_real_weights():
+    rng = np.random.default_rng(7)
+    logits, weights = rng.normal(size=D), rng.normal(size=D)
+    want = answers(STATES @ logits - (STATES @ weights) ** 2)[1]
+    errors = []
+    for step in (0.5, 0.1, 0.02, 0.004):
+        model = tt.LinearModel(logits, weights, lambda x: -(x**2), step=step)
+        errors.append(np.abs(model.marginals - want).max())
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-3
+
+
+def test_equal_weights_are_a_count():
+    logits = np.linspace(-2.0, 1.0, 30)
+    table = -0.1 * (np.arange(31) - 9.0) ** 2
+    want = tt.CountModel(logits, table)
+    for method in ("auto", "potetz-lee"):
+        got = tt.LinearModel(logits, np.full(30, 2.5), table, step=2.5, method=method)
+        np.testing.assert_allclose(got.posterior_logits, want.posterior_logits, atol=1e-8)
+        np.testing.assert_allclose(got.sum_log_probs, want.count_log_probs(), atol=1e-8)
+    wild = np.array([0.0, 2000.0, -300.0, -np.inf, 900.0, 0.0])
+    spread = tt.LinearModel(np.array([0.5, -np.inf, 3.0, np.inf, -40.0]), np.ones(5), wild, step=1.0)
+    exact = tt.CountModel(np.array([0.5, -np.inf, 3.0, np.inf, -40.0]), wild)
+    np.testing.assert_allclose(spread.posterior_logits, exact.posterior_logits, rtol=1e-10, atol=1e-9)
+    assert float(spread.log_partition) == pytest.approx(float(exact.log_partition), rel=1e-10)
+
+
+def test_batches_and_no_variables():
+    logits = np.random.default_rng(3).normal(size=(2, 3, D))
+    weights = np.array([0.5, -1.0, 1.5, 0.0, 2.0])
+    batch = tt.LinearModel(logits, weights, lambda x: -x, step=0.5)
+    assert batch.marginals.shape == (2, 3, D)
+    one = tt.LinearModel(logits[1, 2], weights, lambda x: -x, step=0.5)
+    np.testing.assert_allclose(batch.marginals[1, 2], one.marginals)
+    empty = tt.LinearModel(np.zeros(0), np.zeros(0), lambda x: x + 1.5, step=1.0)
+    assert float(empty.log_partition) == 1.5
+    assert empty.marginals.shape == (0,)
+
+
+def test_errors_say_what_to_do():
+    for call, text in (
+        (
+            lambda: tt.LinearModel(np.zeros(2), [1.0], lambda x: x, step=1.0),
+            "`weights` must be 2 finite numbers",
+        ),
+        (lambda: tt.LinearModel(np.zeros(2), [1.0, np.nan], lambda x: x, step=1.0), "`weights`"),
+        (lambda: tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda x: x, step=0.0), "`step`"),
+        (lambda: tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda x: x, step=1e-9), "`step` must leave a grid"),
+        (lambda: tt.LinearModel(np.zeros(2), [1.0, 2.0], [0.0, 1.0], step=1.0), "4 points of the grid"),
+        (lambda: tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda x: x * np.nan, step=1.0), "without NaN"),
+        (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 1.5]), "`rates` must hold probabilities"),
+        (lambda: tt.noisy_or_model(np.zeros(3), [0.5, 0.5]), "one probability per variable, 3 in all"),
+        (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 0.5], leak=-0.1), "`leak`"),
+        (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 0.5], t=2), "`t` must be 0 or 1"),
+    ):
+        with pytest.raises(ParameterError, match=text):
+            call()
+    with pytest.raises(InfeasibleError, match="`log_f` must allow"):
+        tt.LinearModel(np.zeros(2), [1.0, 2.0], np.full(4, -np.inf), step=1.0).log_partition  # noqa: B018
+    lost = tt.LinearModel(np.full(60, -20.0), np.ones(60), lambda x: np.where(x == 60, 0.0, -np.inf), step=1.0,
+                          method="potetz-lee")  # fmt: skip
+    with pytest.raises(PrecisionError, match="method='auto'"):
+        lost.marginals  # noqa: B018
