@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize
 
+from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
 from .blas import one_blas_thread
 from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
+from .options import penalty, stopping
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
 
 Progress = Callable[[int, float, float], None]
@@ -146,6 +148,8 @@ def fit(
     >>> fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
     array([0.1667, 0.1667])
     """
+    tol, max_iter = stopping(tol, max_iter, progress)
+    checks.one_of("method", method, tuple(METHODS))
     features = CountFeatures(_single(model).tree, pairs_of(model))
     if method == "newton-cg" and model.edges is not None:
         raise ParameterError(
@@ -159,13 +163,13 @@ def fit(
         features,
         free,
         statistics,
-        l2_logits=_penalty("l2", l2),
-        l2_tables=_penalty("l2_tables", l2 if l2_tables is None else l2_tables),
-        l2_edges=_penalty("l2_edges", l2 if l2_edges is None else l2_edges),
-        smoothness=_penalty("smoothness", smoothness),
+        l2_logits=penalty("l2", l2),
+        l2_tables=penalty("l2_tables", l2 if l2_tables is None else l2_tables),
+        l2_edges=penalty("l2_edges", l2 if l2_edges is None else l2_edges),
+        smoothness=penalty("smoothness", smoothness),
     )
-    if gauge not in ("endpoints", None):
-        raise ParameterError(f"`gauge` must be 'endpoints' or None; {gauge!r} arrived.")
+    if gauge is not None and not (isinstance(gauge, str) and gauge == "endpoints"):
+        raise ParameterError(f"`gauge` must be 'endpoints' or None; {checks.describe(gauge)} arrived.")
     beginning = np.zeros(free.n_free) if start is None else free.values(_single(start))
     values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
     final, gradient = objective.value_and_gradient(values)
@@ -190,8 +194,7 @@ def minimise(
     objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: Progress | bool
 ) -> tuple[Float64, Any, list[float]]:
     """Run a SciPy optimiser; returns the point, SciPy's report and the values on the way."""
-    if method not in METHODS:
-        raise ParameterError(f"`method` must be one of {', '.join(map(repr, METHODS))}; {method!r} arrived.")
+    checks.one_of("method", method, tuple(METHODS))
     if len(start) == 0:
         empty = SimpleNamespace(nit=0, nfev=0, success=True, message="nothing is free")
         return start, empty, []
@@ -253,12 +256,6 @@ def _single(model: Any) -> CountModel:
     if not isinstance(model, CountModel):
         raise ParameterError(f"`model` must be a CountModel; {type(model).__name__} arrived.")
     return model
-
-
-def _penalty(name: str, value: Any) -> float:
-    if not (isinstance(value, (int, float, np.number)) and value >= 0):
-        raise ParameterError(f"`{name}` must be a number of at least 0; {value!r} arrived.")
-    return float(value)
 
 
 def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -> Statistics:

@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize
 
+from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
 from .blas import one_blas_thread
 from .maximum_likelihood import Progress, report
+from .options import finite_array, penalty, stopping
 from .statistics import CountFeatures, binary_rows
 
 
@@ -116,13 +119,16 @@ def fit_conditional(
     -----
     Cost: one batched inference over the rows per evaluation.
     """
+    tol, max_iter = stopping(tol, max_iter, progress)
+    size = None if batch_size is None else check_count(batch_size, "batch_size", 1)
+    rate, generator = check_real(learning_rate, "learning_rate", 0.0), checks.generator(rng)
     problem = _Problem(
         tree, X, Y, classes, intercept, tables, start_tables, l2, l2 if l2_tables is None else l2_tables
     )
     start = problem.start(warm_start)
     history: list[float] = []
     everything = np.arange(problem.n_rows)
-    if batch_size is None:
+    if size is None:
         last: dict[str, float] = {}
 
         def evaluate(values: Float64) -> tuple[float, Float64]:
@@ -140,7 +146,7 @@ def fit_conditional(
             found = run(evaluate, start, jac=True, method="L-BFGS-B", options=options, callback=after_step)
         values, converged = np.asarray(found.x), bool(last["norm"] <= 10 * tol or found.success)
     else:
-        values = _adam(problem, start, batch_size, max_iter, learning_rate, rng, history, progress)
+        values = _adam(problem, start, size, max_iter, rate, generator, history, progress)
         converged = False
     return problem.result(values, tuple(history), converged)
 
@@ -158,33 +164,29 @@ class _Problem:
         l2: float,
         l2_tables: float,
     ) -> None:
+        if not isinstance(tree, CountTree):
+            raise ParameterError(
+                f"`tree` must be a CountTree; {checks.describe(tree)} arrived. Make one with CountTree.from_groups."
+            )
         self.tree, self.features = tree, CountFeatures(tree)
         self.y = binary_rows(Y, tree.n_variables).astype(np.float64)
-        self.x = np.asarray(X, np.float64)
+        self.x = finite_array("X", X, "covariates (N, p) or (N, D, p)")
         n, d = self.y.shape
         if self.x.ndim not in (2, 3) or len(self.x) != n or (self.x.ndim == 3 and self.x.shape[1] != d):
             raise ParameterError(
                 f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {self.x.shape} arrived."
             )
-        if not np.isfinite(self.x).all():
-            raise ParameterError("`X` must hold finite numbers; NaN or infinity arrived. Drop those rows.")
-        if intercept not in ("own", "shared", "none"):
-            raise ParameterError(f"`intercept` must be 'own', 'shared' or 'none'; {intercept!r} arrived.")
-        if tables not in ("free", "fixed"):
-            raise ParameterError(f"`tables` must be 'free' or 'fixed'; {tables!r} arrived.")
-        self.classes = np.zeros(n, np.int64) if classes is None else np.asarray(classes).astype(np.int64)
-        if self.classes.shape != (n,) or (self.classes < 0).any():
-            raise ParameterError(
-                f"`classes` must be {n} integers of at least 0; shape {self.classes.shape} arrived."
-            )
+        checks.one_of("intercept", intercept, ("own", "shared", "none"))
+        checks.one_of("tables", tables, ("free", "fixed"))
+        self.classes = np.zeros(n, np.int64) if classes is None else _classes(classes, n)
         self.n_rows, self.n_classes = n, int(self.classes.max(initial=0)) + 1
-        self.l2, self.l2_tables = l2, l2_tables
+        self.l2, self.l2_tables = penalty("l2", l2), penalty("l2_tables", l2_tables)
         self.coef_shape = (self.x.shape[-1],) if self.x.ndim == 3 else (self.x.shape[-1], d)
         self.n_coef = int(np.prod(self.coef_shape))
         self.n_bias = {"own": d, "shared": 1, "none": 0}[intercept]
-        base = (
-            np.zeros(self.features.n_cells) if start_tables is None else np.asarray(start_tables, np.float64)
-        )
+        base = np.zeros(self.features.n_cells)
+        if start_tables is not None:
+            base = checks.log_table(start_tables, self.features.n_cells - 1, name="start_tables")
         if base.shape != (self.features.n_cells,):
             raise ParameterError(
                 f"`start_tables` must be packed, {self.features.n_cells} entries; shape {base.shape} arrived."
@@ -201,6 +203,11 @@ class _Problem:
 
     def start(self, warm: ConditionalFit | None) -> Float64:
         values = np.zeros(self.n_coef + self.n_bias + int(self.movable.sum()))
+        if warm is not None and not isinstance(warm, ConditionalFit):
+            raise ParameterError(
+                f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
+                "earlier fit returned."
+            )
         if warm is not None:
             values[: self.n_coef] = warm.coef.reshape(-1)
             if self.n_bias:
@@ -248,6 +255,15 @@ class _Problem:
         score = (model.logits * self.y).sum(1) + tables[self.classes[:, None], self.cells].sum(1)
         mean = float((score - np.asarray(model.log_partition)).mean())
         return ConditionalFit(self.tree, coef, np.array(intercept), tables, mean, history, converged)
+
+
+def _classes(classes: ArrayLike, n: int) -> Ints:
+    found = checks.rectangular("classes", classes, f"{n} integers of at least 0")
+    if found.shape != (n,) or found.dtype.kind not in "biu" or (found < 0).any():
+        raise ParameterError(
+            f"`classes` must be {n} integers of at least 0; {checks.describe(classes)} arrived."
+        )
+    return found.astype(np.int64)
 
 
 def _adam(

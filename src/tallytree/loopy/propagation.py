@@ -250,7 +250,7 @@ def loopy_bp(
     structure = layout(graph, parallel=schedule == "parallel")
     messages, trace = _initial(structure, start, schedule, semiring)
     solver: Solver = max_product if semiring == "max" else sum_product
-    extrapolation = Anderson(_MEMORY) if accelerate and semiring == "sum" else None
+    extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
     converged = interrupted = False
     quiet = 0
     with Progress(progress, max_iter, "loopy_bp") as shown:
