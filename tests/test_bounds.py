@@ -336,3 +336,22 @@ def test_bad_arguments_are_refused():
             call(3)
     with pytest.raises(tt.ParameterError, match="temperatures"):
         dual_decomposition(graph, temperatures=[0.0])
+
+
+def test_messages_that_run_away_leave_a_lower_bound_below_log_z():
+    """Two by two assignments have no inner fixed point: messages grow until only their rounding would be left."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        affinity = rng.normal(size=(2, 2)) * rng.choice([0.1, 1.0, 5.0])
+        problem = tt.assignment(affinity, rows=tt.exactly(1), columns=tt.exactly(1))
+        both = [affinity[0, 0] + affinity[1, 1], affinity[0, 1] + affinity[1, 0]]
+        log_z = np.logaddexp(*both)
+        assert problem.bounds().lower <= log_z + 1e-9
+        assert problem.bounds().upper >= log_z - 1e-9
+        beliefs = problem.loopy_bp()
+        if beliefs.result.converged:  # at the configuration to which they run
+            assert min(abs(beliefs.lower_bound - value) for value in both) < 1e-6
+    tables = [[0.0, 0.0, 0.0], [-INF, 0.0, 0.0]]
+    affinity = [[0.2, -0.9], [0.1, -0.04], [-2.3, -2.0], [0.1, 0.75]]
+    problem = tt.assignment(affinity, np.array([tables[0], tables[1]] * 2), tt.exactly(1))
+    assert problem.bounds().lower == pytest.approx(0.85, abs=1e-6)

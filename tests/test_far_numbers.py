@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_enumeration import enumerate_model
 from tallytree import config
 from tallytree.engine.pmf.log_pmf import log_pmf
 
@@ -185,3 +186,36 @@ def test_convolving_messages_with_a_large_peak_stays_in_bounds(scale):
     for convolve in kernels:
         found = convolve(a, b, 0, 3)
         np.testing.assert_allclose(found, np.array([-2, -2, -3, -5]) * scale, rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (3,), (9,)])
+def test_a_table_that_lifts_what_underflowed_is_seen_in_expected_counts(batch):
+    """P(two on) is e^-20000 before the table, and all of it afterwards: certified as 0 once."""
+    theta, log_f = np.array([0.0, -20000.0]), np.array([0.0, 0.0, 60000.0])
+    groups = [tt.Group([0, 1], np.broadcast_to(log_f, (*batch, 3)))]
+    model = tt.CountModel(np.broadcast_to(theta, (*batch, 2)), groups)
+    np.testing.assert_array_equal(model.entropy, np.zeros(batch))
+    counts = model.expected_statistics.tables[0]
+    np.testing.assert_allclose(counts, np.broadcast_to([0.0, 0.0, 1.0], (*batch, 3)), atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_derivatives_see_what_a_table_lifts_again(batch):
+    """Two of four on, the other way round from what the log-odds want; nested, and with derivatives."""
+    theta = np.array([-3000.0, -3000.3, 0.2, 0.1])
+    inner, outer = np.array([0.0, 0.0, 6000.0]), np.array([0.3, 0.1, -0.2, 0.0, 0.4])
+    groups = [
+        tt.Group([0, 1], np.broadcast_to(inner, (*batch, 3))),
+        tt.Group(None, np.broadcast_to(outer, (*batch, 5))),
+    ]
+    model = tt.CountModel(np.broadcast_to(theta, (*batch, 4)), groups)
+    want = enumerate_model(theta, [([0, 1], inner), (range(4), outer)])
+    np.testing.assert_allclose(model.entropy, np.broadcast_to(want.entropy, batch), rtol=1e-10)
+    np.testing.assert_allclose(
+        model.covariance(), np.broadcast_to(want.covariance_of(want.states), (*batch, 4, 4)), atol=1e-10
+    )
+    for g, members in enumerate(([0, 1], range(4))):
+        probs = np.exp(want.score_log_probs(want.states[:, list(members)].sum(1), len(members)))
+        np.testing.assert_allclose(
+            model.expected_statistics.tables[g], np.broadcast_to(probs, (*batch, len(probs))), atol=1e-11
+        )

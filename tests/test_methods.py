@@ -12,6 +12,7 @@ from contract import assert_contract, assert_log_partition
 from helpers import model_of
 from oracle import enumerate_model, log_space_tree
 from strategies import random_case, ward_tree_case
+from tallytree import config
 
 FLAT = ["chain", "characteristic", "potetz-lee"]
 ANY = ["tree", "fft-tree", "log-tree"]
@@ -167,3 +168,23 @@ def test_log_partition_keeps_its_digits_where_every_likely_configuration_is_impr
     assert_log_partition(model.log_partition, float(table[0]) + np.logaddexp(0.0, odds))
     nested = tt.CountModel(theta, [tt.Group(range(80)), tt.Group(None, potential)])
     assert_log_partition(nested.log_partition, float(table[0]) + np.logaddexp(0.0, odds))
+
+
+@pytest.mark.parametrize("engine", ["array", "native"])
+@pytest.mark.parametrize("spread", [1e3, 1e4, 1e5])
+def test_log_odds_that_cancel_leave_the_messages_their_digits(spread, engine):
+    # All or none of 200 variables: every posterior log-odds is the sum of all of them.
+    if engine == "native" and config._extension is None:
+        pytest.skip("there is no compiled engine")
+    potential = tt.spike_and_slab(1.0, slab=1e-20) * tt.all_or_none(np.inf)
+    table = potential.log_table(200)
+    with config.using(engine=engine):
+        for seed in range(4):
+            theta = np.random.default_rng(seed).normal(size=200) * spread
+            theta -= (theta.sum() + np.log(1e-20)) / 200
+            odds = math.fsum([*theta.tolist(), float(table[-1]), -float(table[0])])
+            for groups in (potential, [tt.Group(range(80)), tt.Group(None, potential)]):
+                model = tt.CountModel(theta, groups)
+                error = np.abs(model.posterior_logits - odds).max()
+                assert error <= 1e-9
+                assert error <= model.error_bound + 4e-16 * spread

@@ -17,7 +17,7 @@ from .run import Violation, checked, drawn, first_of_case, violations
 from .tally import Part, Tally
 
 CHUNK = 100  # models per job, or one case
-PATIENCE = 120  # seconds for one case
+PATIENCE = 300  # seconds for one case
 
 
 def one(kind: str, engines: Iterable[str], seed: int, index: int) -> Tally:

@@ -87,7 +87,7 @@ def sample_shape(size: Any) -> tuple[int, ...]:
         raise ParameterError(
             f"`size` must be a non-negative integer or a tuple of them; {describe(size)} arrived."
         )
-    if math.prod(int(s) for s in axes) >= 2**60:
+    if math.prod(max(int(s), 1) for s in axes) >= 2**60:
         raise ParameterError(
             f"`size` asks for more numbers than any machine holds; {describe(size)} arrived."
         )

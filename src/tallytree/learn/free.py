@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -210,7 +211,7 @@ def _labels(name: str, given: Any, n: int) -> Ints:
         if given == "fixed":
             return np.full(n, -1, np.int64)
         raise ParameterError(f"`{name}` must be 'free', 'tied', 'fixed' or {n} labels; {given!r} arrived.")
-    labels = np.asarray(given)
+    labels = checks.rectangular(name, given, f"'free', 'tied', 'fixed' or {n} integer labels")
     if labels.shape != (n,) or labels.dtype.kind not in "iu" or (labels < -1).any():
         raise ParameterError(
             f"`{name}` must be 'free', 'tied', 'fixed' or {n} integer labels of at least -1; shape "
@@ -237,6 +238,12 @@ def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
             "`tables` must be 'free', 'fixed', 'by-size', a potential from `parametric`, or a list with 'free', "
             f"'fixed', such a potential or a label for each of the {len(sizes)} groups; {tables!r} arrived."
         )
+    for g, entry in enumerate(tables):
+        if not isinstance(entry, (str, int, np.integer)):
+            raise ParameterError(
+                f"`tables` must have 'free', 'fixed' or a label (an integer) per group; "
+                f"{checks.describe(entry)} arrived for group {g}."
+            )
     return [
         entry
         if isinstance(entry, ParametricPotential)

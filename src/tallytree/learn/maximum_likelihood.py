@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..errors import ParameterError
 from ..models.count import CountModel
 from .descent import Progress, minimise
 from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
+from .options import penalty, stopping
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
 
 _DEEPEST = 5  # nested groups; beyond, tables determine one another so nearly that Newton's method needs many products
@@ -151,6 +153,8 @@ def fit(
     >>> fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
     array([0.1667, 0.1667])
     """
+    tol, max_iter = stopping(tol, max_iter, progress)
+    checks.one_of("method", method, METHODS)
     features = CountFeatures(_single(model).tree, pairs_of(model))
     statistics = _statistics(features, data, weights)
     free = free_parameters(model, features, logits, tables, edges)
@@ -160,13 +164,13 @@ def fit(
         features,
         free,
         statistics,
-        l2_logits=_penalty("l2", l2),
-        l2_tables=_penalty("l2_tables", l2 if l2_tables is None else l2_tables),
-        l2_edges=_penalty("l2_edges", l2 if l2_edges is None else l2_edges),
-        smoothness=_penalty("smoothness", smoothness),
+        l2_logits=penalty("l2", l2),
+        l2_tables=penalty("l2_tables", l2 if l2_tables is None else l2_tables),
+        l2_edges=penalty("l2_edges", l2 if l2_edges is None else l2_edges),
+        smoothness=penalty("smoothness", smoothness),
     )
-    if gauge not in ("endpoints", None):
-        raise ParameterError(f"`gauge` must be 'endpoints' or None; {gauge!r} arrived.")
+    if gauge is not None and not (isinstance(gauge, str) and gauge == "endpoints"):
+        raise ParameterError(f"`gauge` must be 'endpoints' or None; {checks.describe(gauge)} arrived.")
     beginning = free.start if start is None else free.values(_single(start))
     values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
     final, gradient = objective.value_and_gradient(values)
@@ -191,8 +195,6 @@ def fit(
 
 def _method(method: str, model: CountModel, features: CountFeatures, free: FreeParameters) -> str:
     """The optimiser, chosen where that is left open."""
-    if method not in METHODS:
-        raise ParameterError(f"`method` must be one of {', '.join(map(repr, METHODS))}; {method!r} arrived.")
     moves = bool((free.labels[free.parts[2]] >= 0).any())
     if method == "newton-cg" and moves:
         raise ParameterError(
@@ -233,12 +235,6 @@ def _single(model: Any) -> CountModel:
     if not isinstance(model, CountModel):
         raise ParameterError(f"`model` must be a CountModel; {type(model).__name__} arrived.")
     return model
-
-
-def _penalty(name: str, value: Any) -> float:
-    if not (isinstance(value, (int, float, np.number)) and value >= 0):
-        raise ParameterError(f"`{name}` must be a number of at least 0; {value!r} arrived.")
-    return float(value)
 
 
 def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -> Statistics:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..models.edges import Forest
@@ -20,6 +21,7 @@ from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
 from .adam import adam
 from .descent import Progress, minimise
+from .options import penalty, stopping
 from .parametric import ParametricPotential
 from .regression_problem import Choices, ConditionalProblem
 
@@ -156,23 +158,29 @@ def fit_conditional(
     >>> found.converged, sorted(found.parameters)
     (True, ['rate'])
     """
+    tol, max_iter = stopping(tol, max_iter, progress)
+    size = None if batch_size is None else check_count(batch_size, "batch_size", 1)
+    rate, generator = check_real(learning_rate, "learning_rate", 0.0), checks.generator(rng)
     checks.one_of("intercept", intercept, ("own", "shared", "none"))
     checks.one_of("method", method, ("auto", "newton-cg", "l-bfgs"))
     if edges is not None and (not isinstance(edges, Forest) or edges.batch_shape):
-        raise ParameterError(f"`edges` must be a single Forest, not a batch; {edges!r} arrived.")
+        raise ParameterError(
+            f"`edges` must be a single Forest, not a batch; {checks.describe(edges)} arrived."
+        )
     others = [l2 if given is None else given for given in (l2_tables, l2_edges)]
-    choices = Choices(intercept, tables, interactions, l2, *others)
+    weights = [penalty(name, value) for name, value in zip(("l2", "l2_tables", "l2_edges"), (l2, *others))]
+    choices = Choices(intercept, tables, interactions, *weights)
     problem = ConditionalProblem(tree, edges, X, Y, classes, start_tables, choices)
     start = problem.start(warm_start)
-    if batch_size is not None:
+    if size is not None:
         values, history = adam(
             problem.on_rows,
             problem.n_rows,
             start,
-            batch_size=batch_size,
+            batch_size=size,
             epochs=max_iter,
-            rate=learning_rate,
-            rng=rng,
+            rate=rate,
+            rng=generator,
             progress=progress,
         )
         return _result(problem, values, tuple(history), converged=False)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -20,6 +21,7 @@ from ..models.edges import Forest
 from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
 from .free import edge_labels
+from .options import finite_array
 from .parametric_tables import ParametricTables
 from .regression_tables import table_choices
 from .statistics import CountFeatures, binary_rows
@@ -70,6 +72,10 @@ class ConditionalProblem:
         start_tables: ArrayLike | None,
         choices: Choices,
     ) -> None:
+        if not isinstance(tree, CountTree):
+            raise ParameterError(
+                f"`tree` must be a CountTree; {checks.describe(tree)} arrived. Make one with CountTree.from_groups."
+            )
         pairs = None if forest is None else forest.pairs
         self.tree, self.forest, self._choices = tree, forest, choices
         self.features = CountFeatures(tree, pairs)
@@ -120,6 +126,11 @@ class ConditionalProblem:
         coef, bias, tables, edges, _ = (np.zeros(size) for size in self._sizes)
         coordinates = self.parametric.start
         if warm is not None:
+            if not hasattr(warm, "coef") or not hasattr(warm, "tables"):
+                raise ParameterError(
+                    f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
+                    "earlier fit returned."
+                )
             if warm.coef.shape != self.coef_shape or warm.tables.shape != self._base.shape:
                 raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
             coef = warm.coef.reshape(-1)
@@ -253,26 +264,34 @@ class ConditionalProblem:
 
 
 def _covariates(X: ArrayLike, y: Float64) -> Float64:
-    x = np.asarray(X, np.float64)
+    x = finite_array("X", X, "covariates (N, p) or (N, D, p)")
     n, d = y.shape
     if x.ndim not in (2, 3) or len(x) != n or (x.ndim == 3 and x.shape[1] != d):
         raise ParameterError(
             f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {x.shape} arrived."
         )
-    if not np.isfinite(x).all():
-        raise ParameterError("`X` must hold finite numbers; NaN or infinity arrived. Drop those rows.")
     return x
 
 
 def _classes(classes: ArrayLike | None, n: int) -> tuple[Ints, int]:
-    found = np.zeros(n, np.int64) if classes is None else np.asarray(classes).astype(np.int64)
-    if found.shape != (n,) or (found < 0).any():
-        raise ParameterError(f"`classes` must be {n} integers of at least 0; shape {found.shape} arrived.")
-    return found, int(found.max(initial=0)) + 1
+    if classes is None:
+        return np.zeros(n, np.int64), 1
+    found = checks.rectangular("classes", classes, f"{n} integers of at least 0")
+    if found.shape != (n,) or found.dtype.kind not in "biu" or (found < 0).any():
+        raise ParameterError(
+            f"`classes` must be {n} integers of at least 0; {checks.describe(classes)} arrived."
+        )
+    return found.astype(np.int64), int(found.max(initial=0)) + 1
 
 
 def _start_tables(start: ArrayLike | None, n_cells: int, n_classes: int) -> Float64:
-    base = np.zeros(n_cells) if start is None else np.asarray(start, np.float64)
+    base = np.zeros(n_cells) if start is None else checks.rectangular("start_tables", start, "log-values")
+    if base.dtype.kind not in "biuf" or np.isnan(base).any() or (base == math.inf).any():
+        raise ParameterError(
+            f"`start_tables` must hold numbers or -inf; {checks.describe(start)} arrived. NaN and +inf are no "
+            "log-values."
+        )
+    base = base.astype(np.float64)
     if base.shape not in ((n_cells,), (n_classes, n_cells)):
         raise ParameterError(
             f"`start_tables` must be packed, {n_cells} entries, or {n_classes} such rows, one per class; shape "

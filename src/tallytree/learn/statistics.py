@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..structure.nested.count_tree import CountTree
@@ -184,7 +185,7 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
 
 def binary_rows(data: ArrayLike, n_variables: int) -> NDArray[Any]:
     """Rows (N, D) of zeros and ones, checked."""
-    rows = np.asarray(data)
+    rows = checks.rectangular("data", data, f"an array of rows of {n_variables} zeros and ones")
     if rows.ndim != 2 or rows.shape[1] != n_variables or rows.dtype.kind not in "biuf":
         raise ParameterError(
             f"`data` must be an array of rows of {n_variables} zeros and ones; an array of shape "

@@ -18,7 +18,7 @@ from ..errors import ParameterError
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
 from .acceleration import Anderson
-from .bethe import bethe_value
+from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
 from .options import check_graph, check_limits
@@ -32,6 +32,7 @@ _DECIDED = 50.0  # log-odds beyond which a marginal is 0 or 1 to all digits and 
 # where log-odds are in the thousands their changes may still be on the way to somebody else.
 _QUIET = 8
 _MEMORY = 5  # steps that the acceleration remembers
+_ROUNDING = 1e-9  # of 1 + the Bethe value: above this its rounding is taken off
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +97,31 @@ class LoopyResult:
             return "no: max-product does not estimate log Z"
         if not self.converged:
             return "no: the messages have not converged"
+        if not self._within_range:
+            return "no: the messages have grown beyond what can be evaluated"
         return lower_bound_condition(self.graph)
 
     @property
+    def _within_range(self) -> bool:
+        """Whether the digits of the Bethe value survive: no message is endless, or all such decide their variable."""
+        limit = limit_of(self._layout, self.messages)
+        kept = self.messages if limit is None else limit
+        return not (np.isfinite(kept) & (np.abs(kept) > ENDLESS)).any() and not math.isnan(
+            self.bethe_log_partition
+        )
+
+    @property
     def lower_bound(self) -> float:
-        """A lower bound of log Z: the Bethe value if ``lower_bound_condition`` holds, else ``-inf``."""
-        return -math.inf if self.lower_bound_condition.startswith("no:") else self.bethe_log_partition
+        """A lower bound of log Z: the Bethe value if ``lower_bound_condition`` holds, else ``-inf``.
+
+        What the rounding of large messages may have added is taken off.
+        """
+        if self.lower_bound_condition.startswith("no:"):
+            return -math.inf
+        size = np.abs(self.messages)
+        rounding = float(size[size <= ENDLESS].sum()) * 2.0**-50
+        value = self.bethe_log_partition
+        return value - rounding if rounding > _ROUNDING * (1.0 + abs(value)) else value
 
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,)."""
@@ -230,7 +250,7 @@ def loopy_bp(
     structure = layout(graph, parallel=schedule == "parallel")
     messages, trace = _initial(structure, start, schedule, semiring)
     solver: Solver = max_product if semiring == "max" else sum_product
-    extrapolation = Anderson(_MEMORY) if accelerate and semiring == "sum" else None
+    extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
     converged = interrupted = False
     quiet = 0
     with Progress(progress, max_iter, "loopy_bp") as shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -105,7 +105,7 @@ class ChainModel(ChainCore):
         )
         potentials = self._potentials
         if tables is not None:
-            potentials = tuple(count_potential(p) for p in tables)
+            potentials = tuple(count_potential(p) for p in _listed(tables, self.n_groups))
             if len(potentials) != self.n_groups:
                 raise ParameterError(
                     f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
@@ -288,3 +288,13 @@ class ChainModel(ChainCore):
             None,
             state["_dtype"],
         )
+
+
+def _listed(tables: Any, groups: int) -> list[Any]:
+    scalar = isinstance(tables, np.ndarray) and tables.ndim == 0
+    if scalar or isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
+        raise ParameterError(
+            f"`tables` must be a list of {groups} potentials or log-tables, one per group; "
+            f"{checks.describe(tables)} arrived."
+        )
+    return list(tables)

@@ -180,7 +180,7 @@ def _flatten(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray[
         values = np.concatenate([np.empty(0), *[part for part, _ in parts]])
     else:
         values, dtype = checks.logits(logits)
-        lengths = np.asarray(sizes)
+        lengths = checks.rectangular("sizes", sizes, "a list of non-negative integers")
         if values.ndim != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iu" or np.any(lengths < 0):
             raise ParameterError(
                 "`logits` must be one-dimensional and `sizes` a list of non-negative integers."

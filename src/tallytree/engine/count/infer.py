@@ -18,7 +18,7 @@ from .. import choose, native
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem
-from . import chain, characteristic, mixture, potetz_lee, retilt, wide_sum
+from . import chain, characteristic, mixture, potetz_lee, retilt, wide_messages, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
 from .tree_pass import sum_product
 
@@ -217,10 +217,23 @@ def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
 
 
 def _last_rung(program: TreeProgram) -> Any:
-    """Slow but always right: one exponent per entry, or logarithms."""
+    """Slow but always right: one exponent per entry; without a compiler, where logarithms do not do."""
     if native.present():
         return _tree_rung(program, "wide")
-    return lambda rows: _array_pass(program, LogSpace(xp), rows)
+    return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(xp), rows))
+
+
+def _with_digits(program: TreeProgram, rows: Rows, found: Answer) -> Answer:
+    """Messages anew where large logarithms have cancelled."""
+    lost = np.flatnonzero(~(found.bound <= TOLERANCE) & (found.log_mean > -math.inf))
+    if not len(lost) or pairs_of_counts(program) * len(lost) > choose.LARGEST_WALK:
+        return found
+    tables = rows.full_tables[lost]
+    with np.errstate(all="ignore"):
+        sent, bound = wide_messages.messages(schedule_for(program, rows.tables), rows.nu[lost], tables)
+    messages = np.array(found.messages)
+    messages[lost], found.bound[lost] = sent, bound
+    return Answer(found.log_mean, messages, found.log_beliefs, found.bound)
 
 
 def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Any:

@@ -18,11 +18,11 @@ from ...arrays import Float64
 from ...structure.nested.schedule import Schedule
 from ...structure.nested.tree import TreeProgram
 
-_LN2_HIGH, _LN2_LOW = (
+LN2_HIGH, LN2_LOW = (
     6.93147180369123816490e-01,
     1.90821492927058770002e-10,
 )  # n times the first is exact to n = 2^20
-_ZERO = -1e15  # the exponent of zero
+ZERO = -1e15  # the exponent of zero
 
 
 class Wide(NamedTuple):
@@ -32,36 +32,59 @@ class Wide(NamedTuple):
     exponent: Float64
 
 
+class Tree(NamedTuple):
+    """Tables (B, T + 2), a one and a zero behind them, and the upward messages of all nodes."""
+
+    tables: Wide
+    up: Wide
+
+
 def log_sum(program: TreeProgram, schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
     """Log of the sum of ``prod e^(nu_d y_d) prod f`` over all y, (B,); forced variables have weight one."""
-    batch, n = nu.shape
-    packed = _exp(np.concatenate([tables, np.zeros((batch, 1)), np.full((batch, 1), -math.inf)], axis=1))
-    up = Wide(np.zeros((batch, schedule.up_length)), np.full((batch, schedule.up_length), _ZERO))
-    forced = nu == math.inf
-    leaves = _exp(np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1))
-    for store, values in zip(up, leaves):
-        store[:, 1 : 1 + 2 * n] = values.reshape(batch, 2 * n)
-    for step in schedule.up:
-        merged = _merge(_take(up, step.left), _take(up, step.right), step.width)
-        message = _settled(
-            merged.value * packed.value[:, step.table], merged.exponent + packed.exponent[:, step.table]
-        )
-        for store, values in zip(up, message):
-            store[:, step.start : step.start + values[0].size] = values.reshape(batch, -1)
-    free = nu[:, program.parent[:n] < 0]
-    total = np.where(np.isfinite(free), np.logaddexp(0.0, np.where(np.isfinite(free), free, 0.0)), 0.0).sum(
-        -1
-    )
+    up = upward(schedule, nu, tables).up
+    free = nu[:, program.parent[: nu.shape[1]] < 0]
+    finite = np.isfinite(free)
+    total = np.where(finite, np.logaddexp(0.0, np.where(finite, free, 0.0)), 0.0).sum(-1)
     if len(schedule.roots.nodes):
-        root = _take(up, schedule.roots.own_cells)
+        root = take(up, schedule.roots.own_cells)
         top = root.exponent.max(-1)
         mass = (root.value * np.exp2(np.maximum(root.exponent - top[..., None], -1100.0))).sum(-1)
         exponent = top.sum(-1)  # of all roots together: what cancels between them does so exactly
-        total = total + np.log(mass).sum(-1) + exponent * _LN2_LOW + exponent * _LN2_HIGH
+        total = total + np.log(mass).sum(-1) + exponent * LN2_LOW + exponent * LN2_HIGH
     return np.asarray(total)
 
 
-def _take(store: Wide, cells: NDArray[np.int64]) -> Wide:
+def upward(schedule: Schedule, nu: Float64, tables: Float64) -> Tree:
+    batch, n = nu.shape
+    packed = _exp(np.concatenate([tables, np.zeros((batch, 1)), np.full((batch, 1), -math.inf)], axis=1))
+    up = nothing((batch, schedule.up_length))
+    forced = nu == math.inf
+    leaves = _exp(np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1))
+    put(up, slice(1, 1 + 2 * n), leaves)
+    for step in schedule.up:
+        merged = _merge(take(up, step.left), take(up, step.right), step.width)
+        put(
+            up,
+            slice(step.start, step.start + step.left.shape[0] * step.width),
+            times(merged, take(packed, step.table)),
+        )
+    return Tree(packed, up)
+
+
+def nothing(shape: tuple[int, ...]) -> Wide:
+    return Wide(np.zeros(shape), np.full(shape, ZERO))
+
+
+def put(store: Wide, cells: slice, values: Wide) -> None:
+    for kept, part in zip(store, values):
+        kept[:, cells] = part.reshape(len(part), -1)
+
+
+def times(a: Wide, b: Wide) -> Wide:
+    return settled(a.value * b.value, a.exponent + b.exponent)
+
+
+def take(store: Wide, cells: NDArray[np.int64]) -> Wide:
     return Wide(store.value[:, cells], store.exponent[:, cells])
 
 
@@ -69,13 +92,13 @@ def _exp(x: Float64) -> Wide:
     finite = x > -math.inf
     safe = np.where(finite, x, 0.0)
     n = np.rint(safe / math.log(2.0))
-    return _settled(np.where(finite, np.exp((safe - n * _LN2_HIGH) - n * _LN2_LOW), 0.0), n)
+    return settled(np.where(finite, np.exp((safe - n * LN2_HIGH) - n * LN2_LOW), 0.0), n)
 
 
-def _settled(value: Float64, exponent: Float64) -> Wide:
+def settled(value: Float64, exponent: Float64) -> Wide:
     mantissa, shift = np.frexp(value)
-    dead = (value <= 0.0) | (exponent < 0.5 * _ZERO)
-    return Wide(np.where(dead, 0.0, 2.0 * mantissa), np.where(dead, _ZERO, exponent + (shift - 1.0)))
+    dead = (value <= 0.0) | (exponent < 0.5 * ZERO)
+    return Wide(np.where(dead, 0.0, 2.0 * mantissa), np.where(dead, ZERO, exponent + (shift - 1.0)))
 
 
 def _merge(a: Wide, b: Wide, width: int) -> Wide:
@@ -83,15 +106,15 @@ def _merge(a: Wide, b: Wide, width: int) -> Wide:
         a, b = b, a
     n, m = a.value.shape[-1], b.value.shape[-1]
     shape = (*b.value.shape[:-1], n - 1 + max(width, m))
-    room = Wide(np.zeros(shape), np.full(shape, _ZERO))
+    room = Wide(np.zeros(shape), np.full(shape, ZERO))
     for store, values in zip(room, b):
         store[..., n - 1 : n - 1 + m] = values
     places = [slice(n - 1 - i, n - 1 - i + width) for i in range(n)]
-    top = np.full((*shape[:-1], width), 2.0 * _ZERO)
+    top = np.full((*shape[:-1], width), 2.0 * ZERO)
     for i, place in enumerate(places):
         np.maximum(top, a.exponent[..., i : i + 1] + room.exponent[..., place], out=top)
     total = np.zeros_like(top)
     for i, place in enumerate(places):
         power = np.exp2(np.maximum(a.exponent[..., i : i + 1] + room.exponent[..., place] - top, -1100.0))
         total += a.value[..., i : i + 1] * room.value[..., place] * power
-    return _settled(total, top)
+    return settled(total, top)
