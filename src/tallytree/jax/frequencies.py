@@ -56,7 +56,8 @@ def choose(least: Any, variance: Any, n: int) -> Frequencies:
         final = tuple(x[:, -1:] for x in large)
         whole = _multiplied(tuple(x[:, :-1] for x in large))
         small, large = _multiplied(small), tuple(jnp.concatenate(pair, 1) for pair in zip(whole, final))
-    return Frequencies(plain[0], needed[:, 0].astype(jnp.int32), omitted, *plain[1:], small, large)
+    count = needed[:, 0].astype(jnp.int32)
+    return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large)
 
 
 def turned_back(frequencies: Frequencies, counts: Any) -> tuple[Any, Any]:
@@ -103,7 +104,8 @@ def _constants(n: int) -> Frequencies:
         np.where(used, np.where(m == 0, 1.0, 2.0), 0.0) / column,
         np.where(used, 2.0 * np.sin(half) ** 2, 0.0),
         np.where(used, np.sin(2.0 * half), 0.0),
-        *(_turns(periods, m, s) for s in steps),
+        _turns(periods, m, steps[0]),
+        _turns(periods, m, steps[1]),
     )
 
 

@@ -31,7 +31,8 @@ def staged(
     """
     rows = by_row[0].shape[0]
     if jax.default_backend() != "cpu" or rows == 0:
-        return stage(*lax.optimization_barrier((*by_row, *by_frequency)))
+        stored: Any = lax.optimization_barrier  # untyped in JAX
+        return stage(*stored((*by_row, *by_frequency)))
     block = min(rows, max(1, _PAIRS // by_row[0][0].size))
     inputs = (*by_row, *by_frequency, needed)
     start = tuple(jnp.zeros((rows, *a.shape[1:]), a.dtype) for a in jax.eval_shape(stage, *inputs[:-1]))
