@@ -126,7 +126,7 @@ def test_a_bag_of_probability_1e_300_has_the_right_gradient():
         logits = jnp.array([-200.0, -240.0, -260.0, -300.0, -1.0, 0.5, -np.inf])
         offsets, counts = np.array([0, 4, 7]), np.array([2, 1])
         value, gradient = jax.value_and_grad(
-            lambda x: ttj.losses.bag_nll(x, offsets, counts, reduction="sum")
+            lambda x: ttj.losses.bag_nll(x, offsets, counts, offsets=True, reduction="sum")
         )(logits)
     with mpmath.workdps(60):
         w = [mpmath.e ** mpmath.mpf(float(x)) for x in logits]
@@ -161,16 +161,43 @@ def test_losses_are_probabilities_of_counts():
         np.testing.assert_allclose(loss, np.log1p(np.exp(-row[0])) - rest, rtol=1e-5)
 
 
+def test_bags_by_index_by_offsets_and_by_rows_are_the_same():
+    logits = jnp.asarray(np.random.default_rng(9).normal(size=7), jnp.float32)
+    index, counts = np.array([2, 0, 0, 2, 2, 0, 2]), np.array([1, 0, 3])  # bag 1 is empty
+    order = np.argsort(index, kind="stable")
+    rows = np.full((3, 4), -np.inf, np.float32)
+    rows[0, :3], rows[2] = logits[np.array([1, 2, 5])], logits[np.array([0, 3, 4, 6])]
+
+    @jax.jit
+    def three_ways(x):
+        one = ttj.losses.bag_nll(x, index, counts, reduction="none")
+        two = ttj.losses.bag_nll(x[order], np.array([0, 3, 3]), counts, offsets=True, reduction="none")
+        return one, two, jax.grad(lambda x: ttj.losses.bag_nll(x, index, counts, reduction="sum"))(x)
+
+    one, two, gradient = three_ways(logits)
+    exact = [-tt.PoissonBinomial(logits=r[r > -np.inf]).logpmf(c) for r, c in zip(rows.astype(float), counts)]
+    np.testing.assert_allclose(one, exact, rtol=1e-6)
+    np.testing.assert_array_equal(one, two)
+    conditional = [tt.CountModel(rows[b], tt.exactly(int(counts[b]))).marginals for b in (0, 2)]
+    free = 1 / (1 + np.exp(-np.asarray(logits, float)))
+    expected = np.concatenate([conditional[0][:3], conditional[1]])
+    np.testing.assert_allclose(np.asarray(gradient)[order], free[order] - expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 3], [1]), "offsets from 0 to 4"),
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 2, 4], [1]), "one entry per bag"),
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 2, 4], [1, 3]), "3 arrived for bag 1"),
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 2, 4], [0.5, 1]), "integers"),
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 4], [1], reduction="max"), "reduction"),
-        (lambda: ttj.losses.proportion_nll(jnp.zeros(4), [0, 4], [1.5]), r"\[0, 1\]"),
-        (lambda: jax.jit(ttj.losses.bag_nll)(jnp.zeros(4), jnp.array([0, 4]), jnp.array([1])), "traced"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 3], [1], offsets=True), "start of every bag"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [1]), "from 0 to 0"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1], [1, 1]), "bag of every item, 4 in all"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros((2, 4)), [0, 0, 1, 1], [1, 1]), "one axis"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0.0, 0, 1, 1], [1, 1]), "integers on one axis"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros((2, 4)), None, [1]), "one entry per bag"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [1, 3]), "3 arrived for bag 1"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [0.5, 1]), "integers"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0] * 4, [1], reduction="max"), "reduction"),
+        (lambda: ttj.losses.proportion_nll(jnp.zeros(4), [0] * 4, [1.5]), r"\[0, 1\]"),
+        (lambda: jax.jit(ttj.losses.bag_nll)(jnp.zeros(2), jnp.array([0, 0]), jnp.array([1])), "traced"),
     ],
 )
 def test_losses_refuse_bad_input_in_words(call, words):

@@ -4,8 +4,8 @@
 
 `log_partition` states this rule in terms of `posterior`, and `posterior` differentiates the passes themselves, which
 are plain differentiable array code; so derivatives of higher order exist, forward and backward. Values are found by a
-function that decides once for the whole batch whether plain numbers are certified; mapped axes become batch axes, so
-that `vmap` does not turn that decision into running both sides.
+function that sends the models without a certificate to the slow pass; mapped axes become batch axes, so that `vmap`
+does not turn that decision into running both passes for all.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from ..structure.nested.count_tree import CountTree
-from . import flat, nested
+from . import flat, nested, spectral
+from .escalation import Pass, Rungs, climb, differential
 from .precision import in_wide
 from .solution import Solution
 
-Pass = Callable[[Any, Any], Solution]
+LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
 
 class Structure(NamedTuple):
@@ -53,38 +54,19 @@ class Core(NamedTuple):
     ]  # as `posterior`, with log-beliefs that are right in the far tails, too
 
 
-def _passes(structure: Structure) -> tuple[Pass, Pass, Pass]:
-    """The quick pass, the one that is always right, and one that is right in the far tails of the counts."""
+def _passes(structure: Structure) -> tuple[Rungs, Rungs]:
+    """The quick pass and the one that is always right, for the posterior and for the far tails of counts."""
     if structure.tree is None:
-        right = flat.solve_logarithms
-        return flat.solve_plain, right, _ladder(flat.solve_plain_in_tails, right)
+        right: Pass = flat.solve_logarithms
+        quick = spectral.solve if structure.size >= LONG else flat.solve_plain
+        return (quick, right), (flat.solve_plain_in_tails, right)
     schedule = nested.schedule_of(structure.tree)
     right = partial(nested.solve, schedule, nested.LOGARITHMS)
-    return partial(nested.solve, schedule, nested.PLAIN), right, right
+    return (partial(nested.solve, schedule, nested.PLAIN), right), (right, right)
 
 
-def _ladder(quick: Pass, right: Pass) -> Pass:
-    """The quick pass where it is certified for all models of the batch, otherwise the other for those it is not."""
-
-    def solve(nu: Any, tables: Any) -> Solution:
-        first = quick(nu, tables)
-        sound = lax.stop_gradient(first.bound) < jnp.inf
-
-        def patched(first: Solution) -> Solution:
-            second = right(nu, tables)
-            return Solution(*(_choose(sound, a, b) for a, b in zip(first, second)))
-
-        return Solution(*lax.cond(jnp.all(sound), lambda found: found, patched, first))
-
-    return solve
-
-
-def _choose(sound: Any, a: Any, b: Any) -> Any:
-    return jnp.where(sound.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-
-def _mapped_as_batch(solve: Pass) -> Pass:
-    """`solve`, whose mapped axes join the batch axis."""
+def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`solve`, whose mapped axes join the batch axis: the batch decides once which pass it needs."""
     run = custom_vmap(solve)
 
     @run.def_vmap
@@ -92,8 +74,8 @@ def _mapped_as_batch(solve: Pass) -> Pass:
         full = [x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip((nu, tables), mapped)]
         batch = full[0].shape[1]
         found = run(*(x.reshape(size * batch, *x.shape[2:]) for x in full))
-        answers = Solution(*(x.reshape(size, batch, *x.shape[1:]) for x in found))
-        return answers, Solution(True, True, True, True)
+        answers = jax.tree.map(lambda x: x.reshape(size, batch, *x.shape[1:]), found)
+        return answers, jax.tree.map(lambda _: True, found)
 
     return run
 
@@ -101,15 +83,14 @@ def _mapped_as_batch(solve: Pass) -> Pass:
 @lru_cache(maxsize=256)
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
-    quick, right, in_tails = _passes(structure)
-    plain = _ladder(quick, right)
-    values = jax.jit(_mapped_as_batch(plain))
-    posterior = _differentiable(values, plain)
-    tails = _differentiable(jax.jit(_mapped_as_batch(in_tails)), in_tails)
+    rungs, in_tails = _passes(structure)
+    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
+    posterior = _differentiable(values, rungs)
+    tails = _differentiable(jax.jit(_mapped_as_batch(partial(climb, in_tails))), in_tails)
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
-        return values(nu, tables).log_mean + log_weight_of_leaves(nu)
+        return values(nu, tables)[0].log_mean + log_weight_of_leaves(nu)
 
     @log_partition.defjvp
     @in_wide
@@ -125,30 +106,29 @@ def core_of(structure: Structure) -> Core:
         return value, jnp.sum(on * d_nu, -1) + jnp.sum(probs * d_tables, -1)
 
     def bound(nu: Any, tables: Any) -> Any:
-        return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables)).bound)
+        return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables))[0].bound)
 
     return Core(log_partition, posterior, bound, tails)
 
 
-def _differentiable(values: Pass, plain: Pass) -> Callable[[Any, Any], Posterior]:
-    """The posterior: from `values`, with the derivatives of `plain`."""
+def _differentiable(values: Callable[[Any, Any], Any], rungs: Rungs) -> Callable[[Any, Any], Posterior]:
+    """The posterior: from `values`, with the derivatives of the passes that gave them."""
 
     def parts(found: Solution) -> Posterior:
         return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
 
     @jax.custom_jvp
     def posterior(nu: Any, tables: Any) -> Posterior:
-        return parts(values(nu, tables))
+        return parts(values(nu, tables)[0])
 
     @posterior.defjvp
     @in_wide
-    def rule(primals: Any, tangents: Any) -> Any:
-        return tangent(primals, tangents)
+    def rule(primals: Any, directions: Any) -> Any:
+        found, certified = values(*(lax.stop_gradient(x) for x in primals))
+        messages, log_beliefs = moved(certified, primals, directions)
+        return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_mean))
 
-    @jax.jit
-    def tangent(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(lambda nu, tables: parts(plain(nu, tables)), primals, tangents)
-
+    moved = jax.jit(partial(differential, rungs))
     found: Callable[[Any, Any], Posterior] = posterior
     return found
 

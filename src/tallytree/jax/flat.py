@@ -93,18 +93,32 @@ def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
 
 def untilt(nu: Any, tilt: Any) -> Any:
     """What the tilt took from log E: the sum of ``log(1 + e^(nu + s)) - log(1 + e^nu)``, plus s per forced variable."""
-    finite = jnp.isfinite(nu)
-    x = jnp.where(finite, nu, 0.0)
-    moved = jnp.where(finite, jax.nn.softplus(x + tilt) - jax.nn.softplus(x), 0.0)
+    near = jnp.isfinite(nu)
+    x = jnp.where(near, nu, 0.0)
+    larger = jnp.where(near, jnp.maximum(x + tilt, 0.0) - jnp.maximum(x, 0.0), 0.0)
     forced = jnp.sum(nu == jnp.inf, -1)
-    return jnp.sum(moved, -1) + forced * tilt[..., 0]
+    moved = _sum_log1p_exp(jnp.where(near, x + tilt, -jnp.inf)) - _sum_log1p_exp(jnp.where(near, x, -jnp.inf))
+    return jnp.sum(larger, -1) + moved + forced * tilt[..., 0]
+
+
+def _sum_log1p_exp(x: Any) -> Any:
+    """Sum of ``log(1 + e^-|x|)``: one logarithm for the product of 32 factors, which lie between 1 and 2."""
+    factors = 1.0 + jnp.exp(-jnp.abs(x))
+    many = min(32, x.shape[-1])
+    products = jnp.prod(factors.reshape(*x.shape[:-1], many, x.shape[-1] // many), -2)
+    return jnp.sum(jnp.log(products), -1)
 
 
 def _bound(nu: Any, log_f: Any, tilt: Any) -> Any:
     """A sum of m positive terms is off by at most m units of round-off; log-odds and tables by one of their size."""
+    table = jnp.abs(tilt[..., 0]) * log_f.shape[-1]
+    return rounding_of_inputs(nu, log_f, tilt) + UNIT_ROUNDOFF * (8.0 * log_f.shape[-1] + 4.0 * table)
+
+
+def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
+    """What it costs that log-odds and log-tables are rounded when they are tilted, (B,)."""
     size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(jnp.abs(finite_or_zero(nu)), -1, initial=0.0)
-    table = jnp.max(jnp.abs(finite_or_zero(log_f)), -1) + jnp.abs(tilt[..., 0]) * log_f.shape[-1]
-    return UNIT_ROUNDOFF * (8.0 * log_f.shape[-1] + 8.0 * size + 4.0 * table)
+    return UNIT_ROUNDOFF * (8.0 * size + 4.0 * jnp.max(jnp.abs(finite_or_zero(log_f)), -1))
 
 
 def solve_logarithms(nu: Any, log_f: Any) -> Solution:

@@ -17,12 +17,15 @@ import jax.numpy as jnp
 from .positive import (
     FEW_TERMS,
     common,
+    hankel,
+    laid_out,
     moved_down,
     moved_up,
     over_terms,
     put_at,
     shifted,
     slice_at,
+    toeplitz,
     widened,
 )
 
@@ -44,11 +47,32 @@ def log_sum(x: Any, *, axis: int = -1) -> Any:
     return safe_log(jnp.sum(jnp.exp(x - top), axis)) + jnp.squeeze(top, axis)
 
 
-@jax.custom_jvp
 def log_convolve(a: Any, b: Any) -> Any:
     """Convolution of exp(a) and exp(b), as logarithms."""
     if a.shape[-1] > b.shape[-1]:
         a, b = b, a
+    if laid_out(a.shape[-1], a.shape[-1] + b.shape[-1], common(a, b)):
+        return log_total(a[..., None] + toeplitz(b, a.shape[-1], -jnp.inf))
+    return _long_convolve(a, b)
+
+
+@jax.custom_jvp
+def log_total(terms: Any) -> Any:
+    """The logarithm of the sum of exponentials over the last axis but one; a term of -inf has no derivative."""
+    top = finite_or_zero(jnp.max(terms, -2, keepdims=True))
+    return safe_log(jnp.sum(jnp.exp(terms - top), -2)) + top[..., 0, :]
+
+
+@log_total.defjvp
+def _log_total_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (terms,) = primals
+    total = log_total(terms)
+    weights = jnp.exp(terms - finite_or_zero(total)[..., None, :])
+    return total, jnp.sum(weights * tangents[0], -2)
+
+
+@jax.custom_jvp
+def _long_convolve(a: Any, b: Any) -> Any:
     wb = b.shape[-1]
 
     def add(state: Any, j: Any, a_j: Any) -> Any:
@@ -85,17 +109,17 @@ def max_convolve(a: Any, b: Any) -> Any:
     def step(out: Any, j: Any, a_j: Any) -> Any:
         return put_at(out, jnp.maximum(slice_at(out, j, wb), a_j + b), j)
 
+    if laid_out(a.shape[-1], a.shape[-1] + wb, common(a, b)):
+        return jnp.max(a[..., None] + toeplitz(b, a.shape[-1], -jnp.inf), -2)
     shape = (*common(a, b), a.shape[-1] + wb - 1)
     return over_terms(step, jnp.full(shape, -jnp.inf, b.dtype), a)
 
 
-@log_convolve.defjvp
+@_long_convolve.defjvp
 def _log_convolve_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (a, b), (da, db) = primals, tangents
-    c = log_convolve(a, b)
+    c = _long_convolve(a, b)
     base = finite_or_zero(c)
-    if a.shape[-1] > b.shape[-1]:
-        a, b, da, db = b, a, db, da
     wb = b.shape[-1]
 
     def add(out: Any, j: Any, a_j: Any, da_j: Any) -> Any:
@@ -107,6 +131,8 @@ def _log_convolve_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 def log_correlate(p: Any, s: Any) -> Any:
     """Correlation of exp(p) with exp(s), as logarithms."""
+    if laid_out(s.shape[-1], p.shape[-1] + 1, common(p, s)):
+        return log_total(hankel(p, s.shape[-1]) + s[..., None])
     if p.shape[-1] - s.shape[-1] < FEW_TERMS:
         return jnp.stack([log_sum(part + s) for part in shifted(p, s.shape[-1])], -1)
     return _long_correlate(p, s)

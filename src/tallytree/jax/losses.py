@@ -1,12 +1,13 @@
 """Losses for labels that are known only as counts: bags, proportions, positive-unlabelled data, multiple instances.
 
 Every loss is the negative logarithm of an exact probability, so that a bag of probability 1e-300 has a gradient as
-good as any other. Items of all bags stand one after the other in ``logits`` (N,). ``bags`` says where they belong:
+good as any other. Items of all bags stand in ``logits`` (items,), and ``bags`` says where they belong:
 
-- offsets: increasing integers from 0 to N, one more than there are bags; bag b holds items offsets[b] to offsets[b+1];
+- the bag of every item, (items,), numbers from 0, in any order;
+- with ``offsets=True`` where every bag starts, increasing from 0, (bags,), or (bags + 1,) with the number of items;
 - or a row layout: ``bags=None`` and ``logits`` of shape (..., n), one bag per row, -inf on padding.
 
-Offsets are structure: under ``jit`` they must be constants.
+``bags`` is structure: under ``jit`` it must be constant.
 """
 
 from __future__ import annotations
@@ -21,26 +22,24 @@ from .. import checks
 from ..errors import ParameterError
 from .answers import log_partition
 from .arguments import is_concrete
-from .cells import pick
+from .bags import rows_of_bags
 from .core import log_weight_of_leaves
-from .flat import bucket
 from .potentials import at_least
 from .precision import in_wide
 
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-@in_wide
-def bag_nll(logits: Any, bags: Any, counts: Any, *, reduction: str = "mean") -> Any:
+def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
     """``-log P(sum of y in bag b = counts[b])``, y independent with log-odds ``logits``.
 
     Parameters
     ----------
-    logits : (N,) with offsets, or (..., n) with ``bags=None``
+    logits : (items,), or (..., n) with ``bags=None``
         Log-odds of the items.
-    bags : (B + 1,) offsets or None
-        See the module.
-    counts : (B,) or (...,) integers
+    bags : integers or None
+        The bag of every item, or with ``offsets=True`` where every bag starts; see the module.
+    counts : (bags,) or (...,) integers
         How many items of each bag are on.
     reduction : {"mean", "sum", "none"}
         What to do with the losses of the bags.
@@ -51,15 +50,22 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, reduction: str = "mean") -> 
 
     Examples
     --------
-    >>> ttj.losses.bag_nll(jnp.zeros(4), jnp.array([0, 2, 4]), jnp.array([1, 2]), reduction="none").round(4)
+    >>> ttj.losses.bag_nll(jnp.zeros(4), jnp.array([0, 0, 1, 1]), jnp.array([1, 2]), reduction="none").round(4)
     Array([0.6931, 1.3863], dtype=float32)
     """
-    rows = bag_rows(logits, bags)
-    return _reduced(_event_nll(rows, _one_count(_counts("counts", counts, rows), rows)), reduction, logits)
+    rows = _rows(logits, bags, counts, offsets, reduction)
+    return _bag_nll(rows, counts, reduction)
 
 
 @in_wide
-def proportion_nll(logits: Any, bags: Any, proportions: Any, *, reduction: str = "mean") -> Any:
+def _bag_nll(rows: Any, counts: Any, reduction: str) -> Any:
+    target = _one_count(_counts("counts", counts, rows), rows)
+    return _reduced(_event_nll(_widened(rows), target), reduction, rows.dtype)
+
+
+def proportion_nll(
+    logits: Any, bags: Any, proportions: Any, *, offsets: bool = False, reduction: str = "mean"
+) -> Any:
     """As :func:`bag_nll`, with the share of items that are on; it is rounded to the nearest count.
 
     Examples
@@ -67,7 +73,12 @@ def proportion_nll(logits: Any, bags: Any, proportions: Any, *, reduction: str =
     >>> round(float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5]))), 4)
     0.6931
     """
-    rows = bag_rows(logits, bags)
+    rows = _rows(logits, bags, proportions, offsets, reduction)
+    return _proportion_nll(rows, proportions, reduction)
+
+
+@in_wide
+def _proportion_nll(rows: Any, proportions: Any, reduction: str) -> Any:
     shares = jnp.asarray(proportions, jnp.float64)
     if not isinstance(proportions, jax.core.Tracer) and not np.all((shares >= 0.0) & (shares <= 1.0)):
         raise ParameterError(
@@ -75,14 +86,12 @@ def proportion_nll(logits: Any, bags: Any, proportions: Any, *, reduction: str =
         )
     sizes = jnp.sum(rows > -jnp.inf, -1)
     counts = jnp.round(jax.lax.stop_gradient(shares) * sizes).astype(jnp.int32)
-    return _reduced(
-        _event_nll(rows, _one_count(_counts("proportions", counts, rows), rows)), reduction, logits
-    )
+    target = _one_count(_counts("proportions", counts, rows), rows)
+    return _reduced(_event_nll(_widened(rows), target), reduction, rows.dtype)
 
 
-@in_wide
 def positive_unlabelled_nll(
-    logits: Any, labelled: Any, bags: Any, positives: Any, *, reduction: str = "mean"
+    logits: Any, labelled: Any, bags: Any, positives: Any, *, offsets: bool = False, reduction: str = "mean"
 ) -> Any:
     """Labelled items are on, and each bag holds ``positives`` items that are on, labelled ones included.
 
@@ -99,21 +108,27 @@ def positive_unlabelled_nll(
     >>> round(float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1]))), 4)
     1.3863
     """
-    rows = bag_rows(logits, bags)
-    known = bag_rows(jnp.where(jnp.asarray(labelled, bool), 0.0, -jnp.inf), bags) > -jnp.inf
+    rows = _rows(logits, bags, positives, offsets, reduction)
+    flags = jnp.where(jnp.asarray(labelled, bool), 0.0, -jnp.inf)
+    known = _rows(flags, bags, positives, offsets, reduction) > -jnp.inf
     if known.shape != rows.shape:
         raise ParameterError(
             f"`labelled` must have the shape of `logits`, {np.shape(logits)}; {np.shape(labelled)} arrived."
         )
+    return _positive_unlabelled_nll(rows, known, positives, reduction)
+
+
+@in_wide
+def _positive_unlabelled_nll(rows: Any, known: Any, positives: Any, reduction: str) -> Any:
+    dtype, rows = rows.dtype, _widened(rows)
     # P(y_labelled = 1) times the law of the others' count: their remainder is positives less the labelled.
     sure = jnp.sum(jnp.where(known, jax.nn.softplus(-jnp.where(known, rows, 0.0)), 0.0), -1)
     rest = _counts("positives", positives, rows) - jnp.sum(known, -1)
     others = jnp.where(known, -jnp.inf, rows)
-    return _reduced(sure + _event_nll(others, _one_count(rest, rows)), reduction, logits)
+    return _reduced(sure + _event_nll(others, _one_count(rest, rows)), reduction, dtype)
 
 
-@in_wide
-def mil_nll(logits: Any, bags: Any, labels: Any, *, reduction: str = "mean") -> Any:
+def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
     """Multiple instances: a bag's label says whether at least one of its items is on.
 
     ``-log P(sum of y >= 1)`` for label 1, ``-log P(sum of y = 0)`` for label 0.
@@ -123,49 +138,19 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, reduction: str = "mean") -> 
     >>> ttj.losses.mil_nll(jnp.zeros((2, 2)), None, jnp.array([0, 1]), reduction="none").round(4)
     Array([1.3863, 0.2877], dtype=float32)
     """
-    rows = bag_rows(logits, bags)
+    rows = _rows(logits, bags, labels, offsets, reduction)
+    return _mil_nll(rows, labels, reduction)
+
+
+@in_wide
+def _mil_nll(rows: Any, labels: Any, reduction: str) -> Any:
+    dtype, rows = rows.dtype, _widened(rows)
     flags = _counts("labels", labels, rows)
     finite = jnp.isfinite(rows)
     none = -jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, rows, 0.0)), 0.0), -1)
     none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, none)
     some = -_event_nll(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
-    return _reduced(-jnp.where(flags > 0, some, none), reduction, logits)
-
-
-def bag_rows(logits: Any, bags: Any) -> Any:
-    """Log-odds (B, widest bag, rounded up) in 64 bits, -inf on padding."""
-    array = logits if hasattr(logits, "astype") else np.asarray(logits)
-    if array.ndim == 0:
-        raise ParameterError("`logits` must have the items on its last axis, but a single number arrived.")
-    values = jnp.asarray(array).astype(jnp.float64)
-    if bags is None:
-        return values
-    if isinstance(bags, jax.core.Tracer):
-        raise ParameterError(
-            "`bags` must be constant offsets, because they are shapes to the compiler; a traced array arrived. Close "
-            "over them, or pass one bag per row with -inf on padding and `bags=None`."
-        )
-    offsets = np.asarray(bags)
-    if (
-        values.ndim != 1
-        or offsets.ndim != 1
-        or offsets.dtype.kind not in "iu"
-        or len(offsets) == 0
-        or offsets[0] != 0
-        or offsets[-1] != len(values)
-        or np.any(np.diff(offsets) < 0)
-    ):
-        raise ParameterError(
-            f"`bags` must be increasing integer offsets from 0 to {values.shape[-1]}, the number of items in the "
-            f"one-dimensional `logits`; {checks.describe(offsets)} arrived."
-        )
-    sizes = np.diff(offsets)
-    width = bucket(int(sizes.max(initial=1)))
-    place = offsets[:-1, None] + np.arange(width)
-    inside = np.arange(width) < sizes[:, None]
-    # Item N stands for padding.
-    extended = jnp.concatenate([values, jnp.full((1,), -jnp.inf)])
-    return pick(extended[None], np.where(inside, place, len(values)))[0]
+    return _reduced(-jnp.where(flags > 0, some, none), reduction, dtype)
 
 
 def _event_nll(rows: Any, table: Any) -> Any:
@@ -200,10 +185,18 @@ def _counts(name: str, counts: Any, rows: Any) -> Any:
     return jnp.asarray(array, jnp.int32)
 
 
-def _reduced(losses: Any, reduction: str, logits: Any) -> Any:
+def _rows(logits: Any, bags: Any, targets: Any, offsets: bool, reduction: str) -> Any:
+    """One bag per row; there are as many bags as targets."""
     checks.one_of("reduction", reduction, _REDUCTIONS)
-    dtype = jnp.asarray(logits).dtype
-    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
+    shape = np.shape(targets)
+    return rows_of_bags(logits, bags, shape[0] if shape else 0, offsets=offsets)
+
+
+def _widened(rows: Any) -> Any:
+    return rows.astype(jnp.float64)
+
+
+def _reduced(losses: Any, reduction: str, dtype: Any) -> Any:
     if reduction == "mean":
         losses = jnp.mean(losses) if losses.size else jnp.zeros(())
     elif reduction == "sum":

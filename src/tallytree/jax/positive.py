@@ -5,11 +5,13 @@
 
 Both work on the last axis and are bilinear, which is all that their derivatives need. A backward pass is traced when
 the caller's flag, not ours, says which floats there are; transposed dynamic slices and gathers then make 32-bit zeros.
-So values are computed by slices at running places, and tangents by shifting one place at a time.
+So loops compute values by slices at running places, and tangents by shifting one place at a time. Short operands
+need no loop: their products are laid out in an array and summed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 
 FEW_TERMS = 4  # so few terms are written out; more are a loop, which compiles once
+MOST_CELLS = {"cpu": 1 << 22}  # products that are laid out in an array rather than looped over: 32 MB
+MOST_ELSEWHERE = 1 << 28  # where every step of a loop costs a launch
 
 
 def over_terms(step: Callable[..., Any], start: Any, *terms: Any, reverse: bool = False) -> Any:
@@ -75,11 +79,51 @@ def common(a: Any, b: Any) -> tuple[int, ...]:
     return jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1])
 
 
-@jax.custom_jvp
+def laid_out(rows: int, columns: int, lead: tuple[int, ...]) -> bool:
+    """Whether all products of two messages fit an array: no loop then, which compiles and runs sooner."""
+    most = MOST_CELLS.get(jax.default_backend(), MOST_ELSEWHERE)
+    return rows * columns * math.prod(lead) <= most
+
+
+def toeplitz(b: Any, rows: int, fill: float) -> Any:
+    """``b[k - j]`` for j below `rows` and every k, `fill` where there is no such entry, (..., rows, columns)."""
+    columns = rows + b.shape[-1] - 1
+    # Rows of one cell less than the period of the repeated message: each starts one cell earlier than the last.
+    return _cut(widened(b, columns + 1, fill), rows, columns)
+
+
+def hankel(p: Any, rows: int) -> Any:
+    """``p[i + j]`` for j below `rows`, (..., rows, len(p) - rows + 1)."""
+    size = p.shape[-1]
+    return _cut(p, rows, size + 1)[..., : size - rows + 1]
+
+
+def _cut(period: Any, rows: int, columns: int) -> Any:
+    """The message repeated without end, cut into rows."""
+    size, lead = period.shape[-1], period.shape[:-1]
+    times = -(-rows * columns // size)
+    endless = jnp.broadcast_to(period[..., None, :], (*lead, times, size)).reshape(*lead, times * size)
+    return endless[..., : rows * columns].reshape(*lead, rows, columns)
+
+
 def convolve(a: Any, b: Any) -> Any:
-    """All sums ``a[j] b[k - j]``; the shorter operand is looped over."""
+    """All sums ``a[j] b[k - j]``."""
     if a.shape[-1] > b.shape[-1]:
         a, b = b, a
+    if laid_out(a.shape[-1], a.shape[-1] + b.shape[-1], common(a, b)):
+        return jnp.sum(a[..., None] * toeplitz(b, a.shape[-1], 0.0), -2)
+    return _long_convolve(a, b)
+
+
+def correlate(p: Any, s: Any) -> Any:
+    """All sums ``p[i + j] s[j]``, i from 0 to ``len(p) - len(s)``."""
+    if laid_out(s.shape[-1], p.shape[-1] + 1, common(p, s)):
+        return jnp.sum(hankel(p, s.shape[-1]) * s[..., None], -2)
+    return _long_correlate(p, s)
+
+
+@jax.custom_jvp
+def _long_convolve(a: Any, b: Any) -> Any:
     wa, wb = a.shape[-1], b.shape[-1]
     out = jnp.zeros((*common(a, b), wa + wb - 1), b.dtype)
 
@@ -89,10 +133,10 @@ def convolve(a: Any, b: Any) -> Any:
     return over_terms(step, out, a)
 
 
-@convolve.defjvp
+@_long_convolve.defjvp
 def _convolve_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (a, b), (da, db) = primals, tangents
-    return convolve(a, b), _convolve_by_shifts(da, b) + _convolve_by_shifts(db, a)
+    return _long_convolve(a, b), _convolve_by_shifts(da, b) + _convolve_by_shifts(db, a)
 
 
 def _convolve_by_shifts(a: Any, b: Any) -> Any:
@@ -105,8 +149,7 @@ def _convolve_by_shifts(a: Any, b: Any) -> Any:
 
 
 @jax.custom_jvp
-def correlate(p: Any, s: Any) -> Any:
-    """All sums ``p[i + j] s[j]``, i from 0 to ``len(p) - len(s)``."""
+def _long_correlate(p: Any, s: Any) -> Any:
     width = p.shape[-1] - s.shape[-1] + 1
     if width <= FEW_TERMS:
         return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
@@ -114,10 +157,10 @@ def correlate(p: Any, s: Any) -> Any:
     return over_terms(lambda out, j, s_j: out + slice_at(p, j, width) * s_j, out, s)
 
 
-@correlate.defjvp
+@_long_correlate.defjvp
 def _correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (p, s), (dp, ds) = primals, tangents
-    return correlate(p, s), _correlate_by_shifts(dp, s) + _correlate_by_shifts(p, ds)
+    return _long_correlate(p, s), _correlate_by_shifts(dp, s) + _correlate_by_shifts(p, ds)
 
 
 def _correlate_by_shifts(p: Any, s: Any) -> Any:

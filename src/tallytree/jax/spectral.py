@@ -1,0 +1,185 @@
+"""One group of all variables by its characteristic function: O(n) per model and frequency, with a certificate.
+
+Under a tilt s the count of the variables has mean mu and variance sigma^2 and
+
+    Z = sum_k f(k) e^{-s(k - centre)} P(k) = Re sum_m share_m Phat(w_m) F(w_m),      w_m = 2 pi m / N,
+    d_i(0) = Re sum_m G_m / phi_i(w_m),   d_i(1) = Re sum_m G_m e^{i w_m} / phi_i(w_m),   G_m = share_m Phat_m F_m.
+
+What is left out is bounded: counts of negligible weight and those that fall together modulo N by Bennett's inequality,
+P(|z - mu| >= r) <= exp(-sigma^2 h(r / sigma^2)) on either side, h(u) = (1 + u) log(1 + u) - u, and frequencies by
+|Phat(w)| <= exp(-sigma^2 (1 - cos w)). Distances shrink by one and the variance by 1/4, so that the bounds hold for the
+law without one variable, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .flat import rounding_of_inputs, untilt
+from .frequencies import NATS, Frequencies, choose, times, turned_back
+from .logarithmic import finite_or_zero, safe_log
+from .precision import UNIT_ROUNDOFF
+from .solution import Solution
+from .spectrum import characteristic, inverse, over_frequencies, transform
+from .tilt import choose_tilt
+
+ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
+
+
+class _Tilted(NamedTuple):
+    """A batch under its tilt; (B, 1) unless said otherwise."""
+
+    p: Any  # (B, n) 0 for decided variables
+    mean: Any
+    variance: Any
+    forced: Any  # variables that are on whatever happens
+    highest: Any  # the largest count that can occur
+    f: Any  # (B, n + 1) table under the tilt, largest entry 1, 0 where it is negligible
+    furthest: Any  # distance from the mean of an entry of f that is not 0
+    negligible: Any  # (B,) bound on what the entries left out are worth
+    log_scale: Any  # (B,) what Z is to be multiplied by to give E f
+    tilt: Any
+
+
+def solve(nu: Any, log_f: Any) -> Solution:
+    """All answers, and a bound that is inf where the method does not serve."""
+    model = _tilted(nu, log_f)
+    frequencies = choose(_period(model), model.variance, nu.shape[-1])
+    phat = characteristic(model.p, frequencies.versine, frequencies.sine, frequencies.needed)
+    phat = times(*phat, *turned_back(frequencies, model.forced.astype(jnp.int32)))
+    spectrum_f = _spectrum(model.f, frequencies)
+    g = tuple(frequencies.share * x for x in times(*phat, *spectrum_f))
+    z = jnp.sum(g[0], -1)
+    off, on = _leave_one_out(model, frequencies, g)
+    can_off, can_on = _possible(model, log_f)
+    sure = z > 0.0
+    log_z = safe_log(jnp.where(sure, z, 0.0))
+    log_mean = log_z + model.log_scale + untilt(nu, model.tilt)
+    messages = _log_ratio(jnp.isfinite(nu), on, off, can_on, can_off) + model.tilt
+    law = _law(frequencies, phat)
+    log_beliefs = safe_log(jnp.maximum(law * model.f, 0.0)) - finite_or_zero(log_z)[:, None]
+    error = _error(model, frequencies, phat, g)
+    least = _least(jnp.isfinite(nu), off, on, can_off, can_on, z)
+    bound = 2.0 * error / jnp.where(least > 0.0, least, 1.0) + rounding_of_inputs(nu, log_f, model.tilt)
+    sound = (least > 0.0) & (z > 1e-280) & (bound < ACCEPTED) & jnp.isfinite(log_mean)
+    return Solution(log_mean, messages, log_beliefs, lax.stop_gradient(jnp.where(sound, bound, jnp.inf)))
+
+
+def _tilted(nu: Any, log_f: Any) -> _Tilted:
+    tilt = choose_tilt(nu, log_f)
+    near = jnp.isfinite(nu)
+    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), 0.0)
+    fixed = lax.stop_gradient(p)
+    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True).astype(nu.dtype)
+    highest = forced + jnp.sum(near, -1, keepdims=True)
+    mean = forced + jnp.sum(fixed, -1, keepdims=True)
+    variance = jnp.sum(fixed * (1.0 - fixed), -1, keepdims=True)
+    counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
+    centre = jnp.round(mean)
+    reachable = (counts >= forced) & (counts <= highest)
+    tilted = jnp.where(reachable, log_f - tilt * (counts - centre), -jnp.inf)
+    top = finite_or_zero(lax.stop_gradient(jnp.max(tilted, -1, keepdims=True)))
+    f = jnp.exp(tilted - top)
+    # An upper bound on the logarithm of every term of Z says which entries matter.
+    log_term = lax.stop_gradient(tilted - top) - _exponent(counts - mean, variance)
+    matters = log_term > jnp.max(log_term, -1, keepdims=True) - NATS - 4.0
+    negligible = jnp.sum(jnp.where(matters, 0.0, jnp.exp(log_term)), -1)
+    furthest = jnp.max(jnp.where(matters, jnp.abs(counts - mean), 0.0), -1, keepdims=True)
+    log_scale = (top - tilt * centre)[:, 0]
+    f = jnp.where(matters, f, 0.0)
+    return _Tilted(p, mean, variance, forced, highest, f, furthest, negligible, log_scale, tilt)
+
+
+def _exponent(distance: Any, variance: Any) -> Any:
+    """Bennett's exponent for a distance from the mean, less one count."""
+    r = jnp.maximum(jnp.abs(distance) - 1.0, 0.0)
+    spread = jnp.maximum(variance, 1e-300)
+    return jnp.where(r > 0.0, (spread + r) * jnp.log1p(r / spread) - r, 0.0)
+
+
+def _period(model: _Tilted) -> Any:
+    """How far apart counts must be before they may fall together, (B, 1): an image of f must miss the law."""
+    # Newton's steps for h(u) = NATS / variance from Bernstein's radius, which is too large; h is convex.
+    variance = jnp.maximum(model.variance, 1e-2)
+    radius = NATS / 3.0 + jnp.sqrt((NATS / 3.0) ** 2 + 2.0 * NATS * variance)
+    for _ in range(3):
+        value = (variance + radius) * jnp.log1p(radius / variance) - radius
+        radius = radius - (value - NATS) / jnp.log1p(radius / variance)
+    return jnp.minimum(model.furthest + radius + 2.0, model.highest - model.forced + 1.0)
+
+
+def _spectrum(f: Any, frequencies: Frequencies) -> tuple[Any, Any]:
+    """``sum_k f_k e^{-iwk}``; the table has one entry more than a power of two."""
+    large = tuple(x[:, :-1] for x in frequencies.large)
+    blocks = f[:, :-1].reshape(f.shape[0], large[0].shape[1], frequencies.small[0].shape[1])
+    re, im = transform(blocks, frequencies.small, large, frequencies.needed)
+    last = [x[:, -1] for x in frequencies.large]
+    return re + f[:, -1:] * last[0], im + f[:, -1:] * last[1]
+
+
+def _law(frequencies: Frequencies, phat: Any) -> Any:
+    """P(k) for all counts of the table, right to absolute accuracy."""
+    re, im = (frequencies.share * x for x in phat)
+    last = [x[:, -1] for x in frequencies.large]
+    blocks = inverse(re, im, frequencies.small, tuple(x[:, :-1] for x in frequencies.large))
+    final = jnp.sum(re * last[0] - im * last[1], -1, keepdims=True)
+    return jnp.concatenate([blocks.reshape(re.shape[0], blocks.shape[1] * blocks.shape[2]), final], -1)
+
+
+def _leave_one_out(model: _Tilted, frequencies: Frequencies, g: Any) -> tuple[Any, Any]:
+    """What the others say about a variable that is off and on, (B, n) each."""
+    re, im = g
+    cosine = 1.0 - frequencies.versine
+    ahead = re * cosine - im * frequencies.sine  # Re G e^{iw}
+    behind = re * cosine + im * frequencies.sine
+    p = model.p
+    q = 1.0 - p
+    sums = over_frequencies(2.0 * p * q, frequencies.versine, re, ahead, behind, frequencies.needed)
+    return q * sums[0] + p * sums[2], p * sums[0] + q * sums[1]
+
+
+def _possible(model: _Tilted, log_f: Any) -> tuple[Any, Any]:
+    """Whether a variable can be off and on at all, (B, 1) each."""
+    counts = jnp.arange(log_f.shape[-1], dtype=model.f.dtype)
+    allowed = log_f > -jnp.inf
+    off = jnp.any(allowed & (counts >= model.forced) & (counts < model.highest), -1, keepdims=True)
+    on = jnp.any(allowed & (counts > model.forced) & (counts <= model.highest), -1, keepdims=True)
+    return off, on
+
+
+def _log_ratio(near: Any, on: Any, off: Any, can_on: Any, can_off: Any) -> Any:
+    """``log on / off``; infinite where one of them is impossible, 0 for decided variables."""
+    usable = near & (on > 0.0) & (off > 0.0) & can_on & can_off
+    ratio = jnp.log(jnp.where(usable, on / jnp.where(usable, off, 1.0), 1.0))
+    return jnp.where(near & ~can_on, -jnp.inf, jnp.where(near & ~can_off, jnp.inf, ratio))
+
+
+def _least(near: Any, off: Any, on: Any, can_off: Any, can_on: Any, z: Any) -> Any:
+    """The smallest number whose logarithm is taken, (B,)."""
+    least_off = jnp.min(jnp.where(near & can_off, off, jnp.inf), -1, initial=jnp.inf)
+    least_on = jnp.min(jnp.where(near & can_on, on, jnp.inf), -1, initial=jnp.inf)
+    return lax.stop_gradient(jnp.minimum(z, jnp.minimum(least_off, least_on)))
+
+
+def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
+    """Bound on the error of Z and of all leave-one-out sums, (B,)."""
+    n = model.p.shape[-1]
+    total = jnp.sum(lax.stop_gradient(model.f), -1)
+    # An image of an entry that matters lies at least so far from the mean.
+    apart = frequencies.period - model.furthest
+    alone = frequencies.period >= model.highest - model.forced + 1.0
+    folded = total * jnp.where(alone, 0.0, 4.0 * jnp.exp(-_exponent(apart, model.variance)))[:, 0]
+    spread = jnp.maximum(model.variance - 0.25, 0.0)
+    cut = total * jnp.where(frequencies.omitted < jnp.inf, jnp.exp(-spread * frequencies.omitted), 0.0)[:, 0]
+    # A factor is right to two units of round-off of 1, a product to sqrt(5) of its size; 1 / |phi| is at most `small`.
+    v = jnp.max(2.0 * model.p * (1.0 - model.p), -1, keepdims=True)
+    small = lax.rsqrt(1.0 - v * frequencies.versine)
+    size = frequencies.share * jnp.hypot(*phat) * small
+    in_product = jnp.sum(jnp.hypot(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
+    in_table = (64.0 + 3.0 * n**0.5) * jnp.sum(size, -1) * total
+    rounded = UNIT_ROUNDOFF * (in_product + in_table)
+    return lax.stop_gradient(model.negligible + folded + cut + rounded)
