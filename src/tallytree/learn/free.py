@@ -239,7 +239,7 @@ def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
             f"'fixed', such a potential or a label for each of the {len(sizes)} groups; {tables!r} arrived."
         )
     for g, entry in enumerate(tables):
-        if not isinstance(entry, (str, int, np.integer)):
+        if not isinstance(entry, (str, int, np.integer, ParametricPotential)):
             raise ParameterError(
                 f"`tables` must have 'free', 'fixed' or a label (an integer) per group; "
                 f"{checks.describe(entry)} arrived for group {g}."
