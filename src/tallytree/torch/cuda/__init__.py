@@ -1,0 +1,1 @@
+"""Kernels for tensors on CUDA devices, written in Triton."""
