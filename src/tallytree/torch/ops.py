@@ -122,6 +122,8 @@ def _(
 def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
     """Log-probabilities of the counts of one group, (*b, n + 1)."""
     structure = structure_of(key)
+    if device.has_kernels(logits):
+        return device.count_log_probs(structure, logits, tables, group)
     if logits.device.type != "cpu":
         here, own = _on_host(logits, tables)
         return _count_log_probs(here, own, key, group).to(logits.device)
@@ -191,6 +193,8 @@ def _(
 def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
     """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
     structure = structure_of(key)
+    if device.has_kernels(logits) and count:
+        return device.draw(structure, logits, tables, seed, count)
     if logits.device.type != "cpu":
         here, own = _on_host(logits, tables)
         return _draw(here, own, seed, key, count).to(logits.device)

@@ -96,3 +96,8 @@ def _stride(table: Tensor | None) -> int:
 def _rounding(n: int) -> float:
     """Round-off of products over n variables, in units of their sizes: a random walk, with room."""
     return _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n))
+
+
+def tilts(x: Tensor, table: Tensor) -> Tensor:
+    """Tilts (B,) under which the variables of log-odds (B, n) count about as many as the posterior."""
+    return _prepared(x, table, None)[1][:, 0]

@@ -1,0 +1,224 @@
+"""The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
+
+Flat models of moderate length start with :mod:`.rows`, trees with :mod:`.nested`; what the first refuses goes to the
+second under a tilt, and what plain numbers cannot hold to logarithms (:mod:`..log_pass`). One look at the bounds per
+rung decides which rows go on; no row waits for another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import InfeasibleError, ParameterError
+from .. import log_pass, log_tree, plain
+from ..structure import Structure
+from . import nested, rows
+
+TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
+TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
+_STORED = 1 << 28  # doubles that the messages of one batch may take
+
+
+class Sums(NamedTuple):
+    """Log Z (B,), marginals (B, D) and packed count probabilities of the groups (B, T)."""
+
+    log_z: Tensor
+    marginals: Tensor
+    counts: Tensor
+
+
+def sums(structure: Structure, logits: Tensor, tables: Tensor, *, counts: bool) -> Sums:
+    """Answers for log-odds (B, D) and packed tables (1 or B, T)."""
+    if is_flat(structure) and 0 < logits.shape[-1] <= rows.LONGEST:
+        found = rows.marginals(logits, tables, counts=counts)
+        answer, bound = Sums(found.log_z, found.values, found.counts), found.bound
+    else:
+        answer, bound = _by_tree(structure, logits, tables, counts)
+    failed = uncertified(bound, TOLERANCE)
+    if failed is None:
+        return answer
+    refuse_nan(logits, tables)
+    x, t = logits[failed], _own(tables, failed)
+    if is_flat(structure):
+        again, bound = _by_tree(structure, *tilted(x, t), counts)
+        answer = _patched(answer, again, failed)
+        still = uncertified(bound, TOLERANCE)
+        if still is None:
+            return answer
+        failed, x, t = failed[still], x[still], t[still]
+    return _patched(answer, _by_logarithms(structure, x, t, counts), failed)
+
+
+def tangent(
+    structure: Structure, logits: Tensor, tables: Tensor, v: Tensor, push: Tensor | None, *, counts: bool
+) -> tuple[Tensor, Tensor]:
+    """Motion of marginals (B, D) and count probabilities (B, T) along v (B, D) and push (1 or B, T)."""
+    if is_flat(structure) and 0 < logits.shape[-1] <= rows.LONGEST:
+        found = rows.covariances(logits, tables, v, push, counts=counts)
+        moved, probs, bound = found.values, found.counts, found.bound
+    else:
+        moved, probs, bound = _moved_by_tree(structure, logits, tables, v, push, counts)
+    failed = uncertified(bound, TANGENT_TOLERANCE)
+    if failed is None:
+        return moved, probs
+    refuse_nan(logits, tables)
+    x, t, w = logits[failed], _own(tables, failed), v[failed]
+    h = None if push is None else _own(push, failed)
+    if is_flat(structure):
+        a, b, bound = _moved_by_tree(structure, *tilted(x, t), w, h, counts)
+        moved, probs = moved.index_copy(0, failed, a), probs.index_copy(0, failed, b)
+        still = uncertified(bound, TANGENT_TOLERANCE)
+        if still is None:
+            return moved, probs
+        failed, x, t, w = failed[still], x[still], t[still], w[still]
+        h = None if h is None else h[still]
+    a, b = plain.tangent(structure, x, t, (w, x.new_zeros(t.shape) if h is None else h))
+    moved = moved.index_copy(0, failed, a)
+    return moved, probs.index_copy(0, failed, b) if counts else probs
+
+
+def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor, group: int) -> Tensor:
+    """Log-probabilities of the counts of one group (B, n + 1), with right tails: in logarithms."""
+    refuse_nan(logits, tables)
+    found = log_pass.solve(structure, logits, _full(tables, len(logits)))
+    refuse_impossible(found.log_z)
+    family = structure.tree.family
+    s = int(family.set_of_group[group])
+    if s >= 0:
+        return found.log_beliefs[:, int(family.set_offset[s]) : int(family.set_offset[s + 1])]
+    odds = found.odds[:, int(family.variable_of_group[group])]
+    return -torch.nn.functional.softplus(torch.stack([odds, -odds], -1))
+
+
+def is_flat(structure: Structure) -> bool:
+    """Whether there is one table over all variables and nothing else."""
+    family = structure.tree.family
+    return family.n_sets == 1 and family.n_groups == 1 and structure.tree.group_size(0) == structure.n_variables > 1
+
+
+# -- rungs ---------------------------------------------------------------------------------------------------------
+
+
+def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, counts: bool) -> tuple[Sums, Tensor]:
+    parts = []
+    for x, t in stretches(structure, logits, tables):
+        found = nested.solve(structure, x, log_tree.set_tables(structure, t), None, t)
+        probs = pack(structure, found.beliefs, found.marginals) if counts else x.new_empty(len(x), 0)
+        parts.append((found.log_z, found.marginals, probs, found.bound))
+    log_z, marginals, probs, bound = (torch.cat(p) for p in zip(*parts))
+    return Sums(log_z, marginals, probs), bound
+
+
+def _moved_by_tree(
+    structure: Structure, logits: Tensor, tables: Tensor, v: Tensor, push: Tensor | None, counts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    parts = []
+    pushed = tables.new_zeros(1, tables.shape[-1]) if push is None else _finite(push)
+    pushed = torch.where(torch.isfinite(tables), pushed, 0.0)
+    start = 0
+    for x, t in stretches(structure, logits, tables):
+        w = torch.where(torch.isfinite(x), v[start : start + len(x)], 0.0)
+        h = _full(pushed, len(logits))[start : start + len(x)]
+        start += len(x)
+        moves = nested.Moves(_leaf_moves(structure, w, h), log_tree.set_tables(structure, h))
+        found = nested.solve(structure, x, log_tree.set_tables(structure, t), moves, t)
+        assert found.moved is not None
+        probs = x.new_empty(len(x), 0)
+        if counts:
+            probs = pack(structure, found.moved.beliefs, found.moved.marginals, motion=True)
+        parts.append((found.moved.marginals, probs, found.bound))
+    moved, probs, bound = (torch.cat(p) for p in zip(*parts))
+    return moved, probs, bound
+
+
+def _by_logarithms(structure: Structure, logits: Tensor, tables: Tensor, counts: bool) -> Sums:
+    found = log_pass.solve(structure, logits, tables)
+    refuse_impossible(found.log_z)
+    marginals = torch.sigmoid(found.odds)
+    probs = logits.new_empty(len(logits), 0)
+    if counts:
+        probs = pack(structure, found.log_beliefs.exp(), marginals)
+    return Sums(found.log_z, marginals, probs)
+
+
+def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
+    """The same models with log-odds and tables tilted to where the posterior is."""
+    s = rows.tilts(logits, tables)[:, None]
+    counts = torch.arange(tables.shape[-1], dtype=tables.dtype, device=tables.device)
+    forced = torch.isposinf(logits).sum(-1, keepdim=True)  # their weight is one whatever the tilt
+    return logits + s, tables - s * (counts - forced)
+
+
+def pack(structure: Structure, beliefs: Tensor, marginals: Tensor, *, motion: bool = False) -> Tensor:
+    """Probabilities of the counts of all groups (B, T), from those of the sets and of single variables."""
+    family = structure.tree.family
+    parts = []
+    for g, s in enumerate(family.set_of_group.tolist()):
+        if s >= 0:
+            parts.append(beliefs[:, int(family.set_offset[s]) : int(family.set_offset[s + 1])])
+        else:
+            on = marginals[:, int(family.variable_of_group[g])]
+            parts.append(torch.stack([-on if motion else 1.0 - on, on], -1))
+    return torch.cat(parts, -1) if parts else beliefs.new_empty(len(beliefs), 0)
+
+
+def _leaf_moves(structure: Structure, v: Tensor, h: Tensor) -> Tensor:
+    """Motion of the log-weights of both states (B, D, 2), tables of single variables included."""
+    moves = torch.stack([torch.zeros_like(v), v], -1)
+    family = structure.tree.family
+    for g in structure.tree.singleton_groups.tolist():
+        start, variable = int(family.group_offset[g]), int(family.variable_of_group[g])
+        moves[:, variable] += h[:, start : start + 2]
+    return moves
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def stretches(structure: Structure, logits: Tensor, tables: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Rows that fit into memory together, with tables of their own."""
+    schedule = structure.schedule
+    size = max(1, _STORED // max(1, schedule.up_length + 2 * schedule.down_length))
+    full = _full(tables, len(logits))
+    return [(logits[i : i + size], full[i : i + size]) for i in range(0, len(logits), size)]
+
+
+def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
+    """Numbers of the rows that are not certified; the one place where the host waits for the device."""
+    found = torch.nonzero(~(bound <= tolerance)).squeeze(-1)
+    return found if len(found) else None
+
+
+def _full(tables: Tensor, batch: int) -> Tensor:
+    return tables.expand(batch, tables.shape[-1])
+
+
+def _own(tables: Tensor, failed: Tensor) -> Tensor:
+    return tables.expand(len(failed), -1) if len(tables) == 1 else tables[failed]
+
+
+def _patched(answer: Sums, part: Sums, places: Tensor) -> Sums:
+    return Sums(*(whole.index_copy(0, places, piece) for whole, piece in zip(answer, part)))
+
+
+def _finite(direction: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(direction), direction, 0.0)
+
+
+def refuse_nan(logits: Tensor, tables: Tensor) -> None:
+    if bool(torch.isnan(logits).any()):
+        raise ParameterError("`logits` must not contain NaN. Use -inf to exclude a variable.")
+    if bool((torch.isnan(tables) | (tables == math.inf)).any()):
+        raise ParameterError("Log-tables must be finite or -inf, but NaN or inf arrived. Use -inf to forbid a count.")
+
+
+def refuse_impossible(log_z: Tensor) -> None:
+    if bool((log_z == -math.inf).any()):
+        raise InfeasibleError(
+            "A model of the batch gives probability zero to every configuration. Relax a potential or an infinite "
+            "logit."
+        )
