@@ -1,7 +1,7 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
 Flat models of moderate length start with :mod:`.rows`, trees with :mod:`.nested`; what the first refuses goes to the
-second under a tilt, and what plain numbers cannot hold to logarithms (:mod:`..log_pass`). One look at the bounds per
+second under a tilt, and what plain numbers cannot hold to logarithms (:mod:`.logarithms`). One look at the bounds per
 rung decides which rows go on; no row waits for another.
 """
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ...errors import InfeasibleError, ParameterError
-from .. import log_pass, log_tree, plain
+from .. import log_tree, plain
 from ..structure import Structure
-from . import nested, rows
+from . import logarithms, nested, rows
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
@@ -42,7 +42,7 @@ def sums(structure: Structure, logits: Tensor, tables: Tensor, *, counts: bool) 
     if failed is None:
         return answer
     refuse_nan(logits, tables)
-    x, t = logits[failed], _own(tables, failed)
+    x, t = logits[failed], own_tables(tables, failed)
     if is_flat(structure):
         again, bound = _by_tree(structure, *tilted(x, t), counts)
         answer = _patched(answer, again, failed)
@@ -66,8 +66,8 @@ def tangent(
     if failed is None:
         return moved, probs
     refuse_nan(logits, tables)
-    x, t, w = logits[failed], _own(tables, failed), v[failed]
-    h = None if push is None else _own(push, failed)
+    x, t, w = logits[failed], own_tables(tables, failed), v[failed]
+    h = None if push is None else own_tables(push, failed)
     if is_flat(structure):
         a, b, bound = _moved_by_tree(structure, *tilted(x, t), w, h, counts)
         moved, probs = moved.index_copy(0, failed, a), probs.index_copy(0, failed, b)
@@ -84,7 +84,7 @@ def tangent(
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor, group: int) -> Tensor:
     """Log-probabilities of the counts of one group (B, n + 1), with right tails: in logarithms."""
     refuse_nan(logits, tables)
-    found = log_pass.solve(structure, logits, _full(tables, len(logits)))
+    found = logarithms.solve(structure, logits, tables)
     refuse_impossible(found.log_z)
     family = structure.tree.family
     s = int(family.set_of_group[group])
@@ -122,9 +122,9 @@ def _moved_by_tree(
     start = 0
     for x, t in stretches(structure, logits, tables):
         w = torch.where(torch.isfinite(x), v[start : start + len(x)], 0.0)
-        h = _full(pushed, len(logits))[start : start + len(x)]
+        h = pushed if len(pushed) == 1 else pushed[start : start + len(x)]
         start += len(x)
-        moves = nested.Moves(_leaf_moves(structure, w, h), log_tree.set_tables(structure, h))
+        moves = nested.Moves(_leaf_moves(structure, w, h), log_tree.set_tables(structure, h).contiguous())
         found = nested.solve(structure, x, log_tree.set_tables(structure, t), moves, t)
         assert found.moved is not None
         probs = x.new_empty(len(x), 0)
@@ -136,7 +136,7 @@ def _moved_by_tree(
 
 
 def _by_logarithms(structure: Structure, logits: Tensor, tables: Tensor, counts: bool) -> Sums:
-    found = log_pass.solve(structure, logits, tables)
+    found = logarithms.solve(structure, logits, tables)
     refuse_impossible(found.log_z)
     marginals = torch.sigmoid(found.odds)
     probs = logits.new_empty(len(logits), 0)
@@ -180,11 +180,12 @@ def _leaf_moves(structure: Structure, v: Tensor, h: Tensor) -> Tensor:
 
 
 def stretches(structure: Structure, logits: Tensor, tables: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Rows that fit into memory together, with tables of their own."""
+    """Rows that fit into memory together, with their tables."""
     schedule = structure.schedule
     size = max(1, _STORED // max(1, schedule.up_length + 2 * schedule.down_length))
-    full = _full(tables, len(logits))
-    return [(logits[i : i + size], full[i : i + size]) for i in range(0, len(logits), size)]
+    if len(tables) == 1:
+        return [(logits[i : i + size], tables) for i in range(0, len(logits), size)]
+    return [(logits[i : i + size], tables[i : i + size]) for i in range(0, len(logits), size)]
 
 
 def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
@@ -193,11 +194,7 @@ def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
     return found if len(found) else None
 
 
-def _full(tables: Tensor, batch: int) -> Tensor:
-    return tables.expand(batch, tables.shape[-1])
-
-
-def _own(tables: Tensor, failed: Tensor) -> Tensor:
+def own_tables(tables: Tensor, failed: Tensor) -> Tensor:
     return tables.expand(len(failed), -1) if len(tables) == 1 else tables[failed]
 
 

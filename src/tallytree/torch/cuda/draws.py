@@ -11,11 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import log_pass, log_tree
+from .. import log_tree
 from ..structure import Structure
-from . import merge_kernels as kernels
-from . import nested
-from .answers import TOLERANCE, is_flat, refuse_impossible, refuse_nan, stretches, tilted, uncertified
+from . import draw_kernels as kernels
+from . import logarithms, nested
+from .answers import TOLERANCE, is_flat, own_tables, refuse_impossible, refuse_nan, stretches, tilted, uncertified
 from .plan import Family, family_of
 
 _LANES = 128
@@ -48,8 +48,9 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     storage = found.storage.log()
     failed = uncertified(found.bound, TOLERANCE)
     if failed is not None:
-        refuse_impossible(log_pass.solve(structure, logits[failed], tables[failed]).log_z)
-        storage.index_copy_(0, failed, log_pass.upward(structure, logits[failed], tables[failed])[0])
+        x, t = logits[failed], own_tables(tables, failed)
+        refuse_impossible(logarithms.solve(structure, x, t).log_z)
+        storage.index_copy_(0, failed, logarithms.upward(structure, x, t)[0])
     return storage
 
 

@@ -1,7 +1,9 @@
-"""Kernels for trees: merges of positive messages term by term, and draws of counts down a tree.
+"""Kernels for trees: merges of messages term by term, and the scaling that keeps them in the range of doubles.
 
-Nothing is subtracted, so every entry keeps its relative accuracy as long as it does not underflow. A step of the
-schedule is a bucket of nodes; a pair is a node in a row of the batch.
+Positive messages lose nothing to subtraction, so every entry keeps its relative accuracy as long as it does not
+underflow; logarithms never do. A step of the schedule is a bucket of nodes; a pair is a node in a row of the batch.
+`nodes` (count, 7) holds of every node where the messages a and b start and how long they are, where its table starts
+(-1: none), its own length, and where its own upward message starts.
 """
 
 from __future__ import annotations
@@ -10,6 +12,12 @@ import triton
 import triton.language as tl
 
 _INF = tl.constexpr(float("inf"))
+_FIELDS = tl.constexpr(7)
+
+
+@triton.jit
+def _field(nodes, node, real, place: tl.constexpr):
+    return tl.load(nodes + _FIELDS * node + place, mask=real, other=0)
 
 
 @triton.jit
@@ -17,20 +25,15 @@ def merge(
     a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):
-    """``out[c] = sum_i a[i] b[c - SIGN i]`` for every pair: convolution for 1, correlation for -1.
-
-    `nodes` (count, 4) holds where the messages a and b start and how long they are.
-    """
+    """``out[c] = sum_i a[i] b[c - SIGN i]`` for every pair: convolution for 1, correlation for -1."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
     c = tl.program_id(1) * C + tl.arange(0, C)
     real = pair < pairs
     row, node = pair // count, pair % count
-    a_start = tl.load(nodes + 4 * node, mask=real, other=0)
-    a_length = tl.load(nodes + 4 * node + 1, mask=real, other=0)
-    b_start = tl.load(nodes + 4 * node + 2, mask=real, other=0)
-    b_length = tl.load(nodes + 4 * node + 3, mask=real, other=0)
-    left = a + row * a_row + a_start
-    right = b + row * b_row + b_start
+    a_length = _field(nodes, node, real, 1).to(tl.int32)
+    b_length = _field(nodes, node, real, 3).to(tl.int32)
+    left = a + row * a_row + _field(nodes, node, real, 0)
+    right = b + row * b_row + _field(nodes, node, real, 2)
     at = out + row * out_row + start + node * width
     total = tl.zeros((P, C), tl.float64)
     for i in range(0, tl.max(a_length)):
@@ -38,6 +41,8 @@ def merge(
         place = c[None, :] - SIGN * i
         inside = (place >= 0) & (place < b_length[:, None])
         total += factor[:, None] * tl.load(right[:, None] + place, mask=inside, other=0.0)
+    own = _field(nodes, node, real, 5)
+    total = tl.where(c[None, :] < own[:, None], total, 0.0)
     kept = real[:, None] & (c[None, :] < width)
     if ADD:
         total += tl.load(at[:, None] + c[None, :], mask=kept, other=0.0)
@@ -45,92 +50,126 @@ def merge(
 
 
 @triton.jit
-def _uniform(seed, lane, stream):
-    """Uniform doubles in [0, 1): 53 random bits of Philox, counted by lane and stream."""
-    place = lane.to(tl.uint32)
-    zero = place * 0
-    high, low, _, _ = tl.philox(seed, place, (lane >> 32).to(tl.uint32), zero + stream, zero)
-    # 26 and 27 bits: every value is exact and below one.
-    return (high >> 6).to(tl.float64) * 2.0**-26 + (low >> 5).to(tl.float64) * 2.0**-53
-
-
-@triton.jit
-def split(
-    storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
-    L: tl.constexpr,
+def log_merge(
+    a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
+    SIGN: tl.constexpr, UP: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):
-    """Counts of the children of a bucket of nodes, given the nodes' own: P(i) ~ up_a(i) up_b(z - i), in logarithms.
+    """The same for logarithms, and the table: added to the answer on the way up, apart in `weighted` on the way down."""
+    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
+    c = tl.program_id(1) * C + tl.arange(0, C)
+    real = pair < pairs
+    row, node = pair // count, pair % count
+    a_length = _field(nodes, node, real, 1).to(tl.int32)
+    b_length = _field(nodes, node, real, 3).to(tl.int32)
+    left = a + row * a_row + _field(nodes, node, real, 0)
+    right = b + row * b_row + _field(nodes, node, real, 2)
+    longest = tl.max(a_length)
+    top = tl.full((P, C), -_INF, tl.float64)
+    for i in range(0, longest):
+        top = tl.maximum(top, _log_term(left, right, a_length, b_length, c, i, real, SIGN))
+    anchor = tl.where(top > -_INF, top, 0.0)
+    total = tl.zeros((P, C), tl.float64)
+    for i in range(0, longest):
+        total += tl.exp(_log_term(left, right, a_length, b_length, c, i, real, SIGN) - anchor)
+    own = _field(nodes, node, real, 5)
+    possible = (total > 0.0) & (c[None, :] < own[:, None])
+    answer = tl.where(possible, tl.log(tl.where(possible, total, 1.0)) + anchor, -_INF)
+    first = _field(nodes, node, real, 4)
+    holds = real[:, None] & (first >= 0)[:, None] & (c[None, :] < own[:, None])
+    log_f = tl.load(table + (row * table_row + first)[:, None] + c[None, :], mask=holds, other=0.0)
+    at = (row * out_row + start + node * width)[:, None] + c[None, :]
+    kept = real[:, None] & (c[None, :] < width)
+    if UP:
+        tl.store(out + at, answer + log_f, mask=kept)
+    else:
+        tl.store(out + at, answer, mask=kept)
+        tl.store(weighted + at, answer + log_f, mask=kept)
 
-    `children` (count, 7): node, child a, child b, where their messages start and how long they are. One draw per lane.
+
+@triton.jit
+def _log_term(left, right, a_length, b_length, c, i, real, SIGN: tl.constexpr):
+    place = c[None, :] - SIGN * i
+    inside = real[:, None] & (i < a_length)[:, None] & (place >= 0) & (place < b_length[:, None])
+    first = tl.load(left + i, mask=real & (i < a_length), other=-_INF)
+    return tl.where(inside, first[:, None] + tl.load(right[:, None] + place, mask=inside, other=-_INF), -_INF)
+
+
+@triton.jit
+def scale_up(
+    out, motion, factor, push, nodes, log_mass, pairs, count, out_row, factor_row, push_row, start, width,
+    mass_row, mass_start, MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+):
+    """Multiply upward messages by their tables and make them sum to one; the log of the sum is kept."""
+    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
+    real = pair < pairs
+    row, node = pair // count, pair % count
+    at = row * out_row + start + node * width
+    first = _field(nodes, node, real, 4)
+    own = _field(nodes, node, real, 5)
+    mass = tl.zeros((P,), tl.float64)
+    for begin in range(0, width, C):
+        c = begin + tl.arange(0, C)
+        kept = real[:, None] & (c[None, :] < own[:, None])
+        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        mass += tl.sum(tl.load(out + at[:, None] + c[None, :], mask=kept, other=0.0) * f, 1)
+    inverse = 1.0 / tl.where(mass > 0.0, mass, 1.0)
+    for begin in range(0, width, C):
+        c = begin + tl.arange(0, C)
+        kept = real[:, None] & (c[None, :] < own[:, None])
+        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        f = f * inverse[:, None]
+        value = tl.load(out + at[:, None] + c[None, :], mask=kept, other=0.0) * f
+        tl.store(out + at[:, None] + c[None, :], value, mask=kept)
+        if MOTION:
+            change = tl.load(motion + at[:, None] + c[None, :], mask=kept, other=0.0) * f
+            h = tl.load(push + (row * push_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=0.0)
+            tl.store(motion + at[:, None] + c[None, :], change + value * h, mask=kept)
+    tl.store(log_mass + row * mass_row + mass_start + node, tl.log(mass), mask=real)
+
+
+@triton.jit
+def scale_down(
+    up, down, weighted, motion, weighted_motion, factor, push, nodes, pairing, reach,
+    pairs, count, up_row, down_row, factor_row, push_row, start, width, pair_row, pair_start,
+    MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+):
+    """Make downward messages have product one with the upward ones, and weight them with the tables for what is below.
+
+    Kept are the log of the product, and the largest entry where the table allows a count.
     """
-    lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
-    real = lane < draws
-    node, copy = lane % count, lane // count
-    row = copy % batch
-    entry = children + 7 * node
-    own = tl.load(entry, mask=real, other=0)
-    a, b = tl.load(entry + 1, mask=real, other=0), tl.load(entry + 2, mask=real, other=0)
-    a_at = storage + row * row_cells + tl.load(entry + 3, mask=real, other=0)
-    a_length = tl.load(entry + 4, mask=real, other=0)
-    b_at = storage + row * row_cells + tl.load(entry + 5, mask=real, other=0)
-    b_length = tl.load(entry + 6, mask=real, other=0)
-    total_count = tl.load(z + copy * n_nodes + own, mask=real, other=0)
-    low = tl.maximum(total_count - b_length + 1, 0)
-    high = tl.minimum(total_count, a_length - 1)
-    longest = tl.max(tl.where(real, high - low, 0)) + 1
-    top = tl.full((L,), -_INF, tl.float64)
-    for j in range(0, longest):
-        top = tl.maximum(top, _log_term(a_at, b_at, low + j, high, total_count, real))
-    top = tl.where(top > -_INF, top, 0.0)
-    mass = tl.zeros((L,), tl.float64)
-    for j in range(0, longest):
-        mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
-    aim = mass * _uniform(tl.load(seed), lane, stream)
-    chosen = low
-    passed = tl.zeros((L,), tl.float64)
-    last = low
-    for j in range(0, longest):
-        weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
-        passed += weight
-        # The first place at which the sum exceeds the aim; round-off may leave none, then the last possible one.
-        last = tl.where(weight > 0.0, low + j, last)
-        chosen = tl.where(passed <= aim, low + j + 1, chosen)
-    chosen = tl.minimum(chosen, last)
-    tl.store(z + copy * n_nodes + a, chosen, mask=real)
-    tl.store(z + copy * n_nodes + b, total_count - chosen, mask=real)
-
-
-@triton.jit
-def _log_term(a_at, b_at, i, high, total_count, real):
-    inside = real & (i <= high)
-    return tl.load(a_at + i, mask=inside, other=-_INF) + tl.load(b_at + total_count - i, mask=inside, other=-_INF)
-
-
-@triton.jit
-def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream, L: tl.constexpr):
-    """Counts of the roots, and of leaves without a parent, from their own messages; `heads` (count, 3)."""
-    lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
-    real = lane < draws
-    node, copy = lane % count, lane // count
-    entry = heads + 3 * node
-    own = tl.load(entry, mask=real, other=0)
-    at = storage + (copy % batch) * row_cells + tl.load(entry + 1, mask=real, other=0)
-    length = tl.load(entry + 2, mask=real, other=0)
-    longest = tl.max(length)
-    top = tl.full((L,), -_INF, tl.float64)
-    for c in range(0, longest):
-        top = tl.maximum(top, tl.load(at + c, mask=real & (c < length), other=-_INF))
-    top = tl.where(top > -_INF, top, 0.0)
-    mass = tl.zeros((L,), tl.float64)
-    for c in range(0, longest):
-        mass += tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
-    aim = mass * _uniform(tl.load(seed), lane, stream)
-    chosen = tl.zeros((L,), tl.int32)
-    last = tl.zeros((L,), tl.int32)
-    passed = tl.zeros((L,), tl.float64)
-    for c in range(0, longest):
-        weight = tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
-        passed += weight
-        last = tl.where(weight > 0.0, c, last)
-        chosen = tl.where(passed <= aim, c + 1, chosen)
-    tl.store(z + copy * n_nodes + own, tl.minimum(chosen, last), mask=real)
+    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
+    real = pair < pairs
+    row, node = pair // count, pair % count
+    at = row * down_row + start + node * width
+    first = _field(nodes, node, real, 4)
+    own = _field(nodes, node, real, 5)
+    mine = row * up_row + _field(nodes, node, real, 6)
+    product = tl.zeros((P,), tl.float64)
+    largest = tl.zeros((P,), tl.float64)
+    top = tl.zeros((P,), tl.float64)
+    for begin in range(0, width, C):
+        c = begin + tl.arange(0, C)
+        kept = real[:, None] & (c[None, :] < own[:, None])
+        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        d = tl.load(down + at[:, None] + c[None, :], mask=kept, other=0.0)
+        product += tl.sum(d * tl.load(up + mine[:, None] + c[None, :], mask=kept, other=0.0), 1)
+        largest = tl.maximum(largest, tl.max(tl.where(f > 0.0, d, 0.0), 1))
+        top = tl.maximum(top, tl.max(d * f, 1))
+    inverse = 1.0 / tl.where(product > 0.0, product, 1.0)
+    above = 1.0 / tl.where(top > 0.0, top, 1.0)
+    for begin in range(0, width, C):
+        c = begin + tl.arange(0, C)
+        kept = real[:, None] & (c[None, :] < own[:, None])
+        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        d = tl.load(down + at[:, None] + c[None, :], mask=kept, other=0.0)
+        tl.store(down + at[:, None] + c[None, :], d * inverse[:, None], mask=kept)
+        value = d * f * above[:, None]
+        tl.store(weighted + at[:, None] + c[None, :], value, mask=kept)
+        if MOTION:
+            change = tl.load(motion + at[:, None] + c[None, :], mask=kept, other=0.0)
+            h = tl.load(push + (row * push_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=0.0)
+            tl.store(motion + at[:, None] + c[None, :], change * inverse[:, None], mask=kept)
+            tl.store(weighted_motion + at[:, None] + c[None, :], change * f * above[:, None] + value * h, mask=kept)
+    place = row * pair_row + pair_start + node
+    tl.store(pairing + place, tl.log(product), mask=real)
+    tl.store(reach + place, largest * inverse, mask=real)

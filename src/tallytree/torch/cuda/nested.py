@@ -62,24 +62,20 @@ class Upward(NamedTuple):
 def solve(
     structure: Structure, logits: Tensor, tables: Tensor, moves: Moves | None, group_tables: Tensor
 ) -> Pass:
-    """Both passes of log-odds (B, D), set log-tables (B, S) and packed group tables (B, T)."""
+    """Both passes of log-odds (B, D), set log-tables (1 or B, S) and packed group tables (1 or B, T)."""
     plan = plan_of(structure, logits.device)
-    up = upward(structure, plan, logits, tables, group_tables, moves)
-    down = _Downward(plan, up, extend(tables), None if moves is None else moves.tables)
+    factors, tops = _scaled(plan, tables)
+    up = _upward(structure, plan, logits, factors, tops, group_tables, moves)
+    down = _Downward(plan, up, factors, None if moves is None else moves.tables)
     return _collect(plan, logits, tables, up, down)
 
 
-def extend(tables: Tensor) -> Tensor:
-    """Log-tables, then 0 (no table) and -inf (padding)."""
-    ends = tables.new_tensor([0.0, -math.inf]).expand(len(tables), 2)
-    return torch.cat([tables, ends], -1)
-
-
-def upward(
+def _upward(
     structure: Structure,
     plan: Plan,
     logits: Tensor,
-    tables: Tensor,
+    factors: Tensor,
+    tops: Tensor,
     group_tables: Tensor,
     moves: Moves | None,
 ) -> Upward:
@@ -88,112 +84,98 @@ def upward(
     leaves = log_tree.leaf_weights(structure, logits, group_tables)
     top = torch.logaddexp(leaves[..., 0], leaves[..., 1])
     weights = torch.exp(leaves - torch.where(torch.isfinite(top), top, 0.0)[..., None])
+    n_cells = 2 * logits.shape[-1]
     storage = logits.new_zeros(batch, plan.up_cells)
-    storage[:, 1 : 1 + weights[0].numel()] = weights.reshape(batch, -1)
+    storage[:, 1 : 1 + n_cells] = weights.reshape(batch, n_cells)
     motion = None
     if moves is not None:
         motion = torch.zeros_like(storage)
-        motion[:, 1 : 1 + weights[0].numel()] = (weights * moves.leaves).reshape(batch, -1)
-    log_z = top.sum(-1)
-    faintest = logits.new_zeros(batch)
-    extended = extend(tables)
-    pushed = None if moves is None else _padded(moves.tables)
+        motion[:, 1 : 1 + n_cells] = (weights * moves.leaves).reshape(batch, n_cells)
+    internal = sum(step.count for step in plan.up)
+    log_mass = logits.new_zeros(batch, internal)
     for step in plan.up:
-        out = merged(step, storage, storage, storage, 1)
-        change = None
+        merged(step, storage, storage, storage, 1)
         if motion is not None:
             merged(step, motion, storage, motion, 1)
-            change = merged(step, storage, motion, motion, 1, add=True)
-        if step.table is None:
-            continue
-        factor, largest = _scaled(extended[:, step.table])
-        out *= factor
-        mass = out.sum(-1, keepdim=True)
-        inverse = 1.0 / torch.where(mass > 0.0, mass, 1.0)
-        out *= inverse
-        if change is not None and pushed is not None:
-            change *= factor * inverse
-            change += out * pushed[:, step.table]
-        log_mass = mass.squeeze(-1).log()
-        log_z = log_z + (log_mass + largest).sum(-1)
-        faintest = torch.minimum(faintest, log_mass.amin(-1))
+            merged(step, storage, motion, motion, 1, add=True)
+        if step.tables:
+            grid, lanes = _pairs(step, batch)
+            push = factors if moves is None else moves.tables
+            kernels.scale_up[grid](
+                storage, storage if motion is None else motion, factors, push, step.nodes, log_mass,
+                batch * step.count, step.count, storage.stride(0), _row(factors), _row(push), step.start, step.width,
+                log_mass.stride(0), step.first, MOTION=motion is not None, **lanes,
+            )  # fmt: skip
+    log_z = top.sum(-1) + log_mass.sum(-1) + tops.sum(-1)
+    faintest = log_mass.amin(-1) if internal else logits.new_zeros(batch)
     return Upward(storage, motion, log_z, faintest)
 
 
-def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: bool = False) -> Tensor:
-    """Merge messages of a into messages of b, into the step's part of `out`; returns that part, (B, count, width)."""
-    batch = len(out)
-    pairs = batch * step.count
+def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: bool = False) -> None:
+    """Merge messages of a into messages of b, into the step's part of `out`."""
+    pairs = len(out) * step.count
     across = min(256, max(2, 1 << (step.width - 1).bit_length()))
     together = max(1, 128 // across)
     kernels.merge[(-(-pairs // together), -(-step.width // across))](
-        a, b, out, step.operands, pairs, step.count, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
+        a, b, out, step.nodes, pairs, step.count, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
         SIGN=sign, ADD=add, P=together, C=across, num_warps=4 if across * together >= 256 else 2,
     )  # fmt: skip
-    return out[:, step.start : step.start + step.count * step.width].view(batch, step.count, step.width)
+
+
+def _pairs(step: Step, batch: int) -> tuple[tuple[int], dict[str, int]]:
+    """Grid and shape of the programs that scale messages, all of a message in one program."""
+    across = min(1024, max(2, 1 << (step.width - 1).bit_length()))
+    together = max(1, 256 // across)
+    warps = max(1, min(8, across * together // 128))
+    return (-(-batch * step.count // together),), {"P": together, "C": across, "num_warps": warps}
+
+
+def _row(table: Tensor) -> int:
+    return 0 if len(table) == 1 else table.stride(0)
 
 
 class _Downward:
     """All messages towards the leaves."""
 
-    def __init__(self, plan: Plan, up: Upward, extended: Tensor, pushed: Tensor | None) -> None:
+    def __init__(self, plan: Plan, up: Upward, factors: Tensor, pushed: Tensor | None) -> None:
         batch = len(up.storage)
-        self.up, self.extended = up, extended
-        self.pushed = None if pushed is None else _padded(pushed)
-        self.storage = extended.new_zeros(batch, plan.down_cells)
+        self.up, self.factors = up, factors
+        self.pushed = factors if pushed is None else pushed
+        self.storage = factors.new_zeros(batch, plan.down_cells)
         self.weighted = torch.zeros_like(self.storage)
         moving = up.motion is not None
         self.motion = torch.zeros_like(self.storage) if moving else None
         self.weighted_motion = torch.zeros_like(self.storage) if moving else None
-        self.largest = extended.new_zeros(batch)
-        self.faintest = extended.new_zeros(batch)
+        self.pairing = factors.new_zeros(batch, plan.placed)
+        self.reach = factors.new_zeros(batch, plan.placed)
         if plan.roots is not None:
-            step = plan.roots.step
-            part = self.storage[:, step.start : step.start + step.count * step.width]
-            part.fill_(1.0)
-            self._place(step, plan.roots.own, self._view(self.storage, step), None)
-        for place in plan.down:
-            step = place.step
-            out = merged(step, up.storage, self.weighted, self.storage, -1)
-            change = None
-            if self.motion is not None and up.motion is not None and self.weighted_motion is not None:
+            step = plan.roots
+            self.storage[:, step.start : step.start + step.count * step.width] = 1.0
+            self._place(step)
+        for step in plan.down:
+            merged(step, up.storage, self.weighted, self.storage, -1)
+            if up.motion is not None and self.motion is not None and self.weighted_motion is not None:
                 merged(step, up.motion, self.weighted, self.motion, -1)
-                change = merged(step, up.storage, self.weighted_motion, self.motion, -1, add=True)
-            self._place(step, place.own, out, change)
+                merged(step, up.storage, self.weighted_motion, self.motion, -1, add=True)
+            self._place(step)
 
-    @staticmethod
-    def _view(storage: Tensor, step: Step) -> Tensor:
-        part = storage[:, step.start : step.start + step.count * step.width]
-        return part.view(len(storage), step.count, step.width)
+    def _place(self, step: Step) -> None:
+        grid, lanes = _pairs(step, len(self.storage))
+        up = self.up.storage
+        kernels.scale_down[grid](
+            up, self.storage, self.weighted, self.storage if self.motion is None else self.motion,
+            self.storage if self.weighted_motion is None else self.weighted_motion, self.factors, self.pushed,
+            step.nodes, self.pairing, self.reach, len(up) * step.count, step.count, up.stride(0),
+            self.storage.stride(0), _row(self.factors), _row(self.pushed), step.start, step.width,
+            self.pairing.stride(0), step.first, MOTION=self.motion is not None, **lanes,
+        )  # fmt: skip
 
-    def _place(self, step: Step, own: Tensor, down: Tensor, change: Tensor | None) -> None:
-        """Scale a bucket of messages, and weight them with the nodes' tables for the nodes below."""
-        mine = self.up.storage[:, own]
-        pairing = (mine * down).sum(-1, keepdim=True)
-        inverse = 1.0 / torch.where(pairing > 0.0, pairing, 1.0)
-        down *= inverse
-        self.faintest = torch.minimum(self.faintest, pairing.log().flatten(1).amin(-1))
-        above = self._view(self.weighted, step)
-        if step.table is None:
-            allowed = own > 0
-            factor = allowed.to(down.dtype)
-        else:
-            factor, _ = _scaled(self.extended[:, step.table])
-            allowed = factor > 0.0
-        reach = torch.where(allowed, down, 0.0).flatten(1).amax(-1)
-        self.largest = torch.maximum(self.largest, reach)
-        torch.mul(down, factor, out=above)
-        scale = above.amax(-1, keepdim=True)
-        scale = 1.0 / torch.where(scale > 0.0, scale, 1.0)
-        above *= scale
-        if self.weighted_motion is None:
-            return
-        moving = self._view(self.weighted_motion, step)
-        if change is not None:
-            change *= inverse
-            torch.mul(change, factor * scale, out=moving)
-        if step.table is not None and self.pushed is not None:
-            moving += above * self.pushed[:, step.table]
+    @property
+    def sound(self) -> Tensor:
+        """Rows (B,) in which nothing that matters can have underflowed on the way down."""
+        if not self.pairing.shape[-1]:
+            return torch.ones(len(self.pairing), dtype=torch.bool, device=self.pairing.device)
+        return (self.reach.amax(-1) < LARGEST_DOWN) & (self.pairing.amin(-1) > FAINTEST)
 
 
 def _collect(plan: Plan, logits: Tensor, tables: Tensor, up: Upward, down: _Downward) -> Pass:
@@ -206,7 +188,7 @@ def _collect(plan: Plan, logits: Tensor, tables: Tensor, up: Upward, down: _Down
     u, d = up.storage[:, plan.set_up], down.storage[:, plan.set_down]
     beliefs = u * d
     open_leaf = (leaf_up > 0.0).all(-1) & ~plan.free
-    sound = (down.largest < LARGEST_DOWN) & (torch.minimum(up.faintest, down.faintest) > FAINTEST)
+    sound = down.sound & (up.faintest > FAINTEST)
     sound = sound & ~(open_leaf & ~(leaf_down.amin(-1) > SMALLEST_DOWN)).any(-1) & torch.isfinite(up.log_z)
     size = 8.0 + _largest(logits) + _largest(tables)
     bound = torch.where(sound, _UNIT_ROUNDOFF * (8.0 * (n + plan.rounding) + size), math.inf)
@@ -222,18 +204,18 @@ def _collect(plan: Plan, logits: Tensor, tables: Tensor, up: Upward, down: _Down
     return Pass(up.log_z, marginals, beliefs, bound, motion, up.storage)
 
 
-def _scaled(log_table: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(table - largest entry), and that entry; a table that allows nothing stays zero."""
-    largest = log_table.amax(-1)
-    largest = torch.where(torch.isfinite(largest), largest, 0.0)
-    return torch.exp(log_table - largest[..., None]), largest
-
-
-def _padded(pushed: Tensor) -> Tensor:
-    return torch.nn.functional.pad(pushed, (0, 2))
+def _scaled(plan: Plan, log_tables: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(table - its largest entry) of all sets (1 or B, S), and these entries (1 or B, sets)."""
+    index = plan.set_of_cell.expand_as(log_tables)
+    tops = log_tables.new_full((len(log_tables), plan.n_sets), -math.inf)
+    tops = tops.scatter_reduce(1, index, log_tables, "amax")
+    # A table that allows nothing stays zero.
+    tops = torch.where(torch.isfinite(tops), tops, 0.0)
+    return torch.exp(log_tables - tops.gather(1, index)).contiguous(), tops
 
 
 def _largest(values: Tensor) -> Tensor:
+    """Size of the largest finite entry of every row."""
     if not values.shape[-1]:
         return values.new_zeros(len(values))
     return torch.where(torch.isfinite(values), values.abs(), 0.0).amax(-1)

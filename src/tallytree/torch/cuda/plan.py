@@ -13,30 +13,25 @@ from ..structure import Structure
 
 
 class Step(NamedTuple):
-    """A bucket of nodes: operands (count, 4) of a merge, tables (count, width) or None, and where the answers go."""
+    """A bucket of nodes (count, 7), see :mod:`.merge_kernels`; where its messages go, and its nodes' places."""
 
-    operands: Tensor
-    table: Tensor | None
+    nodes: Tensor
     start: int
     width: int
     count: int
-
-
-class Down(NamedTuple):
-    """A bucket of nodes with the cells of their own upward messages (count, width)."""
-
-    step: Step
-    own: Tensor
+    tables: bool
+    first: int  # of the bucket's nodes in the order of the pass
 
 
 class Plan(NamedTuple):
-    """Both passes; `table_cells` are those of all sets, `leaf_down` (D, 2) and the sets' cells address the storages."""
+    """Both passes; `leaf_down` (D, 2) and the cells of the sets address the storages."""
 
     up: tuple[Step, ...]
     up_cells: int
-    roots: Down | None
-    down: tuple[Down, ...]
+    roots: Step | None
+    down: tuple[Step, ...]
     down_cells: int
+    placed: int
     leaf_down: Tensor
     free: Tensor
     set_up: Tensor
@@ -59,48 +54,46 @@ def plan_of(structure: Structure, device: torch.device) -> Plan:
 
 def _plan(structure: Structure, device: torch.device) -> Plan:
     schedule, program = structure.schedule, structure.tree.program
-    total = program.table_total
+    table = np.concatenate([np.full(program.n_leaves, -1, np.int64), program.table_offset])
+    up_cell = message_cells(structure)
 
     def put(array: Any, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array), dtype=dtype, device=device)
 
-    def tables(cells: Any) -> Tensor | None:
-        return put(cells) if bool((cells < total).any()) else None
+    def step(bucket: Any, a: Any, b: Any, first: int) -> Step:
+        own = np.stack([table[bucket.nodes], program.size[bucket.nodes] + 1, up_cell[bucket.nodes]], 1)
+        nodes = np.hstack([a, b, own])
+        held = bool((table[bucket.nodes] >= 0).any())
+        return Step(put(nodes), bucket.start, bucket.width, len(nodes), held, first)
 
-    up = []
-    for step in schedule.up:
-        a, b = _extents(step.left), _extents(step.right)
+    up, first = [], 0
+    for bucket in schedule.up:
+        a, b = _extents(bucket.left), _extents(bucket.right)
         # The shorter message is looped over, the longer one lies across the lanes.
-        swap = a[:, 1] > b[:, 1]
-        operands = np.where(swap[:, None], np.hstack([b, a]), np.hstack([a, b]))
-        up.append(Step(put(operands), tables(step.table), step.start, step.width, len(operands)))
-    down = []
-    for place in schedule.down:
-        operands = np.hstack([_extents(place.sibling_cells), _extents(place.parent_cells)])
-        down.append(
-            Down(
-                Step(put(operands), tables(place.table), place.start, place.width, len(operands)), put(place.own_cells)
-            )
-        )
+        swap = (a[:, 1] > b[:, 1])[:, None]
+        up.append(step(bucket, np.where(swap, b, a), np.where(swap, a, b), first))
+        first += len(a)
     roots = schedule.roots
-    head = None
-    if len(roots.nodes):
-        none = put(np.zeros((len(roots.nodes), 4)))
-        head = Down(
-            Step(none, tables(roots.table), roots.start, roots.width, len(roots.nodes)), put(roots.own_cells)
-        )
+    none = np.zeros((len(roots.nodes), 2), np.int64)
+    head = step(roots, none, none, roots.down_rank) if len(roots.nodes) else None
+    down = [
+        step(bucket, _extents(bucket.sibling_cells), _extents(bucket.parent_cells), bucket.down_rank)
+        for bucket in schedule.down
+    ]
+    sets = len(program.set_node)
     return Plan(
         tuple(up),
         schedule.up_length,
         head,
         tuple(down),
         schedule.down_length,
+        schedule.n_placed,
         put(schedule.leaf_down),
         put(schedule.leaf_down[:, 0] == 0, torch.bool),
         put(schedule.set_up),
         put(schedule.set_down),
-        put(np.repeat(np.arange(len(program.set_node)), np.diff(program.set_offset))),
-        len(program.set_node),
+        put(np.repeat(np.arange(sets), np.diff(program.set_offset))),
+        sets,
         schedule.rounding,
     )
 
@@ -108,6 +101,16 @@ def _plan(structure: Structure, device: torch.device) -> Plan:
 def _extents(cells: Any) -> Any:
     """Start and length (count, 2) of messages whose cells are padded with 0."""
     return np.stack([cells[:, 0], (cells > 0).sum(1)], 1)
+
+
+def message_cells(structure: Structure) -> Any:
+    """Where the upward message of every node starts."""
+    program = structure.tree.program
+    cell = np.zeros(program.n_nodes, np.int64)
+    cell[: program.n_leaves] = 1 + 2 * np.arange(program.n_leaves)
+    for step in structure.schedule.up:
+        cell[step.nodes] = step.start + step.width * np.arange(len(step.nodes))
+    return cell
 
 
 class Family(NamedTuple):
@@ -121,11 +124,7 @@ class Family(NamedTuple):
 def family_of(structure: Structure, device: torch.device) -> Family:
     """Nodes, their children, and where the upward messages of the children lie."""
     schedule, program = structure.schedule, structure.tree.program
-    n = program.n_leaves
-    cell = np.zeros(program.n_nodes, np.int64)
-    cell[:n] = 1 + 2 * np.arange(n)
-    for step in schedule.up:
-        cell[step.nodes] = step.start + step.width * np.arange(len(step.nodes))
+    n, cell = program.n_leaves, message_cells(structure)
     heads = np.flatnonzero(program.parent < 0)
     buckets = []
     for step in reversed(schedule.up):

@@ -13,21 +13,25 @@ Half a step off zero no frequency meets pi, where ``q + p e^{iw}`` vanishes for 
 its posterior odds are p_i d_i(1) / (q_i d_i(0)). See ALGORITHMS 3.5 for windows and the certificate.
 
 Layout: `info` (B, 8) holds s, log scale, N, M, first count, tail, log of the largest weight, what is decided (-1: all
-off, 1: all on, 0: nothing); `wave` (B, 10, W), W frequencies, holds cos w, sin w,
-F, H (F with f h in the place of f), P_m and P_m (T_m - V), real and imaginary parts.
+off, 1: all on, 0: nothing); `wave` (B, 11, W), W frequencies, holds 1 - cos w, sin w,
+F, H (F with f h in the place of f), P_m and P_m (T_m - V), real and imaginary parts, and 1 / cos(w / 2), the most by which
+a factor left out can enlarge a term.
 """
 
 from __future__ import annotations
 
+import os
+
 import triton
 import triton.language as tl
 
-INFO, PLANES, FREQUENCIES = 8, 10, 64  # numbers of a row, planes of its wave, frequencies that always suffice
-EXPONENT = tl.constexpr(36.0)  # nats: what windows and frequencies may leave out, 2e-16
+INFO, PLANES, FREQUENCIES = 8, 11, 64  # numbers of a row, planes of its wave, frequencies that always suffice
+EXPONENT = tl.constexpr(32.0)  # nats: what windows and frequencies may leave out, 1e-14 at most
 _INFO = tl.constexpr(INFO)
 _PLANES = tl.constexpr(PLANES)
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
+_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 _STEPS = tl.constexpr(48)  # of the search for a tilt; five are usual
 _UNIT = tl.constexpr(1.1102230246251565e-16)
 
@@ -39,8 +43,13 @@ def _times(ar, ai, br, bi):
 
 @triton.jit
 def _inverse(size):
-    """1 / size of positive doubles: a single-precision guess and two Newton steps."""
-    guess = (1.0 / size.to(tl.float32)).to(tl.float64)
+    """1 / size of positive doubles: the device's guess of 20 bits and two Newton steps."""
+    if _INTERPRETED:
+        guess = (1.0 / size.to(tl.float32)).to(tl.float64)
+    else:
+        guess = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f64 $0, $1;", "=d,d", [size], dtype=tl.float64, is_pure=True, pack=1
+        )
     guess = guess * (2.0 - size * guess)
     return guess * (2.0 - size * guess)
 
@@ -109,7 +118,7 @@ def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.const
     step = 0
     apart = 1.0
     reach = 8.0
-    while (step < _STEPS) & (apart > 0.1):
+    while (step < _STEPS) & (apart > 0.5):
         e = tl.exp(-tl.abs(y + s[:, None]))
         p = tl.where(near, tl.where(y + s[:, None] >= 0, 1.0, e) / (1.0 + e), 0.0)
         mean = base + tl.sum(p, 1)
@@ -119,7 +128,7 @@ def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.const
             wanted = _target(table, rows, count, stride, n, forced, free, s, mean, var + 0.01, R, BLOCK)
         wanted = base + tl.minimum(tl.maximum(wanted - base, 0.3), tl.maximum(room - 0.3, 0.3))
         gap = wanted - mean
-        done = (tl.abs(gap) <= 0.1 * tl.sqrt(var) + 0.02) | (free == 0)
+        done = (tl.abs(gap) <= 0.25 * tl.sqrt(var) + 0.05) | (free == 0)
         below = tl.where(gap > 0, s, below)
         above = tl.where(gap > 0, above, s)
         move = tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
@@ -153,7 +162,7 @@ def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.conste
     """Largest ``log f(c) - s (c - first)`` from first to last, and over all possible counts."""
     inner = tl.full((R,), -_INF, tl.float64)
     outer = tl.full((R,), -_INF, tl.float64)
-    for start in range(0, n + 1, BLOCK):
+    for start in range(tl.min(low), tl.max(high) + 1, BLOCK):
         c = start + tl.arange(0, BLOCK)
         f = _load_table(table, rows, count, stride, c, n)
         f = f - s[:, None] * (c[None, :] - first[:, None]).to(tl.float64)
@@ -166,7 +175,7 @@ def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.conste
 
 @triton.jit
 def _window(mean, var, forced, free, W: tl.constexpr):
-    """N, M and the first count (R,) of a window that holds all but e^-36 of the tilted law."""
+    """N, M and the first count (R,) of a window that holds all but e^-32 of the tilted law."""
     third = EXPONENT / 3.0
     radius = tl.sqrt(var * (2.0 * EXPONENT) + third * third) + third
     full = free + 1
@@ -174,9 +183,10 @@ def _window(mean, var, forced, free, W: tl.constexpr):
     length = (length + 1) // 2 * 2
     first = tl.floor(mean).to(tl.int32) - length // 2
     first = tl.minimum(tl.maximum(first, forced), forced + tl.maximum(full - length, 0))
-    # var (1 - cos w) = B: sin(w / 2) = sqrt(B / 2 var), and asin y <= y + (pi / 2 - 1) y^3.
+    # var (1 - cos w) = B: sin(w / 2) = sqrt(B / 2 var). The series of asin, with a last term that is right at 1.
     y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * EXPONENT)), 1.0)
-    highest = 2.0 * (y + 0.5707963267948966 * y * y * y)
+    y2 = y * y
+    highest = 2.0 * y * (1.0 + y2 * (1.0 / 6.0 + y2 * (0.075 + y2 * 0.32912966012823)))
     used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 2
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
@@ -206,7 +216,9 @@ def prepare(
     m = tl.arange(0, W)
     odd = 2 * m[None, :] + 1
     angle = (1.0 / length.to(tl.float64)) * _PI
-    cw = tl.cos(odd.to(tl.float64) * angle[:, None])
+    half = tl.sin(odd.to(tl.float64) * (0.5 * angle[:, None]))
+    vers = 2.0 * half * half
+    cw = 1.0 - vers
     sw = tl.sin(odd.to(tl.float64) * angle[:, None])
     # e^{-i w k} from the first count on: its angle is a multiple of pi / N, so that whole turns leave no error.
     place = (odd * first[:, None]) % (2 * length[:, None])
@@ -252,7 +264,8 @@ def prepare(
     decided = tl.where((high == low) & (low == forced), -1.0, decided)
     tl.store(at + 7, decided, mask=kept)
     plane = wave + rows[:, None].to(tl.int64) * (_PLANES * W) + m[None, :]
-    tl.store(plane, cw, mask=kept[:, None])
+    tl.store(plane, vers, mask=kept[:, None])
+    tl.store(plane + 10 * W, 1.0 / tl.sqrt(1.0 - 0.5 * vers), mask=kept[:, None])
     tl.store(plane + W, sw, mask=kept[:, None])
     tl.store(plane + 2 * W, fr, mask=kept[:, None])
     tl.store(plane + 3 * W, fi, mask=kept[:, None])
@@ -290,9 +303,10 @@ def solve(
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
         kept = (rows < count) & (m < used)
-        cw = _plane(wave, rows, kept, m, 0, W)
+        vers = _plane(wave, rows, kept, m, 0, W)
+        cw = 1.0 - vers
         sw = _plane(wave, rows, kept, m, 1, W)
-        re = q + p * cw[:, None]
+        re = 1.0 - p * vers[:, None]
         im = p * sw[:, None]
         pr, pi = tl.reduce((re, im), 1, _times)
         if KEEP:
@@ -305,7 +319,7 @@ def solve(
         on += (hr[:, None] * re + hi[:, None] * im) * inverse
         off += (gr[:, None] * re + gi[:, None] * im) * inverse
         z += gr
-        size += tl.where(kept, tl.sqrt((gr * gr + gi * gi) * 2.0 / (1.0 + cw)), 0.0)
+        size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     near = tl.abs(t) < _INF
     on_weight = p * on
     marginal = on_weight / (on_weight + q * off)
@@ -401,9 +415,10 @@ def tangent(
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
         kept = (rows < count) & (m < used)
-        cw = _plane(wave, rows, kept, m, 0, W)
+        vers = _plane(wave, rows, kept, m, 0, W)
+        cw = 1.0 - vers
         sw = _plane(wave, rows, kept, m, 1, W)
-        re = q + p * cw[:, None]
+        re = 1.0 - p * vers[:, None]
         im = p * sw[:, None]
         pr, pi = tl.reduce((re, im), 1, _times)
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
@@ -431,7 +446,7 @@ def tangent(
             first += hr[:, None] * ar - hi[:, None] * ai
             drift += hr
         z += gr
-        size += tl.where(kept, tl.sqrt((gr * gr + gi * gi) * 2.0 / (1.0 + cw)), 0.0)
+        size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     safe = tl.where(z > 0.0, z, 1.0)
     change = (first - second * (drift / safe)[:, None]) / safe[:, None]
     moves = near & (_column(info, rows, count, 7, 0.0) == 0.0)[:, None]
