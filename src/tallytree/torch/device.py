@@ -51,7 +51,7 @@ def sums(
         return log_z, found if marginals else empty, probs if counts else empty
     from .cuda import answers
 
-    answer = answers.sums(structure, *_rows(structure, logits, tables), counts=counts)
+    answer = answers.sums(structure, *_rows(logits, tables), counts=counts)
     return (
         answer.log_z.reshape(shape),
         answer.marginals.reshape(logits.shape) if marginals else empty,
@@ -75,10 +75,10 @@ def tangent(
         return moved, probs if counts else logits.new_empty(*shape, 0)
     from .cuda import answers
 
-    x, t = _rows(structure, logits, tables)
+    x, t = _rows(logits, tables)
     along = direction.expand(logits.shape).reshape(x.shape).contiguous()
-    pushed = None if table_direction is None else _packed_rows(table_direction, shape)
-    moved, probs = answers.tangent(structure, x, t, along, pushed, counts=counts)
+    push = None if table_direction is None else _packed_rows(table_direction, shape)
+    moved, probs = answers.tangent(structure, x, t, along, push, counts=counts)
     return moved.reshape(logits.shape), probs.reshape(*shape, probs.shape[-1])
 
 
@@ -86,7 +86,7 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None,
     """See :mod:`.ops`."""
     from .cuda import answers
 
-    found = answers.count_log_probs(structure, *_rows(structure, logits, tables), group)
+    found = answers.count_log_probs(structure, *_rows(logits, tables), group)
     return found.reshape(*logits.shape[:-1], found.shape[-1])
 
 
@@ -94,8 +94,9 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     """See :mod:`.ops`."""
     from .cuda import draws
 
-    x, t = _rows(structure, logits, tables)
-    found = draws.draw(structure, x, t, seed.to(logits.device), count)
+    x, t = _rows(logits, tables)
+    packed = structure.packed_on(logits.device)[None] if t is None else t
+    found = draws.draw(structure, x, packed, seed.to(logits.device), count)
     return found.reshape(count, *logits.shape)
 
 
@@ -104,13 +105,11 @@ def has_kernels(logits: Tensor) -> bool:
     return serves(logits) and cuda.serves(logits) and logits.numel() > 0
 
 
-def _rows(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Log-odds (B, D) and packed tables (1 or B, T)."""
+def _rows(logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Log-odds (B, D) and packed tables (1 or B, T) where they came with the call."""
     shape = logits.shape[:-1]
     x = logits.detach().reshape(math.prod(shape), logits.shape[-1]).contiguous()
-    if tables is None:
-        return x, structure.packed_on(logits.device)[None]
-    return x, _packed_rows(tables.detach(), shape)
+    return x, None if tables is None else _packed_rows(tables.detach(), shape)
 
 
 def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:

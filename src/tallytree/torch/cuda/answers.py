@@ -1,8 +1,8 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
-Flat models of moderate length start with :mod:`.rows`, trees with :mod:`.nested`; what the first refuses goes to the
-second under a tilt, and what plain numbers cannot hold to logarithms (:mod:`.logarithms`). One look at the bounds per
-rung decides which rows go on; no row waits for another.
+Flat models start with :mod:`.rows` or, if they are long, :mod:`.long`, trees with :mod:`.nested`; what the first two
+refuse goes to the tree under a tilt, and what plain numbers cannot hold to logarithms (:mod:`.logarithms`). One look
+at the bounds per rung decides which rows go on; no row waits for another.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ...errors import InfeasibleError, ParameterError
+from ...potentials.constraints import Interval
 from .. import log_tree, plain
 from ..structure import Structure
-from . import logarithms, nested, rows
+from . import logarithms, long, nested, rows
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
@@ -31,18 +32,15 @@ class Sums(NamedTuple):
     counts: Tensor
 
 
-def sums(structure: Structure, logits: Tensor, tables: Tensor, *, counts: bool) -> Sums:
-    """Answers for log-odds (B, D) and packed tables (1 or B, T)."""
-    if is_flat(structure) and 0 < logits.shape[-1] <= rows.LONGEST:
-        found = rows.marginals(logits, tables, counts=counts)
-        answer, bound = Sums(found.log_z, found.values, found.counts), found.bound
-    else:
-        answer, bound = _by_tree(structure, logits, tables, counts)
+def sums(structure: Structure, logits: Tensor, tables: Tensor | None, *, counts: bool) -> Sums:
+    """Answers for log-odds (B, D) and packed tables (1 or B, T), or None for an interval of counts."""
+    answer, bound = _first(structure, logits, tables, counts)
     failed = uncertified(bound, TOLERANCE)
     if failed is None:
         return answer
-    refuse_nan(logits, tables)
-    x, t = logits[failed], own_tables(tables, failed)
+    packed = _explicit(structure, logits, tables)
+    refuse_nan(logits, packed)
+    x, t = logits[failed], own_tables(packed, failed)
     if is_flat(structure):
         again, bound = _by_tree(structure, *tilted(x, t), counts)
         answer = _patched(answer, again, failed)
@@ -53,20 +51,35 @@ def sums(structure: Structure, logits: Tensor, tables: Tensor, *, counts: bool) 
     return _patched(answer, _by_logarithms(structure, x, t, counts), failed)
 
 
+def _first(structure: Structure, logits: Tensor, tables: Tensor | None, counts: bool) -> tuple[Sums, Tensor]:
+    """The quickest rung for models of this shape, and what it certifies."""
+    n = logits.shape[-1]
+    if is_flat(structure) and (n <= rows.LONGEST or not counts):
+        if n <= rows.LONGEST:
+            found = rows.marginals(logits, _explicit(structure, logits, tables), counts=counts)
+        else:
+            found = long.marginals(logits, _counts(structure, logits, tables))
+        return Sums(found.log_z, found.values, found.counts), found.bound
+    return _by_tree(structure, logits, _explicit(structure, logits, tables), counts)
+
+
 def tangent(
-    structure: Structure, logits: Tensor, tables: Tensor, v: Tensor, push: Tensor | None, *, counts: bool
+    structure: Structure,
+    logits: Tensor,
+    tables: Tensor | None,
+    v: Tensor,
+    push: Tensor | None,
+    *,
+    counts: bool,
 ) -> tuple[Tensor, Tensor]:
     """Motion of marginals (B, D) and count probabilities (B, T) along v (B, D) and push (1 or B, T)."""
-    if is_flat(structure) and 0 < logits.shape[-1] <= rows.LONGEST:
-        found = rows.covariances(logits, tables, v, push, counts=counts)
-        moved, probs, bound = found.values, found.counts, found.bound
-    else:
-        moved, probs, bound = _moved_by_tree(structure, logits, tables, v, push, counts)
+    moved, probs, bound = _first_motion(structure, logits, tables, v, push, counts)
     failed = uncertified(bound, TANGENT_TOLERANCE)
     if failed is None:
         return moved, probs
-    refuse_nan(logits, tables)
-    x, t, w = logits[failed], own_tables(tables, failed), v[failed]
+    packed = _explicit(structure, logits, tables)
+    refuse_nan(logits, packed)
+    x, t, w = logits[failed], own_tables(packed, failed), v[failed]
     h = None if push is None else own_tables(push, failed)
     if is_flat(structure):
         a, b, bound = _moved_by_tree(structure, *tilted(x, t), w, h, counts)
@@ -76,15 +89,44 @@ def tangent(
             return moved, probs
         failed, x, t, w = failed[still], x[still], t[still], w[still]
         h = None if h is None else h[still]
-    a, b = plain.tangent(structure, x, t, (w, x.new_zeros(t.shape) if h is None else h))
+    a, b = plain.tangent(structure, x, t, (w, torch.zeros_like(t) if h is None else h))
     moved = moved.index_copy(0, failed, a)
     return moved, probs.index_copy(0, failed, b) if counts else probs
 
 
-def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor, group: int) -> Tensor:
+def _first_motion(
+    structure: Structure, logits: Tensor, tables: Tensor | None, v: Tensor, push: Tensor | None, counts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    n = logits.shape[-1]
+    if is_flat(structure) and (n <= rows.LONGEST or not (counts or push is not None)):
+        if n <= rows.LONGEST:
+            found = rows.covariances(logits, _explicit(structure, logits, tables), v, push, counts=counts)
+        else:
+            found = long.covariances(logits, _counts(structure, logits, tables), v)
+        return found.values, found.counts, found.bound
+    return _moved_by_tree(structure, logits, _explicit(structure, logits, tables), v, push, counts)
+
+
+def _explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+    """Tables with all their entries."""
+    return structure.packed_on(logits.device)[None] if tables is None else tables
+
+
+def _counts(structure: Structure, logits: Tensor, tables: Tensor | None) -> long.Counts:
+    """What a long model needs to know of its table; an interval needs no entries."""
+    potential = structure.potentials[0] if structure.potentials else None
+    if tables is None and (potential is None or isinstance(potential, Interval)):
+        n = logits.shape[-1]
+        low, high = (0, n) if potential is None else potential.support(n)
+        return long.interval(int(low), int(high), logits)
+    return long.counts_of(_explicit(structure, logits, tables), len(logits))
+
+
+def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
     """Log-probabilities of the counts of one group (B, n + 1), with right tails: in logarithms."""
-    refuse_nan(logits, tables)
-    found = logarithms.solve(structure, logits, tables)
+    packed = _explicit(structure, logits, tables)
+    refuse_nan(logits, packed)
+    found = logarithms.solve(structure, logits, packed)
     refuse_impossible(found.log_z)
     family = structure.tree.family
     s = int(family.set_of_group[group])
@@ -97,7 +139,11 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor, group:
 def is_flat(structure: Structure) -> bool:
     """Whether there is one table over all variables and nothing else."""
     family = structure.tree.family
-    return family.n_sets == 1 and family.n_groups == 1 and structure.tree.group_size(0) == structure.n_variables > 1
+    return (
+        family.n_sets == 1
+        and family.n_groups == 1
+        and structure.tree.group_size(0) == structure.n_variables > 1
+    )
 
 
 # -- rungs ---------------------------------------------------------------------------------------------------------
@@ -117,9 +163,9 @@ def _moved_by_tree(
     structure: Structure, logits: Tensor, tables: Tensor, v: Tensor, push: Tensor | None, counts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     parts = []
+    start = 0
     pushed = tables.new_zeros(1, tables.shape[-1]) if push is None else _finite(push)
     pushed = torch.where(torch.isfinite(tables), pushed, 0.0)
-    start = 0
     for x, t in stretches(structure, logits, tables):
         w = torch.where(torch.isfinite(x), v[start : start + len(x)], 0.0)
         h = pushed if len(pushed) == 1 else pushed[start : start + len(x)]
@@ -147,7 +193,10 @@ def _by_logarithms(structure: Structure, logits: Tensor, tables: Tensor, counts:
 
 def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
     """The same models with log-odds and tables tilted to where the posterior is."""
-    s = rows.tilts(logits, tables)[:, None]
+    if logits.shape[-1] <= rows.LONGEST:
+        s = rows.tilts(logits, tables)[:, None]
+    else:
+        s = long.tilts(logits, long.counts_of(tables, len(logits)))[:, None]
     counts = torch.arange(tables.shape[-1], dtype=tables.dtype, device=tables.device)
     forced = torch.isposinf(logits).sum(-1, keepdim=True)  # their weight is one whatever the tilt
     return logits + s, tables - s * (counts - forced)
@@ -210,7 +259,9 @@ def refuse_nan(logits: Tensor, tables: Tensor) -> None:
     if bool(torch.isnan(logits).any()):
         raise ParameterError("`logits` must not contain NaN. Use -inf to exclude a variable.")
     if bool((torch.isnan(tables) | (tables == math.inf)).any()):
-        raise ParameterError("Log-tables must be finite or -inf, but NaN or inf arrived. Use -inf to forbid a count.")
+        raise ParameterError(
+            "Log-tables must be finite or -inf, but NaN or inf arrived. Use -inf to forbid a count."
+        )
 
 
 def refuse_impossible(log_z: Tensor) -> None:

@@ -22,7 +22,7 @@ def _uniform(seed, lane, stream):
 def split(
     storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
     L: tl.constexpr,
-):
+):  # fmt: skip
     """Counts of the children of a bucket of nodes, given the nodes' own: P(i) ~ up_a(i) up_b(z - i), in logarithms.
 
     `children` (count, 7): node, child a, child b, where their messages start and how long they are. One draw per lane.
@@ -67,7 +67,9 @@ def split(
 @triton.jit
 def _log_term(a_at, b_at, i, high, total_count, real):
     inside = real & (i <= high)
-    return tl.load(a_at + i, mask=inside, other=-_INF) + tl.load(b_at + total_count - i, mask=inside, other=-_INF)
+    return tl.load(a_at + i, mask=inside, other=-_INF) + tl.load(
+        b_at + total_count - i, mask=inside, other=-_INF
+    )
 
 
 @triton.jit
@@ -93,9 +95,9 @@ def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, str
     last = tl.zeros((L,), tl.int64)
     passed = tl.zeros((L,), tl.float64)
     for place in range(0, longest):
-        c = tl.zeros((L,), tl.int64) + place
-        weight = tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
+        here = tl.zeros((L,), tl.int64) + place
+        weight = tl.exp(tl.load(at + here, mask=real & (here < length), other=-_INF) - top)
         passed += weight
-        last = tl.where(weight > 0.0, c, last)
-        chosen = tl.where(passed <= aim, c + 1, chosen)
+        last = tl.where(weight > 0.0, here, last)
+        chosen = tl.where(passed <= aim, here + 1, chosen)
     tl.store(z + copy * n_nodes + own, tl.minimum(chosen, last).to(tl.int32), mask=real)

@@ -15,7 +15,16 @@ from .. import log_tree
 from ..structure import Structure
 from . import draw_kernels as kernels
 from . import logarithms, nested
-from .answers import TOLERANCE, is_flat, own_tables, refuse_impossible, refuse_nan, stretches, tilted, uncertified
+from .answers import (
+    TOLERANCE,
+    is_flat,
+    own_tables,
+    refuse_impossible,
+    refuse_nan,
+    stretches,
+    tilted,
+    uncertified,
+)
 from .plan import Family, family_of
 
 _LANES = 128

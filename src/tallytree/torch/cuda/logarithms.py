@@ -1,6 +1,7 @@
 """Both passes in logarithms: right for tables and log-odds of any size, and for the tails of counts.
 
-    up_p(c) = log f_p(c) + log sum_i exp(up_l(i) + up_r(c - i)),    down_l(i) = log sum_j exp((f_p down_p)(i + j) + up_r(j))
+    up_p(c) = log f_p(c) + log sum_i exp(up_l(i) + up_r(c - i))
+    down_l(i) = log sum_j exp((f_p down_p)(i + j) + up_r(j))
 
 The last rung on a device; two exponentials per product, O(D^2) per model.
 """
@@ -81,13 +82,15 @@ def _solve(structure: Structure, plan: Plan, logits: Tensor, tables: Tensor) -> 
     return LogAnswer(log_z, odds, _normalised(plan, up[:, plan.set_up] + down[:, plan.set_down]))
 
 
-def _merged(step: Step, a: Tensor, b: Tensor, tables: Tensor, out: Tensor, weighted: Tensor, sign: int) -> None:
-    pairs = len(out) * step.count
+def _merged(
+    step: Step, a: Tensor, b: Tensor, tables: Tensor, out: Tensor, weighted: Tensor, sign: int
+) -> None:
+    pairs = len(out) * step.size
     across = min(128, max(2, 1 << (step.width - 1).bit_length()))
     together = max(1, 64 // across)
     tables = tables.contiguous()
     kernels.log_merge[(-(-pairs // together), -(-step.width // across))](
-        a, b, tables, out, weighted, step.nodes, pairs, step.count, a.stride(0), b.stride(0),
+        a, b, tables, out, weighted, step.nodes, pairs, step.size, a.stride(0), b.stride(0),
         0 if len(tables) == 1 else tables.stride(0), out.stride(0), step.start, step.width,
         SIGN=sign, UP=sign > 0, P=together, C=across, num_warps=4 if across * together >= 128 else 2,
     )  # fmt: skip

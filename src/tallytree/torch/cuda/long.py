@@ -1,6 +1,6 @@
 """Long flat models on the device: reduce, solve, map, without the host.
 
-    sample -> tilt -> moments -> Newton step -> moments -> window and F -> products -> marginals
+sample -> tilt -> moments -> Newton step -> moments -> window and F -> products -> marginals
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from . import long_kernels as kernels
-from .row_kernels import FREQUENCIES, INFO, PLANES
 from .rows import Solved
+from .wave_kernels import FREQUENCIES, INFO, PLANES
 
 _SAMPLE = 4096
 _UNIT_ROUNDOFF = 2.0**-53
@@ -85,9 +85,9 @@ def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
     return Solved(_log_z(found), values, x.new_empty(len(x), 0), _bound(found, found.total, x.shape[1]))
 
 
-def _waves(x: Tensor, counts: Counts) -> _Waves:
+def tilts(x: Tensor, counts: Counts) -> Tensor:
+    """Tilts (B,) under which the variables count about as many as the posterior."""
     batch, n = x.shape
-    info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
     s = x.new_empty(batch)
     kernels.start[(batch,)](
         x, counts.low, counts.high, s, n, max(1, n // _SAMPLE), SAMPLE=_SAMPLE, num_warps=16
@@ -95,6 +95,13 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     for _ in range(_settling(counts)):
         sums = _moments(x, s)
         s = s + _newton_step(sums, s, counts)
+    return s
+
+
+def _waves(x: Tensor, counts: Counts) -> _Waves:
+    batch, n = x.shape
+    info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
+    s = tilts(x, counts)
     sums = _moments(x, s)
     kernels.waves[(batch,)](
         x if counts.table is None else counts.table, sums, s, counts.low, counts.high, info, wave, n,
@@ -143,7 +150,7 @@ def _newton_step(sums: Tensor, s: Tensor, counts: Counts) -> Tensor:
 
 
 def _posterior_mean(table: Tensor, mean: Tensor, var: Tensor, s: Tensor, other: Tensor) -> Tensor:
-    """Mean of the count (B,) where the tilted law is taken as normal; `other` where the table forbids all near counts."""
+    """Mean of the count (B,) where the tilted law is taken as normal; `other` where all near counts are impossible."""
     c = torch.arange(table.shape[-1], dtype=table.dtype, device=table.device)
     away = c - mean[:, None]
     score = table - s[:, None] * away - 0.5 * away * away / (var[:, None] + 0.01)

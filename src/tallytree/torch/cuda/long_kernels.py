@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .row_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _window
+from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _window
 
 MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
 _MOMENTS = tl.constexpr(MOMENTS)
@@ -92,8 +92,8 @@ def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
 def waves(
     table, sums, tilt, low, high, info, wave, n, stride,
     TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
-):
-    """Window and transform F of every row from its moments; one program per row. Without a table f is 1 from low to high."""
+):  # fmt: skip
+    """Window and transform F of every row from its moments. Without a table f is 1 from low to high."""
     row = tl.program_id(0).to(tl.int64)
     at = sums + row * _MOMENTS
     mean, var, norm = tl.load(at), tl.load(at + 1), tl.load(at + 2)
@@ -167,7 +167,7 @@ def waves(
 def products(
     x, v, info, wave, out, n, programs,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Products over a stretch for every frequency, (B, programs, W, 2); or with MOVED sums of v_i a_im instead."""
     row = tl.program_id(0).to(tl.int64)
     own = tl.program_id(1).to(tl.int64)
@@ -198,7 +198,7 @@ def products(
 def spread(
     x, v, info, wave, total, out, least, n, programs, drift,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Marginals of a stretch from G in planes 2 and 3, and the least leave-one-out sum; or with MOVED their motion.
 
     `total` (B,) is the sum of Re G. Planes 6 and 7 hold T_m less the sum of v p for the motion.
@@ -236,9 +236,9 @@ def spread(
             off += (gr * re + gi * im) * inverse
     if MOVED:
         answer = (on - off * tl.load(drift + row)) / z
-        answer = tl.where(near & (decided == 0.0), answer, 0.0)
+        answer = tl.where(near, tl.where(decided == 0.0, answer, 0.0), 0.0)
     else:
-        smallest = tl.where(near & (decided == 0.0), tl.minimum(on, off), z)
+        smallest = tl.where(near, tl.where(decided == 0.0, tl.minimum(on, off), z), z)
         tl.store(least + row * programs + own, tl.min(smallest, 0))
         answer = p * on / (p * on + q * off)
         answer = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), answer)

@@ -21,10 +21,15 @@ def _field(nodes, node, real, place: tl.constexpr):
 
 
 @triton.jit
+def _table_entries(table, first, c, kept, other: tl.constexpr):
+    return tl.load(table + first[:, None] + c[None, :], mask=kept, other=other)
+
+
+@triton.jit
 def merge(
     a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-):
+):  # fmt: skip
     """``out[c] = sum_i a[i] b[c - SIGN i]`` for every pair: convolution for 1, correlation for -1."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
     c = tl.program_id(1) * C + tl.arange(0, C)
@@ -53,8 +58,8 @@ def merge(
 def log_merge(
     a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
     SIGN: tl.constexpr, UP: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-):
-    """The same for logarithms, and the table: added to the answer on the way up, apart in `weighted` on the way down."""
+):  # fmt: skip
+    """The same for logarithms, and the table: part of the answer on the way up, in `weighted` on the way down."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
     c = tl.program_id(1) * C + tl.arange(0, C)
     real = pair < pairs
@@ -98,7 +103,7 @@ def _log_term(left, right, a_length, b_length, c, i, real, SIGN: tl.constexpr):
 def scale_up(
     out, motion, factor, push, nodes, log_mass, pairs, count, out_row, factor_row, push_row, start, width,
     mass_row, mass_start, MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-):
+):  # fmt: skip
     """Multiply upward messages by their tables and make them sum to one; the log of the sum is kept."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
     real = pair < pairs
@@ -110,19 +115,19 @@ def scale_up(
     for begin in range(0, width, C):
         c = begin + tl.arange(0, C)
         kept = real[:, None] & (c[None, :] < own[:, None])
-        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        f = _table_entries(factor, row * factor_row + first, c, kept & (first >= 0)[:, None], 1.0)
         mass += tl.sum(tl.load(out + at[:, None] + c[None, :], mask=kept, other=0.0) * f, 1)
     inverse = 1.0 / tl.where(mass > 0.0, mass, 1.0)
     for begin in range(0, width, C):
         c = begin + tl.arange(0, C)
         kept = real[:, None] & (c[None, :] < own[:, None])
-        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        f = _table_entries(factor, row * factor_row + first, c, kept & (first >= 0)[:, None], 1.0)
         f = f * inverse[:, None]
         value = tl.load(out + at[:, None] + c[None, :], mask=kept, other=0.0) * f
         tl.store(out + at[:, None] + c[None, :], value, mask=kept)
         if MOTION:
             change = tl.load(motion + at[:, None] + c[None, :], mask=kept, other=0.0) * f
-            h = tl.load(push + (row * push_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=0.0)
+            h = _table_entries(push, row * push_row + first, c, kept & (first >= 0)[:, None], 0.0)
             tl.store(motion + at[:, None] + c[None, :], change + value * h, mask=kept)
     tl.store(log_mass + row * mass_row + mass_start + node, tl.log(mass), mask=real)
 
@@ -132,7 +137,7 @@ def scale_down(
     up, down, weighted, motion, weighted_motion, factor, push, nodes, pairing, reach,
     pairs, count, up_row, down_row, factor_row, push_row, start, width, pair_row, pair_start,
     MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-):
+):  # fmt: skip
     """Make downward messages have product one with the upward ones, and weight them with the tables for what is below.
 
     Kept are the log of the product, and the largest entry where the table allows a count.
@@ -150,7 +155,7 @@ def scale_down(
     for begin in range(0, width, C):
         c = begin + tl.arange(0, C)
         kept = real[:, None] & (c[None, :] < own[:, None])
-        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        f = _table_entries(factor, row * factor_row + first, c, kept & (first >= 0)[:, None], 1.0)
         d = tl.load(down + at[:, None] + c[None, :], mask=kept, other=0.0)
         product += tl.sum(d * tl.load(up + mine[:, None] + c[None, :], mask=kept, other=0.0), 1)
         largest = tl.maximum(largest, tl.max(tl.where(f > 0.0, d, 0.0), 1))
@@ -160,16 +165,18 @@ def scale_down(
     for begin in range(0, width, C):
         c = begin + tl.arange(0, C)
         kept = real[:, None] & (c[None, :] < own[:, None])
-        f = tl.load(factor + (row * factor_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=1.0)
+        f = _table_entries(factor, row * factor_row + first, c, kept & (first >= 0)[:, None], 1.0)
         d = tl.load(down + at[:, None] + c[None, :], mask=kept, other=0.0)
         tl.store(down + at[:, None] + c[None, :], d * inverse[:, None], mask=kept)
         value = d * f * above[:, None]
         tl.store(weighted + at[:, None] + c[None, :], value, mask=kept)
         if MOTION:
             change = tl.load(motion + at[:, None] + c[None, :], mask=kept, other=0.0)
-            h = tl.load(push + (row * push_row + first)[:, None] + c[None, :], mask=kept & (first >= 0)[:, None], other=0.0)
+            h = _table_entries(push, row * push_row + first, c, kept & (first >= 0)[:, None], 0.0)
             tl.store(motion + at[:, None] + c[None, :], change * inverse[:, None], mask=kept)
-            tl.store(weighted_motion + at[:, None] + c[None, :], change * f * above[:, None] + value * h, mask=kept)
+            tl.store(
+                weighted_motion + at[:, None] + c[None, :], change * f * above[:, None] + value * h, mask=kept
+            )
     place = row * pair_row + pair_start + node
     tl.store(pairing + place, tl.log(product), mask=real)
     tl.store(reach + place, largest * inverse, mask=real)

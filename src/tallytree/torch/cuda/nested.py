@@ -39,8 +39,7 @@ class Moved(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Answers for B rows: log Z (B,), marginals (B, D), beliefs of the sets (B, S), `bound` (B,), their motion, and
-    the upward messages (B, cells)."""
+    """Log Z (B,), marginals (B, D), the sets' beliefs (B, S), `bound` (B,), their motion, messages up (B, cells)."""
 
     log_z: Tensor
     marginals: Tensor
@@ -91,7 +90,7 @@ def _upward(
     if moves is not None:
         motion = torch.zeros_like(storage)
         motion[:, 1 : 1 + n_cells] = (weights * moves.leaves).reshape(batch, n_cells)
-    internal = sum(step.count for step in plan.up)
+    internal = sum(step.size for step in plan.up)
     log_mass = logits.new_zeros(batch, internal)
     for step in plan.up:
         merged(step, storage, storage, storage, 1)
@@ -103,7 +102,7 @@ def _upward(
             push = factors if moves is None else moves.tables
             kernels.scale_up[grid](
                 storage, storage if motion is None else motion, factors, push, step.nodes, log_mass,
-                batch * step.count, step.count, storage.stride(0), _row(factors), _row(push), step.start, step.width,
+                batch * step.size, step.size, storage.stride(0), _row(factors), _row(push), step.start, step.width,
                 log_mass.stride(0), step.first, MOTION=motion is not None, **lanes,
             )  # fmt: skip
     log_z = top.sum(-1) + log_mass.sum(-1) + tops.sum(-1)
@@ -113,11 +112,11 @@ def _upward(
 
 def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: bool = False) -> None:
     """Merge messages of a into messages of b, into the step's part of `out`."""
-    pairs = len(out) * step.count
+    pairs = len(out) * step.size
     across = min(256, max(2, 1 << (step.width - 1).bit_length()))
     together = max(1, 128 // across)
     kernels.merge[(-(-pairs // together), -(-step.width // across))](
-        a, b, out, step.nodes, pairs, step.count, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
+        a, b, out, step.nodes, pairs, step.size, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
         SIGN=sign, ADD=add, P=together, C=across, num_warps=4 if across * together >= 256 else 2,
     )  # fmt: skip
 
@@ -127,7 +126,7 @@ def _pairs(step: Step, batch: int) -> tuple[tuple[int], dict[str, int]]:
     across = min(1024, max(2, 1 << (step.width - 1).bit_length()))
     together = max(1, 256 // across)
     warps = max(1, min(8, across * together // 128))
-    return (-(-batch * step.count // together),), {"P": together, "C": across, "num_warps": warps}
+    return (-(-batch * step.size // together),), {"P": together, "C": across, "num_warps": warps}
 
 
 def _row(table: Tensor) -> int:
@@ -150,7 +149,7 @@ class _Downward:
         self.reach = factors.new_zeros(batch, plan.placed)
         if plan.roots is not None:
             step = plan.roots
-            self.storage[:, step.start : step.start + step.count * step.width] = 1.0
+            self.storage[:, step.start : step.start + step.size * step.width] = 1.0
             self._place(step)
         for step in plan.down:
             merged(step, up.storage, self.weighted, self.storage, -1)
@@ -165,7 +164,7 @@ class _Downward:
         kernels.scale_down[grid](
             up, self.storage, self.weighted, self.storage if self.motion is None else self.motion,
             self.storage if self.weighted_motion is None else self.weighted_motion, self.factors, self.pushed,
-            step.nodes, self.pairing, self.reach, len(up) * step.count, step.count, up.stride(0),
+            step.nodes, self.pairing, self.reach, len(up) * step.size, step.size, up.stride(0),
             self.storage.stride(0), _row(self.factors), _row(self.pushed), step.start, step.width,
             self.pairing.stride(0), step.first, MOTION=self.motion is not None, **lanes,
         )  # fmt: skip

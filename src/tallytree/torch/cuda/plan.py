@@ -18,7 +18,7 @@ class Step(NamedTuple):
     nodes: Tensor
     start: int
     width: int
-    count: int
+    size: int
     tables: bool
     first: int  # of the bucket's nodes in the order of the pass
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import row_kernels as kernels
+from .wave_kernels import FREQUENCIES, INFO, PLANES, prepare
 
 LONGEST = 4096  # variables of a row that stay in the registers of one program
 _UNIT_ROUNDOFF = 2.0**-53
@@ -63,11 +64,11 @@ def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[_Grid, Ten
     rows = max(1, 64 // block)
     warps = max(1, block // 512)
     grid = _Grid(rows, block, warps, -(-batch // rows))
-    info = x.new_empty(batch, kernels.INFO)
+    info = x.new_empty(batch, INFO)
     # A window never exceeds n + 2 counts, and half as many frequencies serve it.
     few = max(2, 1 << ((n + 2) // 2).bit_length())
-    wave = x.new_empty(batch, kernels.PLANES, min(few, kernels.FREQUENCIES))
-    kernels.prepare[(grid.programs,)](
+    wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
+    prepare[(grid.programs,)](
         x, table, table if push is None else push, info, wave, batch, n, _stride(table), _stride(push),
         WITH_PUSH=push is not None, W=wave.shape[-1], R=rows, BLOCK=block, num_warps=warps,
     )  # fmt: skip
@@ -83,7 +84,8 @@ def _counts(
     kernels.counts[(batch, -(-(n + 1) // block))](
         table, table if push is None else push, info, wave, log_z, log_z if drift is None else drift, out,
         n, _stride(table), _stride(push),
-        MOVED=drift is not None, WITH_PUSH=push is not None, W=wave.shape[-1], BLOCK=block, num_warps=max(1, block // 128),
+        MOVED=drift is not None, WITH_PUSH=push is not None, W=wave.shape[-1],
+        BLOCK=block, num_warps=max(1, block // 128),
     )  # fmt: skip
     return out
 
