@@ -18,7 +18,7 @@ def _uniform(seed, lane, stream):
     return (high >> 6).to(tl.float64) * 2.0**-26 + (low >> 5).to(tl.float64) * 2.0**-53
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
 def split(
     storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
     L: tl.constexpr,
@@ -72,7 +72,7 @@ def _log_term(a_at, b_at, i, high, total_count, real):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
 def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream, L: tl.constexpr):
     """Counts of the roots, and of leaves without a parent, from their own messages; `heads` (count, 3)."""
     lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)

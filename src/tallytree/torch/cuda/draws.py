@@ -59,7 +59,7 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     if failed is not None:
         x, t = logits[failed], own_tables(tables, failed)
         refuse_impossible(logarithms.solve(structure, x, t).log_z)
-        storage.index_copy_(0, failed, logarithms.upward(structure, x, t)[0])
+        storage.index_copy_(0, failed, logarithms.upward(structure, x, t))
     return storage
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import log_tree
 from ..structure import Structure
 from . import merge_kernels as kernels
+from .nested import lanes
 from .plan import Plan, Step, plan_of
 
 _STORED = 1 << 27  # doubles that the messages of one batch may take
@@ -86,13 +87,12 @@ def _merged(
     step: Step, a: Tensor, b: Tensor, tables: Tensor, out: Tensor, weighted: Tensor, sign: int
 ) -> None:
     pairs = len(out) * step.size
-    across = min(128, max(2, 1 << (step.width - 1).bit_length()))
-    together = max(1, 64 // across)
+    across, together = lanes(step.width)
     tables = tables.contiguous()
     kernels.log_merge[(-(-pairs // together), -(-step.width // across))](
         a, b, tables, out, weighted, step.nodes, pairs, step.size, a.stride(0), b.stride(0),
         0 if len(tables) == 1 else tables.stride(0), out.stride(0), step.start, step.width,
-        SIGN=sign, UP=sign > 0, P=together, C=across, num_warps=4 if across * together >= 128 else 2,
+        SIGN=sign, UP=sign > 0, P=together, C=across, num_warps=across * together // 64,
     )  # fmt: skip
 
 

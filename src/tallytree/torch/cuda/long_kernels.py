@@ -21,7 +21,7 @@ def _variables(x, row, place, n):
     return tl.load(x + row * n + place, mask=place < n, other=-_INF)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride"])
 def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     """A first tilt (B,) from a sample of the variables, towards the middle of the possible counts nearest the mean."""
     row = tl.program_id(0).to(tl.int64)
@@ -60,7 +60,7 @@ def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     tl.store(out + row, s.to(tl.float64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs", "per"])
 def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     """Moments of stretches, (B, programs, 5), under the rows' tilts."""
     row = tl.program_id(0).to(tl.int64)
@@ -88,7 +88,7 @@ def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     tl.store(at + 4, tl.sum(free, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride"])
 def waves(
     table, sums, tilt, low, high, info, wave, n, stride,
     TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -163,7 +163,7 @@ def waves(
     tl.store(plane + 3 * W, fi)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def products(
     x, v, info, wave, out, n, programs,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -194,7 +194,7 @@ def products(
         tl.store(at + 2 * m + 1, answer_i)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def spread(
     x, v, info, wave, total, out, least, n, programs, drift,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,

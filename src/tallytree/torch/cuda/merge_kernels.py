@@ -25,7 +25,7 @@ def _table_entries(table, first, c, kept, other: tl.constexpr):
     return tl.load(table + first[:, None] + c[None, :], mask=kept, other=other)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width"])
 def merge(
     a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -54,7 +54,7 @@ def merge(
     tl.store(at[:, None] + c[None, :], total, mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width"])
 def log_merge(
     a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
     SIGN: tl.constexpr, UP: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -99,7 +99,19 @@ def _log_term(left, right, a_length, b_length, c, i, real, SIGN: tl.constexpr):
     return tl.where(inside, first[:, None] + tl.load(right[:, None] + place, mask=inside, other=-_INF), -_INF)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "pairs",
+        "count",
+        "out_row",
+        "factor_row",
+        "push_row",
+        "start",
+        "width",
+        "mass_row",
+        "mass_start",
+    ]
+)
 def scale_up(
     out, motion, factor, push, nodes, log_mass, pairs, count, out_row, factor_row, push_row, start, width,
     mass_row, mass_start, MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -132,7 +144,20 @@ def scale_up(
     tl.store(log_mass + row * mass_row + mass_start + node, tl.log(mass), mask=real)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "pairs",
+        "count",
+        "up_row",
+        "down_row",
+        "factor_row",
+        "push_row",
+        "start",
+        "width",
+        "pair_row",
+        "pair_start",
+    ]
+)
 def scale_down(
     up, down, weighted, motion, weighted_motion, factor, push, nodes, pairing, reach,
     pairs, count, up_row, down_row, factor_row, push_row, start, width, pair_row, pair_start,

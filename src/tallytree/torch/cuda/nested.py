@@ -113,20 +113,27 @@ def _upward(
 def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: bool = False) -> None:
     """Merge messages of a into messages of b, into the step's part of `out`."""
     pairs = len(out) * step.size
-    across = min(256, max(2, 1 << (step.width - 1).bit_length()))
-    together = max(1, 128 // across)
+    across, together = lanes(step.width)
     kernels.merge[(-(-pairs // together), -(-step.width // across))](
         a, b, out, step.nodes, pairs, step.size, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
-        SIGN=sign, ADD=add, P=together, C=across, num_warps=4 if across * together >= 256 else 2,
+        SIGN=sign, ADD=add, P=together, C=across, num_warps=across * together // 64,
     )  # fmt: skip
+
+
+def lanes(width: int) -> tuple[int, int]:
+    """Entries across and messages together in a program; few choices, since each is compiled."""
+    across = 8 if width <= 8 else 64 if width <= 64 else 256
+    return across, max(1, 128 // across)
 
 
 def _pairs(step: Step, batch: int) -> tuple[tuple[int], dict[str, int]]:
     """Grid and shape of the programs that scale messages, all of a message in one program."""
-    across = min(1024, max(2, 1 << (step.width - 1).bit_length()))
-    together = max(1, 256 // across)
-    warps = max(1, min(8, across * together // 128))
-    return (-(-batch * step.size // together),), {"P": together, "C": across, "num_warps": warps}
+    across, together = lanes(step.width)
+    return (-(-batch * step.size // together),), {
+        "P": together,
+        "C": across,
+        "num_warps": across * together // 64,
+    }
 
 
 def _row(table: Tensor) -> int:

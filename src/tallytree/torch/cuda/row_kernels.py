@@ -19,7 +19,7 @@ def _plane(wave, rows, kept, m, place: tl.constexpr, W: tl.constexpr):
     return tl.load(at, mask=kept, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def solve(
     x, info, wave, out, log_z, bound, count, n, rounding,
     KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
@@ -65,6 +65,9 @@ def solve(
     least = tl.minimum(least, z)
     tail = _column(info, rows, count, 5, 0.0)
     error = tl.where(least > 0.0, (rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF)
+    # Tilted log-odds are rounded.
+    farthest = tl.max(tl.where(near, tl.abs(t) + tl.abs(s)[:, None], 0.0), 1)
+    error += farthest * 2.220446049250313e-16
     d = tl.arange(0, BLOCK)
     inside = (rows[:, None] < count) & (d[None, :] < n)
     tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], marginal, mask=inside)
@@ -75,7 +78,7 @@ def solve(
     tl.store(bound + rows, error, mask=rows < count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride", "push_stride"])
 def counts(
     table, push, info, wave, log_z, drift, out, n, stride, push_stride,
     MOVED: tl.constexpr, WITH_PUSH: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -122,7 +125,7 @@ def counts(
     tl.store(out + row * (n + 1) + c, answer, mask=c <= n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def tangent(
     x, v, info, wave, out, log_z, moved, bound, count, n, rounding,
     WITH_PUSH: tl.constexpr, KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,

@@ -194,7 +194,7 @@ def _window(mean, var, forced, free, W: tl.constexpr):
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "stride", "push_stride"])
 def prepare(
     x, table, push, info, wave, count, n, stride, push_stride,
     WITH_PUSH: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
