@@ -1,8 +1,8 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
-Flat models start with :mod:`.rows` or, if they are long, :mod:`.long`, trees with :mod:`.nested`; what the first two
-refuse goes to the tree under a tilt, and what plain numbers cannot hold to logarithms (:mod:`.logarithms`). One look
-at the bounds per rung decides which rows go on; no row waits for another.
+Flat models start with :mod:`.rows` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.nested`;
+what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold to :mod:`.logarithms`. One
+look at the bounds per rung decides which rows go on; no row waits for another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import InfeasibleError, ParameterError
 from ...potentials.constraints import Interval
 from .. import log_tree, plain
 from ..structure import Structure
-from . import logarithms, long, nested, rows
+from . import logarithms, long, nested, rows, series
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
@@ -58,7 +58,8 @@ def _first(structure: Structure, logits: Tensor, tables: Tensor | None, counts: 
         if n <= rows.LONGEST:
             found = rows.marginals(logits, _explicit(structure, logits, tables), counts=counts)
         else:
-            found = long.marginals(logits, _counts(structure, logits, tables))
+            possible = _counts(structure, logits, tables)
+            found = series.marginals(logits, possible) or long.marginals(logits, possible)
         return Sums(found.log_z, found.values, found.counts), found.bound
     return _by_tree(structure, logits, _explicit(structure, logits, tables), counts)
 
