@@ -8,15 +8,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_IMPOSSIBLE = -1e30  # as published implementations do: the derivative of logaddexp(-inf, -inf) is NaN
+
 
 def recursion(scores: Tensor, k: int) -> Tensor:
     """Marginals of k-subsets as the gradient of log e_k, by the O(n k) recursion in logarithms (SIMPLE)."""
     with torch.enable_grad():
         x = scores.detach().requires_grad_()
-        state = x.new_full((len(x), k + 1), -float("inf"))
+        state = x.new_full((len(x), k + 1), _IMPOSSIBLE)
         state[:, 0] = 0.0
         for i in range(x.shape[1]):
-            moved = torch.cat([x.new_full((len(x), 1), -float("inf")), state[:, :-1] + x[:, i : i + 1]], 1)
+            moved = torch.cat([x.new_full((len(x), 1), _IMPOSSIBLE), state[:, :-1] + x[:, i : i + 1]], 1)
             state = torch.logaddexp(state, moved)
         (found,) = torch.autograd.grad(state[:, k].sum(), x)
     return found
