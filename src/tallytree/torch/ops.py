@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..engine.count.tangent import tangent_pass
 from ..models.count import CountModel
-from . import device
+from . import device, recent
 from .structure import Structure, structure_of
 
 
@@ -55,6 +55,7 @@ def _sums(
     shape = logits.shape[:-1]
     log_z = np.array(model.log_partition, np.float64)
     found = model._solved.marginals() if marginals else np.empty((math.prod(shape), 0))
+    recent.keep(model, logits, tables, key)
     return (
         _tensor(log_z, shape),
         _tensor(found, (*shape, found.shape[-1])),
@@ -91,7 +92,7 @@ def _tangent(
         return torch.zeros_like(logits), logits.new_zeros(
             *logits.shape[:-1], structure.n_cells if counts else 0
         )
-    model = _model(structure, logits, tables)
+    model = recent.find(logits, tables, key) or _model(structure, logits, tables)
     pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
     shape = logits.shape[:-1]
