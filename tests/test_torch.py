@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import math
 import pickle
@@ -235,6 +236,32 @@ def test_backward_works_after_the_structure_is_gone():
     value = ttt.marginals(x, [tt.Group([0, 1], tt.exactly(1))])
     value.square().sum().backward()
     assert bool(torch.isfinite(x.grad).all())
+
+
+def test_a_backward_pass_never_answers_for_numbers_that_have_changed():
+    x = doubles(3, 7)
+    leaf = x.clone().requires_grad_()
+    value = ttt.marginals(leaf, tt.exactly(2))
+    with torch.no_grad():
+        leaf.add_(1.5 * doubles(3, 7, seed=1))
+    again = ttt.marginals(leaf, tt.exactly(2))
+    weights = doubles(3, 7, seed=2)
+    (again * weights).sum().backward()
+    model = tt.CountModel(leaf.detach().numpy(), tt.exactly(2))
+    np.testing.assert_allclose(leaf.grad, model.hessian_vector_product(weights.numpy()).logits, atol=1e-13)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.sum().backward()
+
+
+def test_a_solved_model_is_forgotten_with_its_numbers():
+    from tallytree.torch import recent
+
+    leaf = doubles(3, 7).requires_grad_()
+    value = ttt.marginals(leaf, tt.exactly(2))
+    assert recent._slot.held is not None
+    del leaf, value
+    gc.collect()
+    assert recent._slot.held is None
 
 
 def test_samples_follow_the_generator():

@@ -1,11 +1,12 @@
-"""Answers on devices other than the CPU, in plain PyTorch; on the CPU where a test asks for it.
+"""Answers on devices other than the CPU; on the CPU where a test asks for it.
 
-Everything is a derivative of the log Z of :mod:`.log_tree`, which never underflows: right, at O(D^2) per model. Samples
-and modes are made on the host.
+CUDA tensors go to the kernels of :mod:`.cuda`. Where those cannot run, everything is a derivative of the log Z of
+:mod:`.log_tree`, which never underflows: right, at O(D^2) per model.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InfeasibleError
-from . import plain
+from . import cuda, plain
 from .structure import Structure
 
 _forced = False
@@ -39,14 +40,23 @@ def sums(
     structure: Structure, logits: Tensor, tables: Tensor | None, marginals: bool, counts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :mod:`.ops`."""
-    log_z, found, probs = plain.statistics(structure, logits, tables)
-    if not bool(torch.isfinite(log_z).all()):
-        raise InfeasibleError(
-            "A model of the batch gives probability zero to every configuration, or its numbers are not finite. Relax "
-            "a potential or an infinite logit."
-        )
-    empty = logits.new_empty(*logits.shape[:-1], 0)
-    return log_z, found if marginals else empty, probs if counts else empty
+    shape, empty = logits.shape[:-1], logits.new_empty(*logits.shape[:-1], 0)
+    if not has_kernels(logits):
+        log_z, found, probs = plain.statistics(structure, logits, tables)
+        if not bool(torch.isfinite(log_z).all()):
+            raise InfeasibleError(
+                "A model of the batch gives probability zero to every configuration, or its numbers are not finite. "
+                "Relax a potential or an infinite logit."
+            )
+        return log_z, found if marginals else empty, probs if counts else empty
+    from .cuda import answers
+
+    answer = answers.sums(structure, *_rows(logits, tables), counts=counts)
+    return (
+        answer.log_z.reshape(shape),
+        answer.marginals.reshape(logits.shape) if marginals else empty,
+        answer.counts.reshape(*shape, -1) if counts else empty,
+    )
 
 
 def tangent(
@@ -58,6 +68,51 @@ def tangent(
     counts: bool,
 ) -> tuple[Tensor, Tensor]:
     """See :mod:`.ops`."""
-    pushed = logits.new_zeros(structure.n_cells) if table_direction is None else table_direction
-    moved, probs = plain.tangent(structure, logits, tables, (direction, pushed))
-    return moved, probs if counts else logits.new_empty(*logits.shape[:-1], 0)
+    shape = logits.shape[:-1]
+    if not has_kernels(logits):
+        pushed = logits.new_zeros(structure.n_cells) if table_direction is None else table_direction
+        moved, probs = plain.tangent(structure, logits, tables, (direction, pushed))
+        return moved, probs if counts else logits.new_empty(*shape, 0)
+    from .cuda import answers
+
+    x, t = _rows(logits, tables)
+    along = direction.expand(logits.shape).reshape(x.shape).contiguous()
+    push = None if table_direction is None else _packed_rows(table_direction, shape)
+    moved, probs = answers.tangent(structure, x, t, along, push, counts=counts)
+    return moved.reshape(logits.shape), probs.reshape(*shape, probs.shape[-1])
+
+
+def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
+    """See :mod:`.ops`."""
+    from .cuda import answers
+
+    found = answers.count_log_probs(structure, *_rows(logits, tables), group)
+    return found.reshape(*logits.shape[:-1], found.shape[-1])
+
+
+def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
+    """See :mod:`.ops`."""
+    from .cuda import draws
+
+    x, t = _rows(logits, tables)
+    packed = structure.packed_on(logits.device)[None] if t is None else t
+    found = draws.draw(structure, x, packed, seed.to(logits.device), count)
+    return found.reshape(count, *logits.shape)
+
+
+def has_kernels(logits: Tensor) -> bool:
+    """Whether the answers come from kernels; empty tensors have nothing for them to do."""
+    return serves(logits) and cuda.serves(logits) and logits.numel() > 0
+
+
+def _rows(logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Log-odds (B, D) and packed tables (1 or B, T) where they came with the call."""
+    shape = logits.shape[:-1]
+    x = logits.detach().reshape(math.prod(shape), logits.shape[-1]).contiguous()
+    return x, None if tables is None else _packed_rows(tables.detach(), shape)
+
+
+def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:
+    if tables.dim() == 1:
+        return tables.contiguous()[None]
+    return tables.expand(*shape, tables.shape[-1]).reshape(math.prod(shape), tables.shape[-1]).contiguous()

@@ -29,7 +29,8 @@ def packed_rows(structure: Structure, rows: Tensor, tables: Tensor | None) -> Te
     """Log-tables of the groups for every row, (B, T)."""
     if tables is None:
         tables = structure.packed.to(rows.device)
-    return tables.reshape(-1, tables.shape[-1]).expand(len(rows), tables.shape[-1])
+    width = tables.shape[-1]
+    return tables.reshape(math.prod(tables.shape[:-1]), width).expand(len(rows), width)
 
 
 def _log_partition(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def _log_partition(structure: Structure, logits: Tensor, tables: Tensor) -> Tens
         storage = torch.cat(parts, dim=-1)
         merged = convolve(_gather(storage, step.left), _gather(storage, step.right), step.width)
         message = merged + _gather(extended, step.table)
-        parts = [storage, message.reshape(batch, -1)]
+        parts = [storage, message.reshape(batch, math.prod(message.shape[1:]))]
     storage = torch.cat(parts, dim=-1)
     total = logits.new_zeros(batch)
     roots = schedule.roots

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..engine.count.tangent import tangent_pass
 from ..models.count import CountModel
-from . import device
+from . import device, recent
 from .structure import Structure, structure_of
 
 
@@ -55,6 +55,7 @@ def _sums(
     shape = logits.shape[:-1]
     log_z = np.array(model.log_partition, np.float64)
     found = model._solved.marginals() if marginals else np.empty((math.prod(shape), 0))
+    recent.keep(model, logits, tables, key)
     return (
         _tensor(log_z, shape),
         _tensor(found, (*shape, found.shape[-1])),
@@ -91,7 +92,7 @@ def _tangent(
         return torch.zeros_like(logits), logits.new_zeros(
             *logits.shape[:-1], structure.n_cells if counts else 0
         )
-    model = _model(structure, logits, tables)
+    model = recent.find(logits, tables, key) or _model(structure, logits, tables)
     pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
     shape = logits.shape[:-1]
@@ -122,6 +123,8 @@ def _(
 def _count_log_probs(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
     """Log-probabilities of the counts of one group, (*b, n + 1)."""
     structure = structure_of(key)
+    if device.has_kernels(logits):
+        return device.count_log_probs(structure, logits, tables, group)
     if logits.device.type != "cpu":
         here, own = _on_host(logits, tables)
         return _count_log_probs(here, own, key, group).to(logits.device)
@@ -191,6 +194,8 @@ def _(
 def _draw(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
     """Exact joint samples (count, *b, D) of zeros and ones, uint8; `seed` is one integer."""
     structure = structure_of(key)
+    if device.has_kernels(logits) and count:
+        return device.draw(structure, logits, tables, seed, count)
     if logits.device.type != "cpu":
         here, own = _on_host(logits, tables)
         return _draw(here, own, seed, key, count).to(logits.device)

@@ -62,6 +62,16 @@ class Structure:
         parts = [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
         return torch.from_numpy(np.concatenate([np.empty(0), *parts]))
 
+    def packed_on(self, device: torch.device) -> torch.Tensor:
+        """The same on a device, copied there once."""
+        if device not in self._packed_on:
+            self._packed_on[device] = self.packed.to(device)
+        return self._packed_on[device]
+
+    @cached_property
+    def _packed_on(self) -> dict[torch.device, torch.Tensor]:
+        return {}
+
     @cached_property
     def opened(self) -> Structure:
         """The same groups with tables that arrive with every call."""

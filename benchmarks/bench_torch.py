@@ -1,0 +1,205 @@
+"""`tallytree.torch` on the CPU and, where there is one, on a GPU, side by side with what users do today.
+
+    python -m benchmarks.bench_torch
+
+CPU: processor time, the best of several runs, as multiples of the inference of NumPy arrays in the same process.
+GPU: device time between events, milliseconds, the best of several runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import tallytree as tt
+import tallytree.torch as ttt
+from benchmarks import torch_peers
+
+CPU_SIZES = ((1000, 100), (4096, 512))
+GPU_ROWS = (16384, 512, 51)
+
+
+def main() -> None:
+    on_cpu()
+    if torch.cuda.is_available():
+        on_gpu()
+    else:
+        print("no GPU: its figures are left out")
+
+
+# -- CPU -----------------------------------------------------------------------------------------------------------
+
+
+def processor_time(call: Callable[[], Any], repeats: int) -> float:
+    found = math.inf
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        found = min(found, time.process_time() - start)
+    return found
+
+
+def on_cpu() -> None:
+    torch.set_num_threads(1)
+    for batch, n in CPU_SIZES:
+        x = np.random.default_rng(0).normal(size=(batch, n))
+        k, leaf = n // 10, torch.from_numpy(x).requires_grad_()
+        weights = torch.randn(batch, n, dtype=torch.float64)
+
+        def both(leaf: Any = leaf, weights: Any = weights, k: int = k) -> None:
+            leaf.grad = None
+            (ttt.marginals(leaf, tt.exactly(k)) * weights).sum().backward()
+
+        both()
+        plain, ours = math.inf, math.inf
+        for _ in range(7):
+            plain = min(plain, processor_time(lambda x=x, k=k: tt.CountModel(x, tt.exactly(k)).marginals, 1))
+            ours = min(ours, processor_time(both, 1))
+        print(
+            f"CPU {batch} x {n} exactly {k}: inference {plain * 1e3:.2f} ms, forward + backward {ours * 1e3:.2f} ms, "
+            f"{ours / plain:.1f} inferences (target 6)"
+        )
+    small, p = torch.randn(10), tt.exactly(3)
+    array = small.double().numpy()
+    ttt.marginals(small, p)
+    one = processor_time(lambda: [ttt.marginals(small, p) for _ in range(500)], 5) / 500
+    bare = processor_time(lambda: [tt.CountModel(array, p).marginals for _ in range(500)], 5) / 500
+    print(
+        f"CPU one small call: {one * 1e6:.0f} us, of which inference {bare * 1e6:.0f} us (target: 100 us more at most)"
+    )
+
+
+# -- GPU -----------------------------------------------------------------------------------------------------------
+
+
+def device_time(call: Callable[[], Any], repeats: int = 10) -> float:
+    """Milliseconds between events."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    found = math.inf
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        found = min(found, begin.elapsed_time(end))
+    return found
+
+
+def line(name: str, call: Callable[[], Any], target: float | None = None, repeats: int = 10) -> None:
+    try:
+        found = f"{device_time(call, repeats):9.3f} ms"
+    except Exception as error:  # a line that fails must not take the others with it
+        found = f"failed: {type(error).__name__}: {str(error)[:200]}"
+    print(f"GPU {name:58s} {found}" + ("" if target is None else f"   (target {target:g})"), flush=True)
+
+
+def pulled(function: Callable[[Any], Any], x: Any, weights: Any) -> Callable[[], None]:
+    """Forward, a loss of the answer, and backward."""
+
+    def both() -> None:
+        leaf = x.detach().requires_grad_()
+        (function(leaf) * weights).sum().backward()
+
+    return both
+
+
+def draws(*shape: int) -> Any:
+    return torch.randn(*shape, dtype=torch.float64, device="cuda")
+
+
+def on_gpu() -> None:
+    print("GPU", torch.cuda.get_device_name(), "torch", torch.__version__)
+    rows_of_subsets()
+    nested()
+    adversarial()
+    long_models()
+
+
+def rows_of_subsets() -> None:
+    batch, n, k = GPU_ROWS
+    x, weights, p = draws(batch, n), draws(batch, n), tt.exactly(k)
+    name = f"{batch} x {n} exactly {k}"
+    line(f"{name}: forward", lambda: ttt.marginals(x, p), 1.0)
+    line(f"{name}: forward + backward", pulled(lambda v: ttt.marginals(v, p), x, weights), 3.0)
+    line(f"{name}, float32: forward", lambda: ttt.marginals(x.float(), p))
+    line(f"{name}: one exact sample per row", lambda: ttt.sample(x, p), repeats=3)
+    line(f"{name}: recursion in logarithms, forward", lambda: torch_peers.recursion(x, k), repeats=2)
+    line(
+        f"{name}: Gumbel top-k, forward + backward",
+        pulled(lambda v: torch_peers.gumbel_top_k(v, k), x, weights),
+    )
+    line(f"{name}: relaxation by sorting, forward", lambda: torch_peers.sorted_relaxation(x, k))
+    line(
+        f"{name}: relaxation by sorting, forward + backward",
+        pulled(lambda v: torch_peers.sorted_relaxation(v, k), x, weights),
+    )
+    few = x[:1024].contiguous()
+    line("1024 x 512 law of the count: ours", lambda: ttt.PoissonBinomial(few).count_log_probs(), repeats=3)
+    line("1024 x 512 law of the count: FFT", lambda: torch_peers.poisson_binomial_fft(few), repeats=3)
+    exact, soft = ttt.marginals(x[:64], p), torch_peers.sorted_relaxation(x[:64], k)
+    truth = torch_peers.recursion(x[:64], k)
+    print(
+        f"GPU largest error of marginals on 64 rows: ours {float((exact - truth).abs().max()):.1e}, relaxation by "
+        f"sorting {float((soft - truth).abs().max()):.1e} (its sum is {float(soft.sum(-1).mean()):.3f})"
+    )
+    tiny = draws(250_000, 4)
+    line("250000 x 4 exactly 2: forward", lambda: ttt.marginals(tiny, tt.exactly(2)))
+    tables = draws(4096, n + 1)
+    line("4096 x 512 random tables: forward", lambda: ttt.marginals(x[:4096], tables))
+
+
+def nested() -> None:
+    x = draws(4096, 512)
+    groups = [tt.Group(range(64 * i, 64 * i + 64), draws(65)) for i in range(8)]
+    groups.append(tt.Group(None, draws(513)))
+    line("4096 x (8 x 64) nested: forward", lambda: ttt.marginals(x, groups), 10.0, 5)
+    weights = draws(4096, 512)
+    line(
+        "4096 x (8 x 64) nested: forward + backward",
+        pulled(lambda v: ttt.marginals(v, groups), x, weights),
+        repeats=3,
+    )
+
+
+def adversarial() -> None:
+    x = draws(4096, 512)
+    k = torch.full((4096,), 51, device="cuda")
+    line("4096 x 512, one k per row: forward", lambda: ttt.marginals(x, ttt.exactly(k)))
+    y, kk = x.clone(), k.clone()
+    kk[0], kk[1], kk[2], kk[3] = 0, 512, 511, 1
+    y[4, :3], y[5, :256] = math.inf, -math.inf
+    y[6] -= 30.0
+    line("the same with k = 0, n, n - 1, 1, masks, a tail", lambda: ttt.marginals(y, ttt.exactly(kk)))
+    y[7] *= 1000.0
+    line("and with a row of log-odds of sd 1000", lambda: ttt.marginals(y, ttt.exactly(kk)))
+    tables = draws(4096, 513)
+    line("4096 x 512, random tables", lambda: ttt.marginals(x, tables))
+    tables[0] *= 500.0
+    line("the same with a table spread over thousands of nats", lambda: ttt.marginals(x, tables))
+
+
+def long_models() -> None:
+    for power, target in ((20, 0.5), (24, None), (27, None), (30, 10.0)):
+        n = 1 << power
+        x = draws(n)
+        p = tt.exactly(n // 10)
+        line(f"one model of 2^{power}: forward", lambda x=x, p=p: ttt.marginals(x, p), target, 5)
+        found = ttt.marginals(x, p)
+        print(
+            f"GPU one model of 2^{power}: marginals sum to k within {abs(float(found.sum()) / (n // 10) - 1.0):.1e}"
+        )
+        del x, found
+    x, weights, p = draws(1 << 20), draws(1 << 20), tt.exactly(100_000)
+    line("one model of 2^20: forward + backward", pulled(lambda v: ttt.marginals(v, p), x, weights))
+
+
+if __name__ == "__main__":
+    main()

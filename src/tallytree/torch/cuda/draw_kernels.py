@@ -1,0 +1,103 @@
+"""Kernels for draws of counts down a tree: one draw per lane, 53 random bits each."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+_INF = tl.constexpr(float("inf"))
+
+
+@triton.jit
+def _uniform(seed, lane, stream):
+    """Uniform doubles in [0, 1): 53 random bits of Philox, counted by lane and stream."""
+    place = lane.to(tl.uint32)
+    zero = place * 0
+    high, low, _, _ = tl.philox(seed, place, (lane >> 32).to(tl.uint32), zero + stream, zero)
+    # 26 and 27 bits: every value is exact and below one.
+    return (high >> 6).to(tl.float64) * 2.0**-26 + (low >> 5).to(tl.float64) * 2.0**-53
+
+
+@triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
+def split(
+    storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
+    L: tl.constexpr,
+):  # fmt: skip
+    """Counts of the children of a bucket of nodes, given the nodes' own: P(i) ~ up_a(i) up_b(z - i), in logarithms.
+
+    `children` (count, 7): node, child a, child b, where their messages start and how long they are. One draw per lane.
+    """
+    lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
+    real = lane < draws
+    node, copy = lane % count, lane // count
+    row = copy % batch
+    entry = children + 7 * node
+    own = tl.load(entry, mask=real, other=0)
+    a, b = tl.load(entry + 1, mask=real, other=0), tl.load(entry + 2, mask=real, other=0)
+    a_at = storage + row * row_cells + tl.load(entry + 3, mask=real, other=0)
+    a_length = tl.load(entry + 4, mask=real, other=0)
+    b_at = storage + row * row_cells + tl.load(entry + 5, mask=real, other=0)
+    b_length = tl.load(entry + 6, mask=real, other=0)
+    total_count = tl.load(z + copy * n_nodes + own, mask=real, other=0).to(tl.int64)
+    low = tl.maximum(total_count - b_length + 1, 0)
+    high = tl.minimum(total_count, a_length - 1)
+    longest = tl.max(tl.where(real, high - low, 0)) + 1
+    top = tl.full((L,), -_INF, tl.float64)
+    for j in range(0, longest):
+        top = tl.maximum(top, _log_term(a_at, b_at, low + j, high, total_count, real))
+    top = tl.where(top > -_INF, top, 0.0)
+    mass = tl.zeros((L,), tl.float64)
+    for j in range(0, longest):
+        mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+    aim = mass * _uniform(tl.load(seed), lane, stream)
+    chosen = low
+    passed = tl.zeros((L,), tl.float64)
+    last = low
+    for j in range(0, longest):
+        weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+        passed += weight
+        # The first place at which the sum exceeds the aim; round-off may leave none, then the last possible one.
+        last = tl.where(weight > 0.0, low + j, last)
+        chosen = tl.where(passed <= aim, low + j + 1, chosen)
+    chosen = tl.minimum(chosen, last)
+    tl.store(z + copy * n_nodes + a, chosen.to(tl.int32), mask=real)
+    tl.store(z + copy * n_nodes + b, (total_count - chosen).to(tl.int32), mask=real)
+
+
+@triton.jit
+def _log_term(a_at, b_at, i, high, total_count, real):
+    inside = real & (i <= high)
+    return tl.load(a_at + i, mask=inside, other=-_INF) + tl.load(
+        b_at + total_count - i, mask=inside, other=-_INF
+    )
+
+
+@triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
+def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream, L: tl.constexpr):
+    """Counts of the roots, and of leaves without a parent, from their own messages; `heads` (count, 3)."""
+    lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
+    real = lane < draws
+    node, copy = lane % count, lane // count
+    entry = heads + 3 * node
+    own = tl.load(entry, mask=real, other=0)
+    at = storage + (copy % batch) * row_cells + tl.load(entry + 1, mask=real, other=0)
+    length = tl.load(entry + 2, mask=real, other=0)
+    longest = tl.max(length)
+    top = tl.full((L,), -_INF, tl.float64)
+    for c in range(0, longest):
+        top = tl.maximum(top, tl.load(at + c, mask=real & (c < length), other=-_INF))
+    top = tl.where(top > -_INF, top, 0.0)
+    mass = tl.zeros((L,), tl.float64)
+    for c in range(0, longest):
+        mass += tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
+    aim = mass * _uniform(tl.load(seed), lane, stream)
+    chosen = tl.zeros((L,), tl.int64)
+    last = tl.zeros((L,), tl.int64)
+    passed = tl.zeros((L,), tl.float64)
+    for place in range(0, longest):
+        here = tl.zeros((L,), tl.int64) + place
+        weight = tl.exp(tl.load(at + here, mask=real & (here < length), other=-_INF) - top)
+        passed += weight
+        last = tl.where(weight > 0.0, here, last)
+        chosen = tl.where(passed <= aim, here + 1, chosen)
+    tl.store(z + copy * n_nodes + own, tl.minimum(chosen, last).to(tl.int32), mask=real)

@@ -1,0 +1,78 @@
+"""Exact joint samples on the device: counts down the tree, from the roots to the variables.
+
+    P(z_l = i | z_p) ~ up_l(i) up_r(z_p - i)
+
+Messages are those of the certified pass; rows whose plain numbers are not certified have theirs in logarithms. Random
+numbers are those of Philox, counted by draw and step, so that the same seed gives the same samples.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import log_tree
+from ..structure import Structure
+from . import draw_kernels as kernels
+from . import logarithms, nested
+from .answers import (
+    TOLERANCE,
+    is_flat,
+    own_tables,
+    refuse_impossible,
+    refuse_nan,
+    stretches,
+    tilted,
+    uncertified,
+)
+from .plan import Family, family_of
+
+_LANES = 128
+_DRAWN = 1 << 28  # counts that one round of draws may hold
+
+
+def draw(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
+    """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T)."""
+    refuse_nan(logits, tables)
+    if is_flat(structure):
+        logits, tables = tilted(logits, tables)
+    family = family_of(structure, logits.device)
+    stream = 0
+    parts = []
+    for x, t in stretches(structure, logits, tables):
+        storage = _log_messages(structure, x, t)
+        rounds = []
+        at_once = max(1, _DRAWN // max(1, len(x) * family.n_nodes))
+        for first in range(0, count, at_once):
+            copies = min(at_once, count - first)
+            z = _counts(family, storage, seed, copies * len(x), stream)
+            stream += 1 + len(family.buckets)
+            rounds.append(z[:, : x.shape[-1]].to(torch.uint8).reshape(copies, len(x), x.shape[-1]))
+        parts.append(torch.cat(rounds))
+    return torch.cat(parts, dim=1)
+
+
+def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
+    found = nested.solve(structure, logits, log_tree.set_tables(structure, tables), None, tables)
+    storage = found.storage.log()
+    failed = uncertified(found.bound, TOLERANCE)
+    if failed is not None:
+        x, t = logits[failed], own_tables(tables, failed)
+        refuse_impossible(logarithms.solve(structure, x, t).log_z)
+        storage.index_copy_(0, failed, logarithms.upward(structure, x, t))
+    return storage
+
+
+def _counts(family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int) -> Tensor:
+    """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
+    z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
+    batch, cells = storage.shape
+    for step, (kernel, nodes) in enumerate(
+        [(kernels.choose, family.heads), *((kernels.split, bucket) for bucket in family.buckets)]
+    ):
+        draws = copies * len(nodes)
+        kernel[(-(-draws // _LANES),)](
+            storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
+            L=_LANES, num_warps=4,
+        )  # fmt: skip
+    return z

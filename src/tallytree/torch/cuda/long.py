@@ -1,0 +1,172 @@
+"""Long flat models on the device: reduce, solve, map, without the host.
+
+sample -> tilt -> moments -> Newton step -> moments -> window and F -> products -> marginals
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import long_kernels as kernels
+from .rows import Solved
+from .wave_kernels import FREQUENCIES, INFO, PLANES
+
+_SAMPLE = 4096
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+class Counts(NamedTuple):
+    """The table of a long model: entries (1 or B, n + 1) or None for an interval, and its possible counts (B,)."""
+
+    table: Tensor | None
+    low: Tensor
+    high: Tensor
+
+
+class _Waves(NamedTuple):
+    info: Tensor
+    wave: Tensor
+    g: Tensor  # (B, W) complex
+    total: Tensor  # (B,)
+    size: Tensor  # (B,)
+    block: int
+    programs: int
+
+
+def counts_of(table: Tensor, batch: int) -> Counts:
+    """Possible counts of explicit tables."""
+    possible = table > -math.inf
+    n = table.shape[-1] - 1
+    low = possible.to(torch.int32).argmax(-1)
+    high = n - possible.flip(-1).to(torch.int32).argmax(-1)
+    none = ~possible.any(-1)
+    low, high = torch.where(none, n + 1, low), torch.where(none, -1, high)
+    return Counts(table, *(v.to(torch.float64).expand(batch).contiguous() for v in (low, high)))
+
+
+def interval(low: int, high: int, x: Tensor) -> Counts:
+    """All counts from low to high alike."""
+    return Counts(None, x.new_full((len(x),), float(low)), x.new_full((len(x),), float(high)))
+
+
+def marginals(x: Tensor, counts: Counts) -> Solved:
+    """Log Z (B,), marginals (B, n) and a bound (B,) of log-odds (B, n)."""
+    found = _waves(x, counts)
+    values = torch.empty_like(x)
+    least = x.new_empty(len(x), found.programs)
+    kernels.spread[(len(x), found.programs)](
+        x, x, found.info, found.wave, found.total, values, least, x.shape[1], found.programs, found.total,
+        MOVED=False, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
+    )  # fmt: skip
+    smallest = torch.minimum(least.amin(-1), found.total)
+    return Solved(_log_z(found), values, x.new_empty(len(x), 0), _bound(found, smallest, x.shape[1]))
+
+
+def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
+    """How the marginals move along v (B, n), and what is certified, absolutely."""
+    found = _waves(x, counts)
+    sums = x.new_zeros(len(x), found.programs, FREQUENCIES, 2)
+    kernels.products[(len(x), found.programs)](
+        x, v, found.info, found.wave, sums, x.shape[1], found.programs,
+        MOVED=True, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
+    )  # fmt: skip
+    t = torch.view_as_complex(sums.sum(1))
+    drift = (found.g * t).real.sum(-1) / found.total
+    found.wave[:, 6], found.wave[:, 7] = t.real, t.imag
+    values = torch.empty_like(x)
+    kernels.spread[(len(x), found.programs)](
+        x, v, found.info, found.wave, found.total, values, values, x.shape[1], found.programs, drift,
+        MOVED=True, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
+    )  # fmt: skip
+    return Solved(_log_z(found), values, x.new_empty(len(x), 0), _bound(found, found.total, x.shape[1]))
+
+
+def tilts(x: Tensor, counts: Counts) -> Tensor:
+    """Tilts (B,) under which the variables count about as many as the posterior."""
+    batch, n = x.shape
+    s = x.new_empty(batch)
+    kernels.start[(batch,)](
+        x, counts.low, counts.high, s, n, max(1, n // _SAMPLE), SAMPLE=_SAMPLE, num_warps=16
+    )
+    for _ in range(_settling(counts)):
+        sums = _moments(x, s)
+        s = s + _newton_step(sums, s, counts)
+    return s
+
+
+def _waves(x: Tensor, counts: Counts) -> _Waves:
+    batch, n = x.shape
+    info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
+    s = tilts(x, counts)
+    sums = _moments(x, s)
+    kernels.waves[(batch,)](
+        x if counts.table is None else counts.table, sums, s, counts.low, counts.high, info, wave, n,
+        0 if counts.table is None or len(counts.table) == 1 else counts.table.stride(0),
+        TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=4096, num_warps=8,
+    )  # fmt: skip
+    block = 1024 if n <= 1 << 22 else 4096
+    programs = -(-n // block)
+    parts = x.new_zeros(batch, programs, FREQUENCIES, 2)
+    kernels.products[(batch, programs)](
+        x, x, info, wave, parts, n, programs,
+        MOVED=False, W=FREQUENCIES, BLOCK=block, num_warps=_warps(block),
+    )  # fmt: skip
+    p = torch.view_as_complex(parts).prod(1)
+    g = p * torch.complex(wave[:, 2], wave[:, 3])
+    g = torch.where(torch.arange(FREQUENCIES, device=x.device) < info[:, 3:4], g, 0.0)
+    wave[:, 2], wave[:, 3] = g.real, g.imag
+    # |q + p e^{iw}| is at least cos(w / 2).
+    size = torch.where(g == 0.0, 0.0, g.abs() * wave[:, 10]).sum(-1)
+    return _Waves(info, wave, g, g.real.sum(-1), size, block, programs)
+
+
+def _settling(counts: Counts) -> int:
+    """Newton steps with all variables: one corrects the sample; a table moves its own target."""
+    return 1 if counts.table is None else 3
+
+
+def _moments(x: Tensor, s: Tensor) -> Tensor:
+    batch, n = x.shape
+    block = 1024
+    per = max(1, min(64, n // (block * 2048)))
+    programs = -(-n // (block * per))
+    out = x.new_empty(batch, programs, kernels.MOMENTS)
+    kernels.moments[(batch, programs)](x, s, out, n, programs, per, BLOCK=block, num_warps=4)
+    return out.sum(1)
+
+
+def _newton_step(sums: Tensor, s: Tensor, counts: Counts) -> Tensor:
+    mean, var, _, forced, free = sums.unbind(-1)
+    wanted = torch.minimum(torch.maximum(mean, counts.low), counts.high)
+    if counts.table is not None:
+        wanted = _posterior_mean(counts.table, mean, var, s, wanted)
+    least = forced + 0.3
+    wanted = torch.minimum(torch.maximum(wanted, least), torch.maximum(forced + free - 0.3, least))
+    return torch.where(free > 0, (wanted - mean) / var.clamp(min=1e-30), 0.0).clamp(-8.0, 8.0)
+
+
+def _posterior_mean(table: Tensor, mean: Tensor, var: Tensor, s: Tensor, other: Tensor) -> Tensor:
+    """Mean of the count (B,) where the tilted law is taken as normal; `other` where all near counts are impossible."""
+    c = torch.arange(table.shape[-1], dtype=table.dtype, device=table.device)
+    away = c - mean[:, None]
+    score = table - s[:, None] * away - 0.5 * away * away / (var[:, None] + 0.01)
+    weight = torch.exp(score - score.amax(-1, keepdim=True))
+    found = mean + (weight * away).sum(-1) / weight.sum(-1)
+    return torch.where(torch.isfinite(found), found, other)
+
+
+def _log_z(found: _Waves) -> Tensor:
+    return found.info[:, 1] + torch.log(2.0 * found.total / found.info[:, 2])
+
+
+def _bound(found: _Waves, least: Tensor, n: int) -> Tensor:
+    error = _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n)) * found.size + found.info[:, 5]
+    return torch.where(least > 0.0, error / least, math.inf)
+
+
+def _warps(block: int) -> int:
+    return max(1, block // 512)

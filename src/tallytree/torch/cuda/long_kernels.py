@@ -1,0 +1,246 @@
+"""Kernels for flat models too long for one program: the passes of :mod:`.row_kernels` in stretches of variables.
+
+`info` and `wave` are laid out as there. A stretch of variables reduces to its moments and to its products over all
+frequencies; products multiply, so that the stretches of a row are independent until the map at the end.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _window
+
+MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
+_MOMENTS = tl.constexpr(MOMENTS)
+_STEPS = tl.constexpr(64)
+
+
+@triton.jit
+def _variables(x, row, place, n):
+    return tl.load(x + row * n + place, mask=place < n, other=-_INF)
+
+
+@triton.jit(do_not_specialize=["stride"])
+def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
+    """A first tilt (B,) from a sample of the variables, towards the middle of the possible counts nearest the mean."""
+    row = tl.program_id(0).to(tl.int64)
+    t = _variables(x, row, tl.arange(0, SAMPLE).to(tl.int64) * stride, n)
+    near = tl.abs(t) < _INF
+    y = tl.where(near, t, 0.0).to(tl.float32)
+    taken = tl.sum((tl.arange(0, SAMPLE).to(tl.int64) * stride < n).to(tl.float32), 0)
+    weight = n.to(tl.float32) / taken
+    base = weight * tl.sum((t == _INF).to(tl.float32), 0)
+    room = tl.maximum(weight * tl.sum(near.to(tl.float32), 0), 1.0)
+    least, most = tl.load(low + row).to(tl.float32), tl.load(high + row).to(tl.float32)
+    s = tl.full((), 0.0, tl.float32)
+    below = tl.full((), -1e30, tl.float32)
+    above = tl.full((), 1e30, tl.float32)
+    reach = 8.0
+    going = 1
+    step = 0
+    while (step < _STEPS) & (going > 0):
+        e = tl.exp(-tl.abs(y + s))
+        p = tl.where(near, tl.where(y + s >= 0, 1.0, e) / (1.0 + e), 0.0)
+        mean = base + weight * tl.sum(p, 0)
+        var = weight * tl.sum(tl.where(near, e / ((1.0 + e) * (1.0 + e)), 0.0), 0)
+        # The nearest possible count, kept inside the variables that the sample has seen.
+        wanted = tl.minimum(tl.maximum(mean, least), most)
+        wanted = base + tl.minimum(tl.maximum(wanted - base, 0.3), tl.maximum(room - 0.3, 0.3))
+        gap = wanted - mean
+        going = (tl.abs(gap) > 0.1 * tl.sqrt(var) + 0.02).to(tl.int32)
+        below = tl.where(gap > 0, s, below)
+        above = tl.where(gap > 0, above, s)
+        new = s + tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
+        both = (below > -1e30) & (above < 1e30)
+        new = tl.where(both & ((new <= below) | (new >= above)), 0.5 * (below + above), new)
+        s = tl.where(going > 0, new, s)
+        reach = reach * 2.0
+        step += 1
+    tl.store(out + row, s.to(tl.float64))
+
+
+@triton.jit(do_not_specialize=["programs", "per"])
+def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
+    """Moments of stretches, (B, programs, 5), under the rows' tilts."""
+    row = tl.program_id(0).to(tl.int64)
+    own = tl.program_id(1).to(tl.int64)
+    s = tl.load(tilt + row)
+    mean = tl.zeros((BLOCK,), tl.float64)
+    var = tl.zeros((BLOCK,), tl.float64)
+    norm = tl.zeros((BLOCK,), tl.float64)
+    forced = tl.zeros((BLOCK,), tl.float64)
+    free = tl.zeros((BLOCK,), tl.float64)
+    for k in range(0, per):
+        t = _variables(x, row, (own * per + k) * BLOCK + tl.arange(0, BLOCK), n)
+        near = tl.abs(t) < _INF
+        p, q, soft = _probabilities(t + s)
+        mean += p
+        var += p * q
+        norm += tl.where(near, soft, 0.0)
+        forced += (t == _INF).to(tl.float64)
+        free += near.to(tl.float64)
+    at = out + (row * programs + own) * _MOMENTS
+    tl.store(at, tl.sum(mean, 0))
+    tl.store(at + 1, tl.sum(var, 0))
+    tl.store(at + 2, tl.sum(norm, 0))
+    tl.store(at + 3, tl.sum(forced, 0))
+    tl.store(at + 4, tl.sum(free, 0))
+
+
+@triton.jit(do_not_specialize=["stride"])
+def waves(
+    table, sums, tilt, low, high, info, wave, n, stride,
+    TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Window and transform F of every row from its moments. Without a table f is 1 from low to high."""
+    row = tl.program_id(0).to(tl.int64)
+    at = sums + row * _MOMENTS
+    mean, var, norm = tl.load(at), tl.load(at + 1), tl.load(at + 2)
+    forced, free = tl.load(at + 3).to(tl.int32), tl.load(at + 4).to(tl.int32)
+    s = tl.load(tilt + row)
+    length, used, start = _window(mean, var, forced, free, W)
+    least = tl.maximum(tl.load(low + row).to(tl.int32), forced)
+    most = tl.minimum(tl.load(high + row).to(tl.int32), forced + free)
+    first = tl.maximum(least, start)
+    last = tl.minimum(most, start + length - 1)
+    inner = tl.full((), -_INF, tl.float64)
+    outer = tl.full((), -_INF, tl.float64)
+    if TABLE:
+        for begin in range(0, n + 1, BLOCK):
+            c = begin + tl.arange(0, BLOCK)
+            possible = (c >= least) & (c <= most)
+            f = tl.load(table + row * stride + c, mask=possible, other=-_INF) - s * (c - first).to(tl.float64)
+            outer = tl.maximum(outer, tl.max(f, 0))
+            inner = tl.maximum(inner, tl.max(tl.where((c >= first) & (c <= last), f, -_INF), 0))
+    else:
+        if first <= last:
+            inner = tl.maximum(0.0, -s * (last - first).to(tl.float64))
+        if least <= most:
+            outer = tl.maximum(-s * (least - first).to(tl.float64), -s * (most - first).to(tl.float64))
+    m = tl.arange(0, W)
+    odd = 2 * m + 1
+    angle = (1.0 / length.to(tl.float64)) * _PI
+    half = tl.sin(odd.to(tl.float64) * (0.5 * angle))
+    vers = 2.0 * half * half
+    cw = 1.0 - vers
+    sw = tl.sin(odd.to(tl.float64) * angle)
+    place = ((odd.to(tl.int64) * first) % (2 * length)).to(tl.float64)
+    zr = tl.cos(place * angle)
+    zi = -tl.sin(place * angle)
+    fr = tl.zeros((W,), tl.float64)
+    fi = tl.zeros((W,), tl.float64)
+    total = tl.full((), 0.0, tl.float64)
+    anchor = tl.where(inner > -_INF, inner, 0.0)
+    for j in range(0, last - first + 1):
+        log_f = tl.full((), 0.0, tl.float64)
+        if TABLE:
+            log_f = tl.load(table + row * stride + first + j)
+        weight = tl.exp(log_f - s * j - anchor)
+        total += weight
+        fr += weight * zr
+        fi += weight * zi
+        zr, zi = _times(zr, zi, cw, -sw)
+    whole = length > free
+    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - anchor, 600.0) - EXPONENT))
+    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-EXPONENT))
+    decided = tl.where((most == least) & (least == forced + free), 1.0, 0.0)
+    decided = tl.where((most == least) & (least == forced), -1.0, decided)
+    at = info + row * _INFO
+    tl.store(at, s)
+    tl.store(at + 1, norm + s * (forced - first).to(tl.float64) + inner)
+    tl.store(at + 2, length.to(tl.float64))
+    tl.store(at + 3, used.to(tl.float64))
+    tl.store(at + 4, first.to(tl.float64))
+    tl.store(at + 5, 0.5 * length.to(tl.float64) * (outside + beyond))
+    tl.store(at + 6, inner)
+    tl.store(at + 7, decided)
+    plane = wave + row * (_PLANES * W) + m
+    tl.store(plane, vers)
+    tl.store(plane + 10 * W, 1.0 / tl.sqrt(1.0 - 0.5 * vers))
+    tl.store(plane + W, sw)
+    tl.store(plane + 2 * W, fr)
+    tl.store(plane + 3 * W, fi)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def products(
+    x, v, info, wave, out, n, programs,
+    MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Products over a stretch for every frequency, (B, programs, W, 2); or with MOVED sums of v_i a_im instead."""
+    row = tl.program_id(0).to(tl.int64)
+    own = tl.program_id(1).to(tl.int64)
+    place = own * BLOCK + tl.arange(0, BLOCK)
+    t = _variables(x, row, place, n)
+    p, q, _ = _probabilities(t + tl.load(info + row * _INFO))
+    along = tl.zeros((BLOCK,), tl.float64)
+    if MOVED:
+        along = tl.load(v + row * n + place, mask=(place < n) & (tl.abs(t) < _INF), other=0.0)
+    plane = wave + row * (_PLANES * W)
+    at = out + (row * programs + own) * (2 * W)
+    for m in range(0, tl.load(info + row * _INFO + 3).to(tl.int32)):
+        vers, sw = tl.load(plane + m), tl.load(plane + W + m)
+        cw = 1.0 - vers
+        re, im = 1.0 - p * vers, p * sw
+        if MOVED:
+            inverse = _inverse(re * re + im * im)
+            # a - p: the sums of v p are the same for all frequencies and cancel.
+            answer_r = tl.sum(along * (p * (p + q * cw) * inverse - p), 0)
+            answer_i = tl.sum(along * (p * q * sw * inverse), 0)
+        else:
+            answer_r, answer_i = tl.reduce((re, im), 0, _times)
+        tl.store(at + 2 * m, answer_r)
+        tl.store(at + 2 * m + 1, answer_i)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def spread(
+    x, v, info, wave, total, out, least, n, programs, drift,
+    MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Marginals of a stretch from G in planes 2 and 3, and the least leave-one-out sum; or with MOVED their motion.
+
+    `total` (B,) is the sum of Re G. Planes 6 and 7 hold T_m less the sum of v p for the motion.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    own = tl.program_id(1).to(tl.int64)
+    place = own * BLOCK + tl.arange(0, BLOCK)
+    t = _variables(x, row, place, n)
+    near = tl.abs(t) < _INF
+    at = info + row * _INFO
+    p, q, _ = _probabilities(t + tl.load(at))
+    decided = tl.load(at + 7)
+    z = tl.load(total + row)
+    plane = wave + row * (_PLANES * W)
+    on = tl.zeros((BLOCK,), tl.float64)
+    off = tl.zeros((BLOCK,), tl.float64)
+    along = tl.zeros((BLOCK,), tl.float64)
+    if MOVED:
+        along = tl.load(v + row * n + place, mask=(place < n) & near, other=0.0)
+    for m in range(0, tl.load(at + 3).to(tl.int32)):
+        vers, sw = tl.load(plane + m), tl.load(plane + W + m)
+        cw = 1.0 - vers
+        gr, gi = tl.load(plane + 2 * W + m), tl.load(plane + 3 * W + m)
+        re, im = 1.0 - p * vers, p * sw
+        inverse = _inverse(re * re + im * im)
+        if MOVED:
+            tr, ti = tl.load(plane + 6 * W + m), tl.load(plane + 7 * W + m)
+            ar, ai = p * (p + q * cw) * inverse, p * q * sw * inverse
+            br, bi = _times(gr, gi, ar, ai)
+            on += br * (tr + along * (1.0 - ar)) - bi * (ti - along * ai)
+            off += br
+        else:
+            hr, hi = _times(gr, gi, cw, sw)
+            on += (hr * re + hi * im) * inverse
+            off += (gr * re + gi * im) * inverse
+    if MOVED:
+        answer = (on - off * tl.load(drift + row)) / z
+        answer = tl.where(near, tl.where(decided == 0.0, answer, 0.0), 0.0)
+    else:
+        smallest = tl.where(near, tl.where(decided == 0.0, tl.minimum(on, off), z), z)
+        tl.store(least + row * programs + own, tl.min(smallest, 0))
+        answer = p * on / (p * on + q * off)
+        answer = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), answer)
+        answer = tl.where(near, answer, tl.where(t > 0, 1.0, 0.0))
+    tl.store(out + row * n + place, answer, mask=place < n)

@@ -1,0 +1,105 @@
+"""Rows of flat models on the device: launches of :mod:`.row_kernels`."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import row_kernels as kernels
+from .wave_kernels import FREQUENCIES, INFO, PLANES, prepare
+
+LONGEST = 4096  # variables of a row that stay in the registers of one program
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+class Solved(NamedTuple):
+    """Answers for B rows; `bound` is what is certified about the posterior log-odds, infinite where nothing is."""
+
+    log_z: Tensor
+    values: Tensor
+    counts: Tensor
+    bound: Tensor
+
+
+class _Grid(NamedTuple):
+    rows: int
+    block: int
+    warps: int
+    programs: int
+
+
+def marginals(x: Tensor, table: Tensor, *, counts: bool = False) -> Solved:
+    """Log Z (B,), marginals (B, n) and count probabilities (B, n + 1) of log-odds (B, n), tables (B or 1, n + 1)."""
+    grid, info, wave = _prepared(x, table, None)
+    batch, n = x.shape
+    values, log_z, bound = torch.empty_like(x), x.new_empty(batch), x.new_empty(batch)
+    kernels.solve[(grid.programs,)](
+        x, info, wave, values, log_z, bound, batch, n, _rounding(n),
+        KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
+    )  # fmt: skip
+    probs = _counts(table, None, info, wave, log_z, None) if counts else x.new_empty(batch, 0)
+    return Solved(log_z, values, probs, bound)
+
+
+def covariances(x: Tensor, table: Tensor, v: Tensor, push: Tensor | None, *, counts: bool = False) -> Solved:
+    """How marginals and count probabilities move along v (B, n) and `push` (B or 1, n + 1), and what is certified."""
+    grid, info, wave = _prepared(x, table, push)
+    batch, n = x.shape
+    values = torch.empty_like(x)
+    log_z, drift, bound = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
+    kernels.tangent[(grid.programs,)](
+        x, v, info, wave, values, log_z, drift, bound, batch, n, _rounding(n),
+        WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
+    )  # fmt: skip
+    probs = _counts(table, push, info, wave, log_z, drift) if counts else x.new_empty(batch, 0)
+    return Solved(log_z, values, probs, bound)
+
+
+def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[_Grid, Tensor, Tensor]:
+    batch, n = x.shape
+    block = max(2, 1 << (n - 1).bit_length())
+    rows = max(1, 64 // block)
+    warps = max(1, block // 512)
+    grid = _Grid(rows, block, warps, -(-batch // rows))
+    info = x.new_empty(batch, INFO)
+    # A window never exceeds n + 2 counts, and half as many frequencies serve it.
+    few = max(2, 1 << ((n + 2) // 2).bit_length())
+    wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
+    prepare[(grid.programs,)](
+        x, table, table if push is None else push, info, wave, batch, n, _stride(table), _stride(push),
+        WITH_PUSH=push is not None, W=wave.shape[-1], R=rows, BLOCK=block, num_warps=warps,
+    )  # fmt: skip
+    return grid, info, wave
+
+
+def _counts(
+    table: Tensor, push: Tensor | None, info: Tensor, wave: Tensor, log_z: Tensor, drift: Tensor | None
+) -> Tensor:
+    batch, n = len(info), table.shape[-1] - 1
+    out = log_z.new_empty(batch, n + 1)
+    block = min(256, max(32, 1 << n.bit_length()))
+    kernels.counts[(batch, -(-(n + 1) // block))](
+        table, table if push is None else push, info, wave, log_z, log_z if drift is None else drift, out,
+        n, _stride(table), _stride(push),
+        MOVED=drift is not None, WITH_PUSH=push is not None, W=wave.shape[-1],
+        BLOCK=block, num_warps=max(1, block // 128),
+    )  # fmt: skip
+    return out
+
+
+def _stride(table: Tensor | None) -> int:
+    """Entries from one row's table to the next; 0 for a table that all rows share."""
+    return 0 if table is None or len(table) == 1 else table.stride(0)
+
+
+def _rounding(n: int) -> float:
+    """Round-off of products over n variables, in units of their sizes: a random walk, with room."""
+    return _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n))
+
+
+def tilts(x: Tensor, table: Tensor) -> Tensor:
+    """Tilts (B,) under which the variables of log-odds (B, n) count about as many as the posterior."""
+    return _prepared(x, table, None)[1][:, 0]

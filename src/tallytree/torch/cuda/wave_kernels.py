@@ -1,0 +1,277 @@
+"""Kernels for rows of flat models: everything about a row of variables stays on the chip.
+
+With a tilt s, p_i = sigmoid(theta_i + s), q_i = 1 - p_i, and frequencies w_m = (2 m + 1) pi / N, half a step off zero,
+
+    P_m = prod_i (q_i + p_i e^{i w_m}),    F_m = sum_k f(k) e^{-s k - i w_m k},    G_m = P_m F_m,
+
+the sums ``(2 / N) sum_{m < N/2} Re G_m`` count ``f(k) e^{-s k} P(k)`` exactly up to counts N apart, so that N need only
+cover the window that holds the tilted law, and only frequencies with ``var (1 - cos w) < B`` matter: 64 always do.
+Half a step off zero no frequency meets pi, where ``q + p e^{iw}`` vanishes for p = 1/2. Leaving one variable out,
+
+    d_i(0) = sum Re G_m / (q_i + p_i e^{i w_m}),    d_i(1) = sum Re G_m e^{i w_m} / (q_i + p_i e^{i w_m}),
+
+its posterior odds are p_i d_i(1) / (q_i d_i(0)). See ALGORITHMS 3.5 for windows and the certificate.
+
+Layout: `info` (B, 8) holds s, log scale, N, M, first count, tail, log of the largest weight, what is decided (-1: all
+off, 1: all on, 0: nothing); `wave` (B, 11, W), W frequencies, holds 1 - cos w, sin w, F, H (F with f h in the place of
+f), P_m and P_m (T_m - V), real and imaginary parts, and 1 / cos(w / 2), the most by which a factor left out can enlarge
+a term.
+"""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+INFO, PLANES, FREQUENCIES = 8, 11, 64  # numbers of a row, planes of its wave, frequencies that always suffice
+EXPONENT = tl.constexpr(32.0)  # nats: what windows and frequencies may leave out, 1e-14 at most
+_INFO = tl.constexpr(INFO)
+_PLANES = tl.constexpr(PLANES)
+_PI = tl.constexpr(3.141592653589793)
+_INF = tl.constexpr(float("inf"))
+_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+_STEPS = tl.constexpr(48)  # of the search for a tilt; five are usual
+
+
+@triton.jit
+def _times(ar, ai, br, bi):
+    return ar * br - ai * bi, ar * bi + ai * br
+
+
+@triton.jit
+def _inverse(size):
+    """1 / size of positive doubles: the device's guess of 20 bits and two Newton steps."""
+    if _INTERPRETED:
+        guess = (1.0 / size.to(tl.float32)).to(tl.float64)
+    else:
+        guess = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f64 $0, $1;", "=d,d", [size], dtype=tl.float64, is_pure=True, pack=1
+        )
+    guess = guess * (2.0 - size * guess)
+    return guess * (2.0 - size * guess)
+
+
+@triton.jit
+def _probabilities(t):
+    """p, q and log(1 + e^t) of log-odds, infinite ones included."""
+    e = tl.exp(-tl.abs(t))
+    small = e / (1.0 + e)
+    large = 1.0 / (1.0 + e)
+    return (
+        tl.where(t >= 0, large, small),
+        tl.where(t >= 0, small, large),
+        tl.maximum(t, 0.0) + tl.log(1.0 + e),
+    )
+
+
+@triton.jit
+def _load_rows(x, rows, count, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Log-odds (R, BLOCK); places beyond the row are excluded variables."""
+    d = tl.arange(0, BLOCK)
+    inside = (rows[:, None] < count) & (d[None, :] < n)
+    return tl.load(x + rows[:, None].to(tl.int64) * n + d[None, :], mask=inside, other=-_INF)
+
+
+@triton.jit
+def _load_table(table, rows, count, stride, c, n):
+    inside = (rows[:, None] < count) & (c[None, :] <= n)
+    return tl.load(table + rows[:, None].to(tl.int64) * stride + c[None, :], mask=inside, other=-_INF)
+
+
+@triton.jit
+def _target(table, rows, count, stride, n, forced, free, s, mean, var, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Posterior mean of the count where the tilted law is taken as normal; in single precision."""
+    top = tl.full((R,), -_INF, tl.float32)
+    total = tl.zeros((R,), tl.float32)
+    moment = tl.zeros((R,), tl.float32)
+    for start in range(0, n + 1, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        away = c[None, :].to(tl.float32) - mean[:, None]
+        score = _load_table(table, rows, count, stride, c, n).to(tl.float32)
+        score = score - s[:, None] * away - 0.5 * away * away / var[:, None]
+        reachable = (c[None, :] >= forced[:, None]) & (c[None, :] <= (forced + free)[:, None])
+        score = tl.where(reachable, score, -_INF)
+        best = tl.maximum(top, tl.max(score, 1))
+        anchor = tl.where(best > -_INF, best, 0.0)
+        weight = tl.exp(score - anchor[:, None])
+        kept = tl.exp(top - anchor)
+        total = total * kept + tl.sum(weight, 1)
+        moment = moment * kept + tl.sum(weight * away, 1)
+        top = best
+    return mean + tl.where(total > 0.0, moment / tl.where(total > 0.0, total, 1.0), 0.0)
+
+
+@triton.jit
+def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.constexpr, BLOCK: tl.constexpr):
+    """A tilt (R,) under which the variables count about as many as the posterior; Newton inside a bracket."""
+    near = tl.abs(x) < _INF
+    # Far log-odds stay far when they are rounded; only s has to be found, to a fraction of a standard deviation.
+    y = tl.where(near, x, 0.0).to(tl.float32)
+    base = forced.to(tl.float32)
+    room = free.to(tl.float32)
+    one = high == low
+    middle = 0.5 * (low + high).to(tl.float32)
+    share = tl.minimum(tl.maximum(middle - base, 0.3), tl.maximum(room - 0.3, 0.3))
+    many = tl.maximum(room, 1.0)
+    s = tl.where(one, tl.log(share / tl.maximum(room - share, 0.3)) - tl.sum(y, 1) / many, 0.0)
+    below = tl.full((R,), -_INF, tl.float32)
+    above = tl.full((R,), _INF, tl.float32)
+    step = 0
+    apart = 1.0
+    reach = 8.0
+    while (step < _STEPS) & (apart > 0.5):
+        e = tl.exp(-tl.abs(y + s[:, None]))
+        p = tl.where(near, tl.where(y + s[:, None] >= 0, 1.0, e) / (1.0 + e), 0.0)
+        mean = base + tl.sum(p, 1)
+        var = tl.sum(tl.where(near, e / ((1.0 + e) * (1.0 + e)), 0.0), 1)
+        wanted = middle
+        if tl.max(high - low) > 0:
+            wanted = _target(table, rows, count, stride, n, forced, free, s, mean, var + 0.01, R, BLOCK)
+        wanted = base + tl.minimum(tl.maximum(wanted - base, 0.3), tl.maximum(room - 0.3, 0.3))
+        gap = wanted - mean
+        done = (tl.abs(gap) <= 0.25 * tl.sqrt(var) + 0.05) | (free == 0)
+        below = tl.where(gap > 0, s, below)
+        above = tl.where(gap > 0, above, s)
+        move = tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
+        new = s + move
+        both = (below > -_INF) & (above < _INF)
+        half = 0.5 * (tl.where(both, below, 0.0) + tl.where(both, above, 0.0))
+        new = tl.where(both & ((new <= below) | (new >= above)), half, new)
+        s = tl.where(done, s, new)
+        apart = tl.max(tl.where(done, 0.0, 1.0))
+        reach = reach * 2.0
+        step += 1
+    return tl.where(free > 0, s, 0.0).to(tl.float64)
+
+
+@triton.jit
+def _hull(table, rows, count, stride, n, forced, free, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Least and largest count (R,) that is possible; the first is above the second if none is."""
+    low = tl.full((R,), 1073741824, tl.int32)
+    high = tl.full((R,), -1, tl.int32)
+    for start in range(0, n + 1, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        f = _load_table(table, rows, count, stride, c, n)
+        possible = (f > -_INF) & (c[None, :] >= forced[:, None]) & (c[None, :] <= (forced + free)[:, None])
+        low = tl.minimum(low, tl.min(tl.where(possible, c[None, :], 1073741824), 1))
+        high = tl.maximum(high, tl.max(tl.where(possible, c[None, :], -1), 1))
+    return low, high
+
+
+@triton.jit
+def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Largest ``log f(c) - s (c - first)`` from first to last, and over all possible counts."""
+    inner = tl.full((R,), -_INF, tl.float64)
+    outer = tl.full((R,), -_INF, tl.float64)
+    for start in range(tl.min(low), tl.max(high) + 1, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        f = _load_table(table, rows, count, stride, c, n)
+        f = f - s[:, None] * (c[None, :] - first[:, None]).to(tl.float64)
+        f = tl.where((c[None, :] >= low[:, None]) & (c[None, :] <= high[:, None]), f, -_INF)
+        outer = tl.maximum(outer, tl.max(f, 1))
+        kept = (c[None, :] >= first[:, None]) & (c[None, :] <= last[:, None])
+        inner = tl.maximum(inner, tl.max(tl.where(kept, f, -_INF), 1))
+    return inner, outer
+
+
+@triton.jit
+def _window(mean, var, forced, free, W: tl.constexpr):
+    """N, M and the first count (R,) of a window that holds all but e^-32 of the tilted law."""
+    third = EXPONENT / 3.0
+    radius = tl.sqrt(var * (2.0 * EXPONENT) + third * third) + third
+    full = free + 1
+    length = tl.minimum((2.0 * radius).to(tl.int32) + 3, full)
+    length = (length + 1) // 2 * 2
+    first = tl.floor(mean).to(tl.int32) - length // 2
+    first = tl.minimum(tl.maximum(first, forced), forced + tl.maximum(full - length, 0))
+    # var (1 - cos w) = B: sin(w / 2) = sqrt(B / 2 var). The series of asin, with a last term that is right at 1.
+    y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * EXPONENT)), 1.0)
+    y2 = y * y
+    highest = 2.0 * y * (1.0 + y2 * (1.0 / 6.0 + y2 * (0.075 + y2 * 0.32912966012823)))
+    used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 2
+    return length, tl.minimum(tl.minimum(used, length // 2), W), first
+
+
+@triton.jit(do_not_specialize=["count", "stride", "push_stride"])
+def prepare(
+    x, table, push, info, wave, count, n, stride, push_stride,
+    WITH_PUSH: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Tilt, window and the transforms F (and H) of every row."""
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    t = _load_rows(x, rows, count, n, R, BLOCK)
+    near = tl.abs(t) < _INF
+    forced = tl.sum((t == _INF).to(tl.int32), 1)
+    free = tl.sum(near.to(tl.int32), 1)
+    low, high = _hull(table, rows, count, stride, n, forced, free, R, BLOCK)
+    s = _tilt(t, table, rows, count, stride, n, low, high, forced, free, R, BLOCK)
+    p, q, soft = _probabilities(t + s[:, None])
+    mean = tl.sum(p, 1)
+    var = tl.sum(p * q, 1)
+    length, used, start = _window(mean, var, forced, free, W)
+    first = tl.maximum(low, start)
+    last = tl.minimum(high, start + length - 1)
+    inner, outer = _tops(table, rows, count, stride, n, s, first, last, low, high, R, BLOCK)
+    scale = tl.sum(tl.where(near, soft, 0.0), 1) + s * (forced - first).to(tl.float64) + inner
+
+    m = tl.arange(0, W)
+    odd = 2 * m[None, :] + 1
+    angle = (1.0 / length.to(tl.float64)) * _PI
+    half = tl.sin(odd.to(tl.float64) * (0.5 * angle[:, None]))
+    vers = 2.0 * half * half
+    cw = 1.0 - vers
+    sw = tl.sin(odd.to(tl.float64) * angle[:, None])
+    # e^{-i w k} from the first count on: its angle is a multiple of pi / N, so that whole turns leave no error.
+    place = (odd * first[:, None]) % (2 * length[:, None])
+    zr = tl.cos(place.to(tl.float64) * angle[:, None])
+    zi = -tl.sin(place.to(tl.float64) * angle[:, None])
+    fr = tl.zeros((R, W), tl.float64)
+    fi = tl.zeros((R, W), tl.float64)
+    hr = tl.zeros((R, W), tl.float64)
+    hi = tl.zeros((R, W), tl.float64)
+    total = tl.zeros((R,), tl.float64)
+    for j in range(0, tl.max(last - first) + 1):
+        c = first + j
+        inside = (rows < count) & (c <= last)
+        at = rows.to(tl.int64) * stride + c
+        log_f = tl.load(table + at, mask=inside, other=-_INF)
+        weight = tl.exp(log_f - s * j - tl.where(inner > -_INF, inner, 0.0))
+        total += weight
+        fr += weight[:, None] * zr
+        fi += weight[:, None] * zi
+        if WITH_PUSH:
+            h = tl.load(push + rows.to(tl.int64) * push_stride + c, mask=inside & (log_f > -_INF), other=0.0)
+            hr += (weight * h)[:, None] * zr
+            hi += (weight * h)[:, None] * zi
+        turned = zr * cw + zi * sw
+        zi = zi * cw - zr * sw
+        zr = turned
+    # What the window and the frequencies leave out, in units of the sum over m.
+    whole = length > free
+    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - inner, 600.0) - EXPONENT))
+    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-EXPONENT))
+    tail = 0.5 * length.to(tl.float64) * (outside + beyond)
+
+    kept = rows < count
+    at = info + rows.to(tl.int64) * _INFO
+    tl.store(at, s, mask=kept)
+    tl.store(at + 1, scale, mask=kept)
+    tl.store(at + 2, length.to(tl.float64), mask=kept)
+    tl.store(at + 3, used.to(tl.float64), mask=kept)
+    tl.store(at + 4, first.to(tl.float64), mask=kept)
+    tl.store(at + 5, tail, mask=kept)
+    tl.store(at + 6, inner, mask=kept)
+    decided = tl.where((high == low) & (low == forced + free), 1.0, 0.0)
+    decided = tl.where((high == low) & (low == forced), -1.0, decided)
+    tl.store(at + 7, decided, mask=kept)
+    plane = wave + rows[:, None].to(tl.int64) * (_PLANES * W) + m[None, :]
+    tl.store(plane, vers, mask=kept[:, None])
+    tl.store(plane + 10 * W, 1.0 / tl.sqrt(1.0 - 0.5 * vers), mask=kept[:, None])
+    tl.store(plane + W, sw, mask=kept[:, None])
+    tl.store(plane + 2 * W, fr, mask=kept[:, None])
+    tl.store(plane + 3 * W, fi, mask=kept[:, None])
+    if WITH_PUSH:
+        tl.store(plane + 4 * W, hr, mask=kept[:, None])
+        tl.store(plane + 5 * W, hi, mask=kept[:, None])

@@ -1,0 +1,305 @@
+"""The kernels for CUDA tensors: on a GPU where there is one, else small sizes in Triton's interpreter.
+
+The interpreter has to be asked for before Triton is imported, so the tests run once more in a process of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+torch = pytest.importorskip("torch", reason="tallytree.torch needs PyTorch: pip install 'tallytree[torch]'")
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("the kernels need Triton, which comes with PyTorch for CUDA", allow_module_level=True)
+
+import tallytree.torch as ttt  # noqa: E402
+from tallytree.torch import device  # noqa: E402
+
+HAS_GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # the interpreter computes with NumPy, masked lanes included
+gpu = pytest.mark.skipif(not HAS_GPU, reason="this test needs a GPU: run tools/gpu-check where there is one")
+
+
+@pytest.fixture
+def where():
+    """The device on which the kernels run."""
+    if HAS_GPU:
+        yield "cuda"
+    elif INTERPRETED:
+        with device.everywhere():
+            yield "cpu"
+    else:
+        pytest.skip("runs in the interpreter, see test_the_kernels_in_the_interpreter")
+
+
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the kernels run here themselves")
+def test_the_kernels_in_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def doubles(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+class Law:
+    """All configurations of one model with their probabilities."""
+
+    def __init__(self, logits, groups, tables):
+        self.states = np.array(list(itertools.product([0, 1], repeat=len(logits))))
+        forced = np.isposinf(logits)
+        with np.errstate(invalid="ignore"):
+            on = np.where(forced, 0.0, logits)
+            weight = np.where(self.states == 1, on, np.where(forced, -np.inf, 0.0)).sum(1)
+        for group, table in zip(groups, tables):
+            weight = weight + np.asarray(table)[self.states[:, group].sum(1)]
+        self.log_z = np.logaddexp.reduce(weight)
+        self.probs = np.exp(weight - self.log_z)
+        self.marginals = self.probs @ self.states
+
+    def covariance_product(self, v):
+        centred = self.states - self.marginals
+        return (self.probs * (centred @ v)) @ centred
+
+    def counts(self, group):
+        return np.bincount(self.states[:, group].sum(1), self.probs, len(group) + 1)
+
+
+def recursion(logits, log_f):
+    """Log Z and marginals of a flat model, by leaving out every variable, in logarithms of extended precision."""
+    n, logits = len(logits), logits.astype(np.longdouble)
+
+    def laws(values):
+        found = [np.array([0.0])]
+        for value in values:
+            wide = np.append(found[-1], -np.inf)
+            found.append(np.logaddexp(wide, np.append(-np.inf, found[-1]) + value))
+        return found
+
+    ahead, behind = laws(logits), laws(logits[::-1])
+    log_z = np.logaddexp.reduce(ahead[n] + log_f)
+    marginals = []
+    for i, value in enumerate(logits):
+        a, b = ahead[i], behind[n - 1 - i]
+        pairs = (a[:, None] + b[None, :]).ravel()
+        counts = np.add.outer(np.arange(len(a)), np.arange(len(b))).ravel()
+        on = np.logaddexp.reduce(pairs + log_f[counts + 1]) + value
+        marginals.append(np.exp(on - log_z))
+    return log_z, np.array(marginals)
+
+
+def one_hot(n, k):
+    return np.where(np.arange(n + 1) == k, 0.0, -np.inf)
+
+
+FLAT = [
+    ("exactly", 9, lambda n: one_hot(n, 3)),
+    ("none", 6, lambda n: one_hot(n, 0)),
+    ("all", 6, lambda n: one_hot(n, n)),
+    ("table", 8, lambda n: doubles(n + 1, seed=3).numpy()),
+    ("spread over 500 nats", 7, lambda n: 250.0 * doubles(n + 1, seed=4).numpy()),
+    ("two ends", 7, lambda n: np.where((np.arange(n + 1) == 0) | (np.arange(n + 1) == n), 0.0, -np.inf)),
+]
+
+
+@pytest.mark.parametrize(("n", "table"), [case[1:] for case in FLAT], ids=[case[0] for case in FLAT])
+def test_flat_rows_are_those_of_the_definition(where, n, table):
+    x, f = doubles(3, n), table(n)
+    x[1] *= 40.0
+    x[2, 0], x[2, 1] = -math.inf, 3.0
+    rows = [0, 1, 2] if np.isfinite(f[:n]).any() else [0, 1]  # where all are wanted none may be excluded
+    x, v = x[rows], doubles(3, n, seed=5)[rows]
+    given = x.to(where, copy=True).requires_grad_()
+    found = ttt.marginals(given, torch.tensor(f, device=where))
+    log_z = ttt.log_partition(x.to(where), torch.tensor(f, device=where))
+    (found * v.to(where)).sum().backward()
+    for row in range(len(x)):
+        law = Law(x[row].numpy(), [list(range(n))], [f])
+        assert float(log_z[row]) == pytest.approx(law.log_z, rel=1e-11, abs=1e-11)
+        np.testing.assert_allclose(found[row].detach().cpu(), law.marginals, rtol=1e-9, atol=1e-14)
+        moved = law.covariance_product(np.where(np.isfinite(x[row]), v[row], 0.0))
+        np.testing.assert_allclose(given.grad[row].cpu(), moved, rtol=1e-8, atol=1e-11)
+
+
+def test_rows_of_all_kinds_share_a_batch(where):
+    n, k = 30, torch.tensor([3, 0, 30, 29, 1, 3, 5, 3, 15])
+    x = doubles(9, n)
+    x[5] *= 1000.0
+    x[6, :3], x[6, 3:10] = math.inf, -math.inf
+    x[7] -= 40.0
+    x[8] *= 30.0
+    found = ttt.marginals(x.to(where), ttt.exactly(k.to(where))).cpu()
+    for row in range(9):
+        if row == 6:
+            _, expected = recursion(x[row, 10:].numpy(), one_hot(20, 2))
+            expected = np.concatenate([np.ones(3), np.zeros(7), expected])
+        else:
+            _, expected = recursion(x[row].numpy(), one_hot(n, int(k[row])))
+        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-200, err_msg=f"row {row}")
+
+
+def nested(where, seed=0):
+    groups = [[0, 1, 2], [4], list(range(7))]
+    tables = [doubles(len(g) + 1, seed=seed + i) for i, g in enumerate(groups)]
+    return (
+        groups,
+        tables,
+        [tt.Group(g, t.to(where, copy=True).requires_grad_()) for g, t in zip(groups, tables)],
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 400.0])
+def test_nested_groups_are_those_of_the_definition(where, scale):
+    groups, tables, given = nested(where)
+    tables[0] *= scale
+    given[0] = tt.Group(groups[0], tables[0].to(where, copy=True).requires_grad_())
+    x, v = doubles(2, 7), doubles(2, 7, seed=8)
+    x[1, 6] = math.inf
+    leaf = x.to(where, copy=True).requires_grad_()
+    value = ttt.marginals(leaf, given)
+    (value * v.to(where)).sum().backward()
+    for row in range(2):
+        law = Law(x[row].numpy(), groups, tables)
+        np.testing.assert_allclose(value[row].detach().cpu(), law.marginals, rtol=1e-9, atol=1e-14)
+        moved = law.covariance_product(np.where(np.isfinite(x[row]), v[row], 0.0))
+        np.testing.assert_allclose(leaf.grad[row].cpu(), moved, rtol=1e-8, atol=1e-11)
+        for number, group in enumerate(groups):
+            log_probs = ttt.count_log_probs(x[row].to(where), given, number).detach().cpu()
+            np.testing.assert_allclose(log_probs.exp(), law.counts(group), atol=1e-12)
+
+
+def test_gradients_of_tables_are_count_probabilities(where):
+    for n, scale in ((6, 1.0), (6, 300.0)):
+        x, table = doubles(2, n), scale * doubles(2, n + 1, seed=1)
+        t = table.to(where, copy=True).requires_grad_()
+        ttt.log_partition(x.to(where), t).sum().backward()
+        for row in range(2):
+            law = Law(x[row].numpy(), [list(range(n))], [table[row].numpy()])
+            np.testing.assert_allclose(t.grad[row].cpu(), law.counts(list(range(n))), atol=1e-12)
+
+
+def test_tails_of_counts_do_not_underflow(where):
+    n = 40
+    x = torch.full((n,), -25.0, dtype=torch.float64)
+    found = ttt.count_log_probs(x.to(where)).cpu().numpy()
+    p = 1.0 / (1.0 + math.exp(25.0))
+    expected = [
+        math.lgamma(n + 1)
+        - math.lgamma(c + 1)
+        - math.lgamma(n - c + 1)
+        + c * math.log(p)
+        + (n - c) * math.log1p(-p)
+        for c in range(n + 1)
+    ]
+    assert expected[-1] < -900.0
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("wild", [False, True])
+def test_draws_follow_the_law(where, wild):
+    groups, tables, given = nested(where, seed=5)
+    if wild:
+        tables[0] = 300.0 * tables[0]
+        given[0] = tt.Group(groups[0], tables[0].to(where))
+    x, count = doubles(7), 3000
+    law = Law(x.numpy(), groups, tables)
+    seed = torch.Generator(device=where).manual_seed(2)
+    drawn = ttt.sample(x.to(where), given, (count,), seed).cpu().numpy()
+    code = drawn @ (1 << np.arange(6, -1, -1))
+    seen = np.bincount(code.astype(int), minlength=128)
+    assert seen[law.probs == 0.0].sum() == 0
+    expected = law.probs * count
+    large = expected > 5.0
+    chi = ((seen - expected)[large] ** 2 / expected[large]).sum()
+    degrees = large.sum()
+    assert chi < degrees + 6.0 * math.sqrt(2.0 * degrees) + 6.0
+    again = (
+        ttt.sample(x.to(where), given, (count,), torch.Generator(device=where).manual_seed(2)).cpu().numpy()
+    )
+    np.testing.assert_array_equal(drawn, again)
+
+
+def test_exactly_k_is_drawn_exactly(where):
+    x = doubles(4, 25).to(where)
+    drawn = ttt.sample(x, ttt.exactly(torch.tensor([0, 3, 25, 12], device=where)), (7,)).cpu()
+    assert drawn.sum(-1).tolist() == [[0.0, 3.0, 25.0, 12.0]] * 7
+
+
+def test_bounds_are_never_below_the_error(where):
+    from tallytree.torch.cuda import rows
+
+    n = 24
+    for scale, sd in ((1.0, 1.0), (1.0, 20.0), (6.0, 1.0), (30.0, 5.0)):
+        x, table = sd * doubles(4, n, seed=int(sd)), scale * doubles(4, n + 1, seed=int(scale) + 7)
+        found = rows.marginals(x.to(where), table.to(where))
+        for row in range(4):
+            _, expected = recursion(x[row].numpy(), table[row].numpy())
+            got = found.values[row].cpu().numpy()
+            error = np.abs(np.log(got) - np.log(expected)).max()
+            assert error <= max(float(found.bound[row]), 1e-15) or not np.isfinite(error)
+
+
+def test_bad_input_is_refused(where):
+    with pytest.raises(tt.ParameterError, match="NaN"):
+        ttt.marginals(torch.tensor([0.0, math.nan, 1.0], device=where), tt.exactly(1))
+    with pytest.raises(tt.InfeasibleError, match="probability zero"):
+        ttt.marginals(torch.full((3,), -math.inf, device=where), tt.exactly(2))
+    with pytest.raises(tt.InfeasibleError, match="probability zero"):
+        ttt.marginals(
+            torch.zeros(4, device=where), [tt.Group([0, 1], tt.exactly(1)), tt.Group(None, tt.exactly(4))]
+        )
+
+
+def test_empty_batches_and_single_variables(where):
+    assert ttt.marginals(torch.zeros(0, 4, device=where), tt.exactly(2)).shape == (0, 4)
+    assert ttt.log_partition(torch.zeros(3, 0, device=where)).shape == (3,)
+    assert ttt.sample(torch.zeros(2, 3, device=where), tt.exactly(1), (0,)).shape == (0, 2, 3)
+    one = ttt.marginals(torch.tensor([[0.3], [-1.0]], device=where).double(), [0.2, 0.7])
+    np.testing.assert_allclose(one.cpu().squeeze(-1), torch.sigmoid(torch.tensor([0.8, -0.5]).double()))
+
+
+@gpu
+@pytest.mark.parametrize(("batch", "n", "k"), [(64, 512, 51), (16, 1000, 500), (4, 3000, 30), (2, 6000, 600)])
+def test_large_rows_against_the_recursion(batch, n, k):
+    x = doubles(batch, n)
+    found = ttt.marginals(x.cuda(), tt.exactly(k)).cpu()
+    engine = torch.from_numpy(np.array(tt.CountModel(x.numpy(), tt.exactly(k)).marginals))
+    torch.testing.assert_close(found, engine, rtol=1e-9, atol=0.0)
+    narrow = ttt.marginals(x.float().cuda(), tt.exactly(k)).cpu()
+    torch.testing.assert_close(narrow.double(), engine, rtol=1e-4, atol=1e-6)
+
+
+@gpu
+@pytest.mark.parametrize("n", [1 << 16, 1 << 20, 1 << 23])
+def test_one_long_model_sums_to_its_count(n):
+    x = torch.randn(n, dtype=torch.float64, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    found = ttt.marginals(x, tt.exactly(n // 10))
+    assert float(found.sum()) == pytest.approx(n // 10, rel=1e-12)
+    # All odds under one tilt, up to corrections of order 1 / n: the law of large numbers of the conditioned model.
+    shift = (torch.logit(found) - x).double()
+    assert float(shift.std()) < 50.0 / n
+
+
+@gpu
+def test_no_row_waits_for_the_host():
+    x = doubles(256, 200).cuda()
+    ttt.marginals(x, tt.exactly(20))
+    with torch.profiler.profile() as seen:
+        ttt.marginals(x, tt.exactly(20))
+    copies = [e for e in seen.events() if "Memcpy DtoH" in e.name]
+    assert len(copies) <= 3
