@@ -2,6 +2,7 @@
 # The kernel tests under the address and undefined-behaviour sanitizers.
 #
 #   bash tools/sanitize.sh [PYTEST ARGUMENTS]
+#   bash tools/sanitize.sh fuzz [ARGUMENTS OF tools.fuzz]     random models of every kind instead of tests
 #
 # Builds the extension with -DTALLYTREE_SANITIZE=ON in a scratch folder, beside a copy of the package, and runs
 # the kernel tests (or what the arguments name) against that copy; the installed package is not touched. Needs
@@ -36,6 +37,10 @@ packages=$(env -u LD_PRELOAD python -c 'import sysconfig; print(sysconfig.get_pa
 export PYTHONPATH="$work/package:$packages"
 
 python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__file__, *n.levels())'
+if [ "${1:-}" = fuzz ]; then
+  python -S -m tools.fuzz --jobs 0 "${@:2}"
+  exit
+fi
 if [ $# -eq 0 ]; then
   set -- tests/test_native_*.py tests/test_waves.py tests/test_lane_forest.py tests/test_closed_forms.py tests/test_levels.py tests/test_fuzz.py
 fi

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 
 KINDS = ("at-least-one", "noisy-or", "normal", "free")
@@ -26,18 +28,13 @@ class BagPotential:
     n_knots: int
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ParameterError(
-                f"`potential` must be one of {', '.join(map(repr, KINDS))}; {self.kind!r} arrived."
-            )
-        if not 0 < self.rate <= 1 or not 0 <= self.leak < 1:
-            raise ParameterError(
-                f"`rate` must be in (0, 1] and `leak` in [0, 1); {self.rate!r} and {self.leak!r} arrived."
-            )
-        if not self.sigma > 0:
-            raise ParameterError(f"`sigma` must be positive; {self.sigma!r} arrived.")
-        if self.n_knots < 2:
-            raise ParameterError(f"`n_knots` must be at least 2; {self.n_knots!r} arrived.")
+        checks.one_of("potential", self.kind, tuple(KINDS))
+        check_real(self.rate, "rate", 0.0, 1.0, strict=True)
+        if check_real(self.leak, "leak", 0.0, 1.0) == 1.0:
+            raise ParameterError("`leak` must be below 1; 1.0 arrived. Choose a value inside [0, 1).")
+        check_real(self.mu, "mu")
+        check_real(self.sigma, "sigma", 0.0, strict=True)
+        check_count(self.n_knots, "n_knots", 2)
 
     @property
     def n_parameters(self) -> int:

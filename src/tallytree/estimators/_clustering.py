@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..structure.nested.count_tree import CountTree
+
+LINKAGES = ("single", "complete", "average", "weighted", "centroid", "median", "ward")  # of SciPy
 
 
 def disagreement(rows: NDArray[Any], weights: Float64 | None = None) -> Float64:
@@ -43,6 +46,7 @@ def cluster(
         Linkage method of SciPy.
     """
     d = rows.shape[1]
+    checks.one_of("linkage", method, LINKAGES)
     if isinstance(structure, CountTree):
         if structure.n_variables != d:
             raise ParameterError(

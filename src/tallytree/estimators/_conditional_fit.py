@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, Strata, aliased_columns, newton
 
@@ -22,14 +23,11 @@ class Settings:
     level: float
 
     def __post_init__(self) -> None:
-        if not self.l2 >= 0:
-            raise ParameterError(f"`l2` must be a number of at least 0; {self.l2!r} arrived.")
-        if not self.tol > 0:
-            raise ParameterError(f"`tol` must be positive; {self.tol!r} arrived.")
-        if self.max_iter < 1:
-            raise ParameterError(f"`max_iter` must be at least 1; {self.max_iter!r} arrived.")
-        if not 0 < self.level < 1:
-            raise ParameterError(f"`level` must be between 0 and 1; {self.level!r} arrived.")
+        check_real(self.l2, "l2", 0.0)
+        check_real(self.tol, "tol", 0.0, strict=True)
+        check_count(self.max_iter, "max_iter", 1)
+        if check_real(self.level, "level", 0.0, 1.0, strict=True) == 1.0:
+            raise ParameterError("`level` must be below 1; 1.0 arrived. Choose a value between 0 and 1.")
 
 
 @dataclass(frozen=True, eq=False)

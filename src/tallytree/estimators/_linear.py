@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from .. import checks
 from ..arrays import Float64
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..learn.blas import one_blas_thread
 
 # (weights, others) -> loss, gradient of weights, gradient of others
 Loss = Callable[[Float64, Float64], tuple[float, Float64, Float64]]
+_MOST_STEPS = 10**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,5 +79,13 @@ def minimise(
 def check_penalties(**values: Any) -> None:
     """Refuse negative numbers by name."""
     for name, value in values.items():
-        if not (isinstance(value, (int, float, np.number)) and value >= 0):
-            raise ParameterError(f"`{name}` must be a number of at least 0; {value!r} arrived.")
+        check_real(value, name, 0.0)
+
+
+def check_stopping(tol: Any, max_iter: Any, fit_intercept: Any) -> None:
+    check_real(tol, "tol", 0.0)
+    if check_count(max_iter, "max_iter", 1) > _MOST_STEPS:
+        raise ParameterError(
+            f"`max_iter` must be at most {_MOST_STEPS}; {max_iter} arrived. Choose fewer steps."
+        )
+    checks.flag("fit_intercept", fit_intercept)

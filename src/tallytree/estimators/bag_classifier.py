@@ -20,7 +20,7 @@ from ..errors import ParameterError
 from ..models.count import CountModel
 from ._bag_potentials import BagPotential, settings, start_values
 from ._bags import Bags, binary_labels, make_bags, target_vector
-from ._linear import LinearFit, check_penalties, minimise
+from ._linear import LinearFit, check_penalties, check_stopping, minimise
 from ._routing import refuse_without_groups, warn_without_groups
 
 
@@ -140,6 +140,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         potential = settings(self)
         check_penalties(l1=self.l1, l2=self.l2, table_l2=self.table_l2)
+        check_stopping(self.tol, self.max_iter, self.fit_intercept)
         if checks.integer("n_init", self.n_init) < 1:
             raise ParameterError(f"`n_init` must be at least 1; {self.n_init!r} arrived.")
         bags = make_bags(groups, x.shape[0], alone=True)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 
 from .. import checks
 from ..arrays import Float64
+from ..checks.numbers import check_real
 from ..errors import InfeasibleError, ParameterError
 from ..learn.statistics import row_weights
 from ._clustering import cluster
@@ -133,10 +134,9 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n_rows,) array, optional
             Weights of the rows.
         """
-        if self.kind not in KINDS:
-            raise ParameterError(
-                f"`kind` must be one of {', '.join(map(repr, KINDS))}; {self.kind!r} arrived."
-            )
+        checks.one_of("kind", self.kind, tuple(KINDS))
+        if self.binarize is not None:
+            check_real(self.binarize, "binarize")
         check_penalties(l2=self.l2, smoothness=self.smoothness, pseudo_count=self.pseudo_count)
         for name in ("n_components", "max_iter", "em_iter", "em_steps"):
             if checks.integer(name, getattr(self, name)) < 1:

@@ -13,12 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import fixed_counts
 from ..learn.statistics import row_weights
 from ._bags import Bags, binary_labels, make_bags, target_vector
-from ._linear import check_penalties, minimise
+from ._linear import check_penalties, check_stopping, minimise
 from ._routing import warn_without_groups
 
 
@@ -100,6 +101,8 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         check_penalties(l1=self.l1, l2=self.l2)
+        check_stopping(self.tol, self.max_iter, self.fit_intercept)
+        checks.one_of("target", self.target, ("labels", "counts", "proportions"))
         bags = make_bags(groups, x.shape[0], alone=True)
         likelihood = CountLikelihood(bags, self._counts(y, bags))
         if groups is None:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
@@ -133,8 +134,9 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
             Ignored.
         """
         pi = _probabilities(pik)
-        if self.method not in ("newton", "fixed-point"):
-            raise ParameterError(f"`method` must be 'newton' or 'fixed-point'; {self.method!r} arrived.")
+        checks.one_of("method", self.method, ("newton", "fixed-point"))
+        check_real(self.tol, "tol", 0.0, infinite=True)
+        check_count(self.max_iter, "max_iter", 1)
         total = float(pi.sum())
         n = round(total)
         if abs(total - n) > 1e-6 * max(1.0, total):
@@ -271,7 +273,12 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         size = len(self.pikt_)
         index = np.sort(_units(sample, size, "sample"))
-        v = np.asarray(values, np.float64)
+        v = checks.rectangular("values", values, "numbers, one per unit")
+        if v.dtype.kind not in "biuf":
+            raise ParameterError(
+                f"`values` must be numbers, one per unit; {checks.describe(values)} arrived."
+            )
+        v = v.astype(np.float64)
         if len(index) != self.sample_size_ or v.shape not in ((size,), (len(index),)):
             raise ParameterError(
                 f"`sample` must hold {self.sample_size_} units and `values` one number for each of "
@@ -324,7 +331,7 @@ def _probabilities(pik: ArrayLike) -> Float64:
 
 def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
     """Indices of distinct units, from indices or from one truth value per unit."""
-    array = np.asarray(chosen)
+    array = checks.rectangular(name, chosen, "the indices of units, or one truth value for each")
     if array.dtype == bool and array.shape == (size,):
         return np.flatnonzero(array)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
