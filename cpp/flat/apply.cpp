@@ -1,27 +1,11 @@
 // Pass 2 of the flat solver: a mixture of solved pieces becomes marginals or messages, one variable at a time.
 #include <cmath>
 
-#include "flat/elementary.hpp"
-#include "flat/kernels.hpp"
+#include "flat/series.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
-
-// Chebyshev series at x, by Clenshaw's recurrence; `width` vectors at once hide its latency.
-template <int width>
-inline void clenshaw(const double* series, int terms, const vec* x, vec* value) {
-  vec b1[width], b2[width], two_x[width];
-  for (int g = 0; g < width; g++) b1[g] = b2[g] = vec{}, two_x[g] = x[g] + x[g];
-  for (int j = terms - 1; j > 0; j--)
-#pragma GCC unroll 4
-    for (int g = 0; g < width; g++) {
-      const vec b0 = two_x[g] * b1[g] + (series[j] - b2[g]);
-      b2[g] = b1[g];
-      b1[g] = b0;
-    }
-  for (int g = 0; g < width; g++) value[g] = x[g] * b1[g] + (series[0] - b2[g]);
-}
 
 // log r of one piece for a variable whose deviation is not small, by the sum over frequencies.
 double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
@@ -38,20 +22,8 @@ double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
 }
 
 vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
-  vec value;
-  if (!piece.split) {
-    const vec x = d.sign * (1.0 - d.delta);
-    clenshaw<1>(piece.series, piece.terms, &x, &value);
-    return value;
-  }
-  const vec x = d.delta * (1.0 / kLargeDeviation) - 1.0;  // [0, 2 kLargeDeviation] -> [-1, 1]
-  vec off = vec{}, on = vec{};
-  bool any_on = false, any_off = false;
-  for (int l = 0; l < kLanes; l++) (d.sign[l] < 0 ? any_off : any_on) = true;
-  if (any_off) clenshaw<1>(piece.series, piece.terms, &x, &off);
-  if (any_on) clenshaw<1>(piece.series + piece.terms, piece.terms, &x, &on);
-  value = d.sign < 0.0 ? off : on;
-  for (int l = 0; l < kLanes; l++)
+  vec value = series_at(piece.series, piece.terms, piece.split, d);
+  for (int l = 0; piece.split && l < kLanes; l++)
     if (d.delta[l] >= 2 * kLargeDeviation) {
       const double half = 0.5 * d.delta[l];
       value[l] = d.sign[l] < 0 ? ratio_by_frequencies(piece, half, 1 - half)

@@ -3,7 +3,7 @@
 // In a piece with share W the log-odds of variable i are T = t_i + log r(t_i); with m = sigmoid(T) the derivative is
 //   W (m d log W + m (1 - m) ((v_i - shift) (1 + slope(t_i)) + change(t_i))),
 // where `shift` is the part of the direction that moves all variables alike and is counted in the table.
-#include "flat/elementary.hpp"
+#include "flat/series.hpp"
 #include "base/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -14,47 +14,21 @@ namespace {
 
 constexpr int kAtOnce = 4;  // vectors under way: they hide the latency of Clenshaw's recurrence
 
-template <int width>
-inline void clenshaw(const double* series, int terms, const vec* x, vec* value) {
-  vec b1[width], b2[width], two_x[width];
-  for (int g = 0; g < width; g++) b1[g] = b2[g] = vec{}, two_x[g] = x[g] + x[g];
-  for (int j = terms - 1; j > 0; j--)
-#pragma GCC unroll 4
-    for (int g = 0; g < width; g++) {
-      const vec b0 = two_x[g] * b1[g] + (series[j] - b2[g]);
-      b2[g] = b1[g];
-      b1[g] = b0;
-    }
-  for (int g = 0; g < width; g++) value[g] = x[g] * b1[g] + (series[0] - b2[g]);
-}
-
 inline vec load_row(const double* p, ptrdiff_t at, ptrdiff_t n) {
   return n - at >= kLanes ? load(p + at) : load_part(p + at, n - at, 0.0);
-}
-
-// A series of a piece at one vector of leaves: both halves of a split one are evaluated where both are needed.
-inline vec series_at(const TangentPieceView& piece, const double* series, const Deviation& d) {
-  vec value;
-  if (!piece.split) {
-    const vec x = d.sign * (1.0 - d.delta);
-    clenshaw<1>(series, piece.terms, &x, &value);
-    return value;
-  }
-  const vec x = d.delta * (1.0 / kLargeDeviation) - 1.0;
-  vec off, on;
-  clenshaw<1>(series, piece.terms, &x, &off);
-  clenshaw<1>(series + piece.terms, piece.terms, &x, &on);
-  return d.sign < 0.0 ? off : on;
 }
 
 // What one piece says of a vector of leaves; `change` has one entry per direction.
 void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* marginal, vec* slope, vec* change) {
   const vec t = nu + piece.tilt;
   const Deviation d = deviation(t);
-  vec log_ratio = series_at(piece, piece.log_ratio, d);
-  *slope = series_at(piece, piece.slope, d);
+  vec log_ratio = series_at(piece.log_ratio, piece.terms, piece.split, d);
+  *slope = series_at(piece.slope, piece.terms, piece.split, d);
   const int halves = piece.split ? 2 : 1;
-  for (int r = 0; r < directions; r++) change[r] = series_at(piece, piece.change + (ptrdiff_t)r * halves * piece.terms, d);
+  for (int r = 0; r < directions; r++) {
+    const double* series = piece.change + (ptrdiff_t)r * halves * piece.terms;
+    change[r] = series_at(series, piece.terms, piece.split, d);
+  }
   for (int l = 0; piece.split && l < kLanes; l++) {
     if (d.delta[l] < 2 * kLargeDeviation) continue;
     const double half = 0.5 * d.delta[l], p = d.sign[l] < 0 ? half : 1 - half;

@@ -16,13 +16,11 @@ from ..memo import lazy
 from ..structure.nested.count_tree import CountTree
 from .parameters import (
     Parameters,
-    check_packed_length,
     checked_logits,
     collect,
-    is_packed,
     table_name,
-    unpack,
 )
+from .tables_argument import check_packed_length, is_packed, unpack
 
 
 class PackedParameters(Parameters):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit
 
-from tallytree.engine.pmf.recursion import log_mgf_terms, tilt_to_mean
+from tallytree.engine.pmf.recursion import log_mgf_terms
+from tallytree.engine.tilt import tilt_to_mean
 
 from ...arrays import Float64
 

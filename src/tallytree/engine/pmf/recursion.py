@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64
+from ..tilt import tilt_to_mean
 
 BLOCK = 32  # steps between refreshed frames: entries grow by at most n**32, inside float64 up to n = 10**9
 BLOCK_SPAN = 300.0  # largest fall of the log-odds inside one block
@@ -47,21 +48,6 @@ def log_mgf_terms(nu: Float64, s: Float64) -> Float64:
 def log_mgf(nu: Float64, s: Float64) -> Float64:
     """Return ``log E exp(s X)`` per row for X the sum of the variables in ``nu`` (B, n), ``s`` (B,)."""
     return np.asarray(log_mgf_terms(nu, s).sum(axis=1))
-
-
-def tilt_to_mean(nu: Float64, target: Float64, counts: Float64 | float = 1.0) -> Float64:
-    """Return per row the tilt s with ``sum(counts * expit(nu + s))`` close to ``target``, by bisection."""
-    finite = np.isfinite(nu)
-    reach = 50.0 + np.log(nu.shape[1] + np.sum(counts))
-    low = -np.max(np.where(finite, nu, -np.inf), axis=1, initial=-np.inf) - reach
-    high = -np.min(np.where(finite, nu, np.inf), axis=1, initial=np.inf) + reach
-    none = ~finite.any(axis=1)
-    low[none] = high[none] = 0.0
-    while np.any(high - low > 1e-3):  # a tilt is a choice of scale: any value near the solution serves
-        middle = 0.5 * (low + high)
-        below = np.sum(counts * expit(nu + middle[:, None]), axis=1) < target
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.asarray(0.5 * (low + high))
 
 
 def band_size(nu: Float64) -> float:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len
 from scipy.special import expit
 
-from tallytree.engine.pmf.recursion import extend, log_mgf, softplus, tilt_to_mean
+from tallytree.engine.pmf.recursion import extend, log_mgf, softplus
+from tallytree.engine.tilt import Block, summarise, tilt_to_mean
 
 from ...arrays import Float64
 
@@ -43,33 +44,16 @@ class Window(NamedTuple):
     log_p: Float64
 
 
-class _Coarse:
-    """A few hundred weighted log-odds that stand for all; used to choose tilts, never for answers."""
-
-    def __init__(self, nu: Float64) -> None:
-        groups = min(nu.size, 512)
-        edges = np.linspace(0, nu.size, groups + 1).astype(np.intp)[:-1]
-        self.counts = np.diff(np.append(edges, nu.size)).astype(np.float64)
-        self.nu = np.add.reduceat(nu, edges) / self.counts
-
-    def moments(self, s: float) -> tuple[float, float]:
-        p = expit(self.nu + s)
-        q = expit(-self.nu - s)
-        return float(self.counts @ p), float(self.counts @ (p * q))
-
-    def tilt(self, mean: float) -> float:
-        return float(tilt_to_mean(self.nu[None, :], np.array([mean]), self.counts)[0])
-
-    def tilt_above(self, k: int, low: float, high: float) -> float:
-        """Return a tilt between ``low`` and ``high`` whose window starts at about ``k``."""
-        for _ in range(40):
-            middle = 0.5 * (low + high)
-            mean, variance = self.moments(middle)
-            if mean - SPREAD * np.sqrt(variance) < k:
-                low = middle
-            else:
-                high = middle
-        return low
+def _tilt_above(coarse: Block, k: int, low: float, high: float) -> float:
+    """Return a tilt between ``low`` and ``high`` whose window starts at about ``k``."""
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        _, mean, variance = coarse.cumulants(middle)
+        if mean - SPREAD * np.sqrt(variance) < k:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def tilted_log_pmf(nu: Float64) -> Float64:
@@ -82,14 +66,14 @@ def tilted_log_pmf(nu: Float64) -> Float64:
     """
     n = nu.size
     nu = np.sort(nu)[::-1]
-    coarse = _Coarse(nu)
+    coarse = summarise(nu)  # chooses tilts, and is never used for answers
     # -log P(the k likeliest are on, the others off), for every k
     fixed = np.append(np.cumsum(softplus(nu)[::-1])[::-1], 0.0)
     fixed[1:] += np.cumsum(softplus(-nu))
     out = np.full(n + 1, -np.inf)
-    k, s, highest = 0, coarse.tilt(0.5), coarse.tilt(n - 0.5)
+    k, s, highest = 0, coarse.solve(0.5), coarse.solve(n - 0.5)
     while k <= n:
-        s = coarse.tilt_above(k, s, highest)
+        s = _tilt_above(coarse, k, s, highest)
         window = _spectral_window(nu, s)
         if window is None or window.first > k:
             s = _tilt_to_count(nu, k)

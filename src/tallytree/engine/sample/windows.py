@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
-from ..pmf.recursion import tilt_to_mean
-from ..tilt import Block, posterior_rate
+from ..tilt import posterior_rate, summarise, tilt_to_mean
 from .array import Window
 
 CERTAIN = 60.0  # nats by which what node windows leave out lies below the least likely total of a window
 HULL = 60.0  # nats below the most likely total: the first guess of what matters
 NEGLIGIBLE = 40.0  # nats: what is left out has less than exp(-40) of the mass
-GROUPS = 512  # log-odds that stand for all when a tilt is chosen
 KEPT = 4  # windows up to which all upward messages stay in memory
 SPREAD = 5.5  # half-width of a window of the total in its standard deviations
 
@@ -53,7 +51,7 @@ class Cover:
         self._prepare = prepare
         self._log_f = log_f
         self._finite = nu[np.isfinite(nu)]
-        self._block = _summary(self._finite, int(np.count_nonzero(nu == math.inf)))
+        self._block = summarise(nu)
         first, n = self._block.forced, self._block.n
         possible = np.isfinite(log_f)
         possible[:first] = possible[first + n + 1 :] = False
@@ -110,26 +108,15 @@ class Cover:
         block = self._block
         if block.n == 0:
             return 0.0
-        target = min(max(mean - block.forced, 0.1), block.n - 0.1)
-        return float(tilt_to_mean(block.centre[None, :], np.array([target]), block.weight)[0])
+        return block.solve(min(max(mean - block.forced, 0.1), block.n - 0.1), near=0.01)
 
     def _exact_tilt(self, mean: float) -> float:
         """Tilt under which the mean is within a fraction of a standard deviation, from all log-odds."""
         if self._block.n == 0:
             return 0.0
-        s, room = self._tilt(mean), 50.0 + math.log(self._block.n)
-        low, high = -float(self._finite.max()) - room, room - float(self._finite.min())
-        for _ in range(100):
-            small = np.exp(-np.abs(self._finite + s))
-            larger = 1.0 / (1.0 + small)
-            on = float(np.where(self._finite > -s, larger, small * larger).sum()) + self._block.forced
-            variance = float((small * larger * larger).sum())
-            if abs(on - mean) <= 0.3 * math.sqrt(variance) + 0.1:
-                break
-            low, high = (s, high) if on < mean else (low, s)
-            new = s + (mean - on) / variance if variance > 0.0 else math.inf
-            s = new if low < new < high else 0.5 * (low + high)
-        return s
+        wanted = min(max(mean - self._block.forced, 0.1), self._block.n - 0.1)
+        start = self._tilt(mean)
+        return float(tilt_to_mean(self._finite[None, :], np.array([wanted]), near=0.3, start=start)[0])
 
     def _spread(self, mean: float) -> float:
         return math.sqrt(self._block.cumulants(self._tilt(mean))[2] + 0.25) if self._block.n else 0.0
@@ -197,13 +184,3 @@ class Cover:
     def _improve(self, bound: Float64, k: Ints, s: float) -> None:
         line = self._cumulant(s) - s * (k - self._block.forced)
         np.minimum(bound, line + self._log_f[k], out=bound)
-
-
-def _summary(finite: Float64, forced: int) -> Block:
-    """Means of groups of neighbouring log-odds: enough to choose tilts."""
-    n = len(finite)
-    if n <= GROUPS:
-        return Block(finite, np.ones(n), forced, n)
-    edges = np.linspace(0, n, GROUPS + 1).astype(np.int64)
-    weight = np.diff(edges).astype(np.float64)
-    return Block(np.add.reduceat(np.sort(finite), edges[:-1]) / weight, weight, forced, n)
