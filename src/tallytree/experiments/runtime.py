@@ -34,7 +34,9 @@ NAMES = {
 FITTED_FROM = {
     "chain": 2**10, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
 }  # fmt: skip  # smaller sizes measure the cost of a call
-_CHAIN_BYTES = 8.0  # per pair of variable and count: the chain keeps all partial sums
+_CHAIN_BYTES = (
+    4.0  # per pair of variable and count: the chain keeps all partial sums, half of which are not zero
+)
 _LONGEST = 20.0  # a point is ended after this many times the cap
 
 
@@ -84,12 +86,14 @@ def _point(method: str, d: int, seed: int, sizes: Sizes, why: str) -> dict[str, 
         return {"note": why}
     if not sizes.own_process:
         return single(method, d, seed, sizes.repeat_time)
-    return _in_own_process(method, d, seed, sizes.repeat_time, max(_LONGEST * sizes.time_cap, 30.0))
+    room = sizes.memory_cap if method == "chain" else None
+    return _in_own_process(method, d, seed, sizes.repeat_time, max(_LONGEST * sizes.time_cap, 30.0), room)
 
 
 def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -> str:
     """Why a size is not tried, judged by the smaller ones; empty if it is."""
-    if method == "chain" and _CHAIN_BYTES * d * d > sizes.memory_cap:
+    # In a process of its own the chain meets the limit itself.
+    if method == "chain" and not sizes.own_process and _CHAIN_BYTES * d * d > sizes.memory_cap:
         return (
             f"not tried: {_CHAIN_BYTES * d * d / 1e9:.1f} GB of partial sums, "
             f"limit {sizes.memory_cap / 1e9:.1f} GB"
@@ -105,8 +109,13 @@ def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -
     return ""
 
 
-def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float) -> dict[str, Any]:
+def _in_own_process(
+    method: str, d: int, seed: int, repeat: float, limit: float, room: float | None = None
+) -> dict[str, Any]:
+    """One point, ended after `limit` seconds; with `room`, no more than that many bytes beyond the start can be had."""
     words = [sys.executable, "-m", "tallytree.experiments.runtime", method, str(d), str(seed), str(repeat)]
+    if room is not None:
+        words.append(str(int(room)))
     try:
         done = subprocess.run(
             words,
@@ -120,8 +129,10 @@ def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float)
         return {"note": f"ended after {limit:.0f} s"}
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        why = "out of memory" if "MemoryError" in last or done.returncode < 0 else last[:200]
-        return {"note": f"failed: {why}"}
+        if "MemoryError" in last or done.returncode < 0:
+            within = "" if room is None else f" within {room / 1e9:.1f} GB"
+            return {"note": f"ran out of memory{within}"}
+        return {"note": f"failed: {last[:200]}"}
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -152,6 +163,16 @@ def single(method: str, d: int, seed: int, repeat: float) -> dict[str, Any]:
         "bytes": None if before is None or after is None else max(after - before, 0),
         "mean_marginal": check,
     }
+
+
+def _limit_memory(room: int) -> None:
+    """Let this process have no more than `room` bytes beyond what it has, where the system can tell and obey."""
+    import resource
+
+    lines = Path("/proc/self/status").read_text().splitlines()
+    now = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize"))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + room, hard))
 
 
 def _repeats(first: float) -> int:
@@ -185,4 +206,6 @@ def growth(rows: Sequence[dict[str, Any]], method: str, value: str, from_d: int)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 5:
+        _limit_memory(int(sys.argv[5]))
     print(json.dumps(single(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))

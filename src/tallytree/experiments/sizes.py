@@ -22,7 +22,7 @@ class Sizes:
     own_process : bool
         Whether every point has a process of its own.
     memory_cap : float
-        Bytes beyond which the chain is not tried.
+        Bytes that the chain may have: the limit of its process, or an estimate where there is none.
     cubic_sizes : tuple of int
         D of the cubic algorithm of Potetz and Lee.
     runs : tuple of int
