@@ -188,3 +188,19 @@ def test_log_odds_that_cancel_leave_the_messages_their_digits(spread, engine):
                 error = np.abs(model.posterior_logits - odds).max()
                 assert error <= 1e-9
                 assert error <= model.error_bound + 4e-16 * spread
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 16, 33, 200])
+def test_the_chain_serves_batches_whose_models_count_ones_or_zeros(n):
+    rng = np.random.default_rng(n)
+    theta, tables = rng.normal(size=(6, n)) * 3.0, rng.normal(size=(6, n + 1))
+    tables[0, : n // 2] = -np.inf  # zeros are counted
+    tables[1, n // 2 + 1 :] = -np.inf  # ones are counted
+    tables[2, 1:-1] = -np.inf
+    tables[3] *= 300.0  # plain numbers run out of range
+    theta[4, ::3], theta[5, ::2] = np.inf, -np.inf
+    got, want = (tt.CountModel(theta, tables, method=method) for method in ("chain", "log-tree"))
+    np.testing.assert_allclose(got.log_partition, want.log_partition, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(got.posterior_logits, want.posterior_logits, rtol=1e-9, atol=1e-9)
+    shared = tt.CountModel(theta, tables[2], method="chain")
+    np.testing.assert_allclose(shared.posterior_logits[2], want.posterior_logits[2], rtol=1e-9, atol=1e-9)

@@ -24,8 +24,8 @@ PUBLISHED = {
 
 def settings() -> list[dict[str, Any]]:
     """A smaller grid than for Musk1."""
-    normal = itertools.product((0.3, 0.6, 0.9), (0.15, 0.3), (0.01, 0.03))
-    noisy = itertools.product((0.1, 0.5, 0.9), (1e-2, 1e-1), (0.01, 0.03))
+    normal = itertools.product((0.3, 0.6, 0.9), (0.15, 0.3), (0.02,))
+    noisy = itertools.product((0.1, 0.5, 0.9), (1e-2, 1e-1), (0.02,))
     return [
         *({"potential": "normal", "mu": m, "sigma": s, "l1": a} for m, s, a in normal),
         *({"potential": "noisy-or", "rate": r, "leak": e, "l1": a} for r, e, a in noisy),

@@ -36,7 +36,7 @@ FITTED_FROM = {
     "chain": 2**10, "tree": 2**12, "fft-tree": 2**12, "auto": 2**12, "potetz-lee": 32,
 }  # fmt: skip  # smaller sizes measure the cost of a call
 # Bytes beyond the bare process, a usual limit of the paper's time: the chain is run into it.
-CHAIN_LIMIT = float(os.environ.get("TALLYTREE_CHAIN_LIMIT", "2e9"))
+CHAIN_LIMIT = 2e9
 _LONGEST = 20.0  # a point is ended after this many times the cap
 
 
@@ -87,7 +87,8 @@ def _point(method: str, d: int, seed: int, sizes: Sizes, why: str) -> dict[str, 
         return {"note": why}
     if not sizes.own_process:
         return single(method, d, seed, sizes.repeat_time)
-    return _in_own_process(method, d, seed, sizes.repeat_time, max(_LONGEST * sizes.time_cap, 30.0))
+    room = CHAIN_LIMIT if method == "chain" else None
+    return _in_own_process(method, d, seed, sizes.repeat_time, max(_LONGEST * sizes.time_cap, 30.0), room)
 
 
 def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -> str:
@@ -103,8 +104,13 @@ def _beyond(method: str, d: int, rows: Sequence[dict[str, Any]], sizes: Sizes) -
     return ""
 
 
-def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float) -> dict[str, Any]:
+def _in_own_process(
+    method: str, d: int, seed: int, repeat: float, limit: float, room: float | None = None
+) -> dict[str, Any]:
+    """One point, ended after `limit` seconds; with `room`, no more than that many bytes beyond the start can be had."""
     words = [sys.executable, "-m", "tallytree.experiments.runtime", method, str(d), str(seed), str(repeat)]
+    if room is not None:
+        words.append(str(int(room)))
     try:
         done = subprocess.run(
             words,
@@ -118,8 +124,10 @@ def _in_own_process(method: str, d: int, seed: int, repeat: float, limit: float)
         return {"note": f"ended after {limit:.0f} s"}
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        why = "out of memory" if "MemoryError" in last or done.returncode < 0 else last[:200]
-        return {"note": f"failed: {why}"}
+        if "MemoryError" in last or done.returncode < 0:
+            within = "" if room is None else f" within {room / 1e9:.1f} GB"
+            return {"note": f"ran out of memory{within}"}
+        return {"note": f"failed: {last[:200]}"}
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -197,6 +205,6 @@ def _limit_memory(more: float) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "chain":
-        _limit_memory(CHAIN_LIMIT)
+    if len(sys.argv) > 5:
+        _limit_memory(int(sys.argv[5]))
     print(json.dumps(single(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
