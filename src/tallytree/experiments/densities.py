@@ -36,7 +36,7 @@ MODELS = (
 def choices(components: int) -> dict[str, list[dict[str, Any]]]:
     """The settings of every model; validation chooses among several."""
     single: dict[str, Any] = {"max_iter": 4000, "tol": 1e-4}
-    mixed = {"n_components": components, "em_iter": 300, "em_tol": 1e-4}
+    mixed = {"n_components": components, "em_iter": 100, "em_tol": 1e-3}
     return {
         "Chow-Liu tree": [{"kind": "tree"}],
         "tree + count": [{"kind": "tree+counts"}],

@@ -162,9 +162,9 @@ FULL = Sizes(
     data_sets=5,
     scan=(0.32, 0.34, 0.36, 0.38, 0.40, 0.42, 0.4407),
     silhouette_side=28,
-    silhouette_steps=6000,
-    densities=("nltcs", "plants", "jester", "baudio", "bnetflix", "accidents"),
-    mixture=20,
+    silhouette_steps=3000,
+    densities=("nltcs", "plants", "jester", "bnetflix"),
+    mixture=10,
 )
 TINY = Sizes(
     name="tiny",
