@@ -34,22 +34,24 @@ class Selected(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # tiny layers
     x = torch.randn(ROWS, FEATURES)
     relevant = torch.randperm(FEATURES)[:CHOSEN]
-    signal = 2.0 * x[:, relevant[0]] * x[:, relevant[1]] + x[:, relevant[2]].abs() + x[:, relevant[3:]].sum(1)
+    a, b, *rest = relevant.tolist()
+    signal = 1.5 * x[:, a].abs() + torch.sin(2.0 * x[:, b]) + x[:, rest].sum(1)
     y = signal + 0.3 * torch.randn(ROWS)
     y = (y - y.mean()) / y.std()
     model = Selected()
     optimizer = torch.optim.Adam(
-        [{"params": model.net.parameters(), "lr": 1e-2}, {"params": [model.scores], "lr": 0.1}]
+        [{"params": model.net.parameters(), "lr": 1e-2}, {"params": [model.scores], "lr": 0.03}]
     )
-    for epoch in range(21):
-        for part in torch.randperm(ROWS).split(250):
+    for epoch in range(61):
+        for part in torch.randperm(ROWS).split(125):
             loss = (model(x[part]) - y[part]).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        if epoch % 10 == 0:
+        if epoch % 20 == 0:
             with torch.no_grad():
                 marginals = model.choose.marginals(model.scores)
             found = set(marginals.topk(CHOSEN).indices.tolist()) & set(relevant.tolist())
