@@ -1,6 +1,6 @@
 """`tallytree.torch` on the CPU and, where there is one, on a GPU, side by side with what users do today.
 
-    python -m benchmarks.bench_torch
+    python -m benchmarks.bench_torch [cpu | gpu]
 
 CPU: processor time, the best of several runs, as multiples of the inference of NumPy arrays in the same process.
 GPU: device time between events, milliseconds, the best of several runs.
@@ -9,6 +9,7 @@ GPU: device time between events, milliseconds, the best of several runs.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +25,13 @@ CPU_SIZES = ((1000, 100), (4096, 512))
 GPU_ROWS = (16384, 512, 51)
 
 
-def main() -> None:
-    on_cpu()
-    if torch.cuda.is_available():
+def main(part: str | None = None) -> None:
+    if part != "gpu":
+        on_cpu()
+    if torch.cuda.is_available() and part != "cpu":
         on_gpu()
     else:
-        print("no GPU: its figures are left out")
+        print("without a GPU: its figures are left out")
 
 
 # -- CPU -----------------------------------------------------------------------------------------------------------
@@ -202,4 +204,4 @@ def long_models() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -240,8 +240,8 @@ def stretches(structure: Structure, logits: Tensor, tables: Tensor) -> list[tupl
 
 def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
     """Numbers of the rows that are not certified; the one place where the host waits for the device."""
-    found = torch.nonzero(~(bound <= tolerance)).squeeze(-1)
-    return found if len(found) else None
+    sound = bound <= tolerance
+    return None if bool(sound.all()) else torch.nonzero(~sound).squeeze(-1)
 
 
 def own_tables(tables: Tensor, failed: Tensor) -> Tensor:

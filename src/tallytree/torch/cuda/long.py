@@ -30,9 +30,9 @@ class Counts(NamedTuple):
 class _Waves(NamedTuple):
     info: Tensor
     wave: Tensor
-    g: Tensor  # (B, W) complex
+    log_z: Tensor  # (B,)
     total: Tensor  # (B,)
-    size: Tensor  # (B,)
+    error: Tensor  # (B,)
     block: int
     programs: int
 
@@ -58,31 +58,31 @@ def marginals(x: Tensor, counts: Counts) -> Solved:
     found = _waves(x, counts)
     values = torch.empty_like(x)
     least = x.new_empty(len(x), found.programs)
-    kernels.spread[(len(x), found.programs)](
+    kernels.spread[(len(x) * found.programs,)](
         x, x, found.info, found.wave, found.total, values, least, x.shape[1], found.programs, found.total,
         MOVED=False, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
     )  # fmt: skip
     smallest = torch.minimum(least.amin(-1), found.total)
-    return Solved(_log_z(found), values, x.new_empty(len(x), 0), _bound(found, smallest, x.shape[1]))
+    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, smallest))
 
 
 def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
     """How the marginals move along v (B, n), and what is certified, absolutely."""
     found = _waves(x, counts)
     sums = x.new_zeros(len(x), found.programs, FREQUENCIES, 2)
-    kernels.products[(len(x), found.programs)](
+    kernels.products[(len(x) * found.programs,)](
         x, v, found.info, found.wave, sums, x.shape[1], found.programs,
         MOVED=True, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
     )  # fmt: skip
-    t = torch.view_as_complex(sums.sum(1))
-    drift = (found.g * t).real.sum(-1) / found.total
-    found.wave[:, 6], found.wave[:, 7] = t.real, t.imag
+    t = sums.sum(1)
+    drift = (_kept(found, 4) * t[..., 0] - _kept(found, 5) * t[..., 1]).sum(-1) / found.total
+    found.wave[:, 6], found.wave[:, 7] = t[..., 0], t[..., 1]
     values = torch.empty_like(x)
-    kernels.spread[(len(x), found.programs)](
+    kernels.spread[(len(x) * found.programs,)](
         x, v, found.info, found.wave, found.total, values, values, x.shape[1], found.programs, drift,
         MOVED=True, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
     )  # fmt: skip
-    return Solved(_log_z(found), values, x.new_empty(len(x), 0), _bound(found, found.total, x.shape[1]))
+    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, found.total))
 
 
 def tilts(x: Tensor, counts: Counts) -> Tensor:
@@ -92,9 +92,12 @@ def tilts(x: Tensor, counts: Counts) -> Tensor:
     kernels.start[(batch,)](
         x, counts.low, counts.high, s, n, max(1, n // _SAMPLE), SAMPLE=_SAMPLE, num_warps=16
     )
-    for _ in range(_settling(counts)):
-        sums = _moments(x, s)
-        s = s + _newton_step(sums, s, counts)
+    if counts.table is None:
+        part = _moments(x, s)
+        kernels.settle[(batch,)](part, s, counts.low, counts.high, part.shape[1], BLOCK=1024, num_warps=4)
+        return s
+    for _ in range(3):  # a table moves its own target
+        s = s + _newton_step(_moments(x, s).sum(1), s, counts)
     return s
 
 
@@ -102,48 +105,44 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     batch, n = x.shape
     info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
     s = tilts(x, counts)
-    sums = _moments(x, s)
+    part = _moments(x, s)
     kernels.waves[(batch,)](
-        x if counts.table is None else counts.table, sums, s, counts.low, counts.high, info, wave, n,
+        x if counts.table is None else counts.table, part, s, counts.low, counts.high, info, wave, n, part.shape[1],
         0 if counts.table is None or len(counts.table) == 1 else counts.table.stride(0),
-        TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=4096, num_warps=8,
+        TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=1024, num_warps=8,
     )  # fmt: skip
     block = 1024 if n <= 1 << 22 else 4096
     programs = -(-n // block)
-    parts = x.new_zeros(batch, programs, FREQUENCIES, 2)
-    kernels.products[(batch, programs)](
+    parts = x.new_empty(batch, programs, FREQUENCIES, 2)
+    kernels.products[(batch * programs,)](
         x, x, info, wave, parts, n, programs,
         MOVED=False, W=FREQUENCIES, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
-    p = torch.view_as_complex(parts).prod(1)
-    g = p * torch.complex(wave[:, 2], wave[:, 3])
-    g = torch.where(torch.arange(FREQUENCIES, device=x.device) < info[:, 3:4], g, 0.0)
-    wave[:, 2], wave[:, 3] = g.real, g.imag
-    # |q + p e^{iw}| is at least cos(w / 2).
-    size = torch.where(g == 0.0, 0.0, g.abs() * wave[:, 10]).sum(-1)
-    return _Waves(info, wave, g, g.real.sum(-1), size, block, programs)
-
-
-def _settling(counts: Counts) -> int:
-    """Newton steps with all variables: one corrects the sample; a table moves its own target."""
-    return 1 if counts.table is None else 3
+    log_z, total, error = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
+    kernels.gather[(batch,)](
+        parts, info, wave, log_z, total, error, programs, _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n)),
+        W=FREQUENCIES, BLOCK=32, num_warps=8,
+    )  # fmt: skip
+    return _Waves(info, wave, log_z, total, error, block, programs)
 
 
 def _moments(x: Tensor, s: Tensor) -> Tensor:
+    """Moments (B, programs, 5) of stretches."""
     batch, n = x.shape
     block = 1024
-    per = max(1, min(64, n // (block * 2048)))
+    per = max(1, min(64, n // (block * 1024)))
     programs = -(-n // (block * per))
     out = x.new_empty(batch, programs, kernels.MOMENTS)
-    kernels.moments[(batch, programs)](x, s, out, n, programs, per, BLOCK=block, num_warps=4)
-    return out.sum(1)
+    kernels.moments[(batch * programs,)](x, s, out, n, programs, per, BLOCK=block, num_warps=4)
+    return out
 
 
 def _newton_step(sums: Tensor, s: Tensor, counts: Counts) -> Tensor:
+    """Towards the posterior mean under a table."""
     mean, var, _, forced, free = sums.unbind(-1)
-    wanted = torch.minimum(torch.maximum(mean, counts.low), counts.high)
-    if counts.table is not None:
-        wanted = _posterior_mean(counts.table, mean, var, s, wanted)
+    assert counts.table is not None
+    nearest = torch.minimum(torch.maximum(mean, counts.low), counts.high)
+    wanted = _posterior_mean(counts.table, mean, var, s, nearest)
     least = forced + 0.3
     wanted = torch.minimum(torch.maximum(wanted, least), torch.maximum(forced + free - 0.3, least))
     return torch.where(free > 0, (wanted - mean) / var.clamp(min=1e-30), 0.0).clamp(-8.0, 8.0)
@@ -159,13 +158,14 @@ def _posterior_mean(table: Tensor, mean: Tensor, var: Tensor, s: Tensor, other: 
     return torch.where(torch.isfinite(found), found, other)
 
 
-def _log_z(found: _Waves) -> Tensor:
-    return found.info[:, 1] + torch.log(2.0 * found.total / found.info[:, 2])
+def _kept(found: _Waves, plane: int) -> Tensor:
+    """A plane of the waves (B, W), zero beyond the frequencies in use."""
+    number = torch.arange(FREQUENCIES, device=found.wave.device)
+    return torch.where(number < found.info[:, 3:4], found.wave[:, plane], 0.0)
 
 
-def _bound(found: _Waves, least: Tensor, n: int) -> Tensor:
-    error = _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n)) * found.size + found.info[:, 5]
-    return torch.where(least > 0.0, error / least, math.inf)
+def _bound(found: _Waves, least: Tensor) -> Tensor:
+    return torch.where(least > 0.0, found.error / least, math.inf)
 
 
 def _warps(block: int) -> int:

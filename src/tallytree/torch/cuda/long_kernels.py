@@ -63,8 +63,8 @@ def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
 @triton.jit(do_not_specialize=["programs", "per"])
 def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     """Moments of stretches, (B, programs, 5), under the rows' tilts."""
-    row = tl.program_id(0).to(tl.int64)
-    own = tl.program_id(1).to(tl.int64)
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    own = (tl.program_id(0) % programs).to(tl.int64)
     s = tl.load(tilt + row)
     mean = tl.zeros((BLOCK,), tl.float64)
     var = tl.zeros((BLOCK,), tl.float64)
@@ -88,16 +88,73 @@ def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     tl.store(at + 4, tl.sum(free, 0))
 
 
-@triton.jit(do_not_specialize=["stride"])
+@triton.jit
+def _total(part, row, programs, place: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum of one moment over the stretches of a row."""
+    total = tl.zeros((BLOCK,), tl.float64)
+    for begin in range(0, programs, BLOCK):
+        own = begin + tl.arange(0, BLOCK)
+        total += tl.load(part + (row * programs + own) * _MOMENTS + place, mask=own < programs, other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def settle(part, tilt, low, high, programs, BLOCK: tl.constexpr):
+    """A Newton step of every tilt towards the nearest possible count."""
+    row = tl.program_id(0).to(tl.int64)
+    mean = _total(part, row, programs, 0, BLOCK)
+    var = _total(part, row, programs, 1, BLOCK)
+    forced = _total(part, row, programs, 3, BLOCK)
+    free = _total(part, row, programs, 4, BLOCK)
+    wanted = tl.minimum(tl.maximum(mean, tl.load(low + row)), tl.load(high + row))
+    wanted = tl.minimum(tl.maximum(wanted, forced + 0.3), tl.maximum(forced + free - 0.3, forced + 0.3))
+    step = tl.minimum(tl.maximum((wanted - mean) / tl.maximum(var, 1e-30), -8.0), 8.0)
+    tl.store(tilt + row, tl.load(tilt + row) + tl.where(free > 0.0, step, 0.0))
+
+
+@triton.jit(do_not_specialize=["programs"])
+def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.constexpr, BLOCK: tl.constexpr):
+    """Products of all stretches, G into planes 4 and 5, log Z, the sum of Re G and the error of any sum like it."""
+    row = tl.program_id(0).to(tl.int64)
+    m = tl.arange(0, W)
+    pr = tl.full((W,), 1.0, tl.float64)
+    pi = tl.zeros((W,), tl.float64)
+    for begin in range(0, programs, BLOCK):
+        own = begin + tl.arange(0, BLOCK)
+        at = parts + (row * programs + own)[:, None] * (2 * W) + 2 * m[None, :]
+        inside = (own < programs)[:, None]
+        re = tl.load(at, mask=inside, other=1.0)
+        im = tl.load(at + 1, mask=inside, other=0.0)
+        qr, qi = tl.reduce((re, im), 0, _times)
+        pr, pi = _times(pr, pi, qr, qi)
+    at = info + row * _INFO
+    plane = wave + row * (_PLANES * W) + m
+    kept = m < tl.load(at + 3).to(tl.int32)
+    gr, gi = _times(pr, pi, tl.load(plane + 2 * W), tl.load(plane + 3 * W))
+    gr = tl.where(kept, gr, 0.0)
+    gi = tl.where(kept, gi, 0.0)
+    tl.store(plane + 4 * W, gr)
+    tl.store(plane + 5 * W, gi)
+    z = tl.sum(gr, 0)
+    size = tl.sum(tl.where(kept, (tl.abs(gr) + tl.abs(gi)) * tl.load(plane + 10 * W), 0.0), 0)
+    tl.store(total + row, z)
+    tl.store(error + row, rounding * size + tl.load(at + 5))
+    positive = tl.where(z > 0.0, z, 1.0)
+    tl.store(log_z + row, tl.load(at + 1) + tl.log(2.0 * positive / tl.load(at + 2)))
+
+
+@triton.jit(do_not_specialize=["programs", "stride"])
 def waves(
-    table, sums, tilt, low, high, info, wave, n, stride,
+    table, part, tilt, low, high, info, wave, n, programs, stride,
     TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Window and transform F of every row from its moments. Without a table f is 1 from low to high."""
     row = tl.program_id(0).to(tl.int64)
-    at = sums + row * _MOMENTS
-    mean, var, norm = tl.load(at), tl.load(at + 1), tl.load(at + 2)
-    forced, free = tl.load(at + 3).to(tl.int32), tl.load(at + 4).to(tl.int32)
+    mean = _total(part, row, programs, 0, BLOCK)
+    var = _total(part, row, programs, 1, BLOCK)
+    norm = _total(part, row, programs, 2, BLOCK)
+    forced = _total(part, row, programs, 3, BLOCK).to(tl.int32)
+    free = _total(part, row, programs, 4, BLOCK).to(tl.int32)
     s = tl.load(tilt + row)
     length, used, start = _window(mean, var, forced, free, W)
     least = tl.maximum(tl.load(low + row).to(tl.int32), forced)
@@ -169,8 +226,8 @@ def products(
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Products over a stretch for every frequency, (B, programs, W, 2); or with MOVED sums of v_i a_im instead."""
-    row = tl.program_id(0).to(tl.int64)
-    own = tl.program_id(1).to(tl.int64)
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    own = (tl.program_id(0) % programs).to(tl.int64)
     place = own * BLOCK + tl.arange(0, BLOCK)
     t = _variables(x, row, place, n)
     p, q, _ = _probabilities(t + tl.load(info + row * _INFO))
@@ -199,12 +256,12 @@ def spread(
     x, v, info, wave, total, out, least, n, programs, drift,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Marginals of a stretch from G in planes 2 and 3, and the least leave-one-out sum; or with MOVED their motion.
+    """Marginals of a stretch from G in planes 4 and 5, and the least leave-one-out sum; or with MOVED their motion.
 
     `total` (B,) is the sum of Re G. Planes 6 and 7 hold T_m less the sum of v p for the motion.
     """
-    row = tl.program_id(0).to(tl.int64)
-    own = tl.program_id(1).to(tl.int64)
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    own = (tl.program_id(0) % programs).to(tl.int64)
     place = own * BLOCK + tl.arange(0, BLOCK)
     t = _variables(x, row, place, n)
     near = tl.abs(t) < _INF
@@ -221,7 +278,7 @@ def spread(
     for m in range(0, tl.load(at + 3).to(tl.int32)):
         vers, sw = tl.load(plane + m), tl.load(plane + W + m)
         cw = 1.0 - vers
-        gr, gi = tl.load(plane + 2 * W + m), tl.load(plane + 3 * W + m)
+        gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
         re, im = 1.0 - p * vers, p * sw
         inverse = _inverse(re * re + im * im)
         if MOVED:

@@ -25,14 +25,15 @@ def _table_entries(table, first, c, kept, other: tl.constexpr):
     return tl.load(table + first[:, None] + c[None, :], mask=kept, other=other)
 
 
-@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width"])
+@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width", "offset"])
 def merge(
-    a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width,
+    a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width, offset,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """``out[c] = sum_i a[i] b[c - SIGN i]`` for every pair: convolution for 1, correlation for -1."""
+    """``out[c] = sum_i a[i] b[c - SIGN i]`` from c = offset on: convolution for 1, correlation for -1."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
-    c = tl.program_id(1) * C + tl.arange(0, C)
+    begin = offset + tl.program_id(1) * C
+    c = begin + tl.arange(0, C)
     real = pair < pairs
     row, node = pair // count, pair % count
     a_length = _field(nodes, node, real, 1).to(tl.int32)
@@ -41,7 +42,14 @@ def merge(
     right = b + row * b_row + _field(nodes, node, real, 2)
     at = out + row * out_row + start + node * width
     total = tl.zeros((P, C), tl.float64)
-    for i in range(0, tl.max(a_length)):
+    # Only terms that meet some of these counts.
+    if SIGN > 0:
+        low = tl.maximum(begin - tl.max(b_length) + 1, 0)
+        high = tl.minimum(tl.max(a_length), begin + C)
+    else:
+        low = 0
+        high = tl.minimum(tl.max(a_length), tl.max(b_length) - begin)
+    for i in range(low, high):
         factor = tl.load(left + i, mask=real & (i < a_length), other=0.0)
         place = c[None, :] - SIGN * i
         inside = (place >= 0) & (place < b_length[:, None])

@@ -113,11 +113,23 @@ def _upward(
 def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: bool = False) -> None:
     """Merge messages of a into messages of b, into the step's part of `out`."""
     pairs = len(out) * step.size
-    across, together = lanes(step.width)
-    kernels.merge[(-(-pairs // together), -(-step.width // across))](
-        a, b, out, step.nodes, pairs, step.size, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
-        SIGN=sign, ADD=add, P=together, C=across, num_warps=across * together // 64,
-    )  # fmt: skip
+    for offset, chunks, across in _parts(step.width):
+        together = max(1, 128 // across)
+        kernels.merge[(-(-pairs // together), chunks)](
+            a, b, out, step.nodes, pairs, step.size, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
+            offset, SIGN=sign, ADD=add, P=together, C=across, num_warps=across * together // 64,
+        )  # fmt: skip
+
+
+def _parts(width: int) -> list[tuple[int, int, int]]:
+    """Offset, number and length of the stretches of a message; widths are often a power of two and one more."""
+    if width <= 8:
+        return [(0, 1, 8)]
+    across = 64 if width < 256 else 256
+    whole, rest = divmod(width, across)
+    if whole and 0 < rest <= 8:
+        return [(0, whole, across), (whole * across, 1, 8)]
+    return [(0, whole + (rest > 0), across)]
 
 
 def lanes(width: int) -> tuple[int, int]:

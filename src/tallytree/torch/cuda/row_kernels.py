@@ -56,7 +56,7 @@ def solve(
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     near = tl.abs(t) < _INF
     on_weight = p * on
-    marginal = on_weight / (on_weight + q * off)
+    marginal = on_weight * _inverse(on_weight + q * off)
     decided = _column(info, rows, count, 7, 0.0)
     marginal = tl.where(decided[:, None] != 0.0, tl.where(decided[:, None] > 0.0, 1.0, 0.0), marginal)
     marginal = tl.where(near, marginal, tl.where(t > 0, 1.0, 0.0))

@@ -44,7 +44,7 @@ def marginals(x: Tensor, counts: Counts) -> Solved | None:
     block, per = 1024, 64
     programs = -(-n // (block * per))
     out = x.new_empty(batch, programs, kernels.SUMS)
-    kernels.reduce[(batch, programs)](x, s, out, n, programs, per, BLOCK=block, num_warps=8)
+    kernels.reduce[(batch * programs,)](x, s, out, n, programs, per, BLOCK=block, num_warps=8)
     numbers = torch.cat([out.sum(1), torch.stack([s, counts.low, counts.high], -1)], -1).cpu().numpy()
     rows = [_solve(n, row) for row in numbers]
     if any(row is None for row in rows):
@@ -52,7 +52,8 @@ def marginals(x: Tensor, counts: Counts) -> Solved | None:
     found = [row for row in rows if row is not None]
     series = torch.as_tensor(np.stack([row.series for row in found]), device=x.device)
     values = torch.empty_like(x)
-    kernels.spread[(batch, -(-n // block))](x, s, series, values, n, BLOCK=block, num_warps=4)
+    stretches = -(-n // block)
+    kernels.spread[(batch * stretches,)](x, s, series, values, n, stretches, BLOCK=block, num_warps=4)
     log_z = x.new_tensor([row.log_z for row in found])
     return Solved(log_z, values, x.new_empty(batch, 0), x.new_tensor([row.bound for row in found]))
 

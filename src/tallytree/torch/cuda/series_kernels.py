@@ -27,8 +27,8 @@ def _tanh_half(t):
 @triton.jit(do_not_specialize=["programs", "per"])
 def reduce(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     """Sums of stretches, (B, programs, 12), under the rows' tilts."""
-    row = tl.program_id(0).to(tl.int64)
-    own = tl.program_id(1).to(tl.int64)
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    own = (tl.program_id(0) % programs).to(tl.int64)
     s = tl.load(tilt + row)
     zero = tl.zeros((BLOCK,), tl.float64)
     s1, s2, s3, s4, s5, s6, s7, s8 = zero, zero, zero, zero, zero, zero, zero, zero
@@ -80,11 +80,11 @@ def reduce(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     tl.store(at + 11, 0.0)
 
 
-@triton.jit
-def spread(x, tilt, series, out, n, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["programs"])
+def spread(x, tilt, series, out, n, programs, BLOCK: tl.constexpr):
     """Marginals from the series of the ratio r(x) = d(1) / d(0): p r / (p r + q)."""
-    row = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    place = (tl.program_id(0) % programs).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     t = tl.load(x + row * n + place, mask=place < n, other=0.0) + tl.load(tilt + row)
     e, u = _tanh_half(t)
     w = 2.0 * u

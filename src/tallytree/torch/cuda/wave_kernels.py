@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 INFO, PLANES, FREQUENCIES = 8, 11, 64  # numbers of a row, planes of its wave, frequencies that always suffice
-EXPONENT = tl.constexpr(32.0)  # nats: what windows and frequencies may leave out, 1e-14 at most
+EXPONENT = tl.constexpr(30.0)  # nats: what windows and frequencies may leave out, 1e-13 of the largest weight
 _INFO = tl.constexpr(INFO)
 _PLANES = tl.constexpr(PLANES)
 _PI = tl.constexpr(3.141592653589793)
@@ -57,8 +57,8 @@ def _inverse(size):
 def _probabilities(t):
     """p, q and log(1 + e^t) of log-odds, infinite ones included."""
     e = tl.exp(-tl.abs(t))
-    small = e / (1.0 + e)
-    large = 1.0 / (1.0 + e)
+    large = _inverse(1.0 + e)
+    small = e * large
     return (
         tl.where(t >= 0, large, small),
         tl.where(t >= 0, small, large),
@@ -123,9 +123,10 @@ def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.const
     reach = 8.0
     while (step < _STEPS) & (apart > 0.5):
         e = tl.exp(-tl.abs(y + s[:, None]))
-        p = tl.where(near, tl.where(y + s[:, None] >= 0, 1.0, e) / (1.0 + e), 0.0)
-        mean = base + tl.sum(p, 1)
-        var = tl.sum(tl.where(near, e / ((1.0 + e) * (1.0 + e)), 0.0), 1)
+        large = tl.where(near, 1.0 / (1.0 + e), 0.0)
+        small = e * large
+        mean = base + tl.sum(tl.where(y + s[:, None] >= 0, large, small), 1)
+        var = tl.sum(large * small, 1)
         wanted = middle
         if tl.max(high - low) > 0:
             wanted = _target(table, rows, count, stride, n, forced, free, s, mean, var + 0.01, R, BLOCK)
@@ -178,7 +179,7 @@ def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.conste
 
 @triton.jit
 def _window(mean, var, forced, free, W: tl.constexpr):
-    """N, M and the first count (R,) of a window that holds all but e^-32 of the tilted law."""
+    """N, M and the first count (R,) of a window that holds all but e^-30 of the tilted law."""
     third = EXPONENT / 3.0
     radius = tl.sqrt(var * (2.0 * EXPONENT) + third * third) + third
     full = free + 1
@@ -190,7 +191,7 @@ def _window(mean, var, forced, free, W: tl.constexpr):
     y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * EXPONENT)), 1.0)
     y2 = y * y
     highest = 2.0 * y * (1.0 + y2 * (1.0 / 6.0 + y2 * (0.075 + y2 * 0.32912966012823)))
-    used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 2
+    used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 1
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
 
