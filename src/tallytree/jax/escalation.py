@@ -107,7 +107,10 @@ def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tu
         def nothing(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
             return jnp.zeros_like(primals[0]), jnp.zeros_like(primals[1])
 
-        return lax.cond(jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified)
+        found: tuple[Any, Any] = lax.cond(
+            jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified
+        )
+        return found
 
     size = _rows_at_once(certified.shape[0], primals[1].shape[-1])
     return _by_pieces(piece, size, primals, directions, certified)
