@@ -119,7 +119,7 @@ def test_the_characteristic_function_is_the_product_of_factors():
     p = rng.random((3, 64))
     with jax.enable_x64(True):
         chosen = frequencies.choose(jnp.array([[5.0], [31.0], [65.0]]), jnp.array([[0.1], [3.0], [16.0]]), 64)
-        re, im = characteristic(jnp.asarray(p), chosen.versine, chosen.sine, chosen.needed)
+        re, im = map(np.asarray, characteristic(jnp.asarray(p), chosen.versine, chosen.sine, chosen.needed))
     w = 2 * np.pi * np.arange(re.shape[1]) / np.asarray(chosen.period)
     exact = np.prod(1 - p[:, :, None] + p[:, :, None] * np.exp(1j * w[:, None, :]), 1)
     for row, count in enumerate(np.asarray(chosen.needed)):
@@ -138,7 +138,8 @@ def test_powers_of_frequencies_are_exact_whatever_the_size(n):
         for row in range(2):
             turns = (m * counts[:, None]) % int(period[row])
             exact = np.exp(-2j * np.pi * turns / period[row])
-            np.testing.assert_allclose(np.asarray(table[0] + 1j * table[1])[row], exact, atol=1e-14)
+            found = np.asarray(table[0])[row] + 1j * np.asarray(table[1])[row]
+            np.testing.assert_allclose(found, exact, atol=1e-14)
     assert (chosen.large[0].shape[1] - 1) * size == n
 
 
