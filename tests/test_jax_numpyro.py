@@ -113,3 +113,29 @@ def test_nuts_on_matched_sets_agrees_with_conditional_logit():
         jax.random.key(1), jnp.asarray(x[:3], jnp.float32), jnp.asarray(cases[:3])
     )["y"]
     np.testing.assert_array_equal(predicted.sum(-1), np.broadcast_to(cases[:3], (250, 3)))
+
+
+def test_svi_with_plates_and_masks_finds_the_mode_of_the_posterior():
+    """Three k-subsets of four with one common slope; masked rows must not matter. The mode is found by a search."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    k, y = np.array([1, 2, 2]), np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], np.float32)
+    seen = np.array([True, True, False])
+
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 2.0))
+        with numpyro.plate("sets", 3), numpyro.handlers.mask(mask=seen):
+            numpyro.sample("y", ConditionalBernoulli(k, beta * x), obs=y)
+
+    guide = numpyro.infer.autoguide.AutoDelta(model)
+    svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
+    found = svi.run(jax.random.key(0), 200, x, y, progress_bar=False)
+    grid = np.linspace(-5, 5, 2001)
+    log_posterior = -(grid**2) / 8
+    for row, count, on in zip(x[:2].astype(float), k, y):
+        subsets = STATES[STATES.sum(1) == count]
+        weights = grid[:, None] * (subsets @ row)
+        log_posterior += grid * (on @ row) - np.logaddexp.reduce(weights, 1)
+    assert abs(float(found.params["beta_auto_loc"]) - grid[np.argmax(log_posterior)]) < 0.02
+    drawn = numpyro.infer.Predictive(model, params=found.params, guide=guide, num_samples=5)
+    np.testing.assert_array_equal(drawn(jax.random.key(1), x)["y"].sum(-1), np.broadcast_to(k, (5, 3)))

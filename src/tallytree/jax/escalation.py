@@ -7,6 +7,7 @@ batch is cut into short pieces, and a piece is differentiated through the slow p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .solution import Solution
+from .stages import in_blocks, on_cpu, rows_in_a_block
 
 Pass = Callable[[Any, Any], Solution]
 Rungs = tuple[Pass, Pass]  # quick, right
@@ -22,7 +24,7 @@ Rungs = tuple[Pass, Pass]  # quick, right
 def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     """Answers of the quick pass where it is certified, else of the other; and where, (B,). Not differentiable."""
     quick, right = rungs
-    first = quick(nu, tables)
+    first = in_blocks(quick, nu, tables)
     certified = first.bound < jnp.inf
     if nu.shape[0] == 0:
         return first, certified
@@ -56,7 +58,7 @@ def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution)
 
 def _rows_at_once(rows: int, width: int) -> int:
     """How many models the slow pass takes at a time: few on a CPU, many where every step costs a launch."""
-    cells = 1 << (12 if jax.default_backend() == "cpu" else 17)
+    cells = 1 << (12 if on_cpu() else 17)
     return min(rows, max(4, cells // max(width, 1)))
 
 
@@ -66,8 +68,14 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
     keep = certified[:, None]
     # What is not certified is kept out of the quick pass: its derivatives there may not even be numbers.
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
-    moved = _moved(quick, safe, tuple(jnp.where(keep, d, 0.0) for d in directions))
-    if certified.shape[0] == 0:
+    directions_there = tuple(jnp.where(keep, d, 0.0) for d in directions)
+    rows = certified.shape[0]
+    block = rows_in_a_block(rows, primals[0].shape[-1])
+    if block == rows:
+        moved = _moved(quick, safe, directions_there)
+    else:
+        moved = _by_pieces(partial(_moved, quick), block, safe, directions_there)
+    if rows == 0:
         return moved
     rest = lax.cond(
         jnp.all(certified),
@@ -90,24 +98,34 @@ def _moved(solve: Pass, primals: Any, directions: Any) -> tuple[Any, Any]:
 
 def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
     """Tangents of the slow pass for models without a certificate, 0 for all others."""
-    rows = certified.shape[0]
-    size = _rows_at_once(rows, primals[1].shape[-1])
 
-    def cut(x: Any, fill: Any) -> Any:
-        x = jnp.concatenate([x, jnp.full((-rows % size, *x.shape[1:]), fill, x.dtype)])
-        return x.reshape(x.shape[0] // size, size, *x.shape[1:])
-
-    @jax.checkpoint
-    def slow(certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
+    def slow(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
         directions = tuple(jnp.where(certified[:, None], 0.0, d) for d in directions)
         return _moved(right, primals, directions)
 
-    def nothing(certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
-        return jnp.zeros_like(primals[0]), jnp.zeros_like(primals[1])
+    def piece(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
+        def nothing(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
+            return jnp.zeros_like(primals[0]), jnp.zeros_like(primals[1])
+
+        found: tuple[Any, Any] = lax.cond(
+            jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified
+        )
+        return found
+
+    size = _rows_at_once(certified.shape[0], primals[1].shape[-1])
+    return _by_pieces(piece, size, primals, directions, certified)
+
+
+def _by_pieces(piece: Callable[..., Any], size: int, *arrays: Any) -> tuple[Any, Any]:
+    """`piece` of so many rows at a time; what it needs for a backward pass is computed again then."""
+    rows = jax.tree.leaves(arrays)[0].shape[0]
+
+    def cut(x: Any) -> Any:
+        x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (-rows % size, *x.shape[1:]))])
+        return x.reshape(x.shape[0] // size, size, *x.shape[1:])
 
     def step(carry: None, item: Any) -> Any:
-        return carry, lax.cond(jnp.all(item[0]), nothing, slow, *item)
+        return carry, jax.checkpoint(piece)(*item)
 
-    items = cut(certified, True), tuple(cut(x, 0.0) for x in primals), tuple(cut(x, 0.0) for x in directions)
-    messages, beliefs = lax.scan(step, None, items)[1]
+    messages, beliefs = lax.scan(step, None, jax.tree.map(cut, arrays))[1]
     return messages.reshape(-1, *messages.shape[2:])[:rows], beliefs.reshape(-1, *beliefs.shape[2:])[:rows]

@@ -19,9 +19,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .stages import on_cpu
+
 FEW_TERMS = 4  # so few terms are written out; more are a loop, which compiles once
-MOST_CELLS = {"cpu": 1 << 22}  # products that are laid out in an array rather than looped over: 32 MB
-MOST_ELSEWHERE = 1 << 28  # where every step of a loop costs a launch
+MOST_CELLS = 1 << 22  # products that are laid out in an array rather than looped over: 32 MB
+MOST_ELSEWHERE = 1 << 28  # not on a CPU: where every step of a loop costs a launch
 
 
 def over_terms(step: Callable[..., Any], start: Any, *terms: Any, reverse: bool = False) -> Any:
@@ -81,8 +83,7 @@ def common(a: Any, b: Any) -> tuple[int, ...]:
 
 def laid_out(rows: int, columns: int, lead: tuple[int, ...]) -> bool:
     """Whether all products of two messages fit an array: no loop then, which compiles and runs sooner."""
-    most = MOST_CELLS.get(jax.default_backend(), MOST_ELSEWHERE)
-    return rows * columns * math.prod(lead) <= most
+    return rows * columns * math.prod(lead) <= (MOST_CELLS if on_cpu() else MOST_ELSEWHERE)
 
 
 def toeplitz(b: Any, rows: int, fill: float) -> Any:

@@ -178,8 +178,13 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
     # A factor is right to two units of round-off of 1, a product to sqrt(5) of its size; 1 / |phi| is at most `small`.
     v = jnp.max(2.0 * model.p * (1.0 - model.p), -1, keepdims=True)
     small = lax.rsqrt(1.0 - v * frequencies.versine)
-    size = frequencies.share * jnp.hypot(*phat) * small
-    in_product = jnp.sum(jnp.hypot(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
+    size = frequencies.share * _size(*phat) * small
+    in_product = jnp.sum(_size(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
     in_table = (64.0 + 3.0 * n**0.5) * jnp.sum(size, -1) * total
     rounded = UNIT_ROUNDOFF * (in_product + in_table)
     return lax.stop_gradient(model.negligible + folded + cut + rounded)
+
+
+def _size(re: Any, im: Any) -> Any:
+    """Absolute values; what underflows in the squares is far below anything that counts."""
+    return jnp.sqrt(re * re + im * im)

@@ -21,7 +21,8 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
     """Tilts (B, 1) for log-odds (B, D) and log-tables (B, D + 1).
 
     Newton steps towards the fixed point where the tilted mean equals the posterior mean of the count, the law of the
-    count being taken as normal with the tilted mean and variance.
+    count being taken as normal with the tilted mean and variance. Steps are taken in the log-odds of the mean share
+    of variables, which move with the tilt at a nearly constant rate.
     """
     nu, log_f = lax.stop_gradient(nu), lax.stop_gradient(log_f)
     near = jnp.isfinite(nu)
@@ -40,6 +41,10 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
         total = jnp.sum(weight, -1, keepdims=True)
         return jnp.where(total > 0.0, jnp.sum(weight * counts, -1, keepdims=True) / total, mean)
 
+    def log_odds(free: Any) -> Any:
+        share = jnp.clip(free / jnp.maximum(possible, 1.0), 1e-12, 1.0 - 1e-12)
+        return jnp.log(share) - jnp.log1p(-share)
+
     def step(state: Any) -> Any:
         number, tilt, _ = state
         p = jnp.where(near, jax.nn.sigmoid(finite + tilt), 0.0)
@@ -50,7 +55,9 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
             target(mean, variance, tilt), forced + 0.3, forced + jnp.maximum(possible - 0.3, 0.3)
         )
         apart = jnp.max(jnp.abs(wanted - mean) / jnp.sqrt(variance), initial=0.0)
-        return number + 1, tilt + jnp.clip((wanted - mean) / variance, -_LONGEST_STEP, _LONGEST_STEP), apart
+        length = log_odds(wanted - forced) - log_odds(mean - forced)
+        slope = (mean - forced) * (forced + possible - mean) / (jnp.maximum(possible, 1.0) * variance)
+        return number + 1, tilt + jnp.clip(length * slope, -_LONGEST_STEP, _LONGEST_STEP), apart
 
     def unsettled(state: Any) -> Any:
         return (state[0] < _STEPS) & (state[2] > _CLOSE)
