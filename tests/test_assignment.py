@@ -490,3 +490,28 @@ def test_aamas_is_larger_than_anything_published():
     assert beliefs.converged
     np.testing.assert_allclose(beliefs.column_counts, 3.0, atol=1e-6)
     assert beliefs.row_counts.max() <= 10 + 1e-6
+
+
+@pytest.mark.parametrize("mask", [-1e20, float(np.finfo(np.float32).min), -1e300])
+def test_masked_cells_count_as_forbidden_ones(mask):
+    """A cell that a mask excludes is decided as one that is forbidden; what is left has the same answers."""
+    affinity = np.array([[0.3, -0.2, 0.1], [0.5, 0.4, -0.6], [0.2, 0.9, 0.7]])
+    barred = np.zeros((3, 3), bool)
+    barred[1, 0] = barred[2, 2] = True
+    masked = tt.assignment(np.where(barred, mask, affinity), tt.exactly(1), tt.exactly(1))
+    free = tt.assignment(affinity, tt.exactly(1), tt.exactly(1), barred)
+    np.testing.assert_array_equal(masked.decided, free.decided)
+    assert masked.decided[1, 0] == masked.decided[2, 2] == 0
+    assert masked.mode().log_weight == free.mode().log_weight
+    assert masked.log_weight(masked.mode().cells) == free.mode().log_weight
+    assert masked.log_weight(np.eye(3)) <= mask / 2  # the number itself, or -inf
+    np.testing.assert_allclose(masked.loopy_bp().marginals, free.loopy_bp().marginals, atol=1e-12)
+
+
+def test_a_masked_cell_is_out_whatever_stands_beside_it():
+    """An affinity as large as the mask does not make up for it: the mask behaves as -inf does."""
+    affinity = np.array([[0.0, 0.0], [-1e300, 1e300]])
+    problem = tt.assignment(affinity)
+    assert problem.decided[1, 0] == 0
+    assert problem.mode().cells[1].tolist() == [False, True]
+    assert problem.log_weight(np.array([[0, 0], [1, 1]])) == -np.inf

@@ -219,3 +219,13 @@ def test_derivatives_see_what_a_table_lifts_again(batch):
         np.testing.assert_allclose(
             model.expected_statistics.tables[g], np.broadcast_to(probs, (*batch, len(probs))), atol=1e-11
         )
+
+
+def test_largest_weights_below_the_smallest_float32_are_zero_in_that_type():
+    """Answers in float32 are right up to its rounding, which ends at its smallest number."""
+    model = tt.CountModel(np.zeros(2, np.float32), [tt.Group([0, 1], [0.0, 2e-308, 4e-308])])
+    assert model.max_marginals.dtype == np.float32
+    np.testing.assert_array_equal(model.max_marginals, np.zeros((2, 2)))
+    np.testing.assert_array_equal(model.max_count_values(), np.zeros(3))
+    assert model.max_log_weight.dtype == np.float64
+    assert model.max_log_weight == 4e-308

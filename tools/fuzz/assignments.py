@@ -183,7 +183,7 @@ def chains(report: Report, problem: Any, seed: int) -> None:
         with report.answer(name):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = getattr(problem, name)(20, rng=seed, burn_in=5, chains=4)
+                found = getattr(problem, name)(8, rng=seed, burn_in=2, chains=4)
             marginals = dense(found.marginals)
             assert not np.isnan(marginals).any(), "marginals are NaN"
             assert ((marginals >= -1e-12) & (marginals <= 1 + 1e-12)).all(), "marginals outside [0, 1]"

@@ -185,7 +185,7 @@ class LongCase:
 
 def draw_long(rng: np.random.Generator) -> LongCase:
     k = int(rng.choice([2, 2, 2, 3]))
-    n = int(rng.integers(20, 60 if rng.random() < 0.9 else 420))
+    n = int(rng.integers(20, 60 if rng.random() < 0.95 else 420))
     as_path = k == 2 and bool(rng.random() < 0.5)
     unary, transitions, table = (np.array(p) for p in zip(*(_row(rng, n, k) for _ in range(LOT))))
     if as_path:
