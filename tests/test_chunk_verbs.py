@@ -230,12 +230,26 @@ def test_a_solution_is_small_and_travels():
 
 
 @compiled
-def test_a_chunk_may_be_mapped_into_itself():
-    logits = np.random.default_rng(3).normal(size=20_000)
+@pytest.mark.parametrize("what", ["marginals", "posterior_logits"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_a_chunk_may_be_mapped_into_itself(what, dtype, infinite):
+    logits = np.random.default_rng(3).normal(size=20_000).astype(dtype)
+    if infinite:
+        logits[[3, 19_000]] = math.inf, -math.inf
     solution = solve(logits, tt.exactly(300))
-    want = chunks.map_logits(logits, solution.mapping, "marginals")
-    assert chunks.map_logits(logits, solution.mapping, "marginals", out=logits) is logits
+    want = chunks.map_logits(logits, solution.mapping, what)
+    assert chunks.map_logits(logits, solution.mapping, what, out=logits) is logits
     assert_array_equal(logits, want)
+
+
+@compiled
+def test_a_place_for_answers_that_would_need_a_copy_is_refused():
+    logits = np.random.default_rng(3).normal(size=5_000)
+    solution = solve(logits, tt.exactly(300))
+    for out in (np.empty(10_000)[::2], np.empty(5_000, np.float32), np.empty(4_999)):
+        with pytest.raises((TypeError, ValueError)):
+            chunks.map_logits(logits, solution.mapping, out=out)
 
 
 def test_no_variables_and_one_variable_are_models_too():

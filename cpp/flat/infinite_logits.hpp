@@ -7,6 +7,19 @@
 
 namespace tallytree {
 
+// Whether there is neither an infinity nor a NaN among n numbers; several sums at once hide the latency of one.
+template <class T>
+bool all_finite(const T* x, ptrdiff_t n) {
+  constexpr int kAtOnce = 8;
+  T sum[kAtOnce] = {};  // NaN where x is infinite
+  ptrdiff_t i = 0;
+  for (; i + kAtOnce <= n; i += kAtOnce)
+    for (int l = 0; l < kAtOnce; l++) sum[l] += x[i + l] - x[i + l];
+  for (; i < n; i++) sum[0] += x[i] - x[i];
+  for (int l = 1; l < kAtOnce; l++) sum[0] += sum[l];
+  return sum[0] == 0;
+}
+
 // Calls each(i) for every infinite logit and, before it and at the end, run(from, to) for the finite ones since the last.
 template <class Each, class Run>
 void around_infinities(const double* nu, ptrdiff_t n, const Each& each, const Run& run) {
@@ -14,9 +27,7 @@ void around_infinities(const double* nu, ptrdiff_t n, const Each& each, const Ru
   ptrdiff_t from = 0;
   for (ptrdiff_t block = 0; block < n; block += kBlock) {
     const ptrdiff_t end = std::min(n, block + kBlock);
-    double sum = 0;  // NaN if one is infinite
-    for (ptrdiff_t i = block; i < end; i++) sum += nu[i] - nu[i];
-    if (sum == 0) continue;
+    if (all_finite(nu + block, end - block)) continue;
     for (ptrdiff_t i = block; i < end; i++) {
       if (std::isfinite(nu[i])) continue;
       run(from, i);
@@ -39,12 +50,6 @@ inline Split split_infinite(const double* nu, ptrdiff_t n) {
       nu, n, [&](ptrdiff_t i) { ++(nu[i] > 0 ? split.forced : split.excluded); },
       [&](ptrdiff_t from, ptrdiff_t to) { split.finite.insert(split.finite.end(), nu + from, nu + to); });
   return split;
-}
-
-inline bool any_infinite(const double* nu, ptrdiff_t n) {
-  bool any = false;
-  around_infinities(nu, n, [&](ptrdiff_t) { any = true; }, [](ptrdiff_t, ptrdiff_t) {});
-  return any;
 }
 
 }  // namespace tallytree

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "flat/chunks.hpp"
+#include "flat/infinite_logits.hpp"
 
 namespace tallytree {
 
@@ -36,28 +37,16 @@ std::vector<double> ratio_series(const Piece& piece) {
 
 double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
-inline const double* widened(const double* nu, ptrdiff_t n, double* room, bool* infinite) {
-  double sum = 0;  // NaN if one is infinite
-  for (ptrdiff_t i = 0; i < n; i++) sum += nu[i] - nu[i];
-  *infinite = sum != 0;
-  if (!*infinite) return nu;
+// Doubles without infinities, in `room` where they have to be made.
+inline const double* widened(const double* nu, ptrdiff_t n, bool finite, double* room) {
+  if (finite) return nu;
   for (ptrdiff_t i = 0; i < n; i++) room[i] = std::isinf(nu[i]) ? 0.0 : nu[i];
   return room;
 }
 
-inline const double* widened(const float* nu, ptrdiff_t n, double* room, bool* infinite) {
-  float sum = 0;
-  for (ptrdiff_t i = 0; i < n; i++) sum += nu[i] - nu[i];
-  *infinite = sum != 0;
-  for (ptrdiff_t i = 0; i < n; i++) room[i] = std::isinf(nu[i]) ? 0.0 : nu[i];
-  return room;
-}
-
-inline double* result_in(double* out, double*) { return out; }
-inline double* result_in(float*, double* room) { return room; }
-inline void narrow(const double*, ptrdiff_t, double*) {}
-inline void narrow(const double* from, ptrdiff_t n, float* out) {
-  for (ptrdiff_t i = 0; i < n; i++) out[i] = (float)from[i];
+inline const double* widened(const float* nu, ptrdiff_t n, bool finite, double* room) {
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
+  return widened(room, n, finite, room);
 }
 
 }  // namespace
@@ -143,18 +132,17 @@ void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted
   parallel_for(blocks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t b) {
     const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
     double room[kBlock], answers[kBlock];
-    bool infinite;
-    const double* finite = widened(nu + from, length, room, &infinite);
-    double* result = result_in(out + from, answers);
+    const bool all = all_finite(nu + from, length);
+    const double* finite = widened(nu + from, length, all, room);
     if (wanted == Wanted::marginals) {
-      map.marginals(finite, length, result);
+      map.marginals(finite, length, answers);
     } else {
-      map.messages(finite, length, result);
-      for (ptrdiff_t i = 0; i < length; i++) result[i] += finite[i];
+      map.messages(finite, length, answers);
+      for (ptrdiff_t i = 0; i < length; i++) answers[i] += finite[i];
     }
-    for (ptrdiff_t i = 0; infinite && i < length; i++)
-      if (std::isinf(nu[from + i])) result[i] = wanted == Wanted::marginals ? nu[from + i] > 0 : nu[from + i];
-    narrow(result, length, out + from);
+    for (ptrdiff_t i = 0; !all && i < length; i++)
+      if (std::isinf(nu[from + i])) answers[i] = wanted == Wanted::marginals ? nu[from + i] > 0 : nu[from + i];
+    for (ptrdiff_t i = 0; i < length; i++) out[from + i] = (T)answers[i];  // only now: `out` may be `nu`
   });
 }
 

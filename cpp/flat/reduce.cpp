@@ -115,7 +115,7 @@ inline const double* widened(const float* nu, ptrdiff_t n, double* room) {
 
 // The finite logits of a block, in `room` if there are others; `n` becomes their number.
 const double* finite_part(const double* nu, ptrdiff_t* n, double* room, LeftOut* left_out) {
-  if (!any_infinite(nu, *n)) return nu;
+  if (all_finite(nu, *n)) return nu;
   ptrdiff_t kept = 0;
   for (ptrdiff_t i = 0; i < *n; i++) {
     const double x = nu[i];

@@ -123,7 +123,7 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* 
   int where[8], open = 0;
   const auto otherwise = [&](DirectJob* one, bool ends) {
     const Logits logits = {kernels.flat, kernels.lanes, 1, one->nu, n};
-    if (any_infinite(one->nu, n))
+    if (!all_finite(one->nu, n))
       solve_with_infinities(kernels, 1, one->nu, n, one->log_f, cavities, one->solution);
     else if (ends)
       *one->solution =

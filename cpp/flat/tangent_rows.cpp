@@ -204,7 +204,7 @@ double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, c
 }
 
 double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
-  return any_infinite(m.nu, n) ? solve_with_infinities(kernels, threads, n, m) : solve_finite(kernels, threads, n, m);
+  return all_finite(m.nu, n) ? solve_finite(kernels, threads, n, m) : solve_with_infinities(kernels, threads, n, m);
 }
 
 template <class Task>
