@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from oracle_states import all_states
+
 pytest.importorskip("sklearn")
 
 import tallytree as tt
@@ -17,7 +19,7 @@ from tallytree import data
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.estimators import CountDensity
 
-ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
+ALL = all_states((2,) * 6).astype(np.uint8)
 KINDS = ["counts", "tree", "tree+counts"]
 
 
@@ -173,7 +175,7 @@ def test_errors_say_what_to_do():
 def test_without_smoothing_unseen_rows_have_probability_zero_and_nothing_is_nan(kind, n_components):
     rows = np.array([[1, 0, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1], [1, 1, 1, 0], [1, 0, 1, 1]])
     density = CountDensity(kind, pseudo_count=0, n_components=n_components, random_state=0).fit(rows)
-    every = np.array(list(itertools.product([0, 1], repeat=4)))
+    every = all_states((2,) * 4)
     scores = density.score_samples(every)
     assert not np.isnan(scores).any()
     assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-9)
@@ -201,7 +203,7 @@ def test_unsmoothed_trees_with_weights_exclude_exactly_what_was_not_seen(seed):
     rows = rng.integers(0, 2, (6, 3))
     weights = rng.random(6)
     density = CountDensity("tree", pseudo_count=0).fit(rows, sample_weight=weights)
-    every = np.array(list(itertools.product([0, 1], repeat=3)))
+    every = all_states((2,) * 3)
     parent = density.components_[0].parent
     for row, score in zip(every, density.score_samples(every)):
         pairs = [(d, p) for d, p in enumerate(parent) if p >= 0]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn.free import free_parameters
@@ -15,7 +14,7 @@ from tallytree.learn.objective import Objective
 from tallytree.learn.statistics import CountFeatures
 
 GROUPS = [[0, 1], [2, 3, 4], [0, 1, 2, 3, 4], [5]]
-ALL = np.array(list(itertools.product([0, 1], repeat=6)))
+ALL = all_states((2,) * 6)
 
 
 def random_model(seed, groups=GROUPS, d=6):
@@ -140,7 +139,7 @@ def test_conditional_models_are_recovered(shape):
     x = rng.normal(size=(n, 4, 2)) if shape == "shared" else rng.normal(size=(n, 2))
     coef = rng.normal(size=2) if shape == "shared" else rng.normal(size=(2, 4))
     table = np.array([0.0, 1.0, -1.0, 0.5, 0.0])
-    states = np.array(list(itertools.product([0, 1], repeat=4)))
+    states = all_states((2,) * 4)
     model = tt.CountModel.from_tree(tree, x @ coef, table)
     p = np.exp(model.log_prob(states[:, None, :])).T
     y = states[(rng.random((n, 1)) < p.cumsum(1)).argmax(1)]

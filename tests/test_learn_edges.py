@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn.forest import chow_liu
@@ -16,7 +15,7 @@ from tallytree.learn.objective import Objective
 
 PAIRS = [(0, 1), (2, 1), (1, 3), (3, 4)]
 GROUPS = [[0, 1, 2], None]
-ALL = np.array(list(itertools.product([0, 1], repeat=6)))
+ALL = all_states((2,) * 6)
 
 
 def random_model(seed, groups=GROUPS, d=6, pairs=PAIRS):
