@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallytree.engine import native
 from tallytree.engine.maximize import convolve
 from tallytree.engine.maximize.concave import convolve_pieces, merge_slopes, pieces
 from tallytree.engine.maximize.monotone import monotone_rows
@@ -119,3 +120,18 @@ def test_merging_slopes_keeps_integers_exact():
 def test_rows_outside_the_reach_are_impossible():
     b, c = np.array([-INF, 1.0, -INF, 2.0]), np.array([-INF, 0.0, -INF])
     np.testing.assert_array_equal(monotone_rows(b, c, (1, 1), 0, 6), [-INF, -INF, 1.0, -INF, 2.0, -INF])
+
+
+@pytest.mark.skipif(not native.present(), reason="needs the compiled engine")
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 9), (9, 2), (40, 17), (33, 200), (300, 300), (5000, 70)])
+def test_the_compiled_product_is_the_definition(m, n):
+    rng = np.random.default_rng(m + n)
+    a, b = rng.normal(size=(3, m)), rng.normal(size=(3, n))
+    a[1, rng.random(m) < 0.5] = -INF
+    b[2] = -INF
+    want = np.stack([by_definition(x, y) for x, y in zip(a, b)])
+    np.testing.assert_array_equal(native.max_plus(a, b, 0, m + n - 1), want)
+    padded = np.concatenate([want, np.full((3, 7), -INF)], axis=1)
+    start = (m + n) // 3
+    np.testing.assert_array_equal(native.max_plus(a, b, start, m + n + 6 - start), padded[:, start:])
+    assert native.max_plus(a[:0], b[:0], 0, 4).shape == (0, 4)

@@ -6,7 +6,6 @@ import base64
 import csv
 import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,16 +275,6 @@ def test_a_point_runs_in_its_own_process():
     found = runtime._in_own_process("auto", 64, 0, 0.0, 120.0)
     assert found["seconds"] > 0
     assert "failed" in runtime._in_own_process("no-such-method", 64, 0, 0.0, 120.0)["note"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are those of Linux")
-def test_the_chain_runs_into_a_real_memory_limit():
-    room = 1.2e8  # enough for 4096 variables, 67 MB of partial sums, not for 8192
-    enough = runtime._in_own_process("chain", 4096, 0, 0.0, 120.0, room)
-    assert enough["seconds"] > 0
-    short = runtime._in_own_process("chain", 8192, 0, 0.0, 120.0, room)
-    assert short == {"note": "ran out of memory within 0.1 GB"}
-    assert runtime._in_own_process("auto", 8192, 0, 0.0, 120.0, room)["seconds"] > 0
 
 
 def test_the_matching_coupling_is_where_the_curve_meets_the_printed_value():

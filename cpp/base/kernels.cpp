@@ -7,6 +7,7 @@
 namespace tallytree::TT_LEVEL {
 
 void copy_and_scan(const double*, ptrdiff_t, double*, double*, double*);
+void max_plus(const double*, ptrdiff_t, const double*, ptrdiff_t, double*);
 void posterior_marginals(const double*, const double*, ptrdiff_t, double*);
 double softplus_sum(const double* x, ptrdiff_t n);
 extern const TreeKernels tree_kernels;
@@ -35,6 +36,7 @@ const Kernels kernels = {
     nullptr,
 #endif
     &tangent_kernels,
+    max_plus,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -35,6 +35,9 @@ struct Kernels {
   const SampleKernels* sample;  // sample_kernels.hpp
   const HookKernels* hooks;  // hook_kernels.hpp; null without the build option for tests
   const TangentKernels* tangent;  // tangent_kernels.hpp
+
+  // out[t] = max_{i < m} a[i] + c[m - 1 - i + t] for t < width
+  void (*max_plus)(const double* a, ptrdiff_t m, const double* c, ptrdiff_t width, double* out);
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

@@ -91,6 +91,12 @@ def chain(nu: Float64, tables: Float64) -> Answer:
     return Answer(totals[0], messages, None, totals[1])
 
 
+def max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
+    """``max_i a[i] + b[start + t - i]`` for t < width, row by row of (R, m) and (R, n)."""
+    made = [np.ascontiguousarray(x, np.float64) for x in (a, b)]
+    return np.asarray(_extension().max_plus(*made, start, width, config.threads(), config.level()))
+
+
 def flat_log_pmf(nu: Float64) -> Float64:
     """Log P(z = k) of every row and every k."""
     return np.asarray(_extension().flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))

@@ -46,7 +46,7 @@ class Maximization(BinaryModel):
 
         Cost: one potential: a sort, O(D log D) (Gupta, Diwan and Sarawagi, 2007). Nested groups whose log-tables are
         concave (most named potentials; constraints on an interval of counts): near-linear in D plus the size of the
-        tables. Arbitrary tables: up to O(D^2), in array code.
+        tables. Arbitrary tables, and edges: up to O(D^2), compiled where there is an engine.
 
         Accuracy: the log-weight of the result is within 1e-12 times the sum of the absolute values of all finite
         logits and largest table entries of the best.

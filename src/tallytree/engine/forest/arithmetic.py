@@ -15,6 +15,7 @@ from scipy import fft
 
 from ... import config
 from ...arrays import Float64
+from .. import native
 
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-290  # anything smaller may have been lost to underflow
@@ -275,6 +276,37 @@ class MaxPlus(LogSpace):
         for i in range(1, count):
             top = np.maximum(top, terms(i))
         return np.asarray(top)
+
+    def _shifted(self, short: Float64, long: Float64, width: int) -> Float64:
+        if not self._compiled(short, long):
+            return super()._shifted(short, long, width)
+        shape = np.broadcast_shapes(short.shape[:3], long.shape[:3])
+        found = [_max_plus(_pick(short, q), _pick(long, q), 0, width) for q in range(shape[1])]
+        return np.asarray(np.maximum.reduce(found))
+
+    def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
+        if not self._compiled(like, other):
+            return super().adjoint(g, other, like)
+        found = _max_plus(other[..., ::-1, :], g, other.shape[3] - 1, like.shape[3])
+        return np.asarray(_fold(found, like, self._combine))
+
+    def _compiled(self, a: Float64, b: Float64) -> bool:
+        return native.present() and min(a.shape[3], b.shape[3]) > _SHORT
+
+
+_SHORT = 8  # counts up to which a loop over them in array code is as quick as the compiled product
+
+
+def _max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
+    """(max, +) products along the counts, all other axes broadcast."""
+    shape = np.broadcast_shapes(a.shape[:3], b.shape[:3])
+
+    def rows(x: Float64) -> Float64:
+        whole = np.broadcast_to(x, (*shape, *x.shape[3:]))
+        return np.ascontiguousarray(np.swapaxes(whole, 3, 4)).reshape(-1, x.shape[3])
+
+    found = native.max_plus(rows(a), rows(b), start, width)
+    return np.swapaxes(found.reshape(*shape, b.shape[-1], width), 3, 4)
 
 
 ARITHMETICS = (Fourier, Direct, LogSpace)  # quickest first

@@ -1,9 +1,8 @@
 """(max, +) convolution of two messages, by what is known about their shape.
 
 Concave with concave merges slopes in O(n); a few concave pieces are merged pair by pair; concave with arbitrary
-uses the monotone argmax in O(n log n); two arbitrary sequences take O(n m), vectorised. The last case already
-contains the (min, +)-convolution problem (Cygan et al. 2017), so nothing much faster is known. A compiled kernel
-would gain there, by keeping the output in registers.
+uses the monotone argmax in O(n log n); two arbitrary sequences take O(n m), compiled where there is an engine. The last
+case already contains the (min, +)-convolution problem (Cygan et al. 2017), so nothing much faster is known.
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ import math
 import numpy as np
 
 from ...arrays import Float64
+from .. import native
 from .concave import MOST_PIECES, Pieces, convolve_pieces, pieces
 from .monotone import monotone_rows
 
 _SHORT = 32  # up to this length a plain loop over the shorter side is quickest
 _MERGE_COST = 40  # cost per entry of the methods against one entry of the plain loop, measured
 _MONOTONE_COST = 20  # per entry and round
+_COMPILED_COST = 0.2  # per entry of the compiled loop
+_SPARSE = 10  # the plain loop skips what is impossible, and is quicker if one entry in so many is possible
 
 
 def convolve(a: Float64, b: Float64) -> Float64:
@@ -41,7 +43,7 @@ def rows(a: Float64, b: Float64, start: int, stop: int) -> Float64:
     count_b = MOST_PIECES * m if parts_b is None else len(parts_b)
     rounds = (stop - start).bit_length() * _MONOTONE_COST * (m + n)
     costs = {
-        "plain": min(m, n, stop - start) * max(m, n),
+        "plain": min(m, n, stop - start) * max(m, n) * (_COMPILED_COST if native.present() else 1.0),
         "merge": _MERGE_COST * (count_a * n + count_b * m),
         "a": count_a * rounds,
         "b": count_b * rounds,
@@ -64,11 +66,13 @@ def _by_pieces(b: Float64, c: Float64, parts: Pieces, start: int, stop: int) -> 
 
 
 def plain(a: Float64, b: Float64, start: int, stop: int) -> Float64:
-    """The definition, vectorised along the longer side."""
-    if stop - start < min(len(a), len(b)):
-        return _row_by_row(a, b, start, stop)
+    """The definition, compiled, or vectorised along the longer side."""
     if len(b) > len(a):
         a, b = b, a
+    if native.present() and len(b) > 1 and _SPARSE * np.count_nonzero(b > -math.inf) > len(b):
+        return np.asarray(native.max_plus(b[None], a[None], start, stop - start)[0])
+    if stop - start < min(len(a), len(b)):
+        return _row_by_row(a, b, start, stop)
     out = np.full(stop - start, -math.inf)
     scratch = np.empty(len(out))
     for j in np.flatnonzero(b > -math.inf).tolist():

@@ -166,6 +166,7 @@ class ClusterList:
 
     def __init__(self) -> None:
         self._chunks: list[tuple[Ints, ...]] = []
+        self._single: list[tuple[int, ...]] = []  # rows of clusters that came alone
         self.n_nodes = 0
 
     def reserve(self, count: int) -> Ints:
@@ -183,14 +184,14 @@ class ClusterList:
 
     def one(self, op: int, kind: int, a: int, b: int = -1, ref: int = -1) -> int:
         """Append one cluster and return its number."""
-        node = self.reserve(1)
-        self.put(node, op, kind, a, b, ref=ref)
-        return int(node[0])
+        node = self.n_nodes
+        self.n_nodes += 1
+        self._single.append((node, op, kind, a, b, -1, 0, ref))
+        return node
 
     def columns(self) -> tuple[Ints, ...]:
         """Columns op, kind, a, b, edge, flip, ref in the order of the numbers."""
-        if not self._chunks:
-            return tuple(np.empty(0, np.int64) for _ in range(7))
-        nodes, *rest = (np.concatenate(c) for c in zip(*self._chunks))
+        single = np.array(self._single, np.int64).reshape(-1, 8)
+        nodes, *rest = (np.concatenate(c) for c in zip(*self._chunks, single.T))
         order = np.argsort(nodes)
         return tuple(c[order] for c in rest)

@@ -220,6 +220,9 @@ def _refuse(family: NestedFamily, s: int, pairs: Ints) -> NoReturn:
     )
 
 
+_NO_VERTEX, _ONE = np.array([-1], np.int64), np.array([1], np.int64)
+
+
 class _PieceBuilder:
     """The union of the parts of several disjoint sets, as one forest for the top tree."""
 
@@ -255,18 +258,36 @@ class _PieceBuilder:
             found[i] = self.outside[key]
         return found
 
+    def place_few(self, s: int, vertices: tuple[int, ...]) -> list[int]:
+        """The same for a few vertices; arrays of one or two entries would take most of the time."""
+        found = []
+        for v in vertices:
+            own = self.label[v] == s
+            spot = int(self.inside[v]) if own else self.outside.get((s, v), -1)
+            if spot < 0:
+                self.vertex.append(_NO_VERTEX)
+                self.own_weight.append(_ONE)
+                spot = self.n
+                self.n += 1
+                if own:
+                    self.inside[v] = spot
+                else:
+                    self.outside[s, v] = spot
+            found.append(spot)
+        return found
+
     def add(self, s: int, members: Ints, part: Part) -> None:
         first = self.n
         self.inside[members] = self._new(members, self.weight[members])
         for c in part.held:
-            spots = self.place(s, np.array(c.boundary, np.int64))
+            spots = self.place_few(s, c.boundary)
             if len(spots) == 1:
-                self.pendants.append((int(spots[0]), c.node, c.weight))
+                self.pendants.append((spots[0], c.node, c.weight))
             elif len(spots) == 2:
-                self.ends.append(spots[None])
+                self.ends.append(np.array([spots]))
                 self.edge.append(np.array([~c.node]))
                 self.edge_weight.append(np.array([c.weight]))
-        self.place(s, np.array(part.boundary, np.int64))
+        self.place_few(s, part.boundary)
         if len(part.edges):
             ends = self.place(s, self.state.pairs[part.edges].reshape(-1))
             self.ends.append(ends.reshape(-1, 2))
@@ -276,7 +297,7 @@ class _PieceBuilder:
 
     def spots(self, s: int) -> list[int]:
         """Places of the boundary of a set."""
-        return [int(i) for i in self.place(s, np.array(self.parts[s][2], np.int64))]
+        return self.place_few(s, self.parts[s][2])
 
     def build(self) -> None:
         """Root every component, at the boundary where there is one, and append the clusters."""
@@ -308,14 +329,15 @@ class _PieceBuilder:
         """The value of a whole set: components with a boundary vertex, times those without."""
         out = self.state.out
         first, last, boundary = self.parts[s]
-        mine = np.unique(self.component[first:last])
         spots = self.spots(s)
         open_ = [int(self.component[i]) for i in spots]
-        closed = mine[~np.isin(mine, open_)]
-        sums = out.reserve(len(closed))
-        out.put(sums, clusters.SUM, SCALAR, self.value[closed])
-        scalars = np.concatenate([sums, [c.node for c in part.held if not c.boundary]]).astype(np.int64)
-        rest = _join(scalars, out)
+        closed = sorted(set(self.component[first:last].tolist()).difference(open_))
+        alone = [c.node for c in part.held if not c.boundary]
+        rest = -1
+        if closed or alone:
+            sums = out.reserve(len(closed))
+            out.put(sums, clusters.SUM, SCALAR, self.value[closed])
+            rest = _join(np.concatenate([sums, alone]).astype(np.int64), out)
         weight = int(self.weight[family.order[family.start[s] : family.stop[s]]].sum())
         if not spots:
             return Contracted(rest, (), weight)
