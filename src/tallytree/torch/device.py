@@ -100,6 +100,24 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     return found.reshape(count, *logits.shape)
 
 
+def has_mode(structure: Structure, logits: Tensor) -> bool:
+    """Whether modes are found on the device: those of flat models are."""
+    if not has_kernels(logits):
+        return False
+    from .cuda import answers
+
+    return answers.is_flat(structure)
+
+
+def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+    """See :mod:`.ops`."""
+    from .cuda import modes
+
+    x, t = _rows(logits, tables)
+    packed = structure.packed_on(logits.device)[None] if t is None else t
+    return modes.flat_mode(x, packed).reshape(logits.shape)
+
+
 def has_kernels(logits: Tensor) -> bool:
     """Whether the answers come from kernels; empty tensors have nothing for them to do."""
     return serves(logits) and cuda.serves(logits) and logits.numel() > 0
