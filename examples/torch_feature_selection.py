@@ -38,7 +38,7 @@ def main() -> None:
     x = torch.randn(ROWS, FEATURES)
     relevant = torch.randperm(FEATURES)[:CHOSEN]
     a, b, *rest = relevant.tolist()
-    signal = 1.5 * x[:, a].abs() + torch.sin(2.0 * x[:, b]) + x[:, rest].sum(1)
+    signal = torch.relu(2.0 * x[:, a]) + torch.tanh(2.0 * x[:, b]) + x[:, rest].sum(1)
     y = signal + 0.3 * torch.randn(ROWS)
     y = (y - y.mean()) / y.std()
     model = Selected()

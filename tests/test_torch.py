@@ -7,6 +7,7 @@ import gc
 import itertools
 import math
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -114,9 +115,12 @@ def test_transforms_agree_with_one_another():
     )
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.filterwarnings("ignore")  # what compilers say about the machine
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiler_sees_through(backend):
-    """Without a break in the graph; "inductor" gives the same, but compiles for half a minute."""
+    """Without a break in the graph."""
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("the default compiler of PyTorch needs a C++ compiler")
     torch._dynamo.reset()
     p = tt.exactly(2)
 

@@ -240,6 +240,24 @@ def test_exactly_k_is_drawn_exactly(where):
     assert drawn.sum(-1).tolist() == [[0.0, 3.0, 25.0, 12.0]] * 7
 
 
+def test_potentials_with_a_number_per_model(where):
+    x = doubles(2, 4)
+    found = ttt.marginals(x.to(where), tt.exactly([1, 3])).cpu()
+    for row, k in enumerate((1, 3)):
+        law = Law(x[row].numpy(), [list(range(4))], [one_hot(4, k)])
+        np.testing.assert_allclose(found[row], law.marginals, rtol=1e-12)
+
+
+def test_modes_of_flat_models_are_the_likeliest_configurations(where):
+    x = doubles(3, 8)
+    x[1, 2], x[1, 5] = math.inf, -math.inf
+    table = doubles(9, seed=1)
+    found = ttt.CountDistribution(x.to(where), table.to(where)).mode.cpu().numpy()
+    for row in range(3):
+        law = Law(x[row].numpy(), [list(range(8))], [table.numpy()])
+        np.testing.assert_array_equal(found[row], law.states[law.probs.argmax()])
+
+
 def test_bounds_are_never_below_the_error(where):
     from tallytree.torch.cuda import rows
 

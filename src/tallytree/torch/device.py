@@ -51,7 +51,7 @@ def sums(
         return log_z, found if marginals else empty, probs if counts else empty
     from .cuda import answers
 
-    answer = answers.sums(structure, *_rows(logits, tables), counts=counts)
+    answer = answers.sums(structure, *_rows(structure, logits, tables), counts=counts)
     return (
         answer.log_z.reshape(shape),
         answer.marginals.reshape(logits.shape) if marginals else empty,
@@ -75,7 +75,7 @@ def tangent(
         return moved, probs if counts else logits.new_empty(*shape, 0)
     from .cuda import answers
 
-    x, t = _rows(logits, tables)
+    x, t = _rows(structure, logits, tables)
     along = direction.expand(logits.shape).reshape(x.shape).contiguous()
     push = None if table_direction is None else _packed_rows(table_direction, shape)
     moved, probs = answers.tangent(structure, x, t, along, push, counts=counts)
@@ -86,7 +86,7 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None,
     """See :mod:`.ops`."""
     from .cuda import answers
 
-    found = answers.count_log_probs(structure, *_rows(logits, tables), group)
+    found = answers.count_log_probs(structure, *_rows(structure, logits, tables), group)
     return found.reshape(*logits.shape[:-1], found.shape[-1])
 
 
@@ -94,10 +94,28 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     """See :mod:`.ops`."""
     from .cuda import draws
 
-    x, t = _rows(logits, tables)
+    x, t = _rows(structure, logits, tables)
     packed = structure.packed_on(logits.device)[None] if t is None else t
     found = draws.draw(structure, x, packed, seed.to(logits.device), count)
     return found.reshape(count, *logits.shape)
+
+
+def has_mode(structure: Structure, logits: Tensor) -> bool:
+    """Whether modes are found on the device: those of flat models are."""
+    if not has_kernels(logits):
+        return False
+    from .cuda import answers
+
+    return answers.is_flat(structure)
+
+
+def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+    """See :mod:`.ops`."""
+    from .cuda import modes
+
+    x, t = _rows(structure, logits, tables)
+    packed = structure.packed_on(logits.device)[None] if t is None else t
+    return modes.flat_mode(x, packed).reshape(logits.shape)
 
 
 def has_kernels(logits: Tensor) -> bool:
@@ -105,9 +123,11 @@ def has_kernels(logits: Tensor) -> bool:
     return serves(logits) and cuda.serves(logits) and logits.numel() > 0
 
 
-def _rows(logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Log-odds (B, D) and packed tables (1 or B, T) where they came with the call."""
+def _rows(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Log-odds (B, D) and packed tables (1 or B, T) where rows have their own."""
     shape = logits.shape[:-1]
+    if tables is None and structure.batched:
+        tables = structure.packed_on(logits.device)
     x = logits.detach().reshape(math.prod(shape), logits.shape[-1]).contiguous()
     return x, None if tables is None else _packed_rows(tables.detach(), shape)
 

@@ -213,7 +213,10 @@ def _(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int)
 
 def _mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """A most probable configuration, (*b, D), uint8."""
-    found = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu()).mode()
+    structure = structure_of(key)
+    if device.has_mode(structure, logits):
+        return device.mode(structure, logits, tables)
+    found = _model(structure, logits.cpu(), None if tables is None else tables.cpu()).mode()
     return _tensor(found, logits.shape).to(logits.device)
 
 

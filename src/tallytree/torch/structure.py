@@ -56,11 +56,18 @@ class Structure:
 
     @cached_property
     def packed(self) -> torch.Tensor:
-        """Log-tables of the fixed potentials, packed."""
+        """Log-tables of the fixed potentials, packed, (T,), or (..., T) if a potential has a number per model."""
         assert self.potentials is not None
         sizes = [self.tree.group_size(g) for g in range(len(self.potentials))]
         parts = [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
-        return torch.from_numpy(np.concatenate([np.empty(0), *parts]))
+        shape = np.broadcast_shapes(*(part.shape[:-1] for part in parts)) if parts else ()
+        wide = [np.broadcast_to(part, (*shape, part.shape[-1])) for part in parts]
+        return torch.from_numpy(np.concatenate([np.empty((*shape, 0)), *wide], axis=-1))
+
+    @cached_property
+    def batched(self) -> bool:
+        """Whether a fixed potential has a number per model."""
+        return any(p is not None and p.batch_shape != () for p in self.potentials or ())
 
     def packed_on(self, device: torch.device) -> torch.Tensor:
         """The same on a device, copied there once."""
