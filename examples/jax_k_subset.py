@@ -63,11 +63,9 @@ def train(seed: int = 0) -> tuple[np.ndarray, dict[str, jax.Array]]:
 
 def main() -> None:
     chosen, parameters = train()
-    probability = np.asarray(ttj.marginals(parameters["scores"], tt.exactly(K)))
+    probability = np.asarray(ttj.marginals(parameters["scores"], tt.exactly(K)), float)[chosen]
     print(f"relevant features {RELEVANT.tolist()}")
-    print(
-        f"chosen features   {chosen.tolist()}, with probabilities {np.round(probability[chosen].astype(float), 2).tolist()}"
-    )
+    print(f"chosen features   {chosen.tolist()}, with probabilities {probability.round(2).tolist()}")
 
 
 if __name__ == "__main__":
