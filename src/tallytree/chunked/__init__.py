@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from ..engine.count.chunks import CountWindow
 from .model import ChunkedCountModel
-from .windows import CountWindow
 
 __all__ = ["ChunkedCountModel", "CountWindow"]

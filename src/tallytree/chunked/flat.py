@@ -20,7 +20,6 @@ from .count_potential import CountPotential
 from .passes import Job, Passes
 from .reading import Loaded, Reading
 from .seeds import chunk_seeds
-from .windows import CountWindow, count_window
 
 
 class Reductions:
@@ -60,7 +59,7 @@ def merge(parts: Sequence[tuple[verbs.Sums, float]]) -> tuple[verbs.Sums, float]
 class Flat:
     """The solver of a model with one potential.
 
-    It answers with ``log_partition``, ``error_bound``, ``count_window``, and with jobs for `passes` that make vectors:
+    It answers with ``log_partition``, ``error_bound``, ``count_windows``, and with jobs for `passes` that make vectors:
     ``map`` (marginals or posterior log-odds) and ``draw`` (one joint sample).
     """
 
@@ -93,8 +92,8 @@ class Flat:
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
         return Job(Map(self.solution.mapping, what))
 
-    def count_window(self) -> CountWindow:
-        return count_window(self._in_parts, self.reductions, self._potential)
+    def count_windows(self) -> tuple[verbs.CountWindow, ...]:
+        return verbs.solve_chunks(self.reductions, verbs.count_windows(self.solution))
 
     # -- draws -------------------------------------------------------------------------------------------------
 

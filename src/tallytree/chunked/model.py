@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
+from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Remembers, answer
 from . import mode as modes
@@ -22,7 +23,8 @@ from .passes import Job, Passes
 from .reading import check_dtype
 from .sink import as_sink
 from .source import Source, as_source
-from .windows import CountWindow
+
+_LONGEST = 1 << 27  # entries of a table of counts
 
 
 class ChunkedCountModel(Remembers):
@@ -168,12 +170,26 @@ class ChunkedCountModel(Remembers):
             ``first`` and ``log_probs``: counts outside have less than 1e-15 of the probability together.
         """
         checks.flag("window", window)
-        found: CountWindow = self._solver.count_window()
-        if window:
-            return found
-        out = np.full(self.n_variables + 1, -np.inf)
-        out[found.first : found.first + len(found.log_probs)] = found.log_probs
-        return out
+        windows = self.count_windows()
+        first = windows[0].first if window else 0
+        stop = windows[-1].first + len(windows[-1].log_probs) if window else self.n_variables + 1
+        if stop - first > _LONGEST:
+            raise ParameterError(
+                f"`count_log_probs` would have {stop - first:,} entries, most of them -inf. "
+                "Use `count_windows`, which leaves the gaps out."
+            )
+        out = np.full(stop - first, -np.inf)
+        for one in windows:
+            out[one.first - first : one.first - first + len(one.log_probs)] = one.log_probs
+        return CountWindow(first, out) if window else out
+
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        """Windows ``(first, log_probs)`` of the distribution of the count, in rising order; one for every mode.
+
+        Counts outside all of them have less than 1e-15 of the probability together.
+        """
+        found: tuple[CountWindow, ...] = self._cached("counts", self._solver.count_windows)
+        return found
 
     def log_prob(self, y: Any, *, column: str | None = None) -> np.float64:
         """Log-probability of a configuration.

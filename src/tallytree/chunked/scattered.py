@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
+from ..engine.count.chunks import CountWindow
 from .bundle import GroupPotentials
 from .chunk import InFile
 from .count_potential import CountPotential
@@ -27,7 +28,6 @@ from .reading import Loaded, Reading, numbers
 from .sink import reserve
 from .source import Source
 from .two_level import TwoLevel
-from .windows import CountWindow
 from .writers import IntoFile
 
 
@@ -110,8 +110,8 @@ class Scattered:
     def error_bound(self) -> float:
         return self._solver.error_bound
 
-    def count_window(self) -> CountWindow:
-        return self._solver.count_window()
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        return self._solver.count_windows()
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
         return self._collected(what, self._solver.map(what, dtype), dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
+from ..engine.count.chunks import CountWindow
 from ..errors import InfeasibleError, PrecisionError
 from .bundle import DrawBundle, Fall, GroupPotentials, Rise
 from .count_potential import CountPotential
@@ -20,7 +21,6 @@ from .laws import REACH, Law, Tree, draw_index, law
 from .passes import Job, Passes
 from .seeds import chunk_seeds
 from .source import Source
-from .windows import CountWindow
 
 _LOOKED_AT = 8  # bundles from which the tilt is guessed
 _STEPS = 60  # of that search
@@ -180,9 +180,9 @@ class TwoLevel:
         counts = self._tree.split(total, rng)
         return Job(DrawBundle(self._potentials, self._tilt), [self._ids], list(zip(counts, seeds)))
 
-    def count_window(self) -> CountWindow:
+    def count_windows(self) -> tuple[CountWindow, ...]:
         log_weights: Float64 = self._posterior.log_weights
-        return CountWindow(self._posterior.first, log_weights - math.log(np.exp(log_weights).sum()))
+        return (CountWindow(self._posterior.first, log_weights - math.log(np.exp(log_weights).sum())),)
 
 
 def _too_far_apart() -> PrecisionError:
