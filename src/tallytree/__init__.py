@@ -23,6 +23,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .chunked import ChunkedCountModel as ChunkedCountModel
+    from .chunked import ChunkedPoissonBinomial as ChunkedPoissonBinomial
     from .config import limit_threads as limit_threads
     from .config import show_config as show_config
     from .loopy import loopy_bp as loopy_bp
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 # Where the public names live. They are imported when first used, so that `import tallytree` costs next to nothing.
 _HOMES = {
-    "chunked": ("ChunkedCountModel",),
+    "chunked": ("ChunkedCountModel", "ChunkedPoissonBinomial"),
     "config": ("limit_threads", "show_config"),
     "loopy": ("loopy_bp",),
     "models.chain": ("ChainModel",),
@@ -105,6 +106,7 @@ _SUBMODULES = ("chunked", "data", "estimators", "jax", "learn", "loopy", "plot",
 __all__ = [
     "ChainModel",
     "ChunkedCountModel",
+    "ChunkedPoissonBinomial",
     "ConditionalPoissonBinomial",
     "CountModel",
     "CountTree",

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from ..engine.count.chunks import CountWindow
 from .model import ChunkedCountModel
+from .poisson_binomial import ChunkedPoissonBinomial
 
-__all__ = ["ChunkedCountModel", "CountWindow"]
+__all__ = ["ChunkedCountModel", "ChunkedPoissonBinomial", "CountWindow"]

@@ -90,7 +90,7 @@ class Flat:
         return verbs.solve_chunks(self.reductions, verbs.solve(self._potential))
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        return Job(Map(self.solution.mapping, what))
+        return Job(Map(self.solution.mapping, what, dtype.str))
 
     def count_windows(self) -> tuple[verbs.CountWindow, ...]:
         return verbs.solve_chunks(self.reductions, verbs.count_windows(self.solution))
@@ -143,9 +143,11 @@ class Map:
 
     mapping: verbs.Mapping
     what: Any
+    dtype: str
 
     def __call__(self, reading: Reading, loaded: Loaded) -> NDArray[Any]:
-        return verbs.map_logits(loaded.values, self.mapping, self.what)
+        found = verbs.map_logits(loaded.values, self.mapping, self.what)
+        return found.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)

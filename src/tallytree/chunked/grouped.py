@@ -76,7 +76,9 @@ class Grouped:
         bounds = bundle_bounds(index.starts, passes.source.length, self._step)
         if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
             return TwoLevel(passes, self.ids, self.potentials, total)
-        inner = Passes(recut(passes.source, bounds), passes.executor, passes.known, passes.progress)
+        inner = Passes(
+            recut(passes.source, bounds), passes.executor, passes.known, passes.progress, passes.scale
+        )
         return TwoLevel(inner, recut(self.ids, bounds), self.potentials, total)
 
     def log_weight(self, passes: Passes, y: Source) -> float:

@@ -52,6 +52,8 @@ class ChunkedCountModel(Remembers):
         Variables whose values are known, ``{index: 0 or 1}``; see :meth:`condition`.
     column : str, optional
         Of a Parquet file.
+    scale : {"logit", "prob"}
+        What the numbers are: log-odds, or probabilities, which are turned into log-odds chunk by chunk.
     chunk_size : int, optional
         Variables per chunk, 2^20 unless told; Dask arrays and Parquet files have chunks of their own.
     scheduler : {"threads", "dask"} or distributed.Client, optional
@@ -90,6 +92,7 @@ class ChunkedCountModel(Remembers):
         group_potential: Any = None,
         evidence: Mapping[int, int] | None = None,
         column: str | None = None,
+        scale: str = "logit",
         chunk_size: int | None = None,
         scheduler: Any = None,
         workers: int | None = None,
@@ -101,7 +104,8 @@ class ChunkedCountModel(Remembers):
         self._potential = CountPotential(potential, self._source.length)
         self._evidence = _evidence(evidence or {}, self._source.length)
         executor = as_executor(scheduler, workers, self._source.kind == "dask")
-        self._passes = Passes(self._source, executor, self._evidence, bool(progress))
+        checks.one_of("scale", scale, ("logit", "prob"))
+        self._passes = Passes(self._source, executor, self._evidence, bool(progress), scale)
         self._groups = (
             None if groups is None else Grouped(self._source, groups, group_potential, chunk_size, scratch)
         )
@@ -111,7 +115,7 @@ class ChunkedCountModel(Remembers):
             )
         self._options = {
             "scheduler": scheduler, "workers": workers, "progress": progress, "scratch": scratch,
-            "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
+            "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
         }  # fmt: skip
         self._forget()
 
@@ -291,7 +295,7 @@ class ChunkedCountModel(Remembers):
     def _header(self, what: str, dtype: np.dtype[Any], *more: Any) -> dict[str, Any]:
         """What an unfinished output must say to be taken up again."""
         parts = [
-            what, str(dtype), self._source.sizes, str(self._potential), str(self._groups),
+            what, str(dtype), self._passes.scale, self._source.sizes, str(self._potential), str(self._groups),
             sorted(self._evidence.items()), *more,
         ]  # fmt: skip
         if what != "mode":

@@ -41,10 +41,15 @@ class Passes:
     """A source with evidence, an executor, and the fingerprints seen so far."""
 
     def __init__(
-        self, source: Source, executor: Executor, evidence: Mapping[int, int], progress: bool
+        self,
+        source: Source,
+        executor: Executor,
+        evidence: Mapping[int, int],
+        progress: bool,
+        scale: str = "logit",
     ) -> None:
         self.source, self.executor, self.progress = source, executor, progress
-        self.known = dict(evidence)
+        self.known, self.scale = dict(evidence), scale
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
         self.seen: dict[int, int] = {}
@@ -71,7 +76,8 @@ class Passes:
         for chunk, *others in zip(*walks, strict=True):
             seen = self.seen.get(chunk.number)
             note = None if notes is None else notes[chunk.number]
-            yield Reading(chunk, self.source.label, self.evidence(chunk), seen, tuple(others), note)
+            known = self.evidence(chunk)
+            yield Reading(chunk, self.source.label, known, seen, tuple(others), note, self.scale)
 
     def size(self, number: int) -> int:
         chunk = self.source.chunks[number]

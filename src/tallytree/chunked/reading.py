@@ -39,6 +39,7 @@ class Reading:
     seen: int | None = None  # fingerprint of an earlier pass
     beside: tuple[Chunk, ...] = ()  # the same stretch of other columns
     note: Any = None  # what a task has to know about this chunk alone
+    scale: str = "logit"  # or "prob": what the numbers are
 
     def given(self, values: list[NDArray[Any] | None]) -> Reading:
         """The same with numbers at hand, of the chunk and of those beside it; None where a chunk loads its own."""
@@ -105,6 +106,9 @@ def load(reading: Reading) -> Loaded:
     smallest, largest = float(values.min()), float(values.max())
     if math.isnan(smallest):
         _refuse_nan(reading, values)
+    if reading.scale == "prob":
+        values = _log_odds(reading, values, smallest, largest)
+        smallest, largest = float(values.min()), float(values.max())
     constant = 0.0
     if not far.between(smallest, largest) and not far.all_near(values):
         near, added = far.near_logits(values.astype(np.float64))
@@ -125,6 +129,19 @@ def _with_evidence(values: NDArray[Any], evidence: Evidence) -> tuple[NDArray[An
     out = values.copy()
     out[at] = np.where(on, math.inf, -math.inf)
     return out, math.fsum(own[on & np.isfinite(own)].tolist())
+
+
+def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: float) -> Float64:
+    if smallest < 0.0 or largest > 1.0:
+        at = int(np.argmax((probs < 0.0) | (probs > 1.0)))
+        raise SourceError(
+            f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in chunk "
+            f"{reading.chunk.number:,} at position {at:,} (entry {reading.chunk.start + at:,}). "
+            "For log-odds leave out scale='prob'."
+        )
+    p = probs.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def _refuse_nan(reading: Reading, values: NDArray[Any]) -> None:

@@ -102,7 +102,9 @@ class Scattered:
             )
             for file in files
         ]
-        return Passes(columns[0], self.passes.executor, evidence, self.passes.progress), columns[1]
+        return Passes(
+            columns[0], self.passes.executor, evidence, self.passes.progress, self.passes.scale
+        ), columns[1]
 
     # -- answers -----------------------------------------------------------------------------------------------
 
