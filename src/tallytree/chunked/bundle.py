@@ -26,7 +26,7 @@ class GroupPotentials:
     """One potential for all groups, or one per id; groups without one are free."""
 
     common: Potential | None = None
-    own: Mapping[Any, Potential] = field(default_factory=dict)
+    own: Mapping[Any, Potential | None] = field(default_factory=dict)
 
     def of(self, name: Any) -> Potential | None:
         return self.own.get(name, self.common)
@@ -38,6 +38,8 @@ def group_potentials(given: Any) -> GroupPotentials:
         raise ParameterError(
             "`group_potential` must say what holds for the groups: a potential, or {id: potential}; nothing arrived."
         )
+    if isinstance(given, GroupPotentials):
+        return given
     if isinstance(given, Mapping):
         return GroupPotentials(None, {key: as_potential(value) for key, value in given.items()})
     common = as_potential(given)

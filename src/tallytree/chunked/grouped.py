@@ -61,7 +61,8 @@ class Grouped:
         return self._index
 
     def _check(self, index: GroupIndex) -> None:
-        unknown = [key for key in self.potentials.own if key not in set(index.ids.tolist())]
+        present = set(index.ids.tolist())
+        unknown = [k for k, own in self.potentials.own.items() if own is not None and k not in present]
         if unknown:
             raise ParameterError(
                 f"`group_potential` names the group {unknown[0]!r}, but no variable has that id. Remove it, or check "

@@ -73,7 +73,8 @@ class Scattered:
         held = np.array(list(passes.executor.map(_Count(self._places), map(Reading, ids.walk()))), np.int64)
         self._starts = ends[:-1] + np.cumsum(held, axis=0) - held  # (chunks, bundles)
         inner = self._shuffle(ends, passes.source.dtype)
-        own = {int(np.searchsorted(index.ids, key)): value for key, value in potentials.own.items()}
+        code = {name: i for i, name in enumerate(index.ids.tolist())} if potentials.own else {}
+        own = {code[key]: value for key, value in potentials.own.items() if key in code}
         self._solver = TwoLevel(*inner, GroupPotentials(potentials.common, own), total)
         self.log_partition = self._solver.log_partition
 
