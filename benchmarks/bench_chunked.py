@@ -5,7 +5,7 @@
     python benchmarks/bench_chunked.py --growth                                # 10^6 to 10^8, for docs/scaling.md
 
 The file is made, used and removed. Everything is measured in one run, each contender in a process of its own; its
-peak resident memory is given. Wall time on a busy machine is that of the disk and of the neighbours; processor time is ours.
+peak resident memory is given. Wall time on a busy machine is that of the disk and of the neighbours too.
 """
 
 from __future__ import annotations

@@ -48,6 +48,19 @@ def test_answers_are_lazy_and_have_the_chunks_of_the_source():
     assert model.sample(rng=0).sum().compute() == 9_000
 
 
+def test_groups_have_lazy_answers_too():
+    source, ids = da.from_array(LOGITS[:900], chunks=200), np.repeat(np.arange(30), 30)
+    model = tt.ChunkedCountModel(
+        source, tt.exactly(200), groups=da.from_array(ids, chunks=130), group_potential=tt.at_most(9)
+    )
+    answer = model.marginals()
+    assert isinstance(answer, da.Array)
+    assert answer.chunks == source.chunks
+    groups = [tt.Group(range(30 * i, 30 * i + 30), tt.at_most(9)) for i in range(30)]
+    exact = tt.CountModel(LOGITS[:900], [*groups, tt.Group(None, tt.exactly(200))])
+    assert np.allclose(answer.compute(), exact.marginals, atol=1e-11)
+
+
 def test_graphs_over_files_hold_no_data(tmp_path):
     np.save(tmp_path / "x.npy", np.tile(LOGITS, 20))
     model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=100_000, scheduler="dask")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from itertools import product
 
 import numpy as np
@@ -253,6 +255,16 @@ def test_importing_tallytree_imports_none_of_the_packages():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_model_travels(tmp_path):
+    np.save(tmp_path / "x.npy", LONG)
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(500), evidence={3: 1})
+    log_z = model.log_partition
+    again = pickle.loads(pickle.dumps(model))
+    assert repr(again) == repr(model)
+    assert again.log_partition == log_z
+    assert copy.copy(model).log_partition == log_z
 
 
 @pytest.mark.parametrize(

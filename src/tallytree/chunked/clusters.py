@@ -28,8 +28,12 @@ class Cluster:
     remote = True
 
     def __init__(self, client: Any = None, workers: int | None = None) -> None:
-        self._dask = require("dask", "The Dask scheduler")
+        require("dask", "The Dask scheduler")
         self._client, self._workers = client, workers
+
+    @property
+    def _dask(self) -> Any:
+        return require("dask", "The Dask scheduler")
 
     @property
     def client(self) -> Any:

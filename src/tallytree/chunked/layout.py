@@ -12,6 +12,7 @@ from .clusters import Cluster
 from .extras import require
 from .passes import Job, Passes, told
 from .reading import Loaded, Reading
+from .source import Source
 
 
 class Answers:
@@ -30,11 +31,11 @@ class Answers:
         return f"<{self.what}: {self.passes.source.length:,} entries of {self.dtype} in {len(self):,} chunks>"
 
 
-def answer_in_layout(answers: Answers) -> Any:
-    """An array for an array, a Dask array for a Dask array, otherwise chunks."""
+def answer_in_layout(answers: Answers, asked: Source) -> Any:
+    """An array for an array, a Dask array in the chunks of `asked` for a Dask array, otherwise chunks."""
     source = answers.passes.source
-    if source.kind == "dask":
-        return lazily(answers)
+    if asked.kind == "dask":
+        return lazily(answers).rechunk((tuple(asked.sizes),)) if asked.length else lazily(answers)
     if source.kind != "array":
         return answers
     out = np.empty(source.length, answers.dtype)
@@ -44,7 +45,7 @@ def answer_in_layout(answers: Answers) -> Any:
 
 
 def lazily(answers: Answers) -> Any:
-    """A Dask array with the chunks of the source; its graph holds the task and the graph of the source."""
+    """A Dask array with the chunks of the passes; its graph holds the task and the graph of the source."""
     array = require("dask.array", "Dask arrays")
     executor = answers.passes.executor
     cluster = executor if isinstance(executor, Cluster) else Cluster()

@@ -119,6 +119,13 @@ class ChunkedCountModel(Remembers):
         }  # fmt: skip
         self._forget()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
     def __repr__(self) -> str:
         known = f", {len(self._evidence):,} known" if self._evidence else ""
         known += f", groups={self._groups}" if self._groups is not None else ""
@@ -158,7 +165,7 @@ class ChunkedCountModel(Remembers):
     @property
     def error_bound(self) -> np.float64:
         """What is certified: no posterior log-odds is further off than this."""
-        return np.float64(self._solver.error_bound)
+        return np.float64(self._cached("error bound", lambda: self._solver.error_bound + 0.0))
 
     def count_log_probs(self, window: bool = True) -> Any:
         """Log-probabilities of the count of all variables.
@@ -288,7 +295,7 @@ class ChunkedCountModel(Remembers):
     ) -> Any:
         passes = self._passes if what == "mode" else self._solver.passes
         if out is None:
-            return answer_in_layout(Answers(passes, what, job, dtype))
+            return answer_in_layout(Answers(passes, what, job, dtype), self._source)
         sink = as_sink(out, self._header(what, dtype, *more), self.n_variables, dtype, overwrite)
         return passes.write(what, job, sink)
 

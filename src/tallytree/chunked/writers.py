@@ -50,14 +50,10 @@ class IntoFile:
 
     def write(self, chunk: Chunk, values: Values) -> None:
         data = np.ascontiguousarray(values, self.dtype).data.cast("B")
-        at = self.offset + chunk.start * np.dtype(self.dtype).itemsize
-        handle = os.open(self.path, os.O_WRONLY)
-        try:
+        with open(self.path, "r+b", buffering=0) as file:
+            file.seek(self.offset + chunk.start * np.dtype(self.dtype).itemsize)
             while data:
-                written = os.pwrite(handle, data, at)
-                data, at = data[written:], at + written
-        finally:
-            os.close(handle)
+                data = data[file.write(data) :]
 
     def read(self, chunk: Chunk) -> Values:
         return InFile(chunk.number, chunk.start, chunk.stop, self.path, self.offset, self.dtype).load()
