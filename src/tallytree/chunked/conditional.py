@@ -264,7 +264,7 @@ def fit_conditional_logit(
     Examples
     --------
     >>> x, y = np.array([[0.0], [1.0], [2.0], [0.5]]), np.array([0, 1, 0, 1])
-    >>> tallytree.chunked.fit_conditional_logit(x, y, np.array([0, 0, 1, 1])).converged
+    >>> tt.chunked.fit_conditional_logit(x, y, np.array([0, 0, 1, 1])).converged
     True
     """
     design = as_design(X, columns)
