@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "bind/bindings.hpp"
 #include "base/parallel.hpp"
+#include "bind/bindings.hpp"
 
 namespace tallytree {
 
@@ -136,6 +136,7 @@ static void bind_arrays(nb::module_& m) {
 NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);  // plans live as long as the trees that the package caches
   tallytree::watch_for_the_end();
+  tallytree::prepare_exceptions();
   tallytree::bind_arrays(m);
   tallytree::bind_flat(m);
   tallytree::bind_verbs(m);
