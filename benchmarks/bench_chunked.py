@@ -2,6 +2,7 @@
 
     python benchmarks/bench_chunked.py --variables 1e9 --folder /scratch       # 8 GB in, 8 GB out
     python benchmarks/bench_chunked.py --variables 1e8 --dtype float32 --more  # also the draw and the mode
+    python benchmarks/bench_chunked.py --variables 1e7 --check                 # answers against those in memory
     python benchmarks/bench_chunked.py --growth                                # 10^6 to 10^8, for docs/scaling.md
 
 The file is made, used and removed. Everything is measured in one run, each contender in a process of its own; its
@@ -126,6 +127,18 @@ def compare(n: int, dtype: str, folder: Path, more: bool) -> None:
         )
 
 
+def check(n: int, dtype: str) -> None:
+    """Largest differences from the model in memory."""
+    import tallytree as tt
+
+    logits = np.random.default_rng(0).standard_normal(n).astype(dtype)
+    exact = tt.CountModel(logits.astype(np.float64), tt.exactly(n // 10))
+    model = tt.ChunkedCountModel(logits.astype(np.float64), tt.exactly(n // 10))
+    odds = np.abs(model.posterior_logits() - exact.posterior_logits).max()
+    log_z = abs(model.log_partition / exact.log_partition - 1.0)
+    print(f"{n:.0e} {dtype}: log-odds differ by {odds:.1e} at most, log Z by {log_z:.1e} of itself")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -135,12 +148,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("."))
     parser.add_argument("--more", action="store_true", help="also one joint draw and the mode")
     parser.add_argument("--growth", action="store_true", help="10^6, 10^7, 10^8 in both precisions")
+    parser.add_argument("--check", action="store_true", help="compare with the model in memory instead")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.inside:
         return inside(chosen.inside, chosen.path, chosen.out)
+    if chosen.check:
+        return check(int(chosen.variables), chosen.dtype)
     if chosen.growth:
         for dtype in ("float64", "float32"):
             for n in (10**6, 10**7, 10**8):
