@@ -161,6 +161,18 @@ def test_what_batches_cannot_do_is_said(bad: Run) -> None:
     assert "must be one character" in bad("infer", path, "--delimiter", "::")
 
 
+def test_a_long_file_is_streamed_where_the_question_allows_it(
+    good: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallytree.cli.stream.LONG", 50)
+    path = table("in.csv")
+    assert "read in batches" in good("infer", path, *ASKED)
+    assert "read in batches" in good("infer", table("in.csv.gz", packed=True), *ASKED)
+    assert "read in batches" not in good("infer", path, *ASKED, "--method", "tree")
+    nested = ("--group-count", "hall", "at_most:2", "--group-count", "name", "at_most:1")
+    assert "read in batches" not in good("infer", path, *ASKED, *nested)
+
+
 _PEAK = """
 import resource, sys, tallytree.cli as cli
 code = cli.main(sys.argv[1:])

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     totals += [count_table_file(path) for path in arguments.table]
     groupings = _groupings(arguments)
     check = partial(_check_columns, arguments, groupings)
-    if stream.is_long(arguments.file, arguments.stream):
+    if stream.is_long(arguments, groupings):
         return stream.run(arguments, goal, totals, groupings, check)
     source = read_table(arguments.file, arguments.delimiter, check)
     column, scale = number_column(source, arguments.column, arguments.scale)

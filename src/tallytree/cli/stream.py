@@ -36,10 +36,14 @@ LONG = 1 << 28  # bytes from which a file is streamed without being asked for
 _PACKED = 8  # by how much gzip makes such tables smaller, about
 
 
-def is_long(path: str, asked: bool) -> bool:
-    """Whether a file is to be read in batches."""
-    if asked:
+def is_long(arguments: argparse.Namespace, groupings: Sequence[Grouping]) -> bool:
+    """Whether a file is to be read in batches: if that is asked for, or if it is long and the question allows it."""
+    if arguments.stream:
         return True
+    tables = any(isinstance(grouping.potential, CountTable) for grouping in groupings)
+    if arguments.method != "auto" or tables or len({grouping.column for grouping in groupings}) > 1:
+        return False
+    path = arguments.file
     try:
         size = os.path.getsize(path) if os.path.isfile(path) else 0
         if size * _PACKED < LONG:

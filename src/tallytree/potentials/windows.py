@@ -105,9 +105,7 @@ def _poisson(potential: Poisson, n: int, first: int, last: int) -> FloatArray:
     c = _counts(first, last)
     stirling = rows.stirling_error(np.concatenate([_counts(1, 15), c]))[15:]
     log_f: FloatArray = (
-        -stirling
-        - rows.deviance(c, potential.mean, math.log(potential.mean))
-        - 0.5 * np.log(2.0 * np.pi * c)
+        -stirling - rows.deviance(c, potential.mean, math.log(potential.mean)) - 0.5 * np.log(2.0 * np.pi * c)
     )
     return check_range(log_f, None, repr(potential))
 
