@@ -76,6 +76,11 @@ def test_graphs_over_files_hold_no_data(tmp_path):
 def test_an_array_of_this_process_is_not_sent_to_workers():
     with pytest.raises(tt.ParameterError, match="lives in the memory of this process"):
         tt.ChunkedCountModel(LOGITS, tt.exactly(9_000), scheduler="dask")
+    model = tt.ChunkedCountModel(
+        da.from_array(LOGITS, chunks=7_000), groups=np.arange(60_000) // 9, group_potential=tt.at_most(3)
+    )
+    with pytest.raises(tt.ParameterError, match="`groups` lives in the memory of this process"):
+        _ = model.log_partition
 
 
 def test_two_workers_give_the_same_bits_as_threads(client, tmp_path):

@@ -16,7 +16,7 @@ from .chunk import InParquet
 from .count_potential import CountPotential
 from .executors import Executor
 from .group_index import GroupIndex, bundle_bounds, read_ids, read_index
-from .passes import Job, Passes
+from .passes import Job, Passes, require_travelling
 from .reading import Loaded, Reading
 from .scattered import Scattered
 from .source import Source, as_source, recut
@@ -56,6 +56,7 @@ class Grouped:
     def index(self, executor: Executor) -> GroupIndex:
         """All groups; one pass over the ids, once."""
         if self._index is None:
+            require_travelling(self.ids, executor)
             self._index = read_index(self.ids, executor)
             self._check(self._index)
         return self._index

@@ -53,11 +53,7 @@ class Passes:
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
         self.seen: dict[int, int] = {}
-        if executor.remote and not source.travels:
-            raise ParameterError(
-                "`scheduler` is Dask, but `source` lives in the memory of this process and would have to be sent to "
-                "every worker. Pass a path, a zarr array or a dask array, or use scheduler='threads'."
-            )
+        require_travelling(source, executor)
 
     def evidence(self, chunk: Chunk) -> Evidence | None:
         first, last = np.searchsorted(self._index, [chunk.start, chunk.stop])
@@ -132,6 +128,15 @@ class Passes:
     def chunk_of(self, variable: int) -> int:
         ends: Ints = np.array([chunk.stop for chunk in self.source.chunks], np.int64)
         return int(np.searchsorted(ends, variable, side="right"))
+
+
+def require_travelling(source: Source, executor: Executor) -> None:
+    """Refuse to send an array of this process to workers."""
+    if executor.remote and not source.travels:
+        raise ParameterError(
+            f"`scheduler` is Dask, but `{source.label}` lives in the memory of this process and would have to be sent "
+            "to every worker. Pass a path, a zarr array or a dask array, or use scheduler='threads'."
+        )
 
 
 def _explain(sink: Sink, source: Source, error: OSError) -> None:
