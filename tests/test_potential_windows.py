@@ -11,6 +11,9 @@ from tallytree.potentials.windows import log_window
 
 
 class Own(tt.Potential):
+    def __repr__(self):
+        return "Own()"
+
     def _log_f(self, n):
         return -0.5 * np.arange(n + 1.0)
 
