@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .assignment import assignment
-from .errors import InfeasibleError, ParameterError, PrecisionError, StructureError, TallyTreeError
+from .errors import (
+    InfeasibleError,
+    OutputError,
+    ParameterError,
+    PrecisionError,
+    SourceError,
+    StructureError,
+    TallyTreeError,
+)
 
 if TYPE_CHECKING:
+    from .chunked import ChunkedCountModel as ChunkedCountModel
+    from .chunked import ChunkedPoissonBinomial as ChunkedPoissonBinomial
     from .config import limit_threads as limit_threads
     from .config import show_config as show_config
     from .loopy import loopy_bp as loopy_bp
@@ -57,6 +67,7 @@ if TYPE_CHECKING:
 
 # Where the public names live. They are imported when first used, so that `import tallytree` costs next to nothing.
 _HOMES = {
+    "chunked": ("ChunkedCountModel", "ChunkedPoissonBinomial"),
     "config": ("limit_threads", "show_config"),
     "loopy": ("loopy_bp",),
     "models.chain": ("ChainModel",),
@@ -95,10 +106,12 @@ _HOMES = {
     "structure.nested.count_tree": ("CountTree",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_SUBMODULES = ("data", "estimators", "jax", "learn", "loopy", "plot", "potentials", "torch")
+_SUBMODULES = ("chunked", "data", "estimators", "jax", "learn", "loopy", "plot", "potentials", "torch")
 
 __all__ = [
     "ChainModel",
+    "ChunkedCountModel",
+    "ChunkedPoissonBinomial",
     "ConditionalPoissonBinomial",
     "CountModel",
     "CountTree",
@@ -109,11 +122,13 @@ __all__ = [
     "InfeasibleError",
     "LinearModel",
     "Modes",
+    "OutputError",
     "ParameterError",
     "PoissonBinomial",
     "Potential",
     "PrecisionError",
     "RaggedBatch",
+    "SourceError",
     "SparseSamples",
     "StructureError",
     "TallyTreeError",

@@ -21,3 +21,11 @@ class InfeasibleError(TallyTreeError):
 
 class PrecisionError(TallyTreeError):
     """A method chosen by name cannot certify its answer for this model; ``method="auto"`` can."""
+
+
+class SourceError(TallyTreeError, ValueError):
+    """A chunk of a source cannot be used: it holds NaN, or it is not what it was when it was read before."""
+
+
+class OutputError(TallyTreeError, OSError):
+    """An output cannot be written: the disk is full, or what lies there belongs to another run."""

@@ -25,8 +25,8 @@ _OK, _FAILED, _BAD_INPUT, _INTERRUPTED, _BROKEN_PIPE = 0, 1, 2, 130, 141
 _ABOUT = "Exact inference for binary variables with potentials on how many are on."
 _INFER_ABOUT = """\
 Posterior probability that each row of FILE is on, given what is known about
-counts. FILE is CSV or Parquet with a header; column `logit` holds log-odds, or
-column `prob` probabilities.
+counts. FILE is CSV (plain or gzip) or Parquet with a header; column `logit`
+holds log-odds, or column `prob` probabilities.
 """
 _REPRODUCE_ABOUT = """\
 Experiments of Tarlow et al., Fast Exact Inference for Recursive Cardinality
@@ -87,6 +87,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _delimiter(text: str) -> str:
+    named = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(named) != 1 or not named.isascii() or named in '"\r\n':
+        raise argparse.ArgumentTypeError(f"must be one character, or tab; {text!r} arrived")
+    return named
+
+
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     from .. import __version__
@@ -128,6 +135,17 @@ def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -
     data = sub.add_argument_group("numbers")
     data.add_argument("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
     data.add_argument("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
+    data.add_argument(
+        "--delimiter",
+        metavar="CHAR",
+        type=_delimiter,
+        help="what separates the cells of a CSV file: a character, or tab (default: tab for .tsv, else a comma)",
+    )
+    data.add_argument(
+        "--stream",
+        action="store_true",
+        help="never hold all rows in memory, as is done for large files anyway (needs pyarrow)",
+    )
     counts = sub.add_argument_group("potentials (several multiply)")
     counts.add_argument(
         "--count", metavar="SPEC", action=_Potentials, default=[], help="on how many of all rows are on"

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, Source, place
+from .tables import Check, Codes, Source, place
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -89,17 +89,19 @@ def _complaint(cell: str) -> str:
     return f"must hold numbers; {shown!r} arrived."
 
 
-def read_csv(source: Source) -> CsvTable:
-    """Read a CSV file."""
+def read_csv(source: Source, check: Check | None = None) -> CsvTable:
+    """Read a CSV file; `check` sees its header before any row is read."""
     path = source.path
     cells: list[list[str]] = []
     first_lines = array("q")
     line = 0
     try:
         with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, delimiter=source.delimiter, strict=True)
             names = next(filter(None, reader), [])
             line = reader.line_num
+            if check is not None and any(name.strip() for name in names):
+                check(names, path)
             for row in reader:
                 if row:
                     cells.append(row)
@@ -111,8 +113,9 @@ def read_csv(source: Source) -> CsvTable:
         raise InputProblem(
             f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
         ) from None
-    except OSError as error:
-        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
+    except (OSError, EOFError) as error:
+        why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
+        raise InputProblem(f"cannot read {path}: {why}.") from None
     if not any(name.strip() for name in names):
         raise InputProblem(f"{path} has no header. Its first line must name the columns, such as name,logit.")
     width = len(names)
@@ -143,12 +146,17 @@ def _not_text(source: Source, error: UnicodeDecodeError) -> str:
     return f"{path} is not UTF-8 text (it contains the byte 0x{byte:02x}). Save it as CSV in UTF-8."
 
 
+_SHOWN = {";": ";", "\t": "tab"}
+
+
 def header_hint(names: Sequence[str]) -> str:
     """Why a header may lack the expected names."""
     if len(names) == 1:
         for mark, word in ((";", "semicolons"), ("\t", "tabs")):
             if mark in names[0]:
-                return f" Its columns seem to be separated by {word}: save it with commas."
+                return (
+                    f" Its columns seem to be separated by {word}: say so with --delimiter '{_SHOWN[mark]}'."
+                )
     if all(_is_number(name) for name in names):
         return " Its first line holds numbers: add a header line that names the columns."
     return ""

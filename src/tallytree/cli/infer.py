@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from .output import Target, save, target
+from . import stream
+from .output import ADDED, Target, save, target
 from .problems import InputProblem
 from .questions import (
     Choice,
@@ -20,10 +23,8 @@ from .questions import (
     potential,
 )
 from .summary import Result, print_summary
-from .tables import Codes, read_table, require_column
+from .tables import Codes, Header, read_table, require_column
 from .terminal import Terminal
-
-ADDED = ("posterior_prob", "posterior_logit")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -33,13 +34,13 @@ def run(arguments: argparse.Namespace) -> None:
     totals: list[Choice] = [potential(text, "--count") for text in arguments.count]
     totals += [count_table_file(path) for path in arguments.table]
     groupings = _groupings(arguments)
-    source = read_table(arguments.file)
+    check = partial(_check_columns, arguments, groupings)
+    if stream.is_long(arguments, groupings):
+        return stream.run(arguments, goal, totals, groupings, check)
+    source = read_table(arguments.file, arguments.delimiter, check)
     column, scale = number_column(source, arguments.column, arguments.scale)
-    if goal is not None:
-        _refuse_added(source.names, source.path)
     codes: dict[str, Codes] = {}
     for grouping in groupings:
-        require_column(source, grouping.column)
         codes.setdefault(grouping.column, source.codes(grouping.column))
         if not codes[grouping.column].values:
             raise InputProblem(
@@ -60,6 +61,18 @@ def run(arguments: argparse.Namespace) -> None:
             times["writing"] = written - inferred
         result = Result(source, model, column, scale, totals, groupings, codes, times, _name(goal))
         print_summary(Terminal.of(sys.stdout), result, arguments.top, arguments.by, arguments.counts)
+
+
+def _check_columns(
+    arguments: argparse.Namespace, groupings: Sequence[Grouping], names: Sequence[str], path: str
+) -> None:
+    """Refuse a header that lacks a column or has one too many, before any row is read."""
+    header = Header(path, list(names))
+    number_column(header, arguments.column, arguments.scale)
+    if arguments.output is not None:
+        _refuse_added(header.names, path)
+    for grouping in groupings:
+        require_column(header, grouping.column)
 
 
 def _groupings(arguments: argparse.Namespace) -> list[Grouping]:

@@ -15,6 +15,8 @@ from .parquet_files import require_pyarrow, write_parquet
 from .problems import InputProblem, reason
 from .tables import CSV, PARQUET, InputTable, format_of
 
+ADDED = ("posterior_prob", "posterior_logit")  # the columns that are written beside those of the input
+
 
 @dataclass(frozen=True)
 class Target:

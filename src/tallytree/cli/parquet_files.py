@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Codes, InputTable, Source, place
+from .tables import Check, Codes, InputTable, Source, place
 
 
 def require_pyarrow() -> ModuleType:
@@ -94,17 +94,17 @@ class ParquetTable:
         return iter(zip(*columns))
 
 
-def read_parquet(source: Source) -> ParquetTable:
-    """Read a Parquet file."""
+def read_parquet(source: Source, check: Check | None = None) -> ParquetTable:
+    """Read a Parquet file; `check` sees its columns before any row is read."""
     path = source.path
     pyarrow = require_pyarrow()
     try:
-        return ParquetTable(
-            path,
-            pyarrow.parquet.ParquetFile(
-                source.path if source.content is None else pyarrow.BufferReader(source.content)
-            ).read(),
+        file = pyarrow.parquet.ParquetFile(
+            source.path if source.content is None else pyarrow.BufferReader(source.content)
         )
+        if check is not None:
+            check(list(file.schema_arrow.names), path)
+        return ParquetTable(path, file.read())
     except pyarrow.ArrowException as error:
         detail = str(error).splitlines()[0].rstrip(".")
         raise InputProblem(f"{path} is not a readable Parquet file: {detail}.") from None

@@ -18,6 +18,7 @@ from .problems import InputProblem, quoted
 from .tables import (
     Codes,
     InputTable,
+    Named,
     place,
     read_table,
     require_column,
@@ -114,7 +115,7 @@ def count_table_file(path: str) -> CountTable:
         return CountTable(path, np.log(values[order]) if name == "f" else values[order])
 
 
-def number_column(source: InputTable, column: str | None, scale: str | None) -> tuple[str, str]:
+def number_column(source: Named, column: str | None, scale: str | None) -> tuple[str, str]:
     """Which column holds the numbers, and whether they are log-odds or probabilities."""
     if column is not None:
         require_column(source, column)

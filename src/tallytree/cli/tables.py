@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -18,6 +19,7 @@ from .problems import InputProblem, missing_column, reason
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
+GZIP = b"\x1f\x8b"
 
 
 class InputTable(Protocol):
@@ -76,9 +78,39 @@ class Source:
 
     path: str
     content: bytes | None = None
+    delimiter: str = ","
+    copy: str | None = None  # where the bytes are, if `path` is the name of a stream
+
+    @property
+    def place(self) -> str:
+        """The file with the bytes."""
+        return self.path if self.copy is None else self.copy
+
+    def raw(self) -> IO[bytes]:
+        """The bytes as they are."""
+        return open(self.place, "rb") if self.content is None else io.BytesIO(self.content)
 
     def open(self) -> IO[bytes]:
-        return open(self.path, "rb") if self.content is None else io.BytesIO(self.content)
+        """The bytes, unpacked if they are packed by gzip."""
+        with self.raw() as file:
+            packed = file.read(2) == GZIP
+        if not packed:
+            return self.raw()
+        return gzip.open(self.place if self.content is None else io.BytesIO(self.content))  # type: ignore[return-value]
+
+
+def delimiter_of(path: str, asked: str | None) -> str:
+    """What separates cells: what was asked for, a tab for ``.tsv``, otherwise a comma."""
+    if asked is not None:
+        return asked
+    name = path.lower().removesuffix(".gz")
+    return "\t" if name.endswith((".tsv", ".tab")) else ","
+
+
+def source_of(path: str, delimiter: str | None = None) -> Source:
+    """Where the bytes of an argument come from; a stream is read here, as it can be read only once."""
+    found = _source(path)
+    return replace(found, delimiter=delimiter_of(path, delimiter))
 
 
 def _source(path: str) -> Source:
@@ -92,18 +124,25 @@ def _source(path: str) -> Source:
     return Source(path)
 
 
-def read_table(path: str) -> InputTable:
-    """Read a CSV or Parquet file, or standard input for ``-``; what it holds counts for more than its name."""
+Check = Callable[[Sequence[str], str], None]  # takes the names of the columns and the path
+
+
+def read_table(path: str, delimiter: str | None = None, check: Check | None = None) -> InputTable:
+    """Read a CSV or Parquet file, or standard input for ``-``; what it holds counts for more than its name.
+
+    `check` sees the names of the columns before any row is read.
+    """
     try:
-        source = _source(path)
+        source = source_of(path, delimiter)
         with source.open() as file:
             start = file.read(4)
     except FileNotFoundError:
         raise InputProblem(f"cannot read {path}: there is no such file.") from None
     except IsADirectoryError:
         raise InputProblem(f"cannot read {path}: it is a folder. Name a CSV or Parquet file in it.") from None
-    except OSError as error:
-        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
+    except (OSError, EOFError) as error:
+        why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
+        raise InputProblem(f"cannot read {path}: {why}.") from None
     except ValueError as error:  # a name that no file can have, such as one with a null character
         raise InputProblem(f"cannot read {path!r}: {error}.") from None
     path = source.path
@@ -113,11 +152,11 @@ def read_table(path: str) -> InputTable:
     if start == b"PAR1" or format_of(path) == PARQUET:
         from .parquet_files import read_parquet  # needs pyarrow
 
-        table = read_parquet(source)
+        table = read_parquet(source, check)
     else:
         from .csv_files import read_csv
 
-        table = read_csv(source)
+        table = read_csv(source, check)
     repeated = [name for name, count in Counter(table.names).items() if count > 1]
     if repeated:
         raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
@@ -126,7 +165,24 @@ def read_table(path: str) -> InputTable:
     return table
 
 
-def require_column(table: InputTable, name: str) -> None:
+class Named(Protocol):
+    """Something with columns: a table, or a header before any row is read."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def names(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a file that has not been read."""
+
+    path: str
+    names: list[str]
+
+
+def require_column(table: Named, name: str) -> None:
     """Refuse a name that is not a column of the table."""
     if name not in table.names:
         raise missing_column(table.path, name, table.names)

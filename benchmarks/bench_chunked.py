@@ -1,0 +1,169 @@
+"""A memory-mapped file of log-odds against reading it twice and writing one of the same size with NumPy.
+
+    python benchmarks/bench_chunked.py --variables 1e9 --folder /scratch       # 8 GB in, 8 GB out
+    python benchmarks/bench_chunked.py --variables 1e8 --dtype float32 --more  # also the draw and the mode
+    python benchmarks/bench_chunked.py --variables 1e7 --check                 # answers against those in memory
+    python benchmarks/bench_chunked.py --growth                                # 10^6 to 10^8, for docs/scaling.md
+
+The file is made, used and removed. Everything is measured in one run, each contender in a process of its own; its
+peak resident memory is given. Wall time on a busy machine is that of the disk and of the neighbours too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+STEP = 1 << 20
+
+
+def make(path: Path, n: int, dtype: str) -> None:
+    """Standard normal log-odds, the same for every run."""
+    rng = np.random.default_rng(0)
+    with open(path, "wb") as file:
+        header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (n,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, n, STEP):
+            rng.standard_normal(min(STEP, n - start)).astype(dtype).tofile(file)
+
+
+def by_numpy(path: Path, out: Path) -> dict[str, float]:
+    """Read the file twice and write one of the same size."""
+    mapped = np.load(path, mmap_mode="r")
+    n, dtype, offset = len(mapped), mapped.dtype, mapped.offset
+    del mapped
+    for _ in range(2):
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            for start in range(0, n, STEP):
+                np.fromfile(file, dtype, min(STEP, n - start))
+    values = np.zeros(STEP, dtype)
+    with open(out, "wb", buffering=0) as file:
+        for start in range(0, n, STEP):
+            values[: min(STEP, n - start)].tofile(file)
+        os.fsync(file.fileno())
+    return {}
+
+
+def by_chunks(path: Path, out: Path, what: str = "marginals") -> dict[str, float]:
+    """Exactly a tenth of the variables are on: marginals, a draw or the mode."""
+    import tallytree as tt
+
+    n = len(np.load(path, mmap_mode="r"))
+    model = tt.ChunkedCountModel(path, tt.exactly(n // 10))
+    if what == "mode":
+        model.mode(out=out)
+        return {}
+    log_z = model.log_partition
+    if what == "sample":
+        model.sample(rng=0, out=out)
+        on = sum(int(np.count_nonzero(part)) for part in np.array_split(np.load(out, mmap_mode="r"), 64))
+        return {"ones": on}
+    model.marginals(out=out)
+    return {"log_z": float(log_z), "bound": float(model.error_bound)}
+
+
+CONTENDERS = {
+    "numpy": by_numpy,
+    "marginals": by_chunks,
+    "sample": lambda path, out: by_chunks(path, out, "sample"),
+    "mode": lambda path, out: by_chunks(path, out, "mode"),
+}
+
+
+def inside(name: str, path: Path, out: Path) -> None:
+    """Measure in this process, imports left out, and print the figures as JSON."""
+    if name != "numpy":
+        import tallytree as tt
+
+        tt.ChunkedCountModel([0.0, 1.0], tt.exactly(1)).marginals()
+    wall, processor = time.perf_counter(), time.process_time()
+    found = CONTENDERS[name](path, out)
+    found["wall"] = time.perf_counter() - wall
+    found["processor"] = time.process_time() - processor
+    found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(found))
+
+
+def outside(name: str, path: Path, out: Path) -> dict[str, float]:
+    words = [sys.executable, __file__, "--inside", name, "--path", str(path), "--out", str(out)]
+    try:
+        run = subprocess.run(words, capture_output=True, text=True, check=True)
+    finally:
+        out.unlink(missing_ok=True)
+    found: dict[str, float] = json.loads(run.stdout)
+    return found
+
+
+def compare(n: int, dtype: str, folder: Path, more: bool) -> None:
+    size = n * np.dtype(dtype).itemsize
+    room = shutil.disk_usage(folder).free
+    if room < 2.2 * size:
+        raise SystemExit(f"{folder} has {room / 1e9:.1f} GB free; {2.2 * size / 1e9:.1f} GB are needed.")
+    path, out = folder / "tallytree-bench-in.npy", folder / "tallytree-bench-out.npy"
+    try:
+        make(path, n, dtype)
+        names = ["numpy", "marginals", *(("sample", "mode") if more else ())]
+        found = {name: outside(name, path, out) for name in names}
+    finally:
+        path.unlink(missing_ok=True)
+    base = found["numpy"]
+    for name, row in found.items():
+        ratios = f"{row['wall'] / base['wall']:5.2f} x wall, {row['processor'] / base['processor']:5.2f} x processor"
+        rest = {k: v for k, v in row.items() if k not in ("wall", "processor", "peak")}
+        print(
+            f"{n:.0e} {dtype:8} {name:10} {row['wall']:8.2f} s wall {row['processor']:8.2f} s processor "
+            f"({1e9 * row['processor'] / n:6.1f} ns per variable) peak {row['peak']:6.0f} MB  {ratios}  {rest or ''}",
+            flush=True,
+        )
+
+
+def check(n: int, dtype: str) -> None:
+    """Largest differences from the model in memory."""
+    import tallytree as tt
+
+    logits = np.random.default_rng(0).standard_normal(n).astype(dtype)
+    exact = tt.CountModel(logits.astype(np.float64), tt.exactly(n // 10))
+    model = tt.ChunkedCountModel(logits.astype(np.float64), tt.exactly(n // 10))
+    odds = np.abs(model.posterior_logits() - exact.posterior_logits).max()
+    log_z = abs(model.log_partition / exact.log_partition - 1.0)
+    print(f"{n:.0e} {dtype}: log-odds differ by {odds:.1e} at most, log Z by {log_z:.1e} of itself")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--variables", type=float, default=1e8)
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    parser.add_argument("--folder", type=Path, default=Path("."))
+    parser.add_argument("--more", action="store_true", help="also one joint draw and the mode")
+    parser.add_argument("--growth", action="store_true", help="10^6, 10^7, 10^8 in both precisions")
+    parser.add_argument("--check", action="store_true", help="compare with the model in memory instead")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.inside:
+        return inside(chosen.inside, chosen.path, chosen.out)
+    if chosen.check:
+        return check(int(chosen.variables), chosen.dtype)
+    if chosen.growth:
+        for dtype in ("float64", "float32"):
+            for n in (10**6, 10**7, 10**8):
+                compare(n, dtype, chosen.folder, n <= 10**7)
+        return None
+    return compare(int(chosen.variables), chosen.dtype, chosen.folder, chosen.more)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Chunks: where a stretch of a source lies, and how a task gets hold of its numbers.
+
+A chunk that comes from a file is a path and two numbers; it travels to other processes and is opened there. Files
+are read, not mapped: mapped pages would count as memory of the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import SourceError
+from .extras import require
+
+Values = NDArray[Any]
+
+
+class Chunk(Protocol):
+    """Entries ``start`` to ``stop`` of a source, its chunk number ``number``."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+
+    def load(self) -> Values:
+        """The entries, in the dtype of the source."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A chunk whose numbers are in memory."""
+
+    number: int
+    start: int
+    stop: int
+    values: Values
+
+    def load(self) -> Values:
+        return self.values
+
+
+@dataclass(frozen=True)
+class InFile:
+    """A stretch of a flat binary file, such as ``.npy``."""
+
+    number: int
+    start: int
+    stop: int
+    path: str
+    offset: int  # of entry 0, in bytes
+    dtype: str
+
+    def load(self) -> Values:
+        dtype = np.dtype(self.dtype)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset + self.start * dtype.itemsize)
+            values = np.fromfile(file, dtype, self.stop - self.start)
+        if len(values) < self.stop - self.start:
+            raise SourceError(
+                f"{self.path} ends within chunk {self.number:,}: entries {self.start:,} to {self.stop - 1:,} were "
+                f"required and {len(values):,} arrived. The file has become shorter since it was opened."
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class InParquet:
+    """A row group of a column of a Parquet file."""
+
+    number: int
+    start: int
+    stop: int
+    path: str
+    column: str
+    row_group: int
+
+    def load(self) -> Values:
+        parquet = require("pyarrow.parquet", "Reading Parquet files")
+        with parquet.ParquetFile(self.path) as file:
+            found = file.read_row_group(self.row_group, columns=[self.column]).column(0)
+        if found.null_count:
+            row = int(np.argmax(found.is_null().to_numpy()))
+            raise SourceError(
+                f"{self.path}: column `{self.column}` must not have empty cells; one arrived in chunk "
+                f"{self.number:,} at position {row:,} (row {self.start + row:,} of the file, counted from 0). "
+                "Use log-odds 0 where nothing is known."
+            )
+        return np.asarray(found.to_numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class InZarr:
+    """A stretch of a Zarr array; the array knows its store and travels without data."""
+
+    number: int
+    start: int
+    stop: int
+    array: Any
+
+    def load(self) -> Values:
+        return np.asarray(self.array[self.start : self.stop])
+
+
+@dataclass(frozen=True, eq=False)
+class InDask:
+    """A block of a Dask array. In a graph the block is a dependency of the task; see :mod:`.clusters`."""
+
+    number: int
+    start: int
+    stop: int
+    block: Any  # delayed
+
+    def load(self) -> Values:
+        return np.asarray(self.block.compute(scheduler="synchronous"))

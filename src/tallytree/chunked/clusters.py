@@ -1,0 +1,138 @@
+"""Dask as the executor: graphs of paths and numbers, on whatever scheduler Dask has.
+
+A task opens its chunk where it runs. A block of a Dask array is a dependency of its task, so it never passes through
+this process. When a worker dies the scheduler repeats what it had, as with any Dask computation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from .chunk import Chunk, Held, InDask
+from .executors import Task
+from .extras import require
+from .fold import Merge, groups_of, merged_group
+from .reading import Reading
+
+_AHEAD = 4  # chunks under way per worker
+_NONE: Any = ()
+
+
+class Cluster:
+    """The Dask scheduler in force, or a distributed client."""
+
+    remote = True
+
+    def __init__(self, client: Any = None, workers: int | None = None) -> None:
+        require("dask", "The Dask scheduler")
+        self._client, self._workers = client, workers
+
+    @property
+    def _dask(self) -> Any:
+        return require("dask", "The Dask scheduler")
+
+    @property
+    def client(self) -> Any:
+        """The distributed client: the one given, the current one, or None for a scheduler of this process."""
+        if self._client is None:
+            try:
+                return require("distributed", "A cluster").get_client()
+            except ValueError:
+                return None
+        return self._client
+
+    def map(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
+        client = self.client
+        if client is None:
+            yield from self._in_batches(task, readings)
+            return
+        waiting: deque[Any] = deque()
+        ahead = _AHEAD * max(1, sum(client.nthreads().values()))
+        for reading in readings:
+            waiting.append(client.compute(self.node(task, reading)))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _in_batches(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
+        nodes: list[Any] = []
+        size = _AHEAD * (self._workers or 8)
+        for reading in readings:
+            nodes.append(self.node(task, reading))
+            if len(nodes) == size:
+                yield from self._compute(nodes)
+                nodes = []
+        yield from self._compute(nodes)
+
+    def _compute(self, nodes: list[Any]) -> Any:
+        if self._workers is None:
+            return self._dask.compute(*nodes)
+        return self._dask.compute(*nodes, num_workers=self._workers)
+
+    def fold(self, task: Task, readings: Iterable[Reading], merge: Merge, seen: Callable[[Any], Any]) -> Any:
+        """A tree of merges on the workers; what `seen` takes and the merged sums are all that comes back."""
+        delayed = self._dask.delayed
+        client = self.client
+        marks, level = [], []
+        for reading in readings:
+            result = self.node(task, reading)
+            if client is not None:
+                result = client.compute(result)  # kept on its worker; lost with it, and then made again
+            marks.append(delayed(_first)(result))
+            level.append(delayed(_second)(result))
+        if not level:
+            return None
+        while len(level) > 1:
+            level = [delayed(_merged)(list(group), merge) for group in groups_of(level)]
+        found = (
+            client.gather(client.compute([*marks, level[0]])) if client else self._compute([*marks, level[0]])
+        )
+        for mark in found[:-1]:
+            seen((mark, None))
+        return found[-1]
+
+    def node(self, task: Task, reading: Reading) -> Any:
+        delayed = self._dask.delayed
+        columns = (reading.chunk, *reading.beside)
+        if not any(isinstance(column, InDask) for column in columns):
+            return delayed(_plain, pure=False, traverse=False)(task, reading)
+        blocks = [column.block if isinstance(column, InDask) else None for column in columns]
+        places = [_place(column) for column in columns]
+        bare = replace(reading, chunk=places[0], beside=tuple(places[1:]))
+        return delayed(_with_blocks, pure=False)(partial(_job, task, bare), blocks)
+
+
+def _plain(task: Task, reading: Reading) -> Any:
+    return task(reading)
+
+
+def _place(column: Chunk) -> Chunk:
+    """Where a block lies, without the block."""
+    if isinstance(column, InDask):
+        return Held(column.number, column.start, column.stop, _NONE)
+    return column
+
+
+def _job(task: Task, reading: Reading, blocks: list[Any]) -> Any:
+    return task(reading.given(blocks))
+
+
+def _with_blocks(job: Any, blocks: list[Any]) -> Any:
+    return job(blocks)
+
+
+def _first(pair: Any) -> Any:
+    return pair[0]
+
+
+def _second(pair: Any) -> Any:
+    return pair[1]
+
+
+def _merged(group: list[Any], merge: Merge) -> Any:
+    return merged_group(group, merge)

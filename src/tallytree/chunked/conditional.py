@@ -1,0 +1,283 @@
+"""Exact conditional logistic regression with strata, and data, that do not fit into memory.
+
+Strata that lie within a bundle of rows are solved there, exactly as in memory. A stratum that is longer is a model in
+chunks with exactly as many variables on as it has cases: its log-likelihood and score are exact. In Newton's method the
+curvature of such a stratum is that of independent variables under the posterior tilt, which differs from the exact one
+by a share of about 1 / variance of the count; the standard errors in the end use differences of exact scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from ..arrays import Float64, Ints
+from ..engine.count import chunks as verbs
+from ..errors import ParameterError
+from ..learn.conditional import ConditionalLikelihood, newton, strata_of_groups
+from ..potentials import exactly
+from .chunk import Chunk
+from .count_potential import CountPotential
+from .design import Design, Rows, as_design
+from .executors import Executor, as_executor
+from .flat import Flat
+from .group_index import bundle_bounds, read_ids, read_index
+from .passes import Job, Passes
+from .reading import Loaded, Reading
+from .source import Source, as_source, recut
+from .states import states_of
+
+STEP = 1 << 18  # rows of a bundle, and of a piece of a long stratum
+_DIFFERENCE = 1e-4  # in standard errors, roughly: errors of the scores and of the third derivative balance
+
+
+class Moments(NamedTuple):
+    """Log-likelihood, its gradient (p,) and minus its Hessian (p, p)."""
+
+    value: float
+    gradient: Float64
+    information: Float64
+
+
+class _Long(NamedTuple):
+    """A stratum that is longer than a bundle: its pieces, the cases, and the sum of their covariates."""
+
+    bounds: list[int]
+    cases: int
+    of_cases: Float64
+
+
+class ChunkedConditionalLikelihood:
+    """Log-likelihood of ``X @ beta`` given the number of cases in each stratum, over chunks of rows."""
+
+    def __init__(self, design: Design, y: Source, ids: Source | None, executor: Executor, step: int) -> None:
+        self._design, self._executor = design, executor
+        starts = np.zeros(1, np.int64)
+        if ids is not None:
+            found = read_index(ids, executor).starts
+            if found is None:
+                raise ParameterError(
+                    "`groups` must be sorted, or at least have the rows of every stratum one after the other. "
+                    "Sort the rows by stratum first."
+                )
+            starts = found
+        bounds = bundle_bounds(starts, design.n_rows, step)
+        long = np.diff(bounds) > step
+        self._bundles = list(pairwise(bounds))
+        self._y, self._ids, self._step = y, ids, step
+        self._long = [self._read_long(a, b) for (a, b), is_long in zip(self._bundles, long) if is_long]
+        self._bundles = [place for place, is_long in zip(self._bundles, long) if not is_long]
+        self._known: tuple[bytes, Moments] | None = None
+
+    def _pieces(self, start: int, stop: int) -> list[int]:
+        return [*range(start, stop, self._step), stop]
+
+    def _read_long(self, start: int, stop: int) -> _Long:
+        bounds = self._pieces(start, stop)
+        readings = self._readings(list(pairwise(bounds)), [self._y])
+        found = list(self._executor.map(_of_cases, readings))
+        return _Long(bounds, sum(cases for cases, _ in found), np.sum([x for _, x in found], axis=0))
+
+    def _readings(
+        self, places: Sequence[tuple[int, int]], beside: Sequence[Source], beta: Float64 | None = None
+    ) -> list[Reading]:
+        out = []
+        for i, (start, stop) in enumerate(places):
+            (rows,) = self._design.cut([start, stop], beta)
+            others = tuple(_stretch(column, start, stop) for column in beside)
+            out.append(Reading(Rows(i, start, stop, rows.parts, rows.width, beta), "X", beside=others))
+        return out
+
+    def first_order(self, beta: Float64) -> tuple[float, Float64]:
+        """Log-likelihood and its gradient (p,)."""
+        found = self._moments(beta)
+        return found.value, found.gradient
+
+    def information(self, beta: Float64) -> Float64:
+        """Minus the Hessian of the log-likelihood, (p, p), as said above."""
+        return self._moments(beta).information
+
+    def exact_information(self, beta: Float64) -> Float64:
+        """The same from differences of exact scores, where a stratum is long."""
+        if not self._long:
+            return self.information(beta)
+        scale = 1.0 / np.sqrt(np.maximum(np.diag(self.information(beta)), 1e-300))
+        columns = []
+        for j, width in enumerate(scale):
+            shift = np.zeros(len(beta))
+            shift[j] = _DIFFERENCE * width
+            difference = self.first_order(beta - shift)[1] - self.first_order(beta + shift)[1]
+            columns.append(difference / (2.0 * shift[j]))
+        found = np.stack(columns)
+        return np.asarray(0.5 * (found + found.T))
+
+    def _moments(self, beta: Float64) -> Moments:
+        key = beta.tobytes()
+        if self._known is None or self._known[0] != key:
+            beside = [self._y] if self._ids is None else [self._y, self._ids]
+            readings = self._readings(self._bundles, beside, beta)
+            parts = list(self._executor.map(_bundle, readings))
+            parts += [self._of_long(stratum, beta) for stratum in self._long]
+            self._known = (key, _sum(parts, len(beta)))
+        return self._known[1]
+
+    def _of_long(self, stratum: _Long, beta: Float64) -> Moments:
+        n = stratum.bounds[-1] - stratum.bounds[0]
+        if not 0 < stratum.cases < n:
+            return _sum([], len(beta))
+        chunks = self._design.cut(stratum.bounds, beta)
+        first = stratum.bounds[0]
+        # A model counts its variables from 0.
+        moved = [_Moved(rows.number, rows.start - first, rows.stop - first, rows) for rows in chunks]
+        source = Source("npy", moved, np.dtype(np.float64), None, "X")
+        passes = Passes(source, self._executor, {}, False)
+        solver = Flat(passes, CountPotential(exactly(stratum.cases), n))
+        parts = passes.each("score", Job(_Score(solver.solution.mapping)))
+        mean, spread, along, total = _added(list(parts))
+        value = float(stratum.of_cases @ beta) - solver.log_partition
+        information = spread - np.outer(along, along) / total if total > 0.0 else spread
+        return Moments(value, stratum.of_cases - mean, information)
+
+
+def _stretch(column: Source, start: int, stop: int) -> Chunk:
+    if start == 0:
+        return recut(column, [0, stop]).chunks[0]
+    return recut(column, [0, start, stop]).chunks[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Moved:
+    """Rows of a stratum, numbered from its own first row."""
+
+    number: int
+    start: int
+    stop: int
+    rows: Rows
+
+    def load(self) -> Float64:
+        return self.rows.load()
+
+
+def _of_cases(reading: Reading) -> tuple[int, Float64]:
+    rows: Any = reading.chunk
+    on = states_of(reading.beside[0])
+    return int(np.count_nonzero(on)), rows.matrix()[on].sum(0)
+
+
+def _bundle(reading: Reading) -> Moments:
+    """Task: whole strata in memory."""
+    rows: Any = reading.chunk
+    x, cases = rows.matrix(), states_of(reading.beside[0])
+    codes: Ints = np.zeros(len(x), np.int64)
+    if len(reading.beside) > 1:
+        codes = np.unique(read_ids(reading.beside[1]), return_inverse=True)[1].astype(np.int64)
+    likelihood = ConditionalLikelihood(x, strata_of_groups(codes, cases))
+    return Moments(*likelihood.derivatives(rows.beta))
+
+
+@dataclass(frozen=True, eq=False)
+class _Score:
+    """Task: sums over a piece of a long stratum of the covariates, weighted by marginals and by their variances."""
+
+    mapping: verbs.Mapping
+
+    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
+        chunk: Any = reading.chunk
+        x = chunk.rows.matrix()
+        odds = verbs.map_logits(loaded.values, self.mapping, "posterior_logits")
+        mean, variance = expit(odds), expit(odds) * expit(-odds)
+        return mean @ x, (x * variance[:, None]).T @ x, variance @ x, float(variance.sum())
+
+
+def _added(parts: Sequence[Any]) -> Any:
+    return tuple(sum(column[1:], column[0]) for column in zip(*parts))
+
+
+def _sum(parts: Sequence[Moments], p: int) -> Moments:
+    value = sum(part.value for part in parts)
+    gradient = sum((part.gradient for part in parts), np.zeros(p))
+    return Moments(value, gradient, sum((part.information for part in parts), np.zeros((p, p))))
+
+
+class ConditionalLogitFit(NamedTuple):
+    """What :func:`fit_conditional_logit` finds.
+
+    ``covariance`` (p, p) is the inverse of the information at ``coef`` (p,); ``converged`` says whether the maximum was
+    found within the allowed iterations.
+    """
+
+    coef: Float64
+    covariance: Float64
+    log_likelihood: float
+    n_iterations: int
+    converged: bool
+
+    @property
+    def standard_errors(self) -> Float64:
+        return np.asarray(np.sqrt(np.diag(self.covariance)))
+
+
+def fit_conditional_logit(
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    columns: Sequence[str] | None = None,
+    y_column: str | None = None,
+    groups_column: str | None = None,
+    l2: float = 0.0,
+    max_iterations: int = 50,
+    step: int = STEP,
+    scheduler: Any = None,
+    workers: int | None = None,
+) -> ConditionalLogitFit:
+    """Exact conditional logistic regression over chunks of rows.
+
+    Parameters
+    ----------
+    X : array, memmap or path
+        Covariates (n, p): a matrix, a path to ``.npy``, or a Parquet file with `columns`.
+    y : as the source of :class:`ChunkedCountModel`
+        1 for cases, 0 for controls.
+    groups : same, optional
+        Strata, the rows of each one after the other; without it there is a single one.
+    columns, y_column, groups_column
+        Names of columns of Parquet files.
+    l2 : float
+        Ridge penalty ``l2 / 2 |beta|^2``.
+    max_iterations : int
+        Of Newton's method.
+    step : int
+        Rows in memory at a time, per worker; strata beyond it are solved in chunks.
+    scheduler, workers
+        As in :class:`ChunkedCountModel`.
+
+    Notes
+    -----
+    Cost: one pass over the rows per iteration, three where a stratum is long, and 2 p such passes for standard errors.
+
+    Examples
+    --------
+    >>> x, y = np.array([[0.0], [1.0], [2.0], [0.5]]), np.array([0, 1, 0, 1])
+    >>> tt.chunked.fit_conditional_logit(x, y, np.array([0, 0, 1, 1])).converged
+    True
+    """
+    design = as_design(X, columns)
+    cases = as_source(y, label="y", column=y_column)
+    ids = None if groups is None else as_source(groups, label="groups", column=groups_column)
+    for column in (cases, ids):
+        if column is not None and column.length != design.n_rows:
+            raise ParameterError(
+                f"`{column.label}` must have one entry per row of `X`, {design.n_rows:,}; {column.length:,} arrived."
+            )
+    executor = as_executor(scheduler, workers, False)
+    likelihood: Any = ChunkedConditionalLikelihood(design, cases, ids, executor, step)
+    found = newton(likelihood, np.zeros(design.width), l2=l2, max_iterations=max_iterations)
+    information = likelihood.exact_information(found.beta) + l2 * np.eye(design.width)
+    covariance = np.linalg.pinv(information)
+    return ConditionalLogitFit(found.beta, covariance, found.value, found.n_iterations, found.converged)

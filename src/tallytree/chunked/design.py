@@ -1,0 +1,85 @@
+"""A matrix of covariates in chunks of rows: stored row by row, or as columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Float64
+from ..errors import ParameterError, SourceError
+from .chunk import Chunk
+from .source import Source, as_source, recut
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows ``start`` to ``stop``; ``parts`` is one chunk of the matrix row by row, or one chunk per column."""
+
+    number: int
+    start: int
+    stop: int
+    parts: tuple[Chunk, ...]
+    width: int
+    beta: Float64 | None = None
+
+    def matrix(self) -> Float64:
+        """The covariates, (rows, p)."""
+        if len(self.parts) == 1:
+            found = np.asarray(self.parts[0].load(), np.float64).reshape(-1, self.width)
+        else:
+            found = np.stack([np.asarray(part.load(), np.float64) for part in self.parts], axis=1)
+        if not np.isfinite(found).all():
+            row, column = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
+            raise SourceError(
+                f"`X` must hold finite numbers; chunk {self.number:,} has {found[row, column]} at row {row:,} of the "
+                f"chunk (row {self.start + row:,}), column {column}."
+            )
+        return found
+
+    def load(self) -> Float64:
+        """Linear predictors: log-odds as a model in chunks takes them."""
+        assert self.beta is not None
+        return self.matrix() @ self.beta
+
+
+class Design:
+    """Covariates of all rows."""
+
+    def __init__(self, columns: Sequence[Source], width: int) -> None:
+        self._columns, self.width = columns, width
+        self._by_rows = len(columns) == 1
+        self.n_rows = columns[0].length // (width if self._by_rows else 1) if columns else 0
+
+    def cut(self, bounds: Sequence[int], beta: Float64 | None = None) -> list[Rows]:
+        """Chunks that begin at these rows, the last bound being the end."""
+        scale = self.width if self._by_rows else 1
+        cut = [recut(column, [scale * b for b in bounds]).chunks for column in self._columns]
+        places = pairwise(bounds)
+        return [
+            Rows(i, start, stop, tuple(column[i] for column in cut), self.width, beta)
+            for i, (start, stop) in enumerate(places)
+        ]
+
+
+def as_design(x: Any, columns: Sequence[str] | None = None) -> Design:
+    """Read the argument `X`: a matrix, a path to one, or a Parquet file with the names of columns."""
+    if isinstance(x, (str, os.PathLike)) and Path(x).suffix.lower() in (".parquet", ".pq"):
+        if not columns:
+            raise ParameterError("`columns` must name the covariates of a Parquet file; nothing arrived.")
+        return Design([as_source(x, label="X", column=name) for name in columns], len(columns))
+    if isinstance(x, (str, os.PathLike)):
+        x = np.load(x, mmap_mode="r")
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype.kind not in "fiu":
+        raise ParameterError(
+            "`X` must be a matrix of numbers with one row per observation: an array or memmap, a path to .npy, or a "
+            "Parquet file with `columns`."
+        )
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
+    return Design([as_source(x.reshape(-1), label="X", chunk_size=max(1, x.shape[1]) << 20)], x.shape[1])

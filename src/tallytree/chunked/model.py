@@ -1,0 +1,346 @@
+"""`ChunkedCountModel`: a count model over more variables than fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..engine.count.chunks import CountWindow
+from ..errors import ParameterError
+from ..memo import Remembers, answer
+from . import mode as modes
+from . import states
+from .count_potential import CountPotential
+from .executors import as_executor
+from .flat import Flat
+from .grouped import Grouped
+from .layout import Answers, answer_in_layout
+from .passes import Job, Passes
+from .reading import check_dtype
+from .sink import as_sink
+from .source import Source, as_source
+
+_LONGEST = 1 << 27  # entries of a table of counts
+
+
+class ChunkedCountModel(Remembers):
+    """Distribution over binary vectors with a potential on their count, read chunk by chunk.
+
+    ``p(y) = exp(sum_d logits_d y_d) f(sum_d y_d) / Z`` with as many variables as a disk or a cluster holds. Answers
+    are those of :class:`~tallytree.CountModel`, with the same certificate.
+
+    Parameters
+    ----------
+    source : array, path, dask.array, zarr array, list or function
+        The log-odds, float32 or float64: a NumPy array or memmap, a path to ``.npy``, ``.parquet`` or ``.zarr``, a Zarr
+        or Dask array, a list of chunks, or a function that returns an iterator of chunks. It is read two or three times
+        and must not change meanwhile; a chunk that does is named in the error. ``-inf`` excludes a variable, ``inf``
+        forces it on.
+    potential : potential, optional
+        On the count of all variables, as in :class:`~tallytree.CountModel`. Named ones are evaluated on a window, so
+        there is no table.
+    groups : as `source`, or str, optional
+        Ids, integers or text, one per variable: a second level of groups, sorted or scattered over the chunks. A name
+        is that of a column of the Parquet file that is the source.
+    group_potential : potential or mapping
+        On the count of every group, one for all or ``{id: potential}``.
+    evidence : mapping, optional
+        Variables whose values are known, ``{index: 0 or 1}``; see :meth:`condition`.
+    column : str, optional
+        Of a Parquet file.
+    scale : {"logit", "prob"}
+        What the numbers are: log-odds, or probabilities, which are turned into log-odds chunk by chunk.
+    chunk_size : int, optional
+        Variables per chunk, 2^20 unless told; Dask arrays and Parquet files have chunks of their own.
+    scheduler : {"threads", "dask"} or distributed.Client, optional
+        Who runs the tasks; threads of this process, for a Dask array Dask.
+    workers : int, optional
+        Threads, by default as many as cores.
+    progress : bool
+        Show bars with the remaining time (needs tqdm).
+    scratch : path, optional
+        Folder for temporary files, which scattered groups need; every worker must see it.
+
+    Notes
+    -----
+    Cost: one pass over the source, two when the posterior lies far from the prior, and one more for every vector that
+    is asked for. Memory: a few chunks per worker, whatever the number of variables.
+
+    Accuracy: that of :class:`~tallytree.CountModel`. The same chunks give the same bits, whoever executes them.
+
+    Examples
+    --------
+    >>> model = tt.ChunkedCountModel([np.zeros(3), np.zeros(5)], tt.exactly(2))
+    >>> model
+    ChunkedCountModel(n_variables=8, n_chunks=2, potential=exactly(2))
+    >>> round(float(np.exp(model.log_partition)))
+    28
+    >>> [chunk.round(3).tolist() for chunk in model.marginals()]
+    [[0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25, 0.25]]
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        potential: Any = None,
+        *,
+        groups: Any = None,
+        group_potential: Any = None,
+        evidence: Mapping[int, int] | None = None,
+        column: str | None = None,
+        scale: str = "logit",
+        chunk_size: int | None = None,
+        scheduler: Any = None,
+        workers: int | None = None,
+        progress: bool = False,
+        scratch: Any = None,
+    ) -> None:
+        self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
+        self._dtype = check_dtype(self._source.dtype)
+        self._potential = CountPotential(potential, self._source.length)
+        self._evidence = _evidence(evidence or {}, self._source.length)
+        executor = as_executor(scheduler, workers, self._source.kind == "dask")
+        checks.one_of("scale", scale, ("logit", "prob"))
+        self._passes = Passes(self._source, executor, self._evidence, bool(progress), scale)
+        self._groups = (
+            None if groups is None else Grouped(self._source, groups, group_potential, chunk_size, scratch)
+        )
+        if groups is None and group_potential is not None:
+            raise ParameterError(
+                "`group_potential` arrived without `groups`, the column that says who is where."
+            )
+        self._options = {
+            "scheduler": scheduler, "workers": workers, "progress": progress, "scratch": scratch,
+            "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
+        }  # fmt: skip
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __repr__(self) -> str:
+        known = f", {len(self._evidence):,} known" if self._evidence else ""
+        known += f", groups={self._groups}" if self._groups is not None else ""
+        return (
+            f"ChunkedCountModel(n_variables={self.n_variables}, n_chunks={len(self._source.chunks)}, "
+            f"potential={self._potential}{known})"
+        )
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return self._source.length
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return len(self._source.chunks)
+
+    @property
+    def potential(self) -> Any:
+        """The potential on the count."""
+        return self._potential.potential
+
+    # -- numbers -----------------------------------------------------------------------------------------------
+
+    @answer
+    def _solver(self) -> Any:
+        if self._groups is None:
+            return Flat(self._passes, self._potential)
+        return self._groups.solver(self._passes, self._potential)
+
+    @property
+    def log_partition(self) -> np.float64:
+        """Log Z."""
+        return np.float64(self._solver.log_partition)
+
+    @property
+    def error_bound(self) -> np.float64:
+        """What is certified: no posterior log-odds is further off than this."""
+        return np.float64(self._cached("error bound", lambda: self._solver.error_bound + 0.0))
+
+    def count_log_probs(self, window: bool = True) -> Any:
+        """Log-probabilities of the count of all variables.
+
+        Parameters
+        ----------
+        window : bool
+            Return a :class:`CountWindow`, the counts that can matter; False returns all n + 1 numbers.
+
+        Returns
+        -------
+        CountWindow or array
+            ``first`` and ``log_probs``: counts outside have less than 1e-15 of the probability together.
+        """
+        checks.flag("window", window)
+        windows = self.count_windows()
+        first = windows[0].first if window else 0
+        stop = windows[-1].first + len(windows[-1].log_probs) if window else self.n_variables + 1
+        if stop - first > _LONGEST:
+            raise ParameterError(
+                f"`count_log_probs` would have {stop - first:,} entries, most of them -inf. "
+                "Use `count_windows`, which leaves the gaps out."
+            )
+        out = np.full(stop - first, -np.inf)
+        for one in windows:
+            out[one.first - first : one.first - first + len(one.log_probs)] = one.log_probs
+        return CountWindow(first, out) if window else out
+
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        """Windows ``(first, log_probs)`` of the distribution of the count, in rising order; one for every mode.
+
+        Counts outside all of them have less than 1e-15 of the probability together.
+        """
+        found: tuple[CountWindow, ...] = self._cached("counts", self._solver.count_windows)
+        return found
+
+    def log_prob(self, y: Any, *, column: str | None = None) -> np.float64:
+        """Log-probability of a configuration.
+
+        Parameters
+        ----------
+        y : as `source`
+            Zeros and ones of any dtype, as many as there are variables.
+        column : str, optional
+            Of a Parquet file.
+        """
+        given = as_source(y, label="y", column=column).cut_like(self._source)
+        weight = states.total(self._passes.each("log_prob", Job(states.weigh, [given])))
+        log_f = self._potential.at(weight.on)
+        if self._groups is not None:
+            log_f += self._groups.log_weight(self._passes, given)
+        return np.float64(weight.log_weight + log_f - self.log_partition)
+
+    # -- vectors -----------------------------------------------------------------------------------------------
+
+    def marginals(self, out: Any = None, *, overwrite: bool = False) -> Any:
+        """P(y_d = 1) of every variable.
+
+        Parameters
+        ----------
+        out : array or path, optional
+            Where to write them: an array, or a path ending in ``.npy``, ``.zarr`` or ``.parquet``. A file appears under
+            its name when it is complete; a run that was killed goes on after the last finished chunk.
+        overwrite : bool
+            Replace a file that exists, and what an unfinished run of another model has left beside it.
+
+        Returns
+        -------
+        array, dask.array, iterable of chunks, or path
+            Without `out`: an array for an array, a lazy Dask array for a Dask array, otherwise chunks that are computed
+            when they are iterated over, as often as wanted. With `out`: `out`, as a path if it is one.
+        """
+        return self._vector("marginals", out, overwrite)
+
+    def posterior_logits(self, out: Any = None, *, overwrite: bool = False) -> Any:
+        """Log-odds of the marginals, accurate where these round to 0 or 1; arguments as :meth:`marginals`."""
+        return self._vector("posterior_logits", out, overwrite)
+
+    def sample(self, rng: Any = None, out: Any = None, *, overwrite: bool = False) -> Any:
+        """One exact joint draw of all variables.
+
+        The total is drawn from its posterior and split over the chunks by a balanced tree of their laws; inside a chunk
+        the states are drawn given their count. Every chunk has a stream of its own, so the draw does not depend on the
+        number of workers.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator, int or None
+            Generator or seed.
+        out, overwrite
+            As in :meth:`marginals`; states are uint8.
+        """
+        generator = checks.generator(rng)
+        key = tuple(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist())
+        return self._written("sample", self._solver.draw(key), out, np.dtype(np.uint8), overwrite, key)
+
+    def mode(self, out: Any = None, *, overwrite: bool = False) -> Any:
+        """The most probable configuration; of several the one with fewest on, then with those that come first.
+
+        Parameters
+        ----------
+        out, overwrite
+            As in :meth:`marginals`; states are uint8.
+        """
+        job = self._cached("mode", lambda: modes.decide(self._passes, self._best))
+        return self._written("mode", job, out, np.dtype(np.uint8), overwrite)
+
+    @property
+    def max_log_weight(self) -> np.float64:
+        """Log-weight of :meth:`mode`, on the scale of ``log_partition``."""
+        return np.float64(self._best.log_weight)
+
+    @answer
+    def _best(self) -> modes.Best:
+        if self._groups is not None:
+            raise ParameterError(
+                "`mode` is for models with one potential over all variables; this one has groups. "
+                "Find the mode of groups that fit into memory with CountModel."
+            )
+        return modes.find(self._passes, self._potential)
+
+    def _vector(self, what: str, out: Any, overwrite: bool) -> Any:
+        return self._written(what, self._solver.map(what, self._dtype), out, self._dtype, overwrite)
+
+    def _written(
+        self, what: str, job: Job, out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
+    ) -> Any:
+        passes = self._passes if what == "mode" else self._solver.passes
+        if out is None:
+            return answer_in_layout(Answers(passes, what, job, dtype), self._source)
+        sink = as_sink(out, self._header(what, dtype, *more), self.n_variables, dtype, overwrite)
+        return passes.write(what, job, sink)
+
+    def _header(self, what: str, dtype: np.dtype[Any], *more: Any) -> dict[str, Any]:
+        """What an unfinished output must say to be taken up again."""
+        parts = [
+            what, str(dtype), self._passes.scale, self._source.sizes, str(self._potential), str(self._groups),
+            sorted(self._evidence.items()), *more,
+        ]  # fmt: skip
+        if what != "mode":
+            parts.append(float(self.log_partition).hex())
+        return {"what": what, "key": blake2b(repr(parts).encode(), digest_size=16).hexdigest()}
+
+    # -- evidence ----------------------------------------------------------------------------------------------
+
+    def condition(self, evidence: Mapping[int, int]) -> ChunkedCountModel:
+        """The model given the values of some variables.
+
+        ``log_partition`` of the result is that of the joint event, so a difference of two is a log-probability.
+
+        Examples
+        --------
+        >>> model = tt.ChunkedCountModel(np.zeros(3), tt.exactly(1)).condition({0: 0})
+        >>> model.marginals()
+        array([0. , 0.5, 0.5])
+        """
+        known = dict(self._evidence)
+        for index, value in _evidence(evidence, self.n_variables).items():
+            if known.setdefault(index, value) != value:
+                raise ParameterError(
+                    f"`evidence` contradicts what is known: variable {index} is {known[index]} already, and {value} "
+                    "arrived."
+                )
+        return ChunkedCountModel(self._source, self.potential, evidence=known, **self._options)
+
+
+def _evidence(evidence: Mapping[int, int], n: int) -> dict[int, int]:
+    found = {}
+    for key, value in evidence.items():
+        index = checks.integer("evidence", key)
+        if not -n <= index < n:
+            raise ParameterError(f"`evidence` must name variables 0 to {n - 1}; {index} arrived.")
+        if value not in (0, 1):
+            raise ParameterError(
+                f"`evidence` must give 0 or 1 to every variable; {checks.describe(value)} arrived for {index}."
+            )
+        found[index % n] = int(value)
+    return found

@@ -1,0 +1,244 @@
+"""The Poisson-binomial distribution of more events than fit into memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..engine.count import chunks as verbs
+from ..engine.count.chunks.packed import unpacked
+from ..engine.pmf.log_pmf import log_pmf
+from ..errors import ParameterError
+from ..memo import Remembers, answer
+from ..potentials import Potential, at_least, at_most, exactly, uniform
+from .count_potential import CountPotential
+from .executors import as_executor
+from .flat import Reductions
+from .passes import Passes
+from .reading import Loaded, check_dtype
+from .source import as_source
+
+_LOG_HALF = math.log(0.5)
+_SURE = 1e-9  # levels nearer to 0 or 1 than this are looked for outside the window of likely counts
+
+
+class ChunkedPoissonBinomial(Remembers):
+    """Distribution of the number of independent events that happen, read chunk by chunk.
+
+    Parameters
+    ----------
+    probs, logits : array, path, dask.array, zarr array, list or function
+        Probabilities or log-odds of the events, one of the two; see :class:`ChunkedCountModel` for what is taken.
+    column, chunk_size, scheduler, workers, progress
+        As in :class:`ChunkedCountModel`.
+
+    Notes
+    -----
+    Methods have the names and the meaning of :class:`~tallytree.PoissonBinomial`.
+
+    Cost: one or two passes for a call, whatever the number of counts it asks for; sums are kept and used again.
+    Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-9, absolute or relative, at every count.
+
+    Examples
+    --------
+    >>> x = tt.ChunkedPoissonBinomial([np.array([0.1, 0.5]), np.array([0.9])])
+    >>> x.pmf([0, 1, 2, 3]).round(3), x.mean()
+    (array([0.045, 0.455, 0.455, 0.045]), 1.5)
+    """
+
+    def __init__(
+        self,
+        probs: Any = None,
+        *,
+        logits: Any = None,
+        column: str | None = None,
+        chunk_size: int | None = None,
+        scheduler: Any = None,
+        workers: int | None = None,
+        progress: bool = False,
+    ) -> None:
+        if (probs is None) == (logits is None):
+            what = "neither" if probs is None else "both"
+            raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
+        label, given = ("logits", logits) if probs is None else ("probs", probs)
+        source = as_source(given, label=label, column=column, chunk_size=chunk_size)
+        check_dtype(source.dtype, label)
+        executor = as_executor(scheduler, workers, source.kind == "dask")
+        scale = "logit" if probs is None else "prob"
+        self._reductions = Reductions(Passes(source, executor, {}, bool(progress), scale))
+        self._forget()
+
+    @property
+    def n(self) -> int:
+        """Number of events."""
+        return self._reductions.passes.source.length
+
+    def __repr__(self) -> str:
+        return f"ChunkedPoissonBinomial(n={self.n})"
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    @answer
+    def _moments(self) -> tuple[float, float, float]:
+        found = self._reductions.passes.fold("moments", _cumulants, _added)
+        return (0.0, 0.0, 0.0) if found is None else found
+
+    def mean(self) -> float:
+        """Expected count."""
+        return self._moments[0]
+
+    def var(self) -> float:
+        """Variance of the count."""
+        return self._moments[1]
+
+    def std(self) -> float:
+        """Standard deviation of the count."""
+        return math.sqrt(self._moments[1])
+
+    def skew(self) -> float:
+        """Skewness of the count; NaN if it is certain, as in `scipy.stats`."""
+        _, variance, third = self._moments
+        return third / variance**1.5 if variance > 0.0 else math.nan
+
+    # -- probabilities -----------------------------------------------------------------------------------------
+
+    def logpmf(self, k: ArrayLike) -> Any:
+        """Log P(X = k); -inf where k is no count."""
+        return self._each(k, lambda c: exactly(c), lambda c: -math.inf, whole=True)
+
+    def pmf(self, k: ArrayLike) -> Any:
+        """P(X = k)."""
+        return np.exp(self.logpmf(k))
+
+    def logcdf(self, k: ArrayLike) -> Any:
+        """Log P(X <= k)."""
+        return self._tail(k, lower=True)
+
+    def cdf(self, k: ArrayLike) -> Any:
+        """P(X <= k)."""
+        return np.exp(self.logcdf(k))
+
+    def logsf(self, k: ArrayLike) -> Any:
+        """Log P(X > k)."""
+        return self._tail(k, lower=False)
+
+    def sf(self, k: ArrayLike) -> Any:
+        """P(X > k)."""
+        return np.exp(self.logsf(k))
+
+    def _tail(self, k: ArrayLike, lower: bool) -> Any:
+        """The smaller of the two sides is computed, and the larger one from it."""
+        below = self._each(k, lambda c: at_most(c), lambda c: -math.inf if c < 0 else 0.0)
+        above = self._each(k, lambda c: at_least(c + 1), lambda c: 0.0 if c < 0 else -math.inf)
+        own, other = (below, above) if lower else (above, below)
+        with np.errstate(divide="ignore"):
+            found = np.where(other < _LOG_HALF, np.log1p(-np.exp(np.minimum(other, _LOG_HALF))), own)
+        return found[()]
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """The smallest count whose cumulative probability is at least q."""
+        levels = np.asarray(q, np.float64)
+        if not np.all((levels >= 0.0) & (levels <= 1.0)):
+            raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
+        out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
+        return out.reshape(levels.shape)[()]
+
+    def _quantile(self, level: float) -> int:
+        first, upto = self._upto
+        if _SURE < level < 1.0 - _SURE:
+            return first + int(np.searchsorted(upto, level))
+        low, high = self._range
+        if level in (0.0, 1.0):
+            return low - 1 if level == 0.0 else high
+        while low < high:
+            middle = (low + high) // 2
+            reached = self.cdf(middle) >= level if level < 0.5 else self.sf(middle) <= 1.0 - level
+            low, high = (low, middle) if reached else (middle + 1, high)
+        return low
+
+    @answer
+    def _upto(self) -> tuple[int, Float64]:
+        """First likely count, and P(X <= k) from there."""
+        (window,) = verbs.solve_chunks(self._reductions, verbs.count_windows(self._solved([uniform()])[0]))
+        return window.first, np.cumsum(np.exp(window.log_probs))
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        sums = self._reductions([])
+        return sums.forced, sums.size - sums.excluded
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    def _each(
+        self,
+        k: ArrayLike,
+        potential: Callable[[int], Potential],
+        outside: Callable[[float], float],
+        whole: bool = False,
+    ) -> Any:
+        """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
+        values = np.asarray(k, np.float64)
+        if np.isnan(values).any():
+            raise ParameterError("`k` must not be NaN.")
+        counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
+        inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
+        asked = sorted(set(counts[inside].tolist()))
+        log_probs = dict(zip(asked, map(_log_mean, self._solved([potential(c) for c in asked]))))
+        flat = [
+            log_probs[c] if ok else outside(v)
+            for c, ok, v in zip(counts.reshape(-1).tolist(), inside.reshape(-1), values.reshape(-1).tolist())
+        ]
+        found = np.array(flat, np.float64).reshape(values.shape)
+        if not whole:  # at n and beyond everything is counted
+            top = values >= self.n
+            found[top] = 0.0 if outside(-1.0) == -math.inf else -math.inf
+        return found[()]
+
+    def _solved(self, potentials: Sequence[Potential]) -> list[verbs.Solution]:
+        """Solutions of several potentials; all ask at the same time, so that a pass serves them all."""
+        talks = {}
+        for i, potential in enumerate(potentials):
+            talks[i] = verbs.solve(CountPotential(potential, self.n))
+        asked = {i: next(talk) for i, talk in talks.items()}
+        found: dict[int, verbs.Solution] = {}
+        while talks:
+            union = tuple(dict.fromkeys(request for requests in asked.values() for request in requests))
+            sums = self._reductions(union)
+            for i in list(talks):
+                try:
+                    asked[i] = talks[i].send(sums)
+                except StopIteration as end:
+                    found[i] = end.value
+                    del talks[i], asked[i]
+        return [found[i] for i in range(len(potentials))]
+
+
+def _log_mean(solution: verbs.Solution) -> float:
+    """Log E f(X): the probability of an event, without the norm of the log-odds, beside which it would vanish."""
+    if solution.impossible:
+        return -math.inf
+    if solution.gathered is not None:
+        weights = log_pmf(solution.gathered[None])[0] + solution.table.window(0, len(solution.gathered))
+        top = float(weights.max())
+        return top + math.log(np.exp(weights - top).sum()) if top > -math.inf else top
+    if solution.sums.n == 0:
+        return solution.log_partition
+    return unpacked(solution.mapping.series).log_mean
+
+
+def _cumulants(loaded: Loaded) -> tuple[float, float, float]:
+    p, q = expit(loaded.logits), expit(-loaded.logits)
+    spread = p * q
+    return float(p.sum()), float(spread.sum()), float((spread * (q - p)).sum())
+
+
+def _added(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    first, second, third = (math.fsum(column) for column in zip(*parts))
+    return first, second, third

@@ -1,0 +1,153 @@
+"""What a task does first: get the numbers of a chunk, see that they are numbers and the same as last time.
+
+Every pass takes the fingerprint of every chunk. The first one is remembered, and a later pass that meets another names
+the chunk: sums of different data must not be put together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Float64, Ints
+from ..engine import far
+from ..errors import ParameterError, SourceError
+from .chunk import Chunk, Held
+from .fingerprint import fingerprint
+
+_PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class Evidence(NamedTuple):
+    """Variables of a chunk whose values are known: their positions in it, and 0 or 1."""
+
+    positions: Ints
+    values: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A chunk to be read, with what is known about it."""
+
+    chunk: Chunk
+    label: str = "source"
+    evidence: Evidence | None = None
+    seen: int | None = None  # fingerprint of an earlier pass
+    beside: tuple[Chunk, ...] = ()  # the same stretch of other columns
+    note: Any = None  # what a task has to know about this chunk alone
+    scale: str = "logit"  # or "prob": what the numbers are
+
+    def given(self, values: list[NDArray[Any] | None]) -> Reading:
+        """The same with numbers at hand, of the chunk and of those beside it; None where a chunk loads its own."""
+        columns = [
+            column if found is None else Held(column.number, column.start, column.stop, found)
+            for column, found in zip((self.chunk, *self.beside), values)
+        ]
+        return replace(self, chunk=columns[0], beside=tuple(columns[1:]))
+
+
+class Loaded(NamedTuple):
+    """The log-odds of a chunk, ready for the engine, in the precision of the source.
+
+    ``constant`` is what forced variables and far numbers add to log Z: -inf where evidence contradicts a log-odds.
+    """
+
+    values: NDArray[Any]
+    fingerprint: int
+    constant: float
+
+    @property
+    def logits(self) -> Float64:
+        """In double precision."""
+        return np.asarray(self.values, np.float64)
+
+
+def check_dtype(dtype: np.dtype[Any], label: str = "source") -> np.dtype[Any]:
+    """float32 or float64, in any byte order; everything else is refused before anything is read."""
+    native = dtype.newbyteorder("=")
+    if native not in _PLAIN:
+        half = " Half precision has three digits, too few for log-odds." if dtype == np.float16 else ""
+        raise ParameterError(
+            f"`{label}` must hold float32 or float64 log-odds; dtype {dtype} arrived.{half} "
+            "Convert it first, for example by array.astype('float32')."
+        )
+    return native
+
+
+def numbers(reading: Reading) -> tuple[NDArray[Any], int]:
+    """The entries of a chunk as they are stored, and their fingerprint, which must be the one seen before."""
+    chunk = reading.chunk
+    values = chunk.load()
+    if values.shape != (chunk.stop - chunk.start,):
+        raise SourceError(
+            f"`{reading.label}`: chunk {chunk.number:,} must have {chunk.stop - chunk.start:,} entries; "
+            f"an array of shape {values.shape} arrived. The source has changed since the model was made."
+        )
+    mark = fingerprint(values)
+    if reading.seen is not None and mark != reading.seen:
+        raise SourceError(
+            f"`{reading.label}` must not change while a model uses it, but chunk {chunk.number:,} (entries "
+            f"{chunk.start:,} to {chunk.stop - 1:,}) is not what it was in an earlier pass. "
+            "Make a new model when nothing writes to the source any more."
+        )
+    return values, mark
+
+
+def load(reading: Reading) -> Loaded:
+    """Log-odds of a chunk, with evidence as infinite log-odds."""
+    stored, mark = numbers(reading)
+    values = np.ascontiguousarray(stored, check_dtype(stored.dtype, reading.label))
+    if not len(values):
+        return Loaded(values, mark, 0.0)
+    smallest, largest = float(values.min()), float(values.max())
+    if math.isnan(smallest):
+        _refuse_nan(reading, values)
+    if reading.scale == "prob":
+        values = _log_odds(reading, values, smallest, largest)
+        smallest, largest = float(values.min()), float(values.max())
+    constant = 0.0
+    if not far.between(smallest, largest) and not far.all_near(values):
+        near, added = far.near_logits(values.astype(np.float64))
+        values = near.astype(values.dtype)
+        constant += float(added)
+    if reading.evidence is not None:
+        values, added_here = _with_evidence(values, reading.evidence)
+        constant += added_here
+    return Loaded(values, mark, constant)
+
+
+def _with_evidence(values: NDArray[Any], evidence: Evidence) -> tuple[NDArray[Any], float]:
+    """Known variables become excluded or forced ones; a forced one leaves its log-odds in log Z."""
+    at, on = evidence
+    own = values[at].astype(np.float64)
+    if np.any(np.isinf(own) & ((own > 0) != on)):
+        return values, -math.inf
+    out = values.copy()
+    out[at] = np.where(on, math.inf, -math.inf)
+    return out, math.fsum(own[on & np.isfinite(own)].tolist())
+
+
+def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: float) -> Float64:
+    if smallest < 0.0 or largest > 1.0:
+        at = int(np.argmax((probs < 0.0) | (probs > 1.0)))
+        raise SourceError(
+            f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in chunk "
+            f"{reading.chunk.number:,} at position {at:,} (entry {reading.chunk.start + at:,}). "
+            "For log-odds leave out scale='prob'."
+        )
+    p = probs.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _refuse_nan(reading: Reading, values: NDArray[Any]) -> None:
+    chunk, at = reading.chunk, int(np.argmax(np.isnan(values)))
+    raise SourceError(
+        f"`{reading.label}` must not hold NaN, but chunk {chunk.number:,} has one at position {at:,} (entry "
+        f"{chunk.start + at:,} of the source). Use 0 where nothing is known, -inf to exclude a variable, inf to force "
+        "it on."
+    )

@@ -1,0 +1,169 @@
+"""Dask as the executor: lazy answers, graphs without data, workers that die."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("default")  # workers that are killed make the cluster complain
+
+LOGITS = np.random.default_rng(5).normal(size=60_000)
+WANTED = tt.CountModel(LOGITS, tt.exactly(9_000)).marginals
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster) as made:
+        yield made
+
+
+def test_answers_are_lazy_and_have_the_chunks_of_the_source():
+    source = da.from_array(LOGITS, chunks=7_000)
+    model = tt.ChunkedCountModel(source, tt.exactly(9_000))
+    answer = model.marginals()
+    assert isinstance(answer, da.Array)
+    assert answer.chunks == source.chunks
+    assert answer.dtype == np.float64
+    assert np.allclose(answer.compute(), WANTED, atol=1e-12)
+    assert np.array_equal(model.mode().compute(), tt.CountModel(LOGITS, tt.exactly(9_000)).mode())
+    assert model.sample(rng=0).sum().compute() == 9_000
+
+
+def test_groups_have_lazy_answers_too():
+    source, ids = da.from_array(LOGITS[:900], chunks=200), np.repeat(np.arange(30), 30)
+    model = tt.ChunkedCountModel(
+        source, tt.exactly(200), groups=da.from_array(ids, chunks=130), group_potential=tt.at_most(9)
+    )
+    answer = model.marginals()
+    assert isinstance(answer, da.Array)
+    assert answer.chunks == source.chunks
+    groups = [tt.Group(range(30 * i, 30 * i + 30), tt.at_most(9)) for i in range(30)]
+    exact = tt.CountModel(LOGITS[:900], [*groups, tt.Group(None, tt.exactly(200))])
+    assert np.allclose(answer.compute(), exact.marginals, atol=1e-11)
+
+
+def test_graphs_over_files_hold_no_data(tmp_path):
+    np.save(tmp_path / "x.npy", np.tile(LOGITS, 20))
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=100_000, scheduler="dask")
+    readings = list(model._passes.readings())
+    nodes = [model._passes.executor.node(len, reading) for reading in readings]
+    assert len(nodes) == 12
+    assert max(len(pickle.dumps(reading)) for reading in readings) < 1_000
+    assert model.log_partition == pytest.approx(
+        tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=100_000).log_partition, abs=0
+    )
+
+
+def test_an_array_of_this_process_is_not_sent_to_workers():
+    with pytest.raises(tt.ParameterError, match="lives in the memory of this process"):
+        tt.ChunkedCountModel(LOGITS, tt.exactly(9_000), scheduler="dask")
+    model = tt.ChunkedCountModel(
+        da.from_array(LOGITS, chunks=7_000), groups=np.arange(60_000) // 9, group_potential=tt.at_most(3)
+    )
+    with pytest.raises(tt.ParameterError, match="`groups` lives in the memory of this process"):
+        _ = model.log_partition
+
+
+def test_two_workers_give_the_same_bits_as_threads(client, tmp_path):
+    np.save(tmp_path / "x.npy", LOGITS)
+    for options in ({"scheduler": client}, {"scheduler": "threads"}):
+        model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=2_500, **options)
+        name = options["scheduler"] if isinstance(options["scheduler"], str) else "dask"
+        model.marginals(out=tmp_path / f"{name}.npy")
+        model.sample(rng=2, out=tmp_path / f"{name}-sample.zarr")
+        model.mode(out=tmp_path / f"{name}-mode.parquet")
+        (tmp_path / f"{name}.txt").write_text(float(model.log_partition).hex())
+    assert (tmp_path / "dask.npy").read_bytes() == (tmp_path / "threads.npy").read_bytes()
+    assert (tmp_path / "dask.txt").read_text() == (tmp_path / "threads.txt").read_text()
+    zarr = pytest.importorskip("zarr")
+    drawn = [zarr.open_array(str(tmp_path / f"{name}-sample.zarr"))[:] for name in ("dask", "threads")]
+    assert np.array_equal(*drawn)
+    assert drawn[0].sum() == 9_000
+    assert np.allclose(np.load(tmp_path / "dask.npy"), WANTED, atol=1e-12)
+
+
+def test_groups_run_on_workers(client, tmp_path):
+    logits, ids = LOGITS[:6_000], np.repeat(np.arange(200), 30)
+    np.save(tmp_path / "x.npy", logits)
+    exact = tt.CountModel(
+        logits,
+        [
+            *(tt.Group(range(30 * i, 30 * i + 30), tt.at_most(12)) for i in range(200)),
+            tt.Group(None, tt.exactly(1_500)),
+        ],
+    )
+    for name, order in (("sorted", ids), ("scattered", np.random.default_rng(0).permutation(6_000) % 200)):
+        np.save(tmp_path / f"{name}.npy", order)
+        model = tt.ChunkedCountModel(
+            tmp_path / "x.npy", tt.exactly(1_500), groups=tmp_path / f"{name}.npy", group_potential=tt.at_most(12),
+            chunk_size=900, scheduler=client, scratch=tmp_path,
+        )  # fmt: skip
+        model.marginals(out=tmp_path / f"{name}-out.npy")
+        if name == "sorted":
+            assert np.allclose(np.load(tmp_path / "sorted-out.npy"), exact.marginals, atol=1e-10)
+        assert np.load(tmp_path / f"{name}-out.npy").sum() == pytest.approx(1_500, rel=1e-9)
+
+
+def _slow_block(block, folder):
+    with open(os.path.join(folder, f"{os.getpid()}.pid"), "w"):
+        pass
+    time.sleep(0.05)
+    return block
+
+
+def test_a_worker_that_is_killed_costs_its_chunk(client, tmp_path):
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    source = da.from_array(LOGITS, chunks=1_500).map_blocks(_slow_block, str(folder), dtype=np.float64)
+    model = tt.ChunkedCountModel(source, tt.exactly(9_000), scheduler=client)
+    killed = []
+
+    def kill():
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            found = [int(p.stem) for p in folder.iterdir() if p.stem != str(os.getpid())]
+            if found:
+                time.sleep(0.2)
+                os.kill(found[0], signal.SIGKILL)
+                killed.append(found[0])
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    log_z = model.log_partition
+    thread.join()
+    assert killed
+    model.marginals(out=tmp_path / "out.npy")
+    quiet = tt.ChunkedCountModel(da.from_array(LOGITS, chunks=1_500), tt.exactly(9_000), scheduler="dask")
+    assert log_z == quiet.log_partition
+    assert np.array_equal(np.load(tmp_path / "out.npy"), quiet.marginals().compute())
+
+
+def test_nan_in_a_chunk_is_named_by_the_worker(client, tmp_path):
+    values = LOGITS.copy()
+    values[7_341] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(3), chunk_size=1_000, scheduler=client)
+    with pytest.raises(tt.SourceError, match="chunk 7 has one at position 341"):
+        model.marginals(out=tmp_path / "out.npy")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy"]

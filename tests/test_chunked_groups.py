@@ -1,0 +1,188 @@
+"""Two levels over chunks: a potential per group and one on the total, groups sorted or scattered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import tallytree as tt
+from tallytree.chunked.laws import Tree, law
+from tallytree.engine.pmf import long_convolution
+from tallytree.engine.pmf.log_convolution import log_convolve
+
+RNG = np.random.default_rng(21)
+
+
+def whole(answer):
+    return answer if isinstance(answer, np.ndarray) else np.concatenate(list(answer))
+
+
+def in_memory(logits, ids, own, total):
+    potentials = own if isinstance(own, dict) else dict.fromkeys(np.unique(ids).tolist(), own)
+    groups = [tt.Group(np.flatnonzero(ids == name), potential) for name, potential in potentials.items()]
+    return tt.CountModel(logits, groups + ([] if total is None else [tt.Group(None, total)]))
+
+
+@pytest.mark.parametrize("layout", ["sorted", "scattered", "text", "falling"])
+def test_small_models_agree_with_the_model_in_memory(layout):
+    for trial in range(24):
+        n, k = int(RNG.integers(1, 60)), int(RNG.integers(0, 30))
+        logits = RNG.normal(size=n) * 2
+        if trial % 3 == 0:
+            logits[RNG.random(n) < 0.1] = np.inf
+            logits[RNG.random(n) < 0.1] = -np.inf
+        ids = RNG.integers(0, int(RNG.integers(1, 9)), n)
+        ids = {"sorted": np.sort(ids), "falling": np.sort(ids)[::-1].copy(), "scattered": ids,
+               "text": np.array([f"hall {i}" for i in ids])}[layout]  # fmt: skip
+        own = [tt.at_most(3), tt.parity("even"), tt.gaussian(2.0, 1.0), tt.noisy_or(0.3)][trial % 4]
+        k = min(k, n)
+        total = [tt.exactly(k), tt.gaussian(k, 2.0), None, tt.at_least(k), tt.one_of([0, k, n])][trial % 5]
+        known = {int(RNG.integers(n)): int(RNG.integers(2))} if trial % 4 == 1 else {}
+        exact = in_memory(logits, ids, own, total).condition(known)
+        model = tt.ChunkedCountModel(
+            logits,
+            total,
+            groups=ids,
+            group_potential=own,
+            evidence=known,
+            chunk_size=int(RNG.integers(3, 20)),
+        )
+        try:
+            log_z = exact.log_partition
+        except tt.InfeasibleError:
+            with pytest.raises(tt.InfeasibleError):
+                _ = model.log_partition
+            continue
+        assert model.log_partition == pytest.approx(log_z, rel=1e-10, abs=1e-10)
+        found, wanted = whole(model.posterior_logits()), exact.posterior_logits
+        same = found == wanted
+        with np.errstate(invalid="ignore"):
+            assert np.all(same | (np.abs(found - wanted) < 1e-9))
+        window = model.count_log_probs()
+        here = np.exp(exact.count_log_probs()[window.first : window.first + len(window.log_probs)])
+        assert np.allclose(np.exp(window.log_probs), here, atol=1e-11)
+        drawn = whole(model.sample(rng=trial))
+        assert model.log_prob(drawn) == pytest.approx(exact.log_prob(drawn), abs=1e-9)
+        assert model.error_bound < 1e-8
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_total_far_from_the_prior_is_found_by_a_tilt(scattered, monkeypatch, tmp_path):
+    monkeypatch.setattr("tallytree.chunked.laws.SHORT", 64)  # windows are cut as in a long model
+    n = 40_000
+    logits = RNG.normal(size=n)
+    ids = np.repeat(np.arange(n // 40), 40)
+    if scattered:
+        ids = RNG.permutation(ids)
+    np.save(tmp_path / "x.npy", logits)
+    np.save(tmp_path / "ids.npy", ids)
+    exact = in_memory(logits, ids, tt.at_most(15), tt.exactly(6_000))
+    model = tt.ChunkedCountModel(
+        tmp_path / "x.npy", tt.exactly(6_000), groups=tmp_path / "ids.npy", group_potential=tt.at_most(15),
+        chunk_size=3_000, scratch=tmp_path,
+    )  # fmt: skip
+    assert model.log_partition == pytest.approx(exact.log_partition, rel=1e-10)
+    model.posterior_logits(out=tmp_path / "out.npy")
+    assert np.abs(np.load(tmp_path / "out.npy") - exact.posterior_logits).max() < 1e-9
+    drawn = whole(model.sample(rng=0))
+    assert drawn.sum() == 6_000
+    assert np.bincount(ids, drawn).max() <= 15
+    assert model.error_bound < 1e-8
+
+
+def test_every_group_may_have_its_own_potential_or_none():
+    logits, ids = RNG.normal(size=200), RNG.integers(0, 10, 200)
+    own = {3: tt.exactly(2), 7: tt.at_least(5)}
+    exact = in_memory(logits, ids, own, tt.at_most(90))
+    model = tt.ChunkedCountModel(logits, tt.at_most(90), groups=ids, group_potential=own, chunk_size=17)
+    assert np.allclose(whole(model.marginals()), exact.marginals, atol=1e-11)
+    with pytest.raises(tt.ParameterError, match="names the group 11"):
+        _ = tt.ChunkedCountModel(logits, groups=ids, group_potential={11: tt.exactly(1)}).log_partition
+
+
+def test_ids_come_from_a_column_of_the_same_file(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    logits, ids = RNG.normal(size=300), np.sort(RNG.integers(0, 20, 300))
+    columns = {"logit": logits, "hall": [f"h{i:02d}" for i in ids]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet", row_group_size=70)
+    model = tt.ChunkedCountModel(
+        tmp_path / "x.parquet", tt.exactly(40), groups="hall", group_potential=tt.at_most(4)
+    )
+    model.marginals(out=tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet").column(0).to_numpy()
+    assert np.allclose(found, in_memory(logits, ids, tt.at_most(4), tt.exactly(40)).marginals, atol=1e-11)
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_draw_follows_the_law(scattered):
+    logits = np.array([0.5, -1.0, 1.0, 0.0, -0.5, 0.7])
+    ids = np.array([0, 1, 0, 2, 1, 2]) if scattered else np.array([0, 0, 1, 1, 2, 2])
+    exact = in_memory(logits, ids, tt.at_most(1), tt.exactly(2))
+    states = np.array([[i >> b & 1 for b in range(6)] for i in range(64)])
+    p = np.exp(exact.log_prob(states))
+    model = tt.ChunkedCountModel(
+        logits, tt.exactly(2), groups=ids, group_potential=tt.at_most(1), chunk_size=2, workers=1
+    )
+    codes = [int(whole(model.sample(rng=i)) @ (1 << np.arange(6))) for i in range(300)]
+    seen = np.bincount(codes, minlength=64)
+    assert seen[p == 0].sum() == 0
+    assert stats.chisquare(seen[p > 0], 300 * p[p > 0]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": np.zeros(5, int)}, "`group_potential` must say"),
+        ({"groups": np.zeros(5), "group_potential": tt.exactly(1)}, "integers or text"),
+        (
+            {"groups": np.zeros(4, int), "group_potential": tt.exactly(1)},
+            "as many entries as `source`, 5; 4 arrived",
+        ),
+    ],
+)
+def test_groups_are_checked(options, message):
+    with pytest.raises(tt.ParameterError, match=message):
+        _ = tt.ChunkedCountModel(np.zeros(5), **options).log_partition
+
+
+def test_the_mode_of_groups_is_refused():
+    model = tt.ChunkedCountModel(np.zeros(4), groups=np.array([0, 0, 1, 1]), group_potential=tt.exactly(1))
+    with pytest.raises(tt.ParameterError, match="this one has groups"):
+        model.mode()
+
+
+# -- laws ----------------------------------------------------------------------------------------------------------
+
+
+def test_long_convolutions_are_as_accurate_as_sums_of_logarithms(monkeypatch):
+    monkeypatch.setattr(long_convolution, "LONG", 0)
+
+    def bell(n, mean, sd):
+        return -0.5 * ((np.arange(n) - mean) / sd) ** 2
+
+    holes = np.where(RNG.random(300) < 0.4, -np.inf, RNG.normal(size=300) * 30)
+    for a, b in ((bell(900, 400, 30), bell(700, 650, 40)), (bell(300, 10, 20), holes), (holes, np.zeros(1))):
+        found, wanted = long_convolution.long_log_convolve(a, b), log_convolve(a, b, 0, len(a) + len(b) - 2)
+        assert np.array_equal(np.isinf(found), np.isinf(wanted))
+        finite = np.isfinite(wanted)
+        assert np.allclose(found[finite], wanted[finite], rtol=1e-11, atol=1e-10)
+
+
+def test_a_tree_of_laws_splits_a_total_as_the_laws_say():
+    laws = [law(0, np.log(RNG.random(4)), 0.0) for _ in range(5)]
+    tree = Tree(laws)
+    rng = np.random.default_rng(0)
+    drawn = np.array([tree.split(7, rng) for _ in range(4_000)])
+    assert np.all(drawn.sum(1) == 7)
+    weights = {}
+    for cell in np.ndindex(4, 4, 4, 4, 4):
+        if sum(cell) == 7:
+            weights[cell] = np.exp(sum(one.log_weights[c] for one, c in zip(laws, cell)))
+    third = np.zeros(4)
+    for cell, weight in weights.items():
+        third[cell[2]] += weight
+    expected = third / third.sum() * len(drawn)
+    assert stats.chisquare(np.bincount(drawn[:, 2], minlength=4), expected).pvalue > 1e-4

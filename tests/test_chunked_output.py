@@ -1,0 +1,275 @@
+"""Where answers go: files appear when they are complete, and a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree.chunked import writers
+from tallytree.chunked.journal import Entry, Journal
+
+N = 1000
+LOGITS = np.random.default_rng(3).normal(size=N)
+WANTED = tt.CountModel(LOGITS, tt.exactly(300)).marginals
+
+
+def model(**options):
+    return tt.ChunkedCountModel(LOGITS, tt.exactly(300), chunk_size=130, **options)
+
+
+def read(path):
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".zarr":
+        return pytest.importorskip("zarr").open_array(str(path), mode="r")[:]
+    return pytest.importorskip("pyarrow.parquet").read_table(path).column(0).to_numpy()
+
+
+every_format = pytest.mark.parametrize("name", ["out.npy", "out.zarr", "out.parquet"])
+
+
+@every_format
+def test_a_file_holds_the_answer_and_nothing_lies_beside_it(name, tmp_path):
+    target = tmp_path / name
+    assert model().marginals(out=target) == target
+    assert np.allclose(read(target), WANTED, atol=1e-12)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@every_format
+def test_single_precision_and_states_keep_their_dtype(name, tmp_path):
+    single = tt.ChunkedCountModel(LOGITS.astype(np.float32), tt.exactly(300), chunk_size=130)
+    single.marginals(out=tmp_path / name)
+    assert read(tmp_path / name).dtype == np.float32
+    single.sample(rng=0, out=tmp_path / name, overwrite=True)
+    drawn = read(tmp_path / name)
+    assert drawn.dtype == np.uint8
+    assert drawn.sum() == 300
+
+
+def test_arrays_are_filled_in_place(tmp_path):
+    out = np.empty(N)
+    assert model().marginals(out=out) is out
+    assert np.allclose(out, WANTED, atol=1e-12)
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=(N,), chunks=(77,), dtype="f8")
+    model().marginals(out=array)
+    assert np.array_equal(array[:], out)
+    mapped = np.lib.format.open_memmap(tmp_path / "y.npy", "w+", np.float64, (N,))
+    model().marginals(out=mapped)
+    assert np.array_equal(mapped, out)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (np.empty(3), "1,000 entries of dtype float64"),
+        (np.empty(N, np.float32), "dtype float64"),
+        ("out.txt", "ends in .npy, .zarr or .parquet"),
+        (7, "must be an array, or a path"),
+        ("no/such/folder/out.npy", "does not exist"),
+    ],
+)
+def test_an_output_that_cannot_be_used_is_refused(out, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tt.TallyTreeError, match=message):
+        model().marginals(out=out)
+
+
+def test_a_file_that_exists_is_replaced_only_on_request(tmp_path):
+    target = tmp_path / "out.npy"
+    target.write_text("mine")
+    with pytest.raises(tt.OutputError, match="exists already"):
+        model().marginals(out=target)
+    assert target.read_text() == "mine"
+    model().marginals(out=target, overwrite=True)
+    assert np.allclose(np.load(target), WANTED, atol=1e-12)
+
+
+class _Stop(Exception):
+    pass
+
+
+def stop_after(monkeypatch, kind, chunks, error=_Stop):
+    """Let a writer fail after some chunks; returns the numbers of the chunks that are written."""
+    written, original = [], kind.write
+
+    def write(self, chunk, values):
+        if len(written) >= chunks:
+            raise error() if isinstance(error, type) else error
+        original(self, chunk, values)
+        written.append(chunk.number)
+
+    monkeypatch.setattr(kind, "write", write)
+    return written
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("out.npy", writers.IntoFile), ("out.zarr", writers.IntoZarr), ("out.parquet", writers.IntoParts)],
+)
+def test_an_interrupted_run_goes_on_after_the_last_finished_chunk(name, kind, tmp_path, monkeypatch):
+    target = tmp_path / name
+    model().marginals(out=target)
+    complete = read(target)
+    with monkeypatch.context() as patch:
+        stop_after(patch, kind, 3)
+        with pytest.raises(_Stop):
+            model(workers=1).marginals(out=target.with_name("again" + target.suffix))
+    assert not target.with_name("again" + target.suffix).exists()
+    with monkeypatch.context() as patch:
+        again = stop_after(patch, kind, 100)
+        model(workers=1).marginals(out=target.with_name("again" + target.suffix))
+    assert again == [3, 4, 5, 6, 7]
+    assert np.array_equal(read(target.with_name("again" + target.suffix)), complete)
+
+
+def test_a_finished_chunk_that_was_damaged_is_made_again(tmp_path, monkeypatch):
+    target = tmp_path / "out.npy"
+    with monkeypatch.context() as patch:
+        stop_after(patch, writers.IntoFile, 4)
+        with pytest.raises(_Stop):
+            model(workers=1).marginals(out=target)
+    partial = tmp_path / ".out.npy.partial"
+    content = bytearray(partial.read_bytes())
+    content[128 + 8 * 200] ^= 1  # in chunk 1
+    partial.write_bytes(content)
+    with monkeypatch.context() as patch:
+        again = stop_after(patch, writers.IntoFile, 100)
+        model(workers=1).marginals(out=target)
+    assert again == [1, 4, 5, 6, 7]
+    assert np.allclose(np.load(target), WANTED, atol=1e-12)
+
+
+def test_the_unfinished_output_of_another_model_is_not_taken_up(tmp_path, monkeypatch):
+    target = tmp_path / "out.npy"
+    with monkeypatch.context() as patch:
+        stop_after(patch, writers.IntoFile, 4)
+        with pytest.raises(_Stop):
+            model(workers=1).marginals(out=target)
+    other = tt.ChunkedCountModel(LOGITS, tt.exactly(301), chunk_size=130)
+    with pytest.raises(tt.OutputError, match="unfinished output of another model"):
+        other.marginals(out=target)
+    other.marginals(out=target, overwrite=True)
+    assert np.allclose(np.load(target), tt.CountModel(LOGITS, tt.exactly(301)).marginals, atol=1e-12)
+
+
+def test_chunks_of_a_source_that_changed_since_are_made_again(tmp_path, monkeypatch):
+    target, path = tmp_path / "out.npy", tmp_path / "x.npy"
+    np.save(path, LOGITS)
+    with monkeypatch.context() as patch:
+        stop_after(patch, writers.IntoFile, 4)
+        with pytest.raises(_Stop):
+            tt.ChunkedCountModel(path, None, chunk_size=130, workers=1).posterior_logits(out=target)
+    changed = LOGITS.copy()
+    changed[[140, 141]] = changed[[141, 140]]  # log Z is the same
+    np.save(path, changed)
+    tt.ChunkedCountModel(path, None, chunk_size=130, workers=1).posterior_logits(out=target)
+    assert np.allclose(np.load(target), changed, atol=1e-12)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_under_the_name(tmp_path, monkeypatch):
+    target = tmp_path / "out.npy"
+    with monkeypatch.context() as patch:
+        stop_after(patch, writers.IntoFile, 3, OSError(errno.ENOSPC, "No space left on device"))
+        with pytest.raises(tt.OutputError, match=r"no space left on device.*are free. Make room"):
+            model(workers=1).marginals(out=target)
+    assert not target.exists()
+    model().marginals(out=target)
+    assert np.allclose(np.load(target), WANTED, atol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no space")
+def test_a_disk_that_is_too_small_is_noticed_before_any_work(tmp_path, monkeypatch):
+    def too_large(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", too_large)
+    with pytest.raises(tt.OutputError, match="no space left on device"):
+        model().marginals(out=tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
+
+
+_LIMITED = """
+import resource, sys, numpy as np, tallytree as tt
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    tt.ChunkedCountModel(np.zeros(10_000), tt.exactly(3)).marginals(out=sys.argv[1])
+except tt.OutputError as error:
+    print(error)
+"""
+
+
+def test_a_limit_of_the_system_on_files_is_a_message(tmp_path):
+    pytest.importorskip("resource")
+    run = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(tmp_path / "out.npy")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "cannot write" in run.stdout
+    assert "file too large" in run.stdout
+    assert not (tmp_path / "out.npy").exists()
+
+
+_SLOW = """
+import sys, time, numpy as np, tallytree as tt
+from tallytree.chunked import writers
+original = writers.IntoFile.write
+def write(self, chunk, values):
+    original(self, chunk, values)
+    time.sleep(0.05)
+if sys.argv[3] == "slow":
+    writers.IntoFile.write = write
+model = tt.ChunkedCountModel(sys.argv[1], tt.exactly(30_000), chunk_size=1000, workers=2)
+model.marginals(out=sys.argv[2])
+"""
+
+
+def test_a_run_that_was_killed_goes_on_and_the_result_is_the_same(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=100_000))
+    words = [sys.executable, "-c", _SLOW, str(tmp_path / "x.npy")]
+    subprocess.run([*words, str(tmp_path / "whole.npy"), "quick"], check=True, timeout=120)
+    target, journal = tmp_path / "out.npy", tmp_path / ".out.npy.journal"
+    for wanted in (5, 30):  # killed twice
+        run = subprocess.Popen([*words, str(target), "slow"])
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit and not (
+            journal.exists() and journal.read_text().count("\n") > wanted
+        ):
+            time.sleep(0.01)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert not target.exists()
+        assert journal.read_text().count("\n") > wanted
+    subprocess.run([*words, str(target), "quick"], check=True, timeout=120)
+    assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npy", "whole.npy", "x.npy"]
+
+
+def test_a_line_that_was_cut_short_counts_as_not_written(tmp_path):
+    journal = Journal(tmp_path / "j", {"what": "x"})
+    journal.start()
+    journal.add(0, Entry(1, 2))
+    journal.add(1, Entry(3, 4))
+    (tmp_path / "j").write_bytes((tmp_path / "j").read_bytes()[:-5])
+    again = Journal(tmp_path / "j", {"what": "x"})
+    assert again.open(tmp_path / "target")
+    assert again.finished == {0: Entry(1, 2)}
+
+
+def test_progress_shows_the_remaining_time(tmp_path, capsys):
+    pytest.importorskip("tqdm")
+    model(progress=True).marginals(out=tmp_path / "out.npy")
+    shown = capsys.readouterr().err
+    assert "marginals: 100%" in shown
+    assert "variables/s" in shown

@@ -1,0 +1,244 @@
+"""Where log-odds come from: every kind of source gives the same answers, and bad ones are named by their chunk."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree.chunked.fingerprint import fingerprint
+from tallytree.chunked.source import as_source, recut
+
+N = 1000
+RNG = np.random.default_rng(7)
+LOGITS = RNG.normal(size=N)
+
+
+def _npy(folder, values):
+    np.save(folder / "x.npy", values)
+    return folder / "x.npy"
+
+
+def _memmap(folder, values):
+    return np.load(_npy(folder, values), mmap_mode="r")
+
+
+def _sliced_memmap(folder, values):
+    whole = np.concatenate([np.full(37, np.nan, values.dtype), values, np.full(5, np.nan, values.dtype)])
+    return np.load(_npy(folder, whole), mmap_mode="r")[37:-5]
+
+
+def _zarr(folder, values):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(str(folder / "x.zarr"), shape=values.shape, chunks=(90,), dtype=values.dtype)
+    array[:] = values
+    return array
+
+
+def _zarr_path(folder, values):
+    _zarr(folder, values)
+    return str(folder / "x.zarr")
+
+
+def _parquet(folder, values):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(
+        pyarrow.table({"name": np.arange(len(values)), "logit": values}),
+        folder / "x.parquet",
+        row_group_size=130,
+    )
+    return folder / "x.parquet"
+
+
+def _dask(folder, values):
+    array = pytest.importorskip("dask.array")
+    return array.from_array(values, chunks=170)
+
+
+SOURCES = {
+    "array": lambda folder, values: values,
+    "strided": lambda folder, values: np.repeat(values, 2)[::2],
+    "npy": _npy,
+    "memmap": _memmap,
+    "sliced memmap": _sliced_memmap,
+    "big-endian": lambda folder, values: _npy(folder, values.astype(values.dtype.newbyteorder(">"))),
+    "zarr": _zarr,
+    "zarr path": _zarr_path,
+    "parquet": _parquet,
+    "dask": _dask,
+    "list of chunks": lambda folder, values: np.array_split(values, 7),
+    "function": lambda folder, values: lambda: iter(np.array_split(values, 7)),
+}
+every_source = pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES.keys())
+
+
+def whole(answer):
+    """An answer of any layout as an array."""
+    if isinstance(answer, np.ndarray):
+        return answer
+    if hasattr(answer, "compute"):
+        return answer.compute()
+    return np.concatenate(list(answer))
+
+
+@every_source
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_every_kind_of_source_gives_the_answers_of_the_model_in_memory(make, dtype, tmp_path):
+    values = LOGITS.astype(dtype)
+    model = tt.ChunkedCountModel(make(tmp_path, values), tt.exactly(200), chunk_size=150)
+    exact = tt.CountModel(values, tt.exactly(200))
+    assert model.n_variables == N
+    assert model.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
+    for what in ("marginals", "posterior_logits"):
+        found = whole(getattr(model, what)())
+        assert found.dtype == dtype
+        assert np.allclose(
+            found, getattr(exact, what), rtol=1e-6 if dtype == np.float32 else 1e-12, atol=1e-9
+        )
+    assert np.array_equal(whole(model.mode()), exact.mode())
+
+
+def test_a_file_is_read_where_the_task_runs_and_travels_without_numbers(tmp_path):
+    for make in (_npy, _memmap, _sliced_memmap, _parquet, _zarr):
+        folder = tmp_path / make.__name__
+        folder.mkdir()
+        source = as_source(make(folder, np.tile(LOGITS, 50)), chunk_size=10**6)
+        assert source.travels
+        chunk = pickle.loads(pickle.dumps(source.chunks[0]))
+        assert len(pickle.dumps(chunk)) < 2000
+        assert np.array_equal(chunk.load(), np.tile(LOGITS, 50)[: chunk.stop])
+
+
+def test_a_copy_on_write_map_is_read_from_memory(tmp_path):
+    mapped = np.load(_npy(tmp_path, LOGITS), mmap_mode="c")
+    mapped[3] = 2.5
+    assert whole(tt.ChunkedCountModel(mapped).posterior_logits())[3] == pytest.approx(2.5, rel=1e-12)
+
+
+def test_other_boundaries_give_the_same_entries(tmp_path):
+    for make in (SOURCES["array"], _npy, _zarr, _parquet):
+        folder = tmp_path / str(id(make))
+        folder.mkdir()
+        source = recut(as_source(make(folder, LOGITS), chunk_size=64), [0, 1, 500, 501, N])
+        assert np.array_equal(np.concatenate([chunk.load() for chunk in source.walk()]), LOGITS)
+        assert source.sizes == [1, 499, 1, 499]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.zeros((3, 4)), "one axis"),
+        (np.zeros(3, np.int64), "float32 or float64 log-odds; dtype int64"),
+        (np.zeros(3, np.float16), "three digits"),
+        (np.zeros(3, complex), "dtype complex128"),
+        ("data.txt", "ends in .npy, .parquet or .zarr"),
+        ("nothing.npy", "no such file"),
+        (iter([np.zeros(3)]), "read more than once"),
+        ([np.zeros(3), np.zeros((2, 2))], "chunk 1 has shape"),
+        ([np.zeros(3), np.zeros(2, np.float32)], "one dtype; chunk 1 has float32"),
+        (5, "must be a NumPy array or memmap"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_refused_before_it_is_read(source, message):
+    with pytest.raises((tt.ParameterError, tt.SourceError), match=message):
+        tt.ChunkedCountModel(source)
+
+
+def test_a_missing_parquet_column_is_named(tmp_path):
+    path = _parquet(tmp_path, LOGITS)
+    with pytest.raises(tt.ParameterError, match="no column `x`; its columns are `name`, `logit`"):
+        tt.ChunkedCountModel(path, column="x")
+
+
+def test_nan_is_reported_with_its_chunk_and_position(tmp_path):
+    values = np.zeros(80_000)
+    values[7341 * 10 + 4] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(5), chunk_size=10)
+    with pytest.raises(
+        tt.SourceError, match=r"chunk 7,341 has one at position 4 \(entry 73,414 of the source\)"
+    ):
+        model.marginals(out=tmp_path / "out.npy")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy"]
+
+
+def test_an_empty_cell_of_a_parquet_file_is_reported_with_its_chunk(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(
+        pyarrow.table({"logit": [0.0, 1.0, None, 2.0]}), tmp_path / "x.parquet", row_group_size=2
+    )
+    with pytest.raises(tt.SourceError, match="chunk 1 at position 0"):
+        _ = tt.ChunkedCountModel(tmp_path / "x.parquet").log_partition
+
+
+def test_a_chunk_that_changes_between_passes_is_named(tmp_path):
+    path = _npy(tmp_path, LOGITS)
+    model = tt.ChunkedCountModel(path, tt.exactly(300), chunk_size=100)
+    _ = model.log_partition
+    values = LOGITS.copy()
+    values[[512, 513]] = values[[513, 512]]  # the same numbers in another order
+    np.save(path, values)
+    with pytest.raises(tt.SourceError, match=r"chunk 5 \(entries 500 to 599\) is not what it was"):
+        model.marginals(out=tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_file_that_becomes_shorter_is_named(tmp_path):
+    path = _npy(tmp_path, LOGITS)
+    model = tt.ChunkedCountModel(path, chunk_size=100)
+    np.save(path, LOGITS[:450])
+    with pytest.raises(tt.SourceError, match="ends within chunk 4"):
+        _ = model.log_partition
+
+
+def test_an_iterable_that_changes_is_noticed():
+    parts = [np.zeros(3), np.zeros(4)]
+    model = tt.ChunkedCountModel(lambda: iter(parts), tt.exactly(2))
+    parts.append(np.zeros(1))
+    with pytest.raises(tt.SourceError, match="more than the 2 chunks"):
+        _ = model.log_partition
+    del parts[1:]
+    with pytest.raises(tt.SourceError, match="1 chunks arrived, and 2 the first time"):
+        _ = model.log_partition
+
+
+def test_fingerprints_see_every_single_change():
+    values = RNG.normal(size=5000)
+    known = fingerprint(values)
+    assert fingerprint(values.copy()) == known
+    for at in RNG.integers(0, 5000, 50):
+        changed = values.copy()
+        changed[at] = np.nextafter(changed[at], 9)
+        assert fingerprint(changed) != known
+    swapped = values.copy()
+    swapped[[10, 3000]] = swapped[[3000, 10]]
+    assert fingerprint(swapped) != known
+    assert fingerprint(values[:-1]) != known
+    assert fingerprint(np.zeros(3)) != fingerprint(np.zeros(4))
+    assert fingerprint(np.zeros(1)) != fingerprint(-np.zeros(1))
+
+
+def test_missing_packages_are_named_with_their_extra(monkeypatch, tmp_path):
+
+    from tallytree.chunked import extras
+
+    def missing(name, *args, **kwargs):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
+
+    monkeypatch.setattr(extras, "import_module", missing)
+    (tmp_path / "x.parquet").touch()
+    (tmp_path / "x.zarr").mkdir()
+    with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[parquet\]"'):
+        tt.ChunkedCountModel(tmp_path / "x.parquet")
+    with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[zarr\]"'):
+        tt.ChunkedCountModel(tmp_path / "x.zarr")
+    with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[dask\]"'):
+        tt.ChunkedCountModel(np.zeros(3), scheduler="dask")
+    with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[cli\]"'):
+        _ = tt.ChunkedCountModel(np.zeros(3), progress=True).log_partition

@@ -1,0 +1,199 @@
+"""``tallytree infer`` in batches: the same answers, packed and separated files, constant memory, early messages."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from cli_files import HALLS, LOGITS, Run, columns, text, write
+
+pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.usefixtures("cli_folder")
+ASKED = ("--count", "exactly:3")
+
+
+def table(path: str, between: str = ",", packed: bool = False) -> str:
+    lines = [f"name{between}logit{between}hall"]
+    lines += [f"v{i}{between}{x!r}{between}{h}" for i, (x, h) in enumerate(zip(LOGITS, HALLS))]
+    content = ("\n".join(lines) + "\n").encode()
+    return text(path, gzip.compress(content) if packed else content)
+
+
+FILES = {
+    "plain.csv": (",", False, ()),
+    "packed.csv.gz": (",", True, ()),
+    "tabs.tsv": ("\t", False, ()),
+    "tabs.tsv.gz": ("\t", True, ()),
+    "semicolons.csv": (";", False, ("--delimiter", ";")),
+    "bars.txt": ("|", False, ("--delimiter", "|")),
+    "tabs.txt": ("\t", False, ("--delimiter", "tab")),
+}
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["memory", "batches"])
+@pytest.mark.parametrize("name", FILES)
+def test_packed_and_separated_files_are_read(name: str, stream: tuple[str, ...], good: Run) -> None:
+    between, packed, options = FILES[name]
+    good("infer", table(name, between, packed), *ASKED, *options, *stream, "--output", "out.csv", "--quiet")
+    model = tt.CountModel(LOGITS, tt.exactly(3))
+    found = columns("out.csv")
+    assert found["name"] == [f"v{i}" for i in range(6)]
+    assert [float(x) for x in found["posterior_prob"]] == pytest.approx(model.marginals, abs=1e-14)
+    assert [float(x) for x in found["posterior_logit"]] == pytest.approx(model.posterior_logits, abs=1e-12)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_batches_give_the_answers_and_the_cells_of_the_file(ending: str, good: Run) -> None:
+    import pyarrow.parquet as parquet
+
+    good("infer", table("in.csv"), *ASKED, "--output", "in.parquet", "--quiet")
+    for name in ("in.csv", "in.parquet"):
+        column = () if name == "in.csv" else ("--column", "logit")
+        if name == "in.parquet":
+            kept = parquet.read_table(name).drop_columns(["posterior_prob", "posterior_logit"])
+            parquet.write_table(kept, name)
+        out = f"{name}.out.{ending}"
+        good("infer", name, *ASKED, *column, "--stream", "--output", out, "--quiet")
+        if ending == "csv":
+            found = columns(out)
+            probs, halls = [float(x) for x in found["posterior_prob"]], found["hall"]
+        else:
+            read = parquet.read_table(out)
+            assert str(read.schema.field("logit").type) == "double"
+            probs, halls = read["posterior_prob"].to_pylist(), read["hall"].to_pylist()
+        assert probs == pytest.approx(tt.CountModel(LOGITS, tt.exactly(3)).marginals, abs=1e-14)
+        assert halls == HALLS
+
+
+def test_groups_and_probabilities_in_batches(good: Run) -> None:
+    probs = [0.1, 0.7, 0.0, 0.4, 1.0, 0.5]
+    write("p.csv", ["prob", "hall"], list(zip(probs, HALLS)))
+    good(
+        "infer",
+        "p.csv",
+        "--group-count",
+        "hall",
+        "at_most:1",
+        "--count",
+        "at_least:2",
+        "--stream",
+        "--output",
+        "o.csv",
+    )
+    with np.errstate(divide="ignore"):
+        logits = np.log(probs) - np.log1p(-np.array(probs))
+    groups = [
+        tt.Group([0, 1], tt.at_most(1)),
+        tt.Group([2, 3, 4], tt.at_most(1)),
+        tt.Group(None, tt.at_least(2)),
+    ]
+    wanted = tt.CountModel(logits, groups).marginals
+    assert [float(x) for x in columns("o.csv")["posterior_prob"]] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_what_is_printed_says_the_same_in_batches(good: Run) -> None:
+    shown = good("infer", table("in.csv"), *ASKED, "--stream", "--top", "2")
+    model = tt.CountModel(LOGITS, tt.exactly(3))
+    assert f"{model.log_partition:.6f}" in shown
+    assert "always 3" in shown
+    assert "v2" in shown
+    assert "The 2 most probable rows" in shown
+    assert "read in batches" in shown
+
+
+def test_standard_input_is_streamed(good: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = Path(table("in.csv.gz", packed=True)).read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert good("infer", "-", *ASKED, "--stream", "--output", "o.csv").startswith("standard input")
+    assert len(columns("o.csv")["posterior_prob"]) == 6
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["memory", "batches"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--column", "logits", "--scale", "logit"), "has no column `logits`"),
+        (("--group-count", "site", "exactly:1"), "has no column `site`"),
+        (("--output", "out.csv"), "already has a column `posterior_prob`"),
+    ],
+)
+def test_a_missing_column_is_reported_before_a_row_is_read(
+    options: tuple[str, ...], message: str, stream: tuple[str, ...], bad: Run
+) -> None:
+    text(
+        "broken.csv", b'name,logit,posterior_prob\na,1,1\n"unfinished,x\nb'
+    )  # rows that no reader would take
+    assert message in bad("infer", "broken.csv", *options, *stream)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"name,logit\n", "has a header but no rows"),
+        (b"name,logit\na,1\nb,\n", "row 2: column `logit` is empty or NaN"),
+        (b"name,logit\na,1\nb,nan\n", "row 2: column `logit` is empty or NaN"),
+        (b"name,logit\na,x\n", "is not readable as CSV"),
+        (b"logit,logit\n1,2\n", "more than one column `logit`"),
+        (b"name,prob\na,1.5\n", "between 0 and 1; 1.5 arrived"),
+        (gzip.compress(b"name,logit\na,1\n", mtime=0)[:-9], "ends"),
+    ],
+)
+def test_bad_files_get_a_message_in_batches(content: bytes, message: str, bad: Run) -> None:
+    text("bad.csv", content)
+    assert message in bad("infer", "bad.csv", "--stream", "--output", "out.csv")
+    assert sorted(p.name for p in Path().iterdir() if p.name != "valves.csv" and "out" in p.name) == []
+
+
+def test_what_batches_cannot_do_is_said(bad: Run) -> None:
+    path = table("in.csv")
+    assert "takes groups of one column" in bad(
+        "infer", path, "--stream", "--group-count", "hall", "exactly:1", "--group-count", "name", "at_most:1"
+    )
+    assert "--method chooses" in bad("infer", path, "--stream", "--method", "tree")
+    assert "must be one character" in bad("infer", path, "--delimiter", "::")
+
+
+def test_a_long_file_is_streamed_where_the_question_allows_it(
+    good: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallytree.cli.stream.LONG", 50)
+    path = table("in.csv")
+    assert "read in batches" in good("infer", path, *ASKED)
+    assert "read in batches" in good("infer", table("in.csv.gz", packed=True), *ASKED)
+    assert "read in batches" not in good("infer", path, *ASKED, "--method", "tree")
+    nested = ("--group-count", "hall", "at_most:2", "--group-count", "name", "at_most:1")
+    assert "read in batches" not in good("infer", path, *ASKED, *nested)
+
+
+_PEAK = """
+import resource, sys, tallytree.cli as cli
+code = cli.main(sys.argv[1:])
+print("peak", code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    pytest.importorskip("resource")
+    peaks = []
+    for n in (20_000, 1_500_000):
+        numbers = np.random.default_rng(0).normal(size=n)
+        with open(f"{n}.csv", "w") as file:
+            file.write("name,logit\n")
+            file.writelines(f"a long label of row {i},{x:.6f}\n" for i, x in enumerate(numbers))
+        words = ["infer", f"{n}.csv", "--stream", "--count", f"exactly:{n // 10}", "--output", f"{n}.parquet"]
+        run = subprocess.run(
+            [sys.executable, "-c", _PEAK, *words], capture_output=True, text=True, timeout=300
+        )
+        assert run.stdout.splitlines()[-1].startswith("peak 0"), run.stderr
+        peaks.append(int(run.stdout.split()[-1]))
+    assert (
+        peaks[1] < peaks[0] + 330
+    )  # megabytes; the table itself would take several hundred in Python objects
