@@ -200,7 +200,7 @@ class ChainModel(ChainCore):
         return np.asarray(total)
 
     def sample(self, size: Size = None, rng: Any = None) -> Ints:
-        """Exact joint samples of label sequences, (*size, ..., T); -1 behind the end."""
+        """Exact joint samples of label sequences, ``(*size, ..., T)``; -1 behind the end."""
         shape = shape_of_size(size)
         generator = checks.generator(rng)
         found = configurations.draw(self._problem, self._answer, math.prod(shape), generator)
