@@ -91,13 +91,12 @@ copybutton_prompt_is_regexp = True
 
 # These read real data (tallytree.data); without the folder their code is shown and not run.
 REAL_DATA = (
-    "conditional_logit",
-    "label_proportions",
-    "elections",
-    "reviewers",
-    "survey_design",
-    "cooccurrence",
-    "image_density",
+    "a_conditional_logit",
+    "d_cooccurrence",
+    "g_elections",
+    "i_reviewers",
+    "j_survey_design",
+    "m_image_density",
 )
 
 
@@ -150,11 +149,11 @@ def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     """Names without their module, or with the module that holds them, lead to the public object."""
     from sphinx.util.nodes import make_refnode
 
-    objects = env.get_domain("py").objects if hasattr(env, "get_domain") else env.domains["py"].objects
-    parts = node.get("reftarget", "").split(".")
-    for depth in (1, 2):
-        name = "tallytree." + ".".join(parts[-depth:])
-        if len(parts) >= depth and name in objects:
+    objects = env.domains["py"].objects
+    target = node.get("reftarget", "")
+    names = ["tallytree." + target, "tallytree." + target.rpartition(".")[2], "tallytree.potentials." + target]
+    for name in names:
+        if target and name in objects:
             found = objects[name]
             return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, contnode, name)
     return None

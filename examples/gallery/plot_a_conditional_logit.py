@@ -119,7 +119,7 @@ left.legend(loc="lower left")
 right.loglog(peer_sizes[: len(own_times)], own_times, "o-", label="tallytree, exact")
 right.loglog(peer_sizes[: len(peer_times)], peer_times, "s--", label="statsmodels, exact")
 right.loglog(rows[:, 0], rows[:, 4], "o-", color="#7d5ba6", label="tallytree, 4,000 to 80,000 rows in all")
-right.set(xlabel="rows per stratum", ylabel="processor seconds")
+right.set(xlabel="rows per stratum", ylabel="processor seconds", ylim=(1e-3, 300))
 right.legend()
 plt.show()
 

@@ -118,7 +118,7 @@ image = right.scatter(
 right.set(
     xscale="log",
     xlabel="probability of default",
-    ylabel="expected share in a loss beyond the 99.9 % VaR,\nover its expected loss",
+    ylabel="share in a loss beyond the VaR /\nexpected loss of the loan",
 )
 figure.colorbar(image, ax=right, label="log10 exposure")
 plt.show()

@@ -116,9 +116,9 @@ paper = int(np.argmin(np.where(best.cells.astype(bool), beliefs.marginals, 1).mi
 top = np.argsort(-beliefs.marginals[:, paper])[:9]
 colours = np.where(best.cells[top, paper] > 0, "#d9822b", "#3b6fb6")
 right.bar(range(9), beliefs.marginals[top, paper], color=colours)
-right.set_xticks(range(9), top)
+right.set_xticks(range(9), top, rotation=45)
 right.set(
-    xlabel="reviewer (orange: in the best assignment)",
+    xlabel="reviewer (orange: in the best one)",
     ylabel="probability",
     title=f"Paper {paper}: contested",
 )
