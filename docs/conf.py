@@ -151,7 +151,11 @@ def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
 
     objects = env.domains["py"].objects
     target = node.get("reftarget", "")
-    names = ["tallytree." + target, "tallytree." + target.rpartition(".")[2], "tallytree.potentials." + target]
+    names = [
+        "tallytree." + target,
+        "tallytree." + target.rpartition(".")[2],
+        "tallytree.potentials." + target,
+    ]
     for name in names:
         if target and name in objects:
             found = objects[name]
