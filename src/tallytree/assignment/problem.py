@@ -30,6 +30,28 @@ class Assignment:
 
     Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
     met, and what its constraints decide already, is found when it is made.
+
+    Parameters
+    ----------
+    affinity, rows, columns, forbidden
+        As in :func:`tallytree.assignment`, which makes it.
+
+    Raises
+    ------
+    InfeasibleError
+        If no assignment meets the smallest and largest counts.
+
+    See Also
+    --------
+    tallytree.assignment
+    tallytree.FactorGraph
+
+    Examples
+    --------
+    >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
+    >>> problem.loopy_bp().marginals
+    array([[0.5, 0.5, 0.5, 0.5],
+           [0.5, 0.5, 0.5, 0.5]])
     """
 
     def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:

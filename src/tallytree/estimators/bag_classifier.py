@@ -70,6 +70,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     loss_ : float
         Mean negative log-likelihood per bag with penalties.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.LabelProportions
+    tallytree.torch.losses.mil_nll
+
     Notes
     -----
     Cost: two inferences per bag and step, batched over bags of similar size.

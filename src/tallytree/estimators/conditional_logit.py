@@ -81,6 +81,16 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
     n_cases_ : int
         Cases in the strata used.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.ConditionalLikelihood
+    tallytree.learn.risk_sets
+
     Notes
     -----
     Cost: per Newton step one batched inference and p Hessian products, O(n) each.

@@ -70,6 +70,16 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     history_ : list of float
         The same after every EM round.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.fit
+    tallytree.CountModel
+
     Notes
     -----
     Cost: "counts" one pass over the rows, then one inference per optimiser step; "tree" O(N D^2).

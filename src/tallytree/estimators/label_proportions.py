@@ -51,6 +51,16 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     loss_ : float
         Mean negative log-likelihood per bag with penalties.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.BagClassifier
+    tallytree.torch.losses.bag_nll
+
     Notes
     -----
     Cost: one batched inference per step. Accuracy: as :class:`~tallytree.CountModel`.

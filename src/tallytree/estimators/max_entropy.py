@@ -27,7 +27,25 @@ _PAIRS = 1 << 22  # joint probabilities held at a time
 
 @dataclass(frozen=True)
 class HorvitzThompson:
-    """Estimate of a population total with its estimated variance."""
+    """Estimate of a population total with its estimated variance.
+
+    Attributes
+    ----------
+    total : float
+        Estimate of the total.
+    variance : float
+        Estimate of its variance, by Sen, Yates and Grundy; it can be negative.
+
+    See Also
+    --------
+    tallytree.estimators.MaxEntropySampler
+
+    Examples
+    --------
+    >>> design = tt.estimators.MaxEntropySampler().fit([0.5, 0.5, 0.5, 0.5])
+    >>> design.horvitz_thompson([0, 2], [1.0, 1.0, 1.0, 1.0]).total
+    4.0
+    """
 
     total: float
     variance: float
@@ -67,6 +85,16 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         What the design attains.
     sample_size_ : int
         n.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.HorvitzThompson
+    tallytree.learn.logits_from_inclusion
 
     Notes
     -----

@@ -45,6 +45,21 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, reduction: str = "mean") -> 
     reduction : {"mean", "sum", "none"}
         What to do with the losses of the bags.
 
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.proportion_nll
+    tallytree.estimators.LabelProportions
+
     Notes
     -----
     A count that cannot occur has loss inf and gradient 0.
@@ -61,6 +76,31 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, reduction: str = "mean") -> 
 @in_wide
 def proportion_nll(logits: Any, bags: Any, proportions: Any, *, reduction: str = "mean") -> Any:
     """As :func:`bag_nll`, with the share of items that are on; it is rounded to the nearest count.
+
+    Parameters
+    ----------
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    proportions : (bags,) array
+        Shares of items that are on.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
 
     Examples
     --------
@@ -92,6 +132,28 @@ def positive_unlabelled_nll(
     ----------
     labelled : boolean array, like ``logits``
         Items that are known to be on.
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    positives : (bags,) integer array
+        Items that are on, labelled ones included.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
 
     Examples
     --------
@@ -117,6 +179,32 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, reduction: str = "mean") -> 
     """Multiple instances: a bag's label says whether at least one of its items is on.
 
     ``-log P(sum of y >= 1)`` for label 1, ``-log P(sum of y = 0)`` for label 0.
+
+    Parameters
+    ----------
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    labels : (bags,) array of 0 and 1
+        Whether the bag has an item that is on.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
+    tallytree.estimators.BagClassifier
 
     Examples
     --------

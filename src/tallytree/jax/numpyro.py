@@ -41,6 +41,18 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         As in :func:`tallytree.jax.log_partition`.
     tables : list or array, optional
         With a CountTree.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.jax.numpyro.ConditionalBernoulli
 
     Examples
     --------
@@ -151,6 +163,24 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
 class ConditionalBernoulli(CountDistribution):
     """Independent Bernoulli variables given that exactly ``total_count`` of them are on: a random k-subset.
 
+    Parameters
+    ----------
+    total_count : int or integer array
+        How many are on.
+    logits : array, (..., D)
+        Log-odds.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.numpyro.CountDistribution
+
     Examples
     --------
     >>> ConditionalBernoulli(1, jnp.zeros(4)).mean
@@ -170,8 +200,20 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
 
     Parameters
     ----------
-    logits or probs : (..., D)
+    logits, probs : array, (..., D)
         One of the two.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
 
     Examples
     --------

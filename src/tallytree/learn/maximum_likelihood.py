@@ -46,6 +46,16 @@ class Fit:
         Penalised objective per row after every step, falling.
     message : str
         What the optimiser said.
+
+    See Also
+    --------
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    >>> tt.learn.fit(tt.CountModel(np.zeros(2)), rows).converged
+    True
     """
 
     model: CountModel
@@ -124,6 +134,17 @@ def fit(
     Returns
     -------
     Fit
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Fit
+    tallytree.learn.fit_conditional
+    tallytree.estimators.CountDensity
 
     Notes
     -----

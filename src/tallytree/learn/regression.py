@@ -40,6 +40,19 @@ class ConditionalFit:
         Objective per row after each step or epoch.
     converged : bool
         Whether the optimiser met its tolerance (always False for minibatches).
+    tree : CountTree
+        The structure.
+
+    See Also
+    --------
+    tallytree.learn.fit_conditional
+
+    Examples
+    --------
+    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 1], [1, 0], [1, 1]])
+    >>> found = tt.learn.fit_conditional(tt.CountTree.flat(2), X, Y, tables="fixed")
+    >>> found.coef.shape
+    (1, 2)
     """
 
     tree: CountTree
@@ -112,9 +125,31 @@ def fit_conditional(
     progress : bool or callable
         As in :func:`~tallytree.learn.fit`.
 
+    Returns
+    -------
+    ConditionalFit
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.ConditionalFit
+    tallytree.learn.fit
+
     Notes
     -----
     Cost: one batched inference over the rows per evaluation.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+    >>> Y = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 1], [1, 0]])
+    >>> found = tt.learn.fit_conditional(tt.CountTree.flat(2), X, Y, tables="fixed")
+    >>> found.model(X).marginals.shape
+    (6, 2)
     """
     problem = _Problem(
         tree, X, Y, classes, intercept, tables, start_tables, l2, l2 if l2_tables is None else l2_tables

@@ -31,6 +31,17 @@ class Statistics:
         Total weight of the rows.
     edges : (4 E,)
         Frequencies of the states 00, 01, 10, 11 of every pair, packed edge after edge.
+
+    See Also
+    --------
+    tallytree.learn.CountFeatures
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> found = tt.learn.CountFeatures(tt.CountTree.flat(2)).mean(np.array([[1, 1], [0, 1]], np.uint8))
+    >>> found.logits, found.weight
+    (array([0.5, 1. ]), 2.0)
     """
 
     logits: Float64
@@ -53,6 +64,22 @@ class CountFeatures:
         The structure.
     pairs : (E, 2) array of int, optional
         The pairs of a forest; default none.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Statistics
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> features = tt.learn.CountFeatures(tt.CountTree.flat(2))
+    >>> features.mean(np.array([[1, 1], [0, 1]], np.uint8)).tables
+    array([0. , 0.5, 0.5])
     """
 
     def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:

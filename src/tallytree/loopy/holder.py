@@ -42,6 +42,18 @@ class UpperBound:
     interrupted : bool
     shares : (K, D) array
         Log-odds of the classes, adding to the logits; a start for another run.
+
+    See Also
+    --------
+    tallytree.loopy.holder_bound
+    tallytree.loopy.trw_bound
+    tallytree.loopy.LowerBound
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    >>> bool(tt.loopy.holder_bound(graph).value >= np.log(2) - 1e-9)  # two configurations
+    True
     """
 
     value: float
@@ -90,6 +102,21 @@ def holder_bound(
         As in :func:`loopy_bp`; an interrupted run returns the best bound so far.
     start : UpperBound, optional
         Continue from an earlier bound of the same graph.
+
+    Returns
+    -------
+    UpperBound
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy.trw_bound
+    tallytree.loopy.mean_field
+    tallytree.loopy.UpperBound
 
     Notes
     -----

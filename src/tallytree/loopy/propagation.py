@@ -56,6 +56,19 @@ class LoopyResult:
         Log-odds of the marginals; in max-product, differences of max-marginals.
     messages : (E,) array
         The state from which a run can be resumed.
+
+    See Also
+    --------
+    tallytree.loopy_bp
+    tallytree.loopy.UpperBound
+    tallytree.plot.loopy_trace
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    >>> beliefs = tt.loopy_bp(graph)
+    >>> beliefs.converged, beliefs.marginals.round(6)
+    (True, array([0.5, 0.5, 0.5]))
     """
 
     graph: FactorGraph
@@ -202,6 +215,20 @@ def loopy_bp(
     Returns
     -------
     LoopyResult
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.FactorGraph
+    tallytree.loopy.holder_bound
+    tallytree.loopy.mean_field
+    tallytree.assignment
 
     Notes
     -----

@@ -52,6 +52,20 @@ class ChainModel(ChainCore):
     lengths : array_like of int, (...), optional
         Length of every sequence; entries behind its end are ignored. Default T.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.Forest
+
     Notes
     -----
     Cost: O(K^3 T log^2 T); tables that no count concerns, O(K^3 T). ``mode`` takes O(K^3 T^2).

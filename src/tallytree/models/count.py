@@ -48,6 +48,24 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         ``"characteristic"``, ``"mixture"``, ``"potetz-lee"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
         ``"log-tree"`` (any groups).
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.Group
+    tallytree.Forest
+    tallytree.PoissonBinomial
+    tallytree.RaggedBatch
+    tallytree.ChainModel
+    tallytree.FactorGraph
+
     Notes
     -----
     Cost: nothing until a number is asked for; then near-linear in D plus the size of the tables, and nothing is

@@ -31,6 +31,18 @@ class Forest:
     coupling : array_like, optional
         Ising couplings by name, for shapes that could be mistaken for tables (a batch of two on two edges).
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If the edges have a cycle.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.ChainModel
+
     Notes
     -----
     Objects are frozen.

@@ -46,6 +46,17 @@ class FactorGraph:
         ``log_tables[e, a, b]`` belongs to ``y_i = a, y_j = b`` for ``pairs[e] = (i, j)``. An object with attributes
         ``pairs`` and ``log_tables`` serves too.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy_bp
+    tallytree.CountModel
+    tallytree.assignment
+
     Notes
     -----
     Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.

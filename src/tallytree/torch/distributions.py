@@ -24,6 +24,19 @@ class CountDistribution(Distribution):
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
     groups
         As in :func:`tallytree.torch.log_partition`.
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.torch.ConditionalBernoulli
+    tallytree.torch.PoissonBinomial
 
     Notes
     -----

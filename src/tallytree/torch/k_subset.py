@@ -28,6 +28,16 @@ class KSubset(nn.Module):
     temperature : float
         Scores are divided by it.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.marginals
+    tallytree.torch.ConditionalBernoulli
+
     Examples
     --------
     >>> import torch, tallytree.torch as ttt

@@ -26,6 +26,18 @@ class ConditionalBernoulli(CountDistribution):
     total_count : int or integer tensor
         One number, or one per model of the batch.
     logits : tensor, (..., D)
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.CountDistribution
+    tallytree.torch.KSubset
 
     Examples
     --------
@@ -56,6 +68,18 @@ class PoissonBinomial(Distribution):
     ----------
     logits, probs : tensor, (..., n)
         One of the two; the last axis holds the trials, leading axes are the batch shape, an event is a number.
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
+    tallytree.torch.CountDistribution
 
     Notes
     -----

@@ -26,6 +26,23 @@ class CountTree(Keeper):
     :meth:`flat`, and give it numbers with :meth:`CountModel.from_tree`. A tree is analysed once and can be shared
     by any number of models.
 
+    Parameters
+    ----------
+    family : nested family
+        Made by the class methods ``from_groups``, ``from_linkage``, ``from_parents``, ``balanced`` and ``flat``, which
+        are how users make a tree.
+
+    Raises
+    ------
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.Group
+    tallytree.plot.group_tree
+
     Notes
     -----
     Cost: near-linear in the total size of the groups; 10^6 variables in 10^5 nested groups take seconds.
