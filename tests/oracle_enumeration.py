@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
-import mpmath
 import numpy as np
 
 from oracle_states import INF, REAL, Truth, all_states, log_sum, truth_of_terms
@@ -97,25 +96,25 @@ def enumerate_model(
     if size > 16:
         raise ValueError(f"enumeration is meant for at most 16 variables, got {size}")
     states = all_states((2,) * size)
-    own = leaf_log_weights(theta)
-    leaves = np.where(states == 1, own[:, 1], own[:, 0])
     terms = [np.asarray(table, float)[states[:, list(members)].sum(axis=1)] for members, table in sets]
     terms += [np.asarray(table, float)[states[:, i], states[:, j]] for i, j, table in edges]
-    found = truth_of_terms(states, leaves, terms)
+    found = truth_of_terms(states, leaf_log_weights(theta), terms)
     return Enumerated(found.states, found.logs, 2, found.leaves, found.others, sets)
 
 
 def leaf_log_weights(theta: Sequence[float]) -> np.ndarray:
-    """(D, 2): log weights of y_d = 0 and y_d = 1 under the convention for infinite theta."""
+    """(..., D, 2): log weights of y_d = 0 and y_d = 1 under the convention for infinite theta."""
     theta = np.asarray(theta, REAL)
     forced = np.isposinf(theta)
-    return np.stack([np.where(forced, -INF, 0), np.where(forced, 0, theta)], axis=1)
+    return np.stack([np.where(forced, -INF, 0), np.where(forced, 0, theta)], axis=-1)
 
 
 def log_fraction(value: Fraction) -> float:
     """Return the log of a non-negative rational, rounded once."""
     if value == 0:
         return -INF
+    import mpmath
+
     with mpmath.workdps(40):
         return float(mpmath.log(mpmath.mpf(value.numerator) / mpmath.mpf(value.denominator)))
 

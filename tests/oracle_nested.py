@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle_enumeration import INF, REAL, Sets, leaf_log_weights, log_odds, log_sum_exp
+from oracle_states import LN2_HIGH, LN2_LOW
 
-# ln 2 in two parts: the first has 33 bits, so that an integer times it is exact.
-LN2_HIGH = REAL(float.fromhex("0x1.62e42feep-1"))
-LN2_LOW = REAL(float.fromhex("0x1.a39ef35793c76p-33"))
 NIL = -(2**50)  # exponent of zero
 PAIRS = 2**19  # terms formed at once
 
@@ -48,42 +46,50 @@ def wide_log(values: Wide) -> np.ndarray:
 
 
 def wide_log_relative(values: Wide) -> np.ndarray:
-    """Return logs up to a common constant, so that their differences do not suffer from its size."""
-    return wide_log(Wide(values.mantissa, values.exponent - values.exponent.max()))
+    """Return logs up to a constant per row, so that their differences do not suffer from its size."""
+    return wide_log(Wide(values.mantissa, values.exponent - values.exponent.max(axis=-1, keepdims=True)))
+
+
+def windows(values: np.ndarray, width: int) -> np.ndarray:
+    """(..., L - width + 1, width): every run of ``width`` entries, without a copy."""
+    *batch, length = values.shape
+    shape = (*batch, length - width + 1, width)
+    return np.lib.stride_tricks.as_strided(values, shape, (*values.strides, values.strides[-1]))
 
 
 def correlate(long: Wide, short: Wide) -> Wide:
-    """Return ``out[i] = sum_j long[i + j] * short[j]``.
+    """Return ``out[i] = sum_j long[i + j] * short[j]``, along the last axis.
 
     Only positive terms are added, at the exponent of the largest, so every entry is relatively accurate.
     """
-    width = len(short.mantissa)
-    mantissas = np.lib.stride_tricks.sliding_window_view(long.mantissa, width)
-    exponents = np.lib.stride_tricks.sliding_window_view(long.exponent, width)
+    width, batch = short.mantissa.shape[-1], short.mantissa.size // short.mantissa.shape[-1]
+    mantissas, exponents = windows(long.mantissa, width), windows(long.exponent, width)
     sums, tops = [], []
-    step = max(1, PAIRS // width)
-    for start in range(0, len(mantissas), step):
+    step = max(1, PAIRS // (width * batch))
+    for start in range(0, mantissas.shape[-2], step):
         rows = slice(start, start + step)
-        exponent = exponents[rows] + short.exponent
-        top = exponent.max(axis=1)
-        shift = np.maximum(exponent - top[:, None], -16000).astype(np.int32)
-        sums.append(np.ldexp(mantissas[rows] * short.mantissa, shift).sum(axis=1))
+        exponent = exponents[..., rows, :] + short.exponent[..., None, :]
+        top = exponent.max(axis=-1)
+        shift = np.maximum(exponent - top[..., None], -16000).astype(np.int32)
+        sums.append(np.ldexp(mantissas[..., rows, :] * short.mantissa[..., None, :], shift).sum(axis=-1))
         tops.append(top)
-    return normal(np.concatenate(sums), np.concatenate(tops))
+    return normal(np.concatenate(sums, axis=-1), np.concatenate(tops, axis=-1))
 
 
 def convolve(a: Wide, b: Wide) -> Wide:
-    long, short = (a, b) if len(a.mantissa) >= len(b.mantissa) else (b, a)
-    pad = len(short.mantissa) - 1
-    padded = Wide(np.pad(long.mantissa, pad), np.pad(long.exponent, pad, constant_values=NIL))
-    return correlate(padded, Wide(short.mantissa[::-1], short.exponent[::-1]))
+    long, short = (a, b) if a.mantissa.shape[-1] >= b.mantissa.shape[-1] else (b, a)
+    pad, length = short.mantissa.shape[-1] - 1, long.mantissa.shape[-1]
+    shape = (*long.mantissa.shape[:-1], length + 2 * pad)
+    padded = Wide(np.zeros(shape, REAL), np.full(shape, NIL))
+    padded.mantissa[..., pad : pad + length], padded.exponent[..., pad : pad + length] = long
+    return correlate(padded, Wide(short.mantissa[..., ::-1], short.exponent[..., ::-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What large-model oracles return. ``log_counts`` holds one log distribution per set."""
+    """What large-model oracles return. ``log_counts`` holds one log distribution per set. Batch axes lead."""
 
-    log_partition: float
+    log_partition: float | np.ndarray
     posterior_logits: np.ndarray
     log_total: np.ndarray | None = None
     log_counts: tuple[np.ndarray, ...] = ()
@@ -131,7 +137,7 @@ def build_tree(
 
     The root covers all variables, whether or not a set does.
     """
-    size = len(theta)
+    size = np.shape(theta)[-1]
     keys = [frozenset(members) for members, _ in sets]
     if any(len(key) != len(members) for key, (members, _) in zip(keys, sets)):
         raise ValueError("a set repeats a member")
@@ -141,7 +147,8 @@ def build_tree(
     parts: dict[frozenset[int], list[int]] = {key: [] for key in shared}
     parent = enclosing(size, list(shared.values()))
 
-    nodes = [Node(1, None, [wide_exp(leaf)]) for leaf in leaf_log_weights(theta)]
+    leaves = np.moveaxis(leaf_log_weights(theta), -2, 0)
+    nodes = [Node(1, None, [wide_exp(leaf)]) for leaf in leaves]
     smallest: dict[int, frozenset[int]] = {}
     for key in sorted(shared, key=len, reverse=True):
         smallest.update(dict.fromkeys(key, key))
@@ -162,7 +169,7 @@ def build_tree(
         if above is not None:
             parts[above].append(row[0])
     for key, (_, log_table) in zip(keys, sets):
-        if len(log_table) != len(key) + 1:
+        if np.shape(log_table)[-1] != len(key) + 1:
             raise ValueError("a table must have one entry more than its set has members")
         if key:
             nodes[where[key]].factors.append(wide_exp(log_table))
@@ -173,7 +180,8 @@ def log_space_tree(theta: Sequence[float], sets: Sets) -> Answer:
     """Sum-product over a nested family at D up to a few thousand, at any scale of theta and tables.
 
     Products of mantissas and integer exponents, direct sums of positive terms, about 2 D^2 of them: a few
-    seconds at D = 4096. An impossible model has ``log_partition = -inf`` and NaN elsewhere.
+    seconds at D = 4096. An impossible model has ``log_partition = -inf`` and NaN elsewhere. Batch axes of theta
+    (..., D) and of the tables (..., n + 1) lead; all models of a batch must be possible.
     """
     nodes, where, keys = build_tree(theta, sets)
     for node in nodes:
@@ -187,12 +195,13 @@ def log_space_tree(theta: Sequence[float], sets: Sets) -> Answer:
 
     root = nodes[-1] if len(nodes) > 1 else nodes[0]
     log_z = log_sum_exp(wide_log(root.up))
-    log_z = log_z + sum(REAL(log_table[0]) for key, (_, log_table) in zip(keys, sets) if not key)
-    if np.isneginf(log_z):
+    log_z = log_z + sum(np.asarray(t, REAL)[..., 0] for key, (_, t) in zip(keys, sets) if not key)
+    size = np.shape(theta)[-1]
+    if np.isneginf(log_z).all():
         empty = [np.full(len(key) + 1, np.nan) for key in keys]
-        return Answer(-INF, np.full(len(theta), np.nan), np.full(len(theta) + 1, np.nan), tuple(empty))
+        return Answer(-INF, np.full(size, np.nan), np.full(size + 1, np.nan), tuple(empty))
 
-    root.down = wide_exp(np.zeros(root.size + 1))
+    root.down = wide_exp(np.zeros_like(root.up.mantissa))
     for node in reversed(nodes):
         if node.children is None:
             continue
@@ -202,11 +211,12 @@ def log_space_tree(theta: Sequence[float], sets: Sets) -> Answer:
         left, right = (nodes[c] for c in node.children)
         left.down, right.down = correlate(above, right.up), correlate(above, left.up)
 
-    leaves = [wide_log_relative(leaf.up * leaf.down) for leaf in nodes[: len(theta)]]
-    logits = np.array([log_odds(on, off) for off, on in leaves], float)
-    beliefs: dict[frozenset[int], np.ndarray] = {frozenset(): np.zeros(1)}
+    leaves = [leaf.up * leaf.down for leaf in nodes[:size]]
+    both = wide_log_relative(Wide(*(np.stack(part, axis=-2) for part in zip(*leaves))) if size else root.up)
+    logits = log_odds(both[..., 1], both[..., 0]) if size else np.zeros(0)
+    beliefs: dict[frozenset[int], np.ndarray] = {frozenset(): np.zeros((*np.shape(log_z), 1))}
     for key, index in where.items():
         belief = wide_log_relative(nodes[index].up * nodes[index].down)
-        beliefs[key] = np.asarray(belief - log_sum_exp(belief), float)
-    total = beliefs[frozenset(range(len(theta)))]
-    return Answer(float(log_z), logits, total, tuple(beliefs[key] for key in keys))
+        beliefs[key] = np.asarray(belief - log_sum_exp(belief)[..., None], float)
+    total = beliefs[frozenset(range(size))]
+    return Answer(np.asarray(log_z, float)[()], logits, total, tuple(beliefs[key] for key in keys))

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from oracle_states import all_states
+
 pytest.importorskip("sklearn")
 
 import tallytree as tt
@@ -17,7 +19,7 @@ from tallytree import data
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.estimators import CountDensity
 
-ALL = np.array(list(itertools.product([0, 1], repeat=6)), np.uint8)
+ALL = all_states((2,) * 6).astype(np.uint8)
 KINDS = ["counts", "tree", "tree+counts"]
 
 
@@ -173,7 +175,7 @@ def test_errors_say_what_to_do():
 def test_without_smoothing_unseen_rows_have_probability_zero_and_nothing_is_nan(kind, n_components):
     rows = np.array([[1, 0, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1], [1, 1, 1, 0], [1, 0, 1, 1]])
     density = CountDensity(kind, pseudo_count=0, n_components=n_components, random_state=0).fit(rows)
-    every = np.array(list(itertools.product([0, 1], repeat=4)))
+    every = all_states((2,) * 4)
     scores = density.score_samples(every)
     assert not np.isnan(scores).any()
     assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-9)
@@ -201,7 +203,7 @@ def test_unsmoothed_trees_with_weights_exclude_exactly_what_was_not_seen(seed):
     rows = rng.integers(0, 2, (6, 3))
     weights = rng.random(6)
     density = CountDensity("tree", pseudo_count=0).fit(rows, sample_weight=weights)
-    every = np.array(list(itertools.product([0, 1], repeat=3)))
+    every = all_states((2,) * 3)
     parent = density.components_[0].parent
     for row, score in zip(every, density.score_samples(every)):
         pairs = [(d, p) for d, p in enumerate(parent) if p >= 0]
@@ -237,3 +239,21 @@ def test_settings_of_em_are_checked():
             CountDensity(**{"n_components": 2, name: value}).fit(small_data())
     with pytest.raises(ParameterError, match=r"`sample_weight`.*-1"):
         CountDensity().fit(small_data(), sample_weight=-np.ones(len(small_data())))
+
+
+def test_counts_too_rare_for_floating_point_keep_their_share_of_the_pseudo_count():
+    rng = np.random.default_rng(0)
+    rows = (rng.random((50, 1200)) < 0.3).astype(np.uint8)
+    density = CountDensity("tree+counts").fit(rows)
+    component = density.components_[0]
+    full = np.ones((1, 1200), np.uint8)
+    # No row has this count: its frequency is that of one pseudo-row in 51, drawn from the tree.
+    want = float(component.tree.log_prob(full)[0]) - np.log(51.0)
+    assert want < -750.0
+    assert float(density.score_samples(full)[0]) == pytest.approx(want, rel=1e-9)
+    # A row of tiny weight has such a count: the one row of this count gets all of its frequency.
+    weights = np.append(np.ones(50), 1e-3)
+    density.fit(np.concatenate([rows, full]), sample_weight=weights)
+    got = float(density.score_samples(full)[0])
+    tree = float(density.components_[0].tree.log_prob(full)[0])
+    assert got == pytest.approx(np.log((1e-3 + np.exp(tree)) / (weights.sum() + 1.0)), abs=1e-6)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn.free import free_parameters
@@ -15,7 +14,7 @@ from tallytree.learn.objective import Objective
 from tallytree.learn.statistics import CountFeatures
 
 GROUPS = [[0, 1], [2, 3, 4], [0, 1, 2, 3, 4], [5]]
-ALL = np.array(list(itertools.product([0, 1], repeat=6)))
+ALL = all_states((2,) * 6)
 
 
 def random_model(seed, groups=GROUPS, d=6):
@@ -140,7 +139,7 @@ def test_conditional_models_are_recovered(shape):
     x = rng.normal(size=(n, 4, 2)) if shape == "shared" else rng.normal(size=(n, 2))
     coef = rng.normal(size=2) if shape == "shared" else rng.normal(size=(2, 4))
     table = np.array([0.0, 1.0, -1.0, 0.5, 0.0])
-    states = np.array(list(itertools.product([0, 1], repeat=4)))
+    states = all_states((2,) * 4)
     model = tt.CountModel.from_tree(tree, x @ coef, table)
     p = np.exp(model.log_prob(states[:, None, :])).T
     y = states[(rng.random((n, 1)) < p.cumsum(1)).argmax(1)]
@@ -158,17 +157,18 @@ def test_conditional_models_are_recovered(shape):
 
 
 def test_conditional_gradients_match_finite_differences():
-    from tallytree.learn.regression import _Problem
+    from tallytree.learn.regression_problem import Choices, ConditionalProblem
 
     rng = np.random.default_rng(1)
     tree = tt.CountTree.from_groups([[0, 1], [0, 1, 2]], 3)
     x, y = rng.normal(size=(20, 3, 2)), rng.integers(0, 2, (20, 3))
-    problem = _Problem(tree, x, y, rng.integers(0, 2, 20), "shared", "free", None, 0.1, 0.2)
+    choices = Choices("shared", "free", "free", 0.1, 0.2, 0.3)
+    problem = ConditionalProblem(tree, None, x, y, rng.integers(0, 2, 20), None, choices)
     at = rng.normal(size=len(problem.start(None))) * 0.3
-    _, gradient = problem.value_and_gradient(at, np.arange(20))
+    _, gradient = problem.on_rows(at, np.arange(20))
     for j in range(len(at)):
         e = 1e-5 * np.eye(len(at))[j]
-        up, down = (problem.value_and_gradient(at + s * e, np.arange(20))[0] for s in (1, -1))
+        up, down = (problem.on_rows(at + s * e, np.arange(20))[0] for s in (1, -1))
         assert (up - down) / 2e-5 == pytest.approx(gradient[j], abs=1e-7)
 
 

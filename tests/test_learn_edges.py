@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn.forest import chow_liu
@@ -16,7 +15,7 @@ from tallytree.learn.objective import Objective
 
 PAIRS = [(0, 1), (2, 1), (1, 3), (3, 4)]
 GROUPS = [[0, 1, 2], None]
-ALL = np.array(list(itertools.product([0, 1], repeat=6)))
+ALL = all_states((2,) * 6)
 
 
 def random_model(seed, groups=GROUPS, d=6, pairs=PAIRS):
@@ -150,11 +149,23 @@ def test_impossible_pairs_stay(cell):
         learn.fit(start, ALL)
 
 
+def test_newton_serves_where_edges_stay():
+    truth = random_model(11)
+    start = truth.replace(logits=np.zeros(6), tables=[np.zeros_like(t) for t in truth.tables])
+    weights = np.exp(truth.log_prob(ALL))
+    found = {
+        method: learn.fit(start, ALL, weights=weights, edges="fixed", method=method, l2=1e-6)
+        for method in ("newton-cg", "l-bfgs")
+    }
+    assert found["newton-cg"].n_products > 0
+    assert found["newton-cg"].history[-1] == pytest.approx(found["l-bfgs"].history[-1], abs=1e-7)
+    np.testing.assert_allclose(found["newton-cg"].model.log_prob(ALL), truth.log_prob(ALL), atol=1e-2)
+
+
 def test_errors_say_what_serves():
     model = random_model(8)
-    for edges in ("free", "fixed"):
-        with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' for a model with edges.*not available"):
-            learn.fit(model, ALL, edges=edges, method="newton-cg")
+    with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' where edges are learned.*edges='fixed'"):
+        learn.fit(model, ALL, method="newton-cg")
     with pytest.raises(ParameterError, match="`edges` must be 'free', 'tied', 'fixed' or 4 labels"):
         learn.fit(model, ALL, edges="loose")
     with pytest.raises(ParameterError, match=r"`edges` must be .* 4 integer labels"):

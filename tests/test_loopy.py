@@ -13,6 +13,7 @@ import pytest
 
 import tallytree as tt
 from oracle_grids import enumerate_grid
+from oracle_states import all_states
 from tallytree import config
 from tallytree.loopy import capped, maximum, messages
 
@@ -27,7 +28,7 @@ def grid_graph(theta, rows, columns):
 
 def enumerate_graph(graph):
     """Log Z, marginals, configurations and their log-weights."""
-    y = np.array(list(itertools.product((0, 1), repeat=graph.n_variables)))
+    y = all_states((2,) * graph.n_variables)
     w = np.asarray(graph.log_weight(y))
     p = np.exp(w - w.max())
     return w.max() + math.log(p.sum()), p @ y / p.sum(), y, w
@@ -36,7 +37,7 @@ def enumerate_graph(graph):
 def enumerate_factor(nu, log_f, add):
     """Value and messages of one count factor by definition; forced variables have weight one."""
     n = len(nu)
-    y = np.array(list(itertools.product((0, 1), repeat=n)))
+    y = all_states((2,) * n)
     off = np.where(nu == INF, -INF, 0.0)
     on = np.where(nu == INF, 0.0, nu)
     value = add.reduce(np.where(y == 1, on, off).sum(1) + log_f[y.sum(1)])

@@ -120,7 +120,7 @@ def test_counts_show_the_posterior_and_the_potential():
 
 def test_count_errors_are_the_differences_of_the_distributions():
     rows, tree = images(), tt.CountTree.from_groups([[0, 1], None], 8)
-    sizes, errors = plot.count_errors(rows, 0 * rows, tree)
+    sizes, errors = plot.answers.count_errors(rows, 0 * rows, tree)
     assert sizes.tolist() == [2, 8]
     found = np.bincount(rows[:, :2].sum(1), minlength=3) / len(rows)
     np.testing.assert_allclose(errors[0], np.sqrt(np.mean((found - [1, 0, 0]) ** 2)))
@@ -140,7 +140,7 @@ def test_a_trace_that_converged_at_once_says_so():
     with np.errstate(all="raise"):
         ax = plot.loopy_trace(at_once())
     assert [text.get_text() for text in ax.texts] == ["no change from the first sweep on"]
-    ax = plot.trace_line(np.array([0.3, 0.1, 0.0]))
+    ax = plot.answers.trace_line(np.array([0.3, 0.1, 0.0]))
     assert [text.get_text() for text in ax.texts] == ["no change in sweep 3"]
     assert ax.get_yscale() == "log"
 

@@ -21,13 +21,15 @@ pytest.importorskip("sklearn")
 from tallytree.experiments import (
     TINY,
     bags,
-    claims,
+    claim,
     images,
     ising,
     matching,
     runtime,
 )
+from tallytree.experiments.bags_claims import permutation_p
 from tallytree.experiments.report import csv_text
+from tallytree.experiments.runtime_claims import runtime_claims
 from tallytree.experiments.store import Store, write_whole
 from tallytree.experiments.workers import each
 
@@ -86,13 +88,17 @@ def test_the_report_holds_every_figure_and_the_folder_every_number(made):
 def test_every_claim_has_a_verdict_in_the_report(made):
     text = (made / "report.html").read_text("utf-8")
     rows = list(csv.DictReader((made / "tables" / "claims.csv").read_text("utf-8").splitlines()))
-    words = {claims.REPRODUCED, claims.DIFFERS, claims.NOT_REPRODUCED, claims.UNDECIDED}
+    words = set(claim.VERDICTS)
     assert rows
     for row in rows:
         assert row["verdict"] in words
         assert row["paper"]
         assert row["found"]
-    assert text.count('class="verdict"') == 2 * len(rows)  # at a glance and in its section
+    own = [row for row in rows if row["variant"] == "False"]
+    assert text.count('class="verdict"') == len(own) + len(
+        rows
+    )  # the paper's at a glance, all in their sections
+    assert f"{len(own)} statements of the paper: " in text
 
 
 # -- resuming, and equal seeds
@@ -133,7 +139,7 @@ def test_equal_seeds_give_equal_numbers(tmp_path):
     def numbers(folder, seed):
         found = matching.measure(SMALL, seed, Store(tmp_path / folder), 1)
         errors = [row["error"] for row in found["rows"]] + [g["sweeps"] for g in found["large"]]
-        sets = images.measure(SMALL, seed, Store(tmp_path / folder), tmp_path)["sets"]
+        sets = images.measure(SMALL, seed, Store(tmp_path / folder), 1, tmp_path)["sets"]
         arrays = {k: v for s in sets.values() for k, v in s.items() if not k.endswith("seconds")}
         return errors, arrays
 
@@ -249,19 +255,27 @@ def test_growth_is_fitted_and_judged_from_the_numbers():
         ]
 
     assert runtime.growth(rows(1.1), "fft-tree", "seconds", 2**12)[0] == pytest.approx(1.1)
-    verdicts = [[c.verdict for c in claims.runtime_claims(rows(p))] for p in (1.1, 2.2)]
-    assert verdicts[0][0] == verdicts[0][1] == claims.REPRODUCED
-    assert verdicts[1][0] == verdicts[1][1] == claims.NOT_REPRODUCED
+    found = [runtime_claims(rows(p)) for p in (1.1, 2.2)]
+    assert [c[0].verdict for c in found] == [claim.REPRODUCED, claim.NOT_REPRODUCED]
+    assert not found[0][0].variant
+    assert found[0][1].variant  # our own choice of method is no statement of the paper
 
 
 def test_methods_agree_and_caps_are_kept(tmp_path):
     rows = runtime.measure(SMALL, 0, Store(tmp_path))
     means = {r["mean_marginal"] for r in rows if r["D"] == 16 and r["seconds"]}
     assert max(means) - min(means) < 1e-9
-    slow = runtime.measure(replace(SMALL, memory_cap=1e4), 0, Store(tmp_path / "b"))
+    slow = runtime.measure(replace(SMALL, time_cap=0.0), 0, Store(tmp_path / "b"))
     notes = {(r["method"], r["D"]): r["note"] for r in slow}
     assert "limit" in notes["chain", 64]
-    assert notes["auto", 64] == ""
+    assert notes["chain", 16] == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")
+def test_the_chain_runs_into_a_real_memory_limit(monkeypatch):
+    monkeypatch.setenv("TALLYTREE_CHAIN_LIMIT", str(20e6))
+    assert "memory" in runtime._in_own_process("chain", 4096, 0, 0.0, 120.0)["note"]
+    assert runtime._in_own_process("chain", 256, 0, 0.0, 120.0)["seconds"] > 0
 
 
 def test_a_point_runs_in_its_own_process():
@@ -278,11 +292,22 @@ def test_the_matching_coupling_is_where_the_curve_meets_the_printed_value():
 def test_bag_curves_take_the_least_validation_error():
     base = {"potential": "normal", "mu": 0.5, "l1": 0.1, "active": [1.0, 2.0], "share": [0.1, 0.2]}
     rows = [
-        base | {"sigma": 0.1, "valid": [0.3, 0.3], "test": [0.0, 0.0]},
-        base | {"sigma": 0.2, "valid": [0.1, 0.1], "test": [0.4, 0.2]},
+        base | {"sigma": s, "division": d, "valid": valid, "test": test, "wrong": [1, 0, d]}
+        for d, (first, second) in enumerate([(0.3, 0.1), (0.3, 0.2)])
+        for s, valid, test in ((0.1, [first], [0.0]), (0.2, [second], [0.4 - 0.2 * d]))
     ]
     (chosen,) = bags.curves(rows)["normal"]
     assert (chosen["second"], chosen["test_error"]) == (0.2, pytest.approx(0.3))
+    assert (chosen["lowest"], chosen["highest"]) == (pytest.approx(0.2), pytest.approx(0.4))
+    assert bags.mistakes(rows[1::2]).tolist() == [1.0, 0.0, 0.5]
+
+
+def test_noise_alone_does_not_pass_for_an_effect():
+    rng = np.random.default_rng(0)
+    noise = [permutation_p((rng.random((6, 40)) < 0.2) * 1.0, rng) for _ in range(20)]
+    assert np.mean(np.array(noise) < 0.05) <= 0.15
+    better = np.linspace(0.5, 0.1, 6)[:, None]
+    assert permutation_p((rng.random((6, 90)) < better) * 1.0, rng) < 0.05
 
 
 def test_tables_hold_all_columns():

@@ -74,7 +74,7 @@ def enumerate_tree(m):
         counts.append(counts[m.left[i]] + counts[m.right[i]])
         if m.offset[i] >= 0:
             terms.append(m.table(i)[counts[-1]])
-    truth = truth_of_terms(states, np.where(states == 1, on, off), terms)
+    truth = truth_of_terms(states, np.stack([off, on], axis=-1), terms)
     beliefs = np.full(len(m.tables), -np.inf)
     if not truth.possible:
         return -np.inf, np.zeros(m.D), beliefs

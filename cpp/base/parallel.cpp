@@ -11,14 +11,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
-#include <system_error>
 #include <thread>
 
 #include "base/fork_gate.hpp"
 
 #if !defined(_WIN32)
 #include <signal.h>
+#include <sys/mman.h>
 #endif
 
 namespace tallytree {
@@ -55,12 +54,35 @@ class SignalsBlocked {
 #endif
 };
 
+// Address space that the one who hires sets aside for a new helper to get ready in, returned just before it is needed: a
+// thread without an arena of its own maps pages for what it allocates.
+class Reserve {
+#if defined(_WIN32)
+ public:
+  bool held() const { return true; }
+  void release() {}
+#else
+ public:
+  bool held() const { return pages_ != MAP_FAILED; }
+  void release() { munmap(pages_, SIZE); }
+
+ private:
+  static constexpr size_t SIZE = 1 << 18;
+  void* pages_ = mmap(nullptr, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#endif
+};
+
+struct Hiring {
+  Reserve reserve{};
+  bool ready = false;  // guarded by the pool
+};
+
 class Pool {
  public:
   void run(Job& job) {
     {
-      const std::lock_guard<std::mutex> lock(guard_);
-      hire(job.helpers);
+      std::unique_lock<std::mutex> lock(guard_);
+      hire(job.helpers, lock);
       job.older = newest_;
       newest_ = &job;
     }
@@ -75,18 +97,29 @@ class Pool {
 
  private:
   // As many helpers as asked for, or as many as the system grants.
-  void hire(int helpers) {
+  void hire(int helpers, std::unique_lock<std::mutex>& lock) {
     if (hired_ >= helpers) return;
     const SignalsBlocked blocked;
-    try {
-      for (; hired_ < helpers; hired_++) std::thread([this] { serve(); }).detach();
-    } catch (const std::system_error&) {  // a limit on processes
-    } catch (const std::bad_alloc&) {
+    while (hired_ < helpers) {
+      Hiring hiring;
+      if (!hiring.reserve.held()) return;
+      try {
+        std::thread([this, &hiring] { serve(hiring); }).detach();
+      } catch (...) {  // a limit on processes or memory
+        hiring.reserve.release();
+        return;
+      }
+      hired_++;
+      ready_.wait(lock, [&] { return hiring.ready; });
     }
   }
 
-  void serve() noexcept {
+  void serve(Hiring& hiring) noexcept {
+    hiring.reserve.release();
+    prepare_exceptions();
     std::unique_lock<std::mutex> lock(guard_);
+    hiring.ready = true;
+    ready_.notify_all();
     for (;;) {
       Job* job = newest_;
       while (job && !job->open()) job = job->older;
@@ -114,7 +147,7 @@ class Pool {
   }
 
   std::mutex guard_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, ready_;
   Job* newest_ = nullptr;
   int hired_ = 0;
 };
@@ -135,12 +168,17 @@ Pool& pool() {
 
 }  // namespace
 
+void prepare_exceptions() {
+  [[maybe_unused]] volatile int seen = std::uncaught_exceptions();  // volatile: it is declared free of side effects
+}
+
 int thread_count(int threads) {
   if (threads > 0) return threads;
   return (int)std::max(1u, std::thread::hardware_concurrency());
 }
 
 void run_tasks(size_t tasks, int threads, TaskView task) {
+  prepare_exceptions();
   threads = (int)std::min<size_t>((size_t)std::max(threads, 1), tasks);
   if (threads <= 1) {
     for (size_t i = 0; i < tasks; i++) task(i, 0);

@@ -20,6 +20,10 @@ class TaskView {
   void (*call_)(const void*, size_t, int);
 };
 
+// The first exception of a thread makes the runtime allocate the thread's own record of exceptions, and the C library
+// ends the process where that fails: when memory is short, which is when exceptions are thrown. This does it before.
+void prepare_exceptions();
+
 // Number of threads to use when the caller asks for `threads` (0: all cores).
 int thread_count(int threads);
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "bind/bindings.hpp"
 #include "base/parallel.hpp"
+#include "bind/bindings.hpp"
 
 namespace tallytree {
 
@@ -26,6 +26,7 @@ constexpr size_t kWorthThreads = 1 << 20;
 }  // namespace
 
 void bind_flat(nb::module_& m);
+void bind_verbs(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
@@ -135,8 +136,10 @@ static void bind_arrays(nb::module_& m) {
 NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);  // plans live as long as the trees that the package caches
   tallytree::watch_for_the_end();
+  tallytree::prepare_exceptions();
   tallytree::bind_arrays(m);
   tallytree::bind_flat(m);
+  tallytree::bind_verbs(m);
   tallytree::bind_tree(m);
   tallytree::bind_cluster(m);
   tallytree::bind_tangent(m);

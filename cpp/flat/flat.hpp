@@ -5,28 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "flat/kernels.hpp"
+#include "flat/source.hpp"
+#include "flat/table.hpp"
 #include "base/kernels.hpp"
 
 namespace tallytree {
-
-// Finite logits, and the means to run over them.
-struct Logits {
-  const FlatKernels* kernels;
-  int lanes;
-  int threads;
-  const double* nu;
-  ptrdiff_t n;
-};
-
-// Sums of one pass over the logits under a tilt s.
-struct Sums {
-  FlatTotals totals;
-  std::vector<double> deviation;  // A_1 .. A_J
-  double mean() const { return totals.likely_on - 0.5 * deviation[0]; }
-  double variance() const { return deviation[1] / 8; }
-};
-Sums sum_deviations(const Logits& logits, double tilt, int count);
 
 // log sum_i of the norms: K(0) = softplus(totals) needs a pass with tilt 0.
 inline double softplus(const FlatTotals& untilted) { return untilted.positive + untilted.log_norm; }
@@ -63,7 +46,8 @@ struct Spectrum {
   double ratio_below = 0, ratio_above = 0;
 };
 constexpr double kBudget = 44;
-Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known);
+constexpr double kSmallVariance = 50;  // below it a spectrum is split
+Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
 struct SpectrumError {
@@ -86,9 +70,8 @@ struct Piece {
   std::vector<double> log_ratio;                     // series, two of them when split
   std::vector<double> wave_re, wave_im, cos_w, sin_w;  // only when split
 };
-// log_f: counts first .. first + length - 1; other counts have probability 0. Mass that the window leaves out is
-// part of the bound.
-Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length);
+// The table on `counts`; all others have probability 0. Mass that the window leaves out is part of the bound.
+Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& table, Range counts);
 
 // cos_w, sin_w, cos_lanes, sin_lanes and their errors from the period and the number of frequencies.
 void fill_frequencies(int lanes, Spectrum* s);
@@ -104,13 +87,18 @@ struct TurnsFrom {
 // Sets the two ratios of a spectrum. Without leaf i, P_i(k) / P(k) = 1 / (q + p P_i(k-1) / P_i(k)), and the ratio
 // P_i(k-1) / P_i(k) is at least P(k-1) / P(k) because P_i is log-concave. So an error of a table f at count k that
 // shifts sum_k f(k) P(k) by a share h of Z shifts sum_k f(k) P_i(k) by at most h Z / (q + p ratio_below).
-void bound_ratios(const Logits& logits, Spectrum* s);
+void bound_ratios(const Source& source, Spectrum* s);
 // Absolute error of every probability that the inverse transform of the spectrum gives.
 double pmf_error(const Spectrum& s);
+// The part of it that is alike at all counts; the rest is an error of the cumulants, which moves P(k) by about the share
+// slope |k - mean| / variance of itself.
+double pmf_noise(const Spectrum& s);
+// P_s(first), P_s(first + 1), ... by the inverse transform; the window low .. high holds them all.
+void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out);
 
 // A piece whose table is given as plain numbers on (part of) the window; `outside` bounds the table elsewhere, and f has
 // zeros up to a multiple of 8. Without an answer its bound is infinite.
-Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+Piece solve_linear(const Source& source, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
                    double outside);
 FlatPieceView view_of(const Piece& piece, double log_share);
 
@@ -138,15 +126,19 @@ struct FlatSolution {
   double message_excluded = 0, message_forced = 0;  // of variables with infinite logits
 };
 
-// Finite logits; log_f has n + 1 entries.
-FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted);
-// f(c) = sum_j a_j r_j^c, r_j >= -1, any logits; the bound is infinite where terms may cancel.
-void solve_powers(const Logits& logits, const double* coefficient, const double* rate, int terms, FlatSolution* solution);
+// Solve: the ladder of series, from sums alone.
+FlatSolution solve_series(const Source& source, const CountTable& table, const Sums& untilted);
+// f(c) = sum_j a_j r_j^c, r_j >= -1, from the sums over n logits; the bound is infinite where terms may cancel.
+void solve_powers(ptrdiff_t n, const PowerSums& sums, const double* coefficient, const double* rate, int terms,
+                  FlatSolution* solution);
 int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
-// Outcome of the ladder beyond tilt 0: several tilts (flat_hull.cpp).
-void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution);
+int sums_needed(double largest_tan, double variance, ptrdiff_t n);  // for a spectrum up to this tan(w / 4)
+int sums_expected(double variance, ptrdiff_t n);                    // the same from about the variance
+int sums_to_begin(ptrdiff_t n);                                     // when nothing is known
+// Outcome of the ladder beyond tilt 0: several tilts (hull.cpp).
+void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution);
 // A tilt whose mean is about the posterior mean; false if there is no interior support.
-bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const double* log_f, double* tilt);
+bool posterior_tilt(const Source& source, const FlatTotals& untilted, const CountTable& table, double* tilt);
 
 // Bounds above this are worth another rung of the ladder.
 constexpr double kTolerance = 5e-11;

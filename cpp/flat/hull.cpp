@@ -7,6 +7,7 @@
 // positive, so the segments add up without cancellation.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "flat/flat.hpp"
 #include "flat/summary.hpp"
@@ -19,6 +20,7 @@ constexpr double kInfinity = __builtin_inf();
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
+constexpr double kMostAlive = 1 << 26;  // counts: more than so many do not fit kMaxPieces segments
 constexpr double kRoundedTable = 10 * kTolerance;  // a bound that cutting hardly improves: the table's own rounding
 constexpr double kLittle = 3;                      // nats of amplification
 
@@ -37,18 +39,13 @@ struct Gap {
   double upper, lower;  // bounds of max_k log f(k) - I(k) between two neighbours of the grid
 };
 
-// Counts k with left.mean <= k < right.mean; the outermost gaps take all that is left.
-struct Range {
-  ptrdiff_t first, last;
-};
-
 // std::fmax is a library call; these loops see no NaN.
 inline double larger(double a, double b) { return a > b ? a : b; }
 
 class Grid {
  public:
-  Grid(const LogitSummary& summary, const double* log_f, Range support)
-      : summary_(summary), log_f_(log_f), support_(support) {
+  Grid(const LogitSummary& summary, const CountTable& table, Range support)
+      : summary_(summary), table_(table), support_(support) {
     tilts_ = {summary.with_mean((double)support.first - 0.5, 0),
               summary.with_mean((double)support.last + 0.5, 0)};
     if (tilts_[0].s < 0 && tilts_[1].s > 0) tilts_.insert(tilts_.begin() + 1, summary.at(0));
@@ -86,20 +83,29 @@ class Grid {
     Hull h;
     const double best = lower_bound();
     const double home = h.home = best_tilt();
+    double held = 0;
+    std::vector<double> room;
     for (size_t g = 0; g + 1 < tilts_.size(); g++) {
       const Tilt &l = tilts_[g], &r = tilts_[g + 1];
       const Range range = counts(g);
-      if (range.first > range.last) continue;
+      if (range.empty()) continue;
       // Leaving one variable out shifts a count by one, which costs at most |s - home| nats.
       const double steepest = larger(std::fabs(l.s - home), std::fabs(r.s - home));
       if (gaps_[g].upper + steepest < best - kCut) {
         h.dropped = larger(h.dropped, gaps_[g].upper + steepest);
         continue;
       }
+      const ptrdiff_t length = range.last - range.first + 1;
+      if ((held += (double)length) > kMostAlive) {
+        h.alive.clear();
+        return h;
+      }
+      const double* log_f = table_.window(range.first, length, &room);
       for (ptrdiff_t k = range.first; k <= range.last; k++) {
-        if (log_f_[k] == -kInfinity) continue;
+        const double f = log_f[k - range.first];
+        if (f == -kInfinity) continue;
         const double kk = (double)k, left = l.s * kk - l.log_norm, right = r.s * kk - r.log_norm;
-        const double upper = log_f_[k] - larger(left, right);
+        const double upper = f - larger(left, right);
         const double slack = std::fabs((left > right ? l.s : r.s) - home);
         if (upper + slack < best - kCut) {
           h.dropped = larger(h.dropped, upper + slack);
@@ -107,7 +113,7 @@ class Grid {
           const Tilt& near = kk - l.mean < r.mean - kk ? l : r;
           const double away = kk - near.mean;
           const double rate = (near.s * kk - near.log_norm) + 0.5 * away * away / (near.variance + 0.1);
-          h.alive.push_back({k, log_f_[k], log_f_[k] - larger(rate, larger(left, right))});
+          h.alive.push_back({k, f, f - larger(rate, larger(left, right))});
         }
       }
     }
@@ -115,6 +121,7 @@ class Grid {
   }
 
  private:
+  // Counts k with left.mean <= k < right.mean; the outermost gaps take all that is left.
   Range counts(size_t g) const {
     const bool at_start = g == 0, at_end = g + 2 == tilts_.size();
     Range r = {at_start ? support_.first : (ptrdiff_t)std::ceil(tilts_[g].mean),
@@ -124,19 +131,19 @@ class Grid {
     return r;
   }
 
-  // I(k) lies above both tangents and below the chord.
+  // I(k) lies above both tangents and below the chord. The left tangent is the higher one up to where the two meet.
   Gap measure(size_t g) const {
     const Tilt &l = tilts_[g], &r = tilts_[g + 1];
     const Range range = counts(g);
+    if (range.empty()) return {-kInfinity, -kInfinity};
     const double wide = r.mean - l.mean, slope = wide > 0 ? (r.rate() - l.rate()) / wide : 0;
-    Gap gap = {-kInfinity, -kInfinity};
-    for (ptrdiff_t k = range.first; k <= range.last; k++) {
-      const double kk = (double)k;
-      const double tangent = larger(l.s * kk - l.log_norm, r.s * kk - r.log_norm);
-      const double chord = l.rate() + slope * (kk - l.mean);
-      gap.upper = larger(gap.upper, log_f_[k] - tangent);
-      gap.lower = larger(gap.lower, log_f_[k] - larger(chord, tangent));
-    }
+    const double meet = r.s > l.s ? (r.log_norm - l.log_norm) / (r.s - l.s) : (double)range.last;
+    const double bend = std::fmin(std::fmax(std::floor(meet), (double)range.first - 1), (double)range.last);
+    const ptrdiff_t left = (ptrdiff_t)bend;
+    Gap gap;
+    gap.upper = larger(table_.largest({range.first, left}, l.s, 0) + l.log_norm,
+                       table_.largest({left + 1, range.last}, r.s, 0) + r.log_norm);
+    gap.lower = std::fmin(gap.upper, table_.largest(range, slope, l.mean) - l.rate());
     return gap;
   }
 
@@ -154,22 +161,15 @@ class Grid {
   }
 
   const LogitSummary& summary_;
-  const double* log_f_;
+  const CountTable& table_;
   Range support_;
   std::vector<Tilt> tilts_;
   std::vector<Gap> gaps_;
 };
 
-Range interior_support(const double* log_f, ptrdiff_t n) {
-  Range r = {1, n - 1};
-  while (r.first <= r.last && log_f[r.first] == -kInfinity) r.first++;
-  while (r.last >= r.first && log_f[r.last] == -kInfinity) r.last--;
-  return r;
-}
-
-Hull find_hull(const LogitSummary& summary, const double* log_f, Range support) {
-  if (support.first == support.last) return {{{support.first, log_f[support.first], 0.0}}, -kInfinity, 0};
-  Grid grid(summary, log_f, support);
+Hull find_hull(const LogitSummary& summary, const CountTable& table, Range support) {
+  if (support.first == support.last) return {{{support.first, table.at(support.first), 0.0}}, -kInfinity, 0};
+  Grid grid(summary, table, support);
   grid.refine();
   return grid.hull();
 }
@@ -210,66 +210,103 @@ const Candidate* cut(const Candidate* begin, const Candidate* end) {
   return std::lower_bound(begin + 1, end - 1, middle, [](const Candidate& c, ptrdiff_t k) { return c.count < k; });
 }
 
-Piece solve_segment(const Logits& logits, const FlatTotals& untilted, const Candidate* begin, const Candidate* end,
-                    double tilt) {
-  const ptrdiff_t first = begin->count, length = end[-1].count - first + 1;
-  std::vector<double> table((size_t)length, -kInfinity);
-  for (const Candidate* c = begin; c != end; c++) table[(size_t)(c->count - first)] = c->log_f;
-  return solve_piece(logits, spectrum(logits, untilted, tilt, nullptr), table.data(), first, length);
+// Candidates that are solved under one tilt.
+struct Segment {
+  const Candidate *begin, *end;
+  Forecast forecast;
+  bool single() const { return begin + 1 == end; }
+  bool worth_solving() const {
+    const double expected =
+        std::exp(forecast.log_amplification) * kRoundOff * (100 + 50 * std::sqrt(forecast.tilt.variance));
+    return single() || expected < 10 * kTolerance;
+  }
+  bool served_by(const Piece& piece) const {
+    return single() || piece.bound <= (forecast.log_amplification < kLittle ? kRoundedTable : kTolerance);
+  }
+};
+
+Piece solve_segment(const Source& source, const FlatTotals& untilted, const Segment& segment) {
+  const ptrdiff_t first = segment.begin->count, last = segment.end[-1].count;
+  std::vector<double> log_f((size_t)(last - first + 1), -kInfinity);
+  for (const Candidate* c = segment.begin; c != segment.end; c++) log_f[(size_t)(c->count - first)] = c->log_f;
+  const ArrayTable table(source.kernels, source.threads, log_f.data(), first);
+  return solve_piece(source, spectrum(source, untilted, segment.forecast.tilt.s, nullptr), table, {first, last});
+}
+
+// Cuts until every segment is worth solving; false if they become too many.
+bool subdivide(const LogitSummary& summary, const Candidate* begin, const Candidate* end, size_t most,
+               std::vector<Segment>* out) {
+  std::vector<std::pair<const Candidate*, const Candidate*>> todo = {{begin, end}};
+  while (!todo.empty()) {
+    const auto [from, to] = todo.back();
+    todo.pop_back();
+    const Segment segment = {from, to, forecast(summary, from, to)};
+    if (segment.worth_solving()) {
+      out->push_back(segment);
+      continue;
+    }
+    if (todo.size() + out->size() + 2 > most) return false;
+    const Candidate* middle = cut(from, to);
+    todo.push_back({from, middle});
+    todo.push_back({middle, to});
+  }
+  return true;
+}
+
+// All segments in rounds: what fails in one round is cut and solved in the next, so that a source that has to fetch
+// sums is asked once per round. False if some part has no answer.
+bool solve_segments(const Source& source, const FlatTotals& untilted, const LogitSummary& summary, const Hull& hull,
+                    std::vector<Piece>* pieces) {
+  std::vector<Segment> round, failed;
+  const Candidate* all = hull.alive.data();
+  if (!subdivide(summary, all, all + hull.alive.size(), (size_t)kMaxPieces, &round)) return false;
+  while (!round.empty()) {
+    std::vector<Wish> wishes;
+    for (const Segment& s : round) wishes.push_back({s.forecast.tilt.s, s.forecast.tilt.variance});
+    source.expect(wishes);
+    failed.clear();
+    for (const Segment& s : round) {
+      Piece piece = solve_segment(source, untilted, s);
+      if (!s.served_by(piece)) failed.push_back(s);
+      else if (piece.bound < kInfinity) pieces->push_back(std::move(piece));
+      else return false;
+    }
+    round.clear();
+    for (const Segment& s : failed) {
+      const Candidate* middle = cut(s.begin, s.end);
+      const size_t most = (size_t)kMaxPieces - std::min((size_t)kMaxPieces, pieces->size());
+      if (!subdivide(summary, s.begin, middle, most, &round) || !subdivide(summary, middle, s.end, most, &round) ||
+          round.size() > most)
+        return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-bool posterior_tilt(const Logits& logits, const FlatTotals& untilted, const double* log_f, double* tilt) {
-  const Range support = interior_support(log_f, logits.n);
-  if (support.first > support.last) return false;
-  const LogitSummary summary(logits, untilted);
-  const Hull hull = find_hull(summary, log_f, support);
+bool posterior_tilt(const Source& source, const FlatTotals& untilted, const CountTable& table, double* tilt) {
+  const Range support = table.possible({1, source.n - 1});
+  if (support.empty()) return false;
+  const LogitSummary summary(source, untilted);
+  const Hull hull = find_hull(summary, table, support);
   if (hull.alive.empty()) return false;
   *tilt = forecast(summary, hull.alive.data(), hull.alive.data() + hull.alive.size()).tilt.s;
   return true;
 }
 
-void solve_by_segments(const Logits& logits, const Sums& untilted, const double* log_f, FlatSolution* solution) {
-  const LogitSummary summary(logits, untilted.totals);
-  const Hull hull = find_hull(summary, log_f, interior_support(log_f, logits.n));
-  if (hull.alive.empty()) return;
-  struct Segment {
-    const Candidate *begin, *end;
-  };
-  std::vector<Segment> todo = {{hull.alive.data(), hull.alive.data() + hull.alive.size()}};
+void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution) {
+  const LogitSummary summary(source, untilted.totals);
+  const Hull hull = find_hull(summary, table, table.possible({1, source.n - 1}));
   std::vector<Piece> pieces;
+  solution->bound = kInfinity;
+  if (hull.alive.empty() || !solve_segments(source, untilted.totals, summary, hull, &pieces)) return;
   double bound = 0;
-  while (!todo.empty()) {
-    const Segment segment = todo.back();
-    todo.pop_back();
-    const bool single = segment.begin + 1 == segment.end;
-    const Forecast f = forecast(summary, segment.begin, segment.end);
-    const double expected = std::exp(f.log_amplification) * kRoundOff * (100 + 50 * std::sqrt(f.tilt.variance));
-    Piece piece;
-    if (single || expected < 10 * kTolerance)
-      piece = solve_segment(logits, untilted.totals, segment.begin, segment.end, f.tilt.s);
-    const bool enough = piece.bound <= (f.log_amplification < kLittle ? kRoundedTable : kTolerance);
-    if (!enough && !single) {
-      if (todo.size() + pieces.size() + 2 > (size_t)kMaxPieces) {
-        solution->bound = kInfinity;
-        return;
-      }
-      const Candidate* middle = cut(segment.begin, segment.end);
-      todo.push_back({segment.begin, middle});
-      todo.push_back({middle, segment.end});
-      continue;
-    }
-    bound = std::fmax(bound, piece.bound);
-    if (!(piece.bound < kInfinity)) break;
-    pieces.push_back(std::move(piece));
-  }
-  solution->bound = bound;
-  if (!(bound < kInfinity)) return;
+  for (const Piece& piece : pieces) bound = std::fmax(bound, piece.bound);
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.log_weight > b.log_weight; });
   const double dropped = hull.dropped + std::fabs(hull.home - pieces[0].tilt) - softplus(untilted.totals) +
-                         std::log((double)logits.n + 1) - pieces[0].log_weight - std::log(pieces[0].least_side);
-  solution->bound += dropped < -20 ? 2 * std::exp(dropped) : kInfinity;
+                         std::log((double)source.n + 1) - pieces[0].log_weight - std::log(pieces[0].least_side);
+  solution->bound = bound + (dropped < -20 ? 2 * std::exp(dropped) : kInfinity);
   solution->pieces = std::move(pieces);
 }
 

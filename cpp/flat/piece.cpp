@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "flat/flat.hpp"
-#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -16,8 +15,6 @@ constexpr double kPi = 3.14159265358979323846;
 // A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
 constexpr double kFloor = 0.05;
 constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
-constexpr ptrdiff_t kChunk = 1 << 16;
-constexpr ptrdiff_t kWorthThreads = 1 << 18;
 
 struct Waves {
   std::vector<double> re, im, error;
@@ -27,37 +24,15 @@ struct Waves {
   double log_scale = 0, scale_error = 0;
 };
 
-struct Window {
-  ptrdiff_t first, last;
-};
-
-// Largest log of f(k) e^{-s (k - window.first)} outside the window.
-double largest_outside(const Logits& logits, double tilt, const double* log_f, ptrdiff_t first, ptrdiff_t length,
-                       Window window) {
-  const ptrdiff_t chunks = (length + kChunk - 1) / kChunk;
-  std::vector<double> largest((size_t)chunks);
-  parallel_for(chunks, length >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = first + c * kChunk, to = std::min(first + length, from + kChunk);
-    const ptrdiff_t below = std::min(to, window.first) - from, after = std::max(from, window.last + 1);
-    largest[c] = -__builtin_inf();
-    if (below > 0)
-      largest[c] = logits.kernels->max_table(log_f + (from - first), below, tilt, (double)(from - window.first));
-    if (after < to)
-      largest[c] = std::fmax(largest[c], logits.kernels->max_table(log_f + (after - first), to - after, tilt,
-                                                                   (double)(after - window.first)));
-  });
-  return *std::max_element(largest.begin(), largest.end());
-}
-
 // `f` holds the table on the window, and zeros up to a multiple of 8; `table_error` is its rounding, `outside` the
 // largest value beyond the window.
-Waves weave(const Logits& logits, const Spectrum& s, const double* f, Window window, double table_error,
+Waves weave(const Source& source, const Spectrum& s, const double* f, Range window, double table_error,
             double outside) {
   Waves waves;
   waves.re.assign((size_t)s.padded, 0.0);
   waves.im.assign((size_t)s.padded, 0.0);
   waves.error.assign((size_t)s.padded, 0.0);
-  logits.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
+  source.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
                             waves.im.data());
   const double mass = waves.re[0];
   SpectrumError error = spectrum_error(s);
@@ -75,21 +50,23 @@ Waves weave(const Logits& logits, const Spectrum& s, const double* f, Window win
   return waves;
 }
 
-bool weave_table(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length,
-                 Waves* waves) {
-  const Window window = {first > s.low ? first : s.low, first + length - 1 < s.high ? first + length - 1 : s.high};
+bool weave_table(const Source& source, const Spectrum& s, const CountTable& table, Range counts, Waves* waves) {
+  const Range window = {std::max(counts.first, s.low), std::min(counts.last, s.high)};
   const ptrdiff_t width = window.last - window.first + 1;
   if (width <= 0) return false;
-  const FlatKernels& k = *logits.kernels;
-  const double* inside = log_f + (window.first - first);
+  const FlatKernels& k = *source.kernels;
+  std::vector<double> room;
+  const double* inside = table.window(window.first, width, &room);
   const double top = k.max_table(inside, width, s.tilt, 0);
   if (!(top > -__builtin_inf())) return false;
   std::vector<double> f((size_t)(width + 8));
   k.exp_table(inside, width, s.tilt, 0, top, f.data());
   for (ptrdiff_t j = width; j < width + 8; j++) f[j] = 0;
 
-  const double outside = largest_outside(logits, s.tilt, log_f, first, length, window);
-  *waves = weave(logits, s, f.data(), window,
+  const double origin = (double)window.first;
+  const double outside = std::fmax(table.largest({counts.first, window.first - 1}, s.tilt, origin),
+                                   table.largest({window.last + 1, counts.last}, s.tilt, origin));
+  *waves = weave(source, s, f.data(), window,
                  kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width),
                  std::exp(std::fmin(outside - top, 700.0)));
   waves->log_scale = top + s.tilt_norm.minus((double)window.first);
@@ -106,8 +83,8 @@ struct Nodes {
     q.assign(padded, 1.0);
     for (auto* v : {&off, &on, &error}) v->assign(padded, 0.0);
   }
-  void evaluate(const Logits& logits, const Spectrum& s, const Waves& w) {
-    logits.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
+  void evaluate(const Source& source, const Spectrum& s, const Waves& w) {
+    source.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
                                   s.cos_w.data(), s.sin_w.data(), s.frequencies, off.data(), on.data(), error.data());
   }
   // For the certificate of a nested model: see bound_ratios in flat.hpp.
@@ -144,7 +121,7 @@ double fit_series(const Nodes& nodes, int count, double* series) {
 
 double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
 
-void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+void solve_smooth(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
   int count = (int)std::ceil(30 / -std::log(s.largest_tan));
   count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
   for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
@@ -153,7 +130,7 @@ void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece
       nodes.p[j] = 0.5 + 0.5 * node(j, count);
       nodes.q[j] = 0.5 - 0.5 * node(j, count);
     }
-    nodes.evaluate(logits, s, w);
+    nodes.evaluate(source, s, w);
     piece->least_side = 1;
     const double bound = nodes.worst(count, w, &piece->least_side);
     if (!(bound < __builtin_inf())) return;
@@ -168,7 +145,7 @@ void solve_smooth(const Logits& logits, const Spectrum& s, const Waves& w, Piece
   }
 }
 
-void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
   constexpr int kCount = 20;
   const int large = (int)s.large.size();
   piece->split = true;
@@ -181,11 +158,11 @@ void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
     big.p[j] = s.large[j];
     big.q[j] = 1 - s.large[j];
   }
-  big.evaluate(logits, s, w);
+  big.evaluate(source, s, w);
   bound = big.worst(large, w, &piece->least_side);
   big.report(large, s, w, piece);
   for (int on = 0; on < 2; on++) {
-    const double leaves = on ? s.likely_on : (double)logits.n - large - s.likely_on;
+    const double leaves = on ? s.likely_on : (double)source.n - large - s.likely_on;
     if (leaves <= 0) continue;
     Nodes nodes(kCount);
     for (int j = 0; j < kCount; j++) {
@@ -193,7 +170,7 @@ void solve_split(const Logits& logits, const Spectrum& s, const Waves& w, Piece*
       nodes.p[j] = on ? 1 - rare : rare;
       nodes.q[j] = on ? rare : 1 - rare;
     }
-    nodes.evaluate(logits, s, w);
+    nodes.evaluate(source, s, w);
     const double worst = nodes.worst(kCount, w, &piece->least_side);
     bound = std::fmax(bound, worst);
     if (!(bound < __builtin_inf())) break;
@@ -221,39 +198,39 @@ void chebyshev_fit(const double* value, int count, double* series) {
 
 namespace {
 
-void solve_waves(const Logits& logits, const Spectrum& s, const Waves& w, Piece* piece) {
+void solve_waves(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
   const double error = w.total + w.left_out;
   if (!(w.value > 2 * error)) return;
   piece->log_weight = std::log(w.value) + w.log_scale;
   piece->weight_error = w.scale_error;
   if (s.split) {
     piece->bound = error / (w.value - error);
-    solve_split(logits, s, w, piece);
+    solve_split(source, s, w, piece);
   } else {
-    solve_smooth(logits, s, w, piece);
+    solve_smooth(source, s, w, piece);
     if (piece->terms) piece->bound += error / (w.value - error);
   }
 }
 
 }  // namespace
 
-Piece solve_piece(const Logits& logits, const Spectrum& s, const double* log_f, ptrdiff_t first, ptrdiff_t length) {
+Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& table, Range counts) {
   Piece piece;
   piece.tilt = s.tilt;
   piece.sums = (int)s.deviation.size();
-  piece.first = first;
-  piece.length = length;
+  piece.first = counts.first;
+  piece.length = counts.last - counts.first + 1;
   Waves w;
-  if (!weave_table(logits, s, log_f, first, length, &w)) return piece;
-  solve_waves(logits, s, w, &piece);
+  if (!weave_table(source, s, table, counts, &w)) return piece;
+  solve_waves(source, s, w, &piece);
   return piece;
 }
 
-Piece solve_linear(const Logits& logits, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
+Piece solve_linear(const Source& source, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t length,
                    double outside) {
   Piece piece;
   piece.tilt = s.tilt;
-  solve_waves(logits, s, weave(logits, s, f, {first, first + length - 1}, kRoundOff * 16, outside), &piece);
+  solve_waves(source, s, weave(source, s, f, {first, first + length - 1}, kRoundOff * 16, outside), &piece);
   return piece;
 }
 

@@ -31,14 +31,9 @@ double useful_distance(double variance) {
 ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double* out) {
   const ptrdiff_t last = std::min(s.high, logits.n - 1), width = last - from + 1;
   if (from < s.low || width <= 0) return from;
-  std::vector<double> re(s.re), im(s.im), pmf((size_t)width);
+  std::vector<double> pmf((size_t)width);
   const double total = pmf_error(s);
-  for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period;
-    re[m] *= share;
-    im[m] *= share;
-  }
-  logits.kernels->inverse(TurnsFrom(s, from).turns, re.data(), im.data(), width, pmf.data());
+  spectrum_pmf(*logits.kernels, s, from, width, pmf.data());
   ptrdiff_t k = from;
   for (; k <= last && pmf[(size_t)(k - from)] * kRelative > total; k++)
     out[k] = std::log(pmf[(size_t)(k - from)]) + s.tilt_norm.minus((double)k);
@@ -47,13 +42,23 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
 
 }  // namespace
 
+void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out) {
+  std::vector<double> re(s.re), im(s.im);
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period;
+    re[m] *= share;
+    im[m] *= share;
+  }
+  kernels.inverse(TurnsFrom(s, first).turns, re.data(), im.data(), length, out);
+}
+
 void flat_log_pmf(const Logits& logits, double* out) {
   const ptrdiff_t n = logits.n;
   if (n == 0) {
     out[0] = 0;
     return;
   }
-  const FlatTotals untilted = sum_deviations(logits, 0, 12).totals;
+  const FlatTotals untilted = logits.sums(0, 12).totals;
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
   const LogitSummary summary(logits, untilted);

@@ -98,19 +98,20 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
 // A direct tree under the tilt whose mean is the posterior mean.
 void direct_at_posterior(const Kernels& kernels, const Logits& logits, const Sums& untilted, DirectJob* job,
                          double* scratch) {
-  if (!posterior_tilt(logits, untilted.totals, job->log_f, &job->tilt)) return;
+  const ArrayTable table(logits.kernels, 1, job->log_f);
+  if (!posterior_tilt(logits, untilted.totals, table, &job->tilt)) return;
   run_direct(kernels, logits.n, job, 1, scratch);
   if (!job->done || job->tilt == 0) return;
-  const Sums tilted = sum_deviations(logits, job->tilt, 8);
+  const Sums tilted = logits.sums(job->tilt, 8);
   job->solution->log_mean += tilt_norm(untilted.totals, tilted.totals, job->tilt).minus(0);
 }
 
 // A small model that the first direct tree could not do: a better tilt, then the series with its certificate.
 void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
   const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
-  const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+  const Sums untilted = logits.sums(0, first_sums(n));
   direct_at_posterior(kernels, logits, untilted, job, scratch);
-  if (!job->done) *job->solution = solve_series(logits, job->log_f, untilted);
+  if (!job->done) *job->solution = solve_series(logits, ArrayTable(logits.kernels, 1, job->log_f), untilted);
 }
 
 void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
@@ -125,7 +126,8 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* 
     if (any_infinite(one->nu, n))
       solve_with_infinities(kernels, 1, one->nu, n, one->log_f, cavities, one->solution);
     else if (ends)
-      *one->solution = solve_series(logits, one->log_f, sum_deviations(logits, 0, first_sums(n)));
+      *one->solution =
+          solve_series(logits, ArrayTable(logits.kernels, 1, one->log_f), logits.sums(0, first_sums(n)));
     else
       retry(kernels, n, one, scratch.get());
   };
@@ -145,7 +147,7 @@ void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* 
 // The series; if it cannot certify its answer, and n permits, a direct tree.
 void solve_large(const Kernels& kernels, const Logits& logits, const double* log_f, const Sums& untilted,
                  FlatSolution* s) {
-  *s = solve_series(logits, log_f, untilted);
+  *s = solve_series(logits, ArrayTable(logits.kernels, logits.threads, log_f), untilted);
   if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
   const Scratch scratch = direct_scratch(kernels, logits.n);
   FlatSolution other;
@@ -166,7 +168,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     solve_small(kernels, n, false, &job, 1);
   } else {
     const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
-    solve_large(kernels, logits, log_f, sum_deviations(logits, 0, first_sums(n)), s);
+    solve_large(kernels, logits, log_f, logits.sums(0, first_sums(n)), s);
   }
 }
 
@@ -264,7 +266,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
       if (n > kDirect) {
         // The first pass of the series also says whether all logits are finite.
         const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
-        const Sums untilted = sum_deviations(logits, 0, first_sums(n));
+        const Sums untilted = logits.sums(0, first_sums(n));
         if (untilted.totals.infinite > 0)
           solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
         else
@@ -283,7 +285,7 @@ void solve_power_rows(const double* nu, const double* coefficient, const double*
   rows->row.resize((size_t)rows->batch);
   over_rows(rows->batch, rows->batch * rows->n, rows->threads, [&](ptrdiff_t b, int threads) {
     const Logits logits = {rows->kernels->flat, rows->kernels->lanes, threads, nu + b * rows->n, rows->n};
-    solve_powers(logits, coefficient, rate, terms, &rows->row[(size_t)b]);
+    solve_powers(logits.n, logits.powers(rate, terms), coefficient, rate, terms, &rows->row[(size_t)b]);
   });
 }
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "flat/chunks.hpp"
+#include "flat/flat.hpp"
 
 namespace tallytree {
 
@@ -23,28 +23,6 @@ struct Term {
   double log_size, error;  // of W_j; absolute error of the log
   double sign, smallest, largest;
 };
-
-PowerSums whole_sums(const Logits& logits, const double* rate, int terms) {
-  std::vector<PowerSums> part((size_t)chunk_count(logits));
-  in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
-    logits.kernels->power_sums(logits.nu + from, length, rate, terms, &part[(size_t)(from / kChunk)]);
-  });
-  PowerSums total = {};
-  for (int j = 0; j < terms; j++) total.term[j].smallest = kInfinity;
-  for (const PowerSums& p : part) {
-    total.softplus += p.softplus;
-    for (int j = 0; j < terms; j++) {
-      PowerSum& t = total.term[j];
-      const double sum = t.log_size + p.term[j].log_size, added = sum - t.log_size;
-      t.lost += p.term[j].lost + ((t.log_size - (sum - added)) + (p.term[j].log_size - added));
-      t.log_size = sum;
-      t.negative += p.term[j].negative;
-      t.smallest = std::fmin(t.smallest, p.term[j].smallest);
-      t.largest = std::fmax(t.largest, p.term[j].largest);
-    }
-  }
-  return total;
-}
 
 // Every log of a factor is right to a few units of its own size, except where q + p r cancels; a rate that was rounded
 // moves it by as much as a count of one does.
@@ -80,19 +58,19 @@ double relative_error(const std::vector<Term>& term, const double* c, size_t top
 
 }  // namespace
 
-void solve_powers(const Logits& logits, const double* coefficient, const double* rate, int terms, FlatSolution* s) {
+void solve_powers(ptrdiff_t n, const PowerSums& sums, const double* coefficient, const double* rate, int terms,
+                  FlatSolution* s) {
   *s = FlatSolution();
   s->kind = FlatKind::series;  // without pieces: no answer
   s->bound = kInfinity;
-  if (logits.n == 0) return;
-  const PowerSums sums = whole_sums(logits, rate, terms);
+  if (n == 0) return;
   s->softplus = sums.softplus;
   std::vector<Term> term;
   std::vector<double> log_weight;
   for (int j = 0; j < terms; j++) {
     const PowerSum& sum = sums.term[j];
     if (!(sum.smallest > kSmallestFactor && sum.largest < 1 / kSmallestFactor)) return;
-    term.push_back(settle(sum, rate[j], logits.n));
+    term.push_back(settle(sum, rate[j], n));
     log_weight.push_back(std::log(std::fabs(coefficient[j])) + term.back().log_size);
   }
   const size_t top = (size_t)(std::max_element(log_weight.begin(), log_weight.end()) - log_weight.begin());

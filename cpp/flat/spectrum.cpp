@@ -8,10 +8,9 @@
 // small, w reaches pi; then all but 10 var variables have a deviation below 0.1 and power sums of it converge.
 #include <cmath>
 #include <complex>
-#include <memory>
+#include <utility>
 
 #include "flat/flat.hpp"
-#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -19,28 +18,7 @@ namespace {
 
 using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
-constexpr ptrdiff_t kChunk = 8192;          // fixed, so that sums do not depend on the number of threads
-constexpr ptrdiff_t kWorthThreads = 1 << 17;
-constexpr double kSmallVariance = 50;       // below it the spectrum is split
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
-
-// Sum with the rounding errors carried along.
-struct CarefulSum {
-  double sum = 0, carry = 0;
-  void add(double x) {
-    const double next = sum + x;
-    carry += std::fabs(sum) >= std::fabs(x) ? (sum - next) + x : (x - next) + sum;
-    sum = next;
-  }
-  double value() const { return sum + carry; }
-};
-
-int sums_needed(double tau, double variance, ptrdiff_t n) {
-  double term = 8 * std::fmin(variance + 1, (double)n);
-  int j = 1;
-  for (double power = tau; j < kMaxChebyshev && term * j * power > 2e-17; j++) power *= tau;
-  return j < 4 ? 4 : j;
-}
 
 double widest_frequency(double variance) {
   const double c = 1 - kBudget / std::fmax(variance, 1e-300);
@@ -87,40 +65,11 @@ void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s)
   }
 }
 
-// Every chunk puts its large deviations at its own place; pages that stay empty are never touched.
-void sum_small_deviations(const Logits& logits, Spectrum* s, double* off, double* on) {
-  struct Part {
-    double off[kPowers], on[kPowers], likely_on;
-    ptrdiff_t found;
-  };
-  const ptrdiff_t length = 4 * kChunk, chunks = (logits.n + length - 1) / length;
-  std::vector<Part> parts((size_t)chunks);
-  const std::unique_ptr<double[]> large(new double[(size_t)logits.n]);
-  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * length, count = logits.n - from < length ? logits.n - from : length;
-    Part& part = parts[(size_t)c];
-    part.found = logits.kernels->small_deviation_sums(logits.nu + from, count, s->tilt, part.off, part.on,
-                                                      &part.likely_on, large.get() + from);
-  });
-  s->likely_on = 0;
-  for (ptrdiff_t c = 0; c < chunks; c++) {
-    s->likely_on += parts[(size_t)c].likely_on;
-    s->large.insert(s->large.end(), large.get() + c * length, large.get() + c * length + parts[(size_t)c].found);
-  }
-  for (int j = 0; j < kPowers; j++) {
-    CarefulSum sum_off, sum_on;
-    for (const Part& part : parts) {
-      sum_off.add(part.off[j]);
-      sum_on.add(part.on[j]);
-    }
-    off[j] = sum_off.value();
-    on[j] = sum_on.value();
-  }
-}
-
-void fill_from_powers(const Logits& logits, Spectrum* s) {
-  double off[kPowers], on[kPowers];
-  sum_small_deviations(logits, s, off, on);
+void fill_from_powers(const Source& source, Spectrum* s) {
+  SmallSums small = source.small_sums(s->tilt);
+  const double *off = small.off, *on = small.on;
+  s->likely_on = small.likely_on;
+  s->large = std::move(small.large);
   for (int m = 0; m < s->frequencies; m++) {
     const double half = std::sin(s->w[m] / 2);
     const complex up(-2 * half * half, s->sin_w[m]);  // e^{iw} - 1
@@ -134,51 +83,34 @@ void fill_from_powers(const Logits& logits, Spectrum* s) {
     s->re[m] = value.real();
     s->im[m] = value.imag();
   }
-  logits.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
+  source.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
                                    s->re.data(), s->im.data());
 }
 
 }  // namespace
 
-Sums sum_deviations(const Logits& logits, double tilt, int count) {
-  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
-  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 28 ? 28 : count <= 32 ? 32 : 48;
-  std::vector<FlatTotals> totals((size_t)chunks);
-  std::vector<double> parts((size_t)(chunks * rounded));
-  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * kChunk, length = logits.n - from < kChunk ? logits.n - from : kChunk;
-    logits.kernels->chebyshev_sums(logits.nu + from, length, tilt, rounded, &totals[c], &parts[c * rounded]);
-  });
-  Sums result;
-  CarefulSum norm, positive, negative, on;
-  double infinite = 0, smallest = __builtin_inf(), largest = -__builtin_inf();
-  for (const FlatTotals& t : totals) {
-    norm.add(t.log_norm);
-    positive.add(t.positive);
-    negative.add(t.negative);
-    on.add(t.likely_on);
-    infinite += t.infinite;
-    smallest = std::fmin(smallest, t.smallest);
-    largest = std::fmax(largest, t.largest);
-  }
-  result.totals = {norm.value(), positive.value(), negative.value(), on.value(), infinite, smallest, largest};
-  result.deviation.resize((size_t)rounded);
-  for (int j = 0; j < rounded; j++) {
-    CarefulSum sum;
-    for (ptrdiff_t c = 0; c < chunks; c++) sum.add(parts[c * rounded + j]);
-    result.deviation[j] = sum.value();
-  }
-  return result;
+int sums_needed(double tau, double variance, ptrdiff_t n) {
+  double term = 8 * std::fmin(variance + 1, (double)n);
+  int j = 1;
+  for (double power = tau; j < kMaxChebyshev && term * j * power > 2e-17; j++) power *= tau;
+  return j < 4 ? 4 : j;
+}
+
+int sums_expected(double variance, ptrdiff_t n) {
+  return sums_needed(std::tan(widest_frequency(0.8 * variance) / 4), 1.25 * variance, n);
+}
+
+int sums_to_begin(ptrdiff_t n) {
+  return sums_needed(std::tan(widest_frequency(0.1 * (double)n) / 4), 0.25 * (double)n, n);
 }
 
 // `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
-Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known) {
+Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known) {
   Sums sums;
   if (known) {
     sums = *known;
   } else {
-    const double guess = std::tan(widest_frequency(0.1 * (double)logits.n) / 4);
-    sums = sum_deviations(logits, tilt, sums_needed(guess, 0.25 * (double)logits.n, logits.n));
+    sums = source.sums(tilt, sums_to_begin(source.n));
   }
   Spectrum s;
   s.tilt = tilt;
@@ -190,7 +122,7 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
   // Bernstein: P(|z - mean| > t) <= 2 exp(-t^2 / (2 (var + t / 3)))
   const double reach = kBudget / 3 + std::sqrt(kBudget * kBudget / 9 + 2 * kBudget * s.variance) + 1;
   s.low = (ptrdiff_t)std::fmax(0.0, std::floor(s.mean - reach));
-  s.high = (ptrdiff_t)std::fmin((double)logits.n, std::ceil(s.mean + reach));
+  s.high = (ptrdiff_t)std::fmin((double)source.n, std::ceil(s.mean + reach));
   s.period = s.split ? s.high - s.low + 1 + kPaddingCounts : 2 * (ptrdiff_t)std::ceil(reach) + 3;
   s.period |= 1;  // odd: w = pi, where a factor with p = 1/2 vanishes, is not on the grid
   s.centre = std::round(s.mean);
@@ -198,13 +130,13 @@ Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt,
   const double widest = widest_frequency(s.variance);
   const ptrdiff_t wanted = (ptrdiff_t)std::ceil((double)s.period * widest / (2 * kPi));
   s.frequencies = (int)(1 + (wanted < (s.period - 1) / 2 ? wanted : (s.period - 1) / 2));
-  fill_frequencies(logits.lanes, &s);
+  fill_frequencies(source.lanes, &s);
   s.largest_tan = std::tan(s.w[s.frequencies - 1] / 4);
   if (s.split) {
-    fill_from_powers(logits, &s);
+    fill_from_powers(source, &s);
   } else {
-    const int needed = sums_needed(s.largest_tan, s.variance, logits.n);
-    if (needed > (int)sums.deviation.size()) sums.deviation = sum_deviations(logits, tilt, needed).deviation;
+    const int needed = sums_needed(s.largest_tan, s.variance, source.n);
+    if (needed > (int)sums.deviation.size()) sums.deviation = source.sums(tilt, needed).deviation;
     sums.deviation.resize((size_t)needed);
     fill_from_chebyshev(sums.deviation, s.mean, &s);
     s.deviation = std::move(sums.deviation);
@@ -253,10 +185,10 @@ TurnsFrom::TurnsFrom(const Spectrum& s, ptrdiff_t first)
 // The mean under a further tilt v, from the series at w = -i v: with h = -tanh(v / 4),
 //   K'(v) = n_on - (1 - h^2) / 2 sum_j h^{j-1} A_j,  |A_j| <= 2 n;
 // a split spectrum has no such series, and another pass over the variables is made.
-static double tilted_mean(const Logits& logits, const Spectrum& s, double v, double* error) {
-  const double n = (double)logits.n;
+static double tilted_mean(const Source& source, const Spectrum& s, double v, double* error) {
+  const double n = (double)source.n;
   *error = 1e-12 * n;
-  if (s.split) return sum_deviations(logits, s.tilt + v, 8).mean();
+  if (s.split) return source.sums(s.tilt + v, 8).mean();
   const double h = -std::tanh(v / 4);
   double sum = 0;
   for (size_t j = s.deviation.size(); j-- > 0;) sum = h * sum + s.deviation[j];
@@ -266,23 +198,22 @@ static double tilted_mean(const Logits& logits, const Spectrum& s, double v, dou
 
 // A sum of Bernoulli variables is log-concave with its mode within one of its mean, so if the mean under v < 0 is at most
 // low - 2 then P_v(k-1) >= P_v(k) from low on, which reads P(k-1) / P(k) >= e^v; likewise above.
-static double bound_ratio(const Logits& logits, const Spectrum& s, double target) {
+static double bound_ratio(const Source& source, const Spectrum& s, double target) {
   const double first = (target - s.mean) / s.variance;
   for (double stretch = 1; stretch < 5; stretch *= 1.3) {
     double error;
-    const double v = stretch * first, mean = tilted_mean(logits, s, v, &error);
+    const double v = stretch * first, mean = tilted_mean(source, s, v, &error);
     if (v < 0 ? mean + error <= target : mean - error >= target) return std::exp(-std::fabs(v));
   }
   return 0;
 }
 
-void bound_ratios(const Logits& logits, Spectrum* s) {
-  s->ratio_below = s->low > 2 ? bound_ratio(logits, *s, (double)s->low - 2) : 0;
-  s->ratio_above = s->high < logits.n - 2 ? bound_ratio(logits, *s, (double)s->high + 2) : 0;
+void bound_ratios(const Source& source, Spectrum* s) {
+  s->ratio_below = s->low > 2 ? bound_ratio(source, *s, (double)s->low - 2) : 0;
+  s->ratio_above = s->high < source.n - 2 ? bound_ratio(source, *s, (double)s->high + 2) : 0;
 }
 
-double pmf_error(const Spectrum& s) {
-  const SpectrumError error = spectrum_error(s);
+static double pmf_error_with(const Spectrum& s, const SpectrumError& error) {
   double total = std::exp(-kBudget + 2);
   for (int m = 0; m < s.frequencies; m++) {
     const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
@@ -290,6 +221,10 @@ double pmf_error(const Spectrum& s) {
   }
   return total;
 }
+
+double pmf_error(const Spectrum& s) { return pmf_error_with(s, spectrum_error(s)); }
+
+double pmf_noise(const Spectrum& s) { return pmf_error_with(s, {spectrum_error(s).base, 0}); }
 
 SpectrumError spectrum_error(const Spectrum& s) {
   return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};

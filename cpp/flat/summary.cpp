@@ -9,30 +9,9 @@ namespace tallytree {
 
 namespace {
 
-constexpr ptrdiff_t kBins = 4096;
 constexpr ptrdiff_t kOutliers = 512;  // logits at the ends that stay by themselves so that the bins are narrow
 constexpr int kZoom = 16;             // and by how much narrower they have to become for that
-
-struct Bin {
-  double count = 0, sum = 0, square = 0;  // of the offsets from the bin's lower end, in bins
-};
-
-// Bins of equal width over [low, high]; what lies outside is not counted.
-std::vector<Bin> histogram(const Logits& logits, double low, double high) {
-  const double scale = kBins / (high - low);  // 0 if the range is beyond all doubles: then one bin holds everything
-  std::vector<Bin> bins((size_t)kBins);
-  for (ptrdiff_t i = 0; i < logits.n; i++) {
-    const double x = logits.nu[i];
-    if (x < low || x > high) continue;
-    const double place = (x - low) * scale;
-    const ptrdiff_t b = place > 0 ? (ptrdiff_t)std::fmin(kBins - 1.0, place) : 0;  // 0 for NaN
-    const double offset = place - (double)b;
-    bins[(size_t)b].count += 1;
-    bins[(size_t)b].sum += offset;
-    bins[(size_t)b].square += offset * offset;
-  }
-  return bins;
-}
+constexpr double kNarrow = 1.0 / 128;  // bins that need not be narrower: K is smooth on the scale of 1
 
 // The first and last bin that are left when up to kOutliers logits are taken off the two ends.
 std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
@@ -49,41 +28,38 @@ std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
 
 }  // namespace
 
-LogitSummary::LogitSummary(const Logits& logits, const FlatTotals& untilted)
-    : kernels_(logits.kernels), count_((double)logits.n), smallest_(untilted.smallest), largest_(untilted.largest) {
-  if (logits.n <= kBins || !(largest_ > smallest_)) {
-    const ptrdiff_t kept = largest_ > smallest_ ? logits.n : 1;
-    value_.assign(logits.nu, logits.nu + kept);
-    weight_.assign((size_t)kept, kept == 1 ? count_ : 1.0);
-    spread_.assign((size_t)kept, 0.0);
+LogitSummary::LogitSummary(const Source& source, const FlatTotals& untilted)
+    : kernels_(source.kernels), count_((double)source.n), smallest_(untilted.smallest), largest_(untilted.largest) {
+  if (!(largest_ > smallest_)) {
+    value_ = {smallest_};
+    weight_ = {count_};
+    spread_ = {0.0};
     return;
   }
-  double low = smallest_, high = largest_;
-  std::vector<Bin> bins = histogram(logits, low, high);
+  const bool few = source.n <= kBins;
+  Histogram h = few ? source.histogram(__builtin_inf(), -__builtin_inf()) : source.overview(smallest_, largest_);
   // A few far logits would leave all others in one bin: zoom in on the many as long as that helps.
-  for (;;) {
-    const auto [first, last] = without_outliers(bins);
-    const double step = (high - low) / kBins, inner_low = low + step * (double)first;
-    const double inner_high = last == kBins - 1 ? high : low + step * (double)(last + 1);
-    if ((last - first + 1) * kZoom > kBins || !(inner_high - inner_low > 1e-9 * std::fmax(1.0, std::fabs(low)))) break;
-    for (ptrdiff_t i = 0; i < logits.n; i++) {
-      const double x = logits.nu[i];
-      if (x < low || x > high || (x >= inner_low && x <= inner_high)) continue;
-      value_.push_back(x);
-      weight_.push_back(1.0);
-      spread_.push_back(0.0);
-    }
-    low = inner_low;
-    high = inner_high;
-    bins = histogram(logits, low, high);
+  while (!few) {
+    const auto [first, last] = without_outliers(h.bins);
+    const double step = (h.high - h.low) / kBins, low = h.low + step * (double)first;
+    const double high = last == kBins - 1 ? h.high : h.low + step * (double)(last + 1);
+    if (step <= kNarrow || (last - first + 1) * kZoom > kBins || !(high - low > 1e-9 * std::fmax(1.0, std::fabs(low))))
+      break;
+    Histogram inner = source.histogram(low, high);
+    if (!inner.complete) break;  // zoomed in so often that the outliers are no longer few
+    h = std::move(inner);
   }
-  const double step = (high - low) / kBins;
+  value_ = std::move(h.outside);
+  weight_.assign(value_.size(), 1.0);
+  spread_.assign(value_.size(), 0.0);
+  if (few) return;
+  const double step = (h.high - h.low) / kBins;
   growth_ = std::exp(std::fmin(step, 50.0));
   for (ptrdiff_t b = 0; b < kBins; b++) {
-    const Bin& bin = bins[(size_t)b];
+    const Bin& bin = h.bins[(size_t)b];
     if (bin.count == 0) continue;
     const double mean = bin.sum / bin.count;
-    value_.push_back(low + step * ((double)b + mean));
+    value_.push_back(h.low + step * ((double)b + mean));
     weight_.push_back(bin.count);
     spread_.push_back(std::fmax(0.0, bin.square - bin.count * mean * mean) * step * step);
   }

@@ -16,7 +16,7 @@ struct Tilt {
 
 class LogitSummary {
  public:
-  LogitSummary(const Logits& logits, const FlatTotals& untilted);
+  LogitSummary(const Source& source, const FlatTotals& untilted);
   Tilt at(double s) const;
   // The tilt whose mean is about `target`, 0 < target < n.
   Tilt with_mean(double target, double start) const;

@@ -160,8 +160,9 @@ double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Mode
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_direct_alone(kernels, n, m, tilt)) return 0;
   const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
-  const FlatTotals untilted = sum_deviations(logits, 0, 8).totals;
-  if (posterior_tilt(logits, untilted, m.log_f, &tilt) && solve_direct_alone(kernels, n, m, tilt)) return 0;
+  const FlatTotals untilted = logits.sums(0, 8).totals;
+  const ArrayTable table(logits.kernels, 1, m.log_f);
+  if (posterior_tilt(logits, untilted, table, &tilt) && solve_direct_alone(kernels, n, m, tilt)) return 0;
   return kInf;
 }
 

@@ -2,8 +2,9 @@
 //
 // Messages cover all counts; values are scaled so that their largest entry lies in [1, 2), and a multiple of the value
 // is taken off the tangent wherever that keeps it small, which changes no expectation. At every node the belief is
-// up . down / <up, down>. Underflow makes errors of less than 2^-900 of the largest up and down value; they are harmless
-// as long as every <up, down> is far above that, and otherwise the bound of the model is infinite.
+// up . down / <up, down>. What underflow may have taken is followed as one absolute error per message and lane ("lost",
+// as its log2): a table may lift it again. It is harmless as long as every <up, down> is far above it, and otherwise the
+// bound of the model is infinite.
 #include <cmath>
 
 #include "tree/lane_entries.hpp"
@@ -16,6 +17,8 @@ namespace tallytree::TT_LEVEL {
 namespace {
 
 constexpr double kSafe = 0x1p-700;
+constexpr double kUnderflow = -1060;  // log2 of an error that a product may make
+constexpr double kHarmless = -200;    // log2 of an error as a share of <up, down>
 
 struct State {
   const TreeView& f;
@@ -23,8 +26,9 @@ struct State {
   Dual *up, *down;  // of all nodes; leaves have two entries
   vec** table;      // of inner nodes, null without one
   vec* direction;   // of the leaves
+  vec *lost_up, *lost_down;  // of all nodes
   Dual padded, gradient;
-  vec weakest;
+  vec weakest, worst_lost;
   double* end;      // of the memory used
 
   ptrdiff_t counts(int32_t node) const { return f.size[node] + 1; }
@@ -42,7 +46,7 @@ State lay_out(const TreeView& f, const LaneTangents& in, double* scratch, Dual* 
     vec* value = take(count);
     return Dual{value, take(count)};
   };
-  State s = {f, in, up, down, table, nullptr, {}, {}, splat(1.0), nullptr};
+  State s = {f, in, up, down, table, nullptr, nullptr, nullptr, {}, {}, splat(1.0), splat(kUnderflow), nullptr};
   ptrdiff_t longest = 2;
   for (int32_t v = 0; v < f.leaves + f.inner; v++) {
     const Dual u = take_dual(s.counts(v) + kLanes), d = take_dual(s.counts(v) + kLanes);
@@ -54,6 +58,8 @@ State lay_out(const TreeView& f, const LaneTangents& in, double* scratch, Dual* 
     if (table) table[i] = t;
   }
   s.direction = take(f.leaves);
+  s.lost_up = take((ptrdiff_t)f.leaves + f.inner);
+  s.lost_down = take((ptrdiff_t)f.leaves + f.inner);
   s.padded = take_dual(longest + 2 * kLanePad);
   s.gradient = take_dual(longest + 2 * kLanePad);
   s.end = (double*)next;
@@ -68,9 +74,15 @@ void centre(Dual x, ptrdiff_t n) {
   for (ptrdiff_t k = 0; k < n; k++) x.change[k] -= mean * x.value[k];
 }
 
-void scale(Dual x, ptrdiff_t n) {
-  const vec factor = pow2(-rescale(x.value, n));
+vec scale(Dual x, ptrdiff_t n) {
+  const vec shift = rescale(x.value, n), factor = pow2(-shift);
   for (ptrdiff_t k = 0; k < n; k++) x.change[k] *= factor;
+  return shift;
+}
+
+// What a sum of n products of messages with these errors may have lost.
+vec lost_in_merge(vec a, vec b, ptrdiff_t n) {
+  return max(max(a, b), splat(kUnderflow)) + (std::log2((double)n) + 3.0);
 }
 
 void put_leaves(const State& s) {
@@ -84,6 +96,7 @@ void put_leaves(const State& s) {
     s.direction[d] = v;
     s.up[d].change[0] = -moved;
     s.up[d].change[1] = moved;
+    s.lost_up[d] = splat(kUnderflow);
   });
 }
 
@@ -93,8 +106,9 @@ void merge_up(const State& s, int32_t i) {
   const ptrdiff_t n = s.counts(v);
   const Dual c = s.up[v];
   convolve_dual(s.up[a], s.counts(a), s.up[b], s.counts(b), c, s.padded);
+  vec lost = lost_in_merge(s.lost_up[a], s.lost_up[b], n);
   if (s.table[i]) {
-    vec faint = vec{};
+    vec faint = splat(kUnderflow);
     weigh_table(s.in.tables, s.in.shared_tables, s.f.table_offset[i], n, s.table[i], &faint);
     if (s.in.h[0]) {
       const double* h[8];
@@ -107,8 +121,9 @@ void merge_up(const State& s, int32_t i) {
       c.value[k] *= s.table[i][k];
       c.change[k] *= s.table[i][k];
     }
+    lost = max(lost, faint) + 1.0;
   }
-  scale(c, n);
+  s.lost_up[v] = lost - scale(c, n);
   centre(c, n);
 }
 
@@ -131,10 +146,10 @@ Dual gradient_of(const State& s, int32_t i) {
 }
 
 // Scales a downward message and centres the belief's derivative; notes <up, down>.
-void settle_down(State& s, int32_t v) {
+void settle_down(State& s, int32_t v, vec lost) {
   const ptrdiff_t n = s.counts(v);
   const Dual u = s.up[v], d = s.down[v];
-  scale(d, n);
+  s.lost_down[v] = lost - scale(d, n);
   vec overlap = vec{}, moved = vec{};
   for (ptrdiff_t k = 0; k < n; k++) {
     overlap += u.value[k] * d.value[k];
@@ -143,6 +158,8 @@ void settle_down(State& s, int32_t v) {
   const vec mean = overlap > 0.0 ? moved / overlap : vec{};
   for (ptrdiff_t k = 0; k < n; k++) d.change[k] -= mean * d.value[k];
   s.weakest = min(s.weakest, overlap);
+  const vec error = lost_in_merge(s.lost_up[v], s.lost_down[v], n) - exponent_of(overlap);
+  s.worst_lost = max(s.worst_lost, error);
 }
 
 void put_beliefs(const State& s, int32_t i) {
@@ -196,19 +213,20 @@ void lane_models_tangent(const TreeView& f, const LaneTangents& in, double* scra
     const int32_t v = f.leaves + i;
     if (f.parent[v] < 0) {
       for (ptrdiff_t k = 0; k < s.counts(v); k++) down[v].value[k] = splat(1.0), down[v].change[k] = vec{};
-      settle_down(s, v);
+      settle_down(s, v, splat(kUnderflow));
     }
     const Dual g = gradient_of(s, i);
     const int32_t child[2] = {f.left[i], f.right[i]};
     for (int side = 0; side < 2; side++) {
       const int32_t own = child[side], other = child[1 - side];
       correlate_dual(g, up[other], s.counts(other), down[own], s.counts(own));
-      settle_down(s, own);
+      settle_down(s, own, lost_in_merge(s.lost_down[v], s.lost_up[other], s.counts(v)));
     }
     if (s.table[i]) put_beliefs(s, i);
   }
   if (in.change[0]) to_rows(in.change, in.count, f.leaves, [&](ptrdiff_t d) { return leaf_change(s, d); });
-  for (int l = 0; l < in.count; l++) bound[l] = s.weakest[l] > kSafe ? 0.0 : __builtin_inf();
+  for (int l = 0; l < in.count; l++)
+    bound[l] = s.weakest[l] > kSafe && s.worst_lost[l] < kHarmless ? 0.0 : __builtin_inf();
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -47,6 +47,7 @@ struct TangentItem {
   double* leaf_path;  // (leaves, 2): path and change_path
   PlanCache* plans;
   bool use_fft, trim;
+  double direction_limit;  // sum of |v|: what the values of a message are multiplied by, at most, in their derivatives
 };
 
 struct TreeTangentKernels {

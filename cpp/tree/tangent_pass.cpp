@@ -125,7 +125,9 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
   Solver solver = {*kernels.tangent->tree, pairs, pair, {}, {}};
   solver.item = {&view, pairs.nu(pair), pairs.tables(pair), pairs.v(pair), pairs.h(pair), nodes.data(),
                  pairs.change(pair), pairs.beliefs(pair), pairs.belief_change(pair), leaf_path.data(), plan.fft_plans(),
-                 false, false};
+                 false, false, 0.0};
+  for (int32_t d = 0; d < tree.leaves(); d++)
+    if (std::isfinite(solver.item.nu[d])) solver.item.direction_limit += std::fabs(solver.item.v[d]);
   move_free(tree, solver.item);
   double bound = kInf;
   const int first = pairs.in.direct || tree.leaves() < kDirectMost ? 1 : 0;

@@ -117,12 +117,13 @@ void up_node(TangentItem& item, Worker& worker, int32_t i) {
   double *c = tangent_scratch(worker, 0), *c1 = tangent_scratch(worker, 1);
   merge(item, worker, node, a, b, c, c1);
   Interval kept = {start, start + count - 1};
-  double lost = 0, lost_change = 0;
+  // A table may lift again what underflow took, also beyond the counts that are left.
+  double lost = kLeastNumber * (double)tree.size[tree.leaves + i], lost_change = lost * item.direction_limit;
   if (node.transform && item.trim) {
     const Interval entries = kept_by_chernoff(a.value, a.length, a.sum, b.value, b.length, b.sum);
     kept = {start + entries.lo, start + entries.hi};
-    lost = kTrim * a.sum * b.sum;
-    lost_change = kTrim * kTangentTail * (a.change_sum * b.sum + a.sum * b.change_sum);
+    lost += kTrim * a.sum * b.sum;
+    lost_change += kTrim * kTangentTail * (a.change_sum * b.sum + a.sum * b.change_sum);
   }
   c += kept.lo - start;
   c1 += kept.lo - start;

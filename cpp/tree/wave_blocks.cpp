@@ -51,10 +51,10 @@ bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, co
     values = state->gathered.data();
   }
   state->logits = {kernels.flat, kernels.lanes, threads, values, wave.count};
-  Sums untilted = sum_deviations(state->logits, 0, first_sums(wave.count));
+  Sums untilted = state->logits.sums(0, first_sums(wave.count));
   if (untilted.totals.infinite > 0) {
     if (cavities || !leave_out_infinite(wave, nu, state)) return false;
-    untilted = sum_deviations(state->logits, 0, first_sums(state->logits.n));
+    untilted = state->logits.sums(0, first_sums(state->logits.n));
   }
   state->spectrum = spectrum(state->logits, untilted.totals, tilt, tilt == 0 ? &untilted : nullptr);
   bound_ratios(state->logits, &state->spectrum);

@@ -1,27 +1,36 @@
 """Random models of every kind against the truth.
 
-For every model, on both engines: all public answers stay inside the accuracy contract, the certificate is at least the
+For every model, on both engines: the public answers stay inside the accuracy contract, the certificate is at least the
 error, nothing is NaN, samples follow the law and are never impossible, impossible models are refused. The truth is an
 enumeration of all states in extended precision (small models) or a recursion of unlimited range (large ones).
 
   python -m tools.fuzz --models 1000                       every kind, both engines, 1000 models of each
-  python -m tools.fuzz --kind forests --models 100000 --jobs 2
-  python -m tools.fuzz --minutes 30 --jobs 2 --seed 7       as many as fit into half an hour
+  python -m tools.fuzz --models 100000 --jobs 16 --seconds 590
+                                                           as many of them as fit; the last line says where to go on:
+  python -m tools.fuzz --models 60000 --first 40000 --jobs 16
   python -m tools.fuzz --kind forests --seed 0 --first 17 --models 1 --engine native --show
                                                            one model again, made as small as it still fails
 
-A model is named by its kind, seed and index, whatever the number of processes. Violations are counted by answer; the
-first few of each are printed with the command that repeats them. Samples: a model is refused at p < 1e-10 (exact
-binomial tails), and the sum of all chi-square statistics must be within 6 standard deviations, so that a whole run of
-10^6 models has a false alarm less than once in a thousand runs. The exit status is 1 after any violation.
+A model is named by its kind, seed and index, whatever the number of processes. Models of one structure form a case:
+they are asked together, as a batch, and one of them again on its own (counts and chains 1 in 40, forests 1 in 80, long
+ones 1 in 32, large ones 1 in 16). Whole cases are run, so that the numbers of models are rounded up. Of a factor graph
+and of an assignment the procedures that take longest are asked in turn, as often as `TURNS` of their modules says;
+everything else of all. All samples are tested.
+
+Violations are counted by answer; the first few of each are printed with the command that repeats them. Samples: a model
+is refused at p < 1e-10 (exact binomial tails), and the sum of all chi-square statistics must be within 6 standard
+deviations, so that a whole run of 10^6 models has a false alarm less than once in a thousand runs. The last line is a
+summary in JSON. The exit status is 1 after any violation. Needs nothing but the package, NumPy and SciPy.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 
 import tallytree as tt
 from tallytree import config
@@ -29,7 +38,8 @@ from tallytree import config
 from .kinds import KINDS
 from .run import ENGINES, Violation, checked, drawn
 from .shrink import shrunk
-from .workers import Tally, in_process, jobs_of, side_by_side
+from .tally import Tally
+from .workers import in_process, jobs_of, side_by_side
 
 DRIFT = 6.0
 
@@ -39,14 +49,14 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m tools.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--kind", action="append", choices=list(KINDS), help="kind of models; default all of them"
+        "--kind", action="append", choices=[*KINDS, "all"], help="kind of models; default all of them"
     )
     parser.add_argument("--models", type=int, default=None, help="how many of each kind (default 200)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="index of the first one")
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument("--jobs", type=int, default=1, help="processes; with 0 everything runs in this one")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after this long")
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop after this long")
     parser.add_argument("--examples", type=int, default=3, help="violations printed per answer")
     parser.add_argument("--show", action="store_true", help="print failing models as Python, made small")
     return parser.parse_args(arguments)
@@ -71,45 +81,63 @@ def show(violation: Violation) -> None:
     print(f"  {case.code()}\n  {answer}: {seen[0] if seen else 'not repeated'}", flush=True)
 
 
+@dataclass
+class Printer:
+    """Violations as they arrive, the first few of each answer; every minute how far the run is."""
+
+    examples: int
+    shows: bool
+    start: float = field(default_factory=time.monotonic)
+    minute: int = 0
+    printed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def found(self, violation: Violation) -> None:
+        key = (violation.kind, violation.engine, violation.answer)
+        self.printed[key] += 1
+        if self.printed[key] > self.examples:
+            return
+        print(f"VIOLATION {violation.kind}, {violation.engine}, {violation.answer}: {violation.seen}")
+        print(f"  {violation.command}", flush=True)
+        if self.shows:
+            show(violation)
+
+    def progress(self, total: Tally) -> None:
+        minute = int((time.monotonic() - self.start) / 60)
+        if minute > self.minute:
+            self.minute = minute
+            text = f"{total.models} models, {len(total.found)} violations, {minute} min"
+            print(text, file=sys.stderr, flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
-    kinds, engines = options.kind or list(KINDS), engines_of(options.engine)
-    models = options.models or (10**7 if options.minutes else 200)
-    start = time.monotonic()
-    stop = start + 60 * options.minutes if options.minutes else float("inf")
+    kinds = options.kind if options.kind and "all" not in options.kind else list(KINDS)
+    engines = engines_of(options.engine)
+    models = options.models or (10**7 if options.seconds else 200)
+    stop = time.monotonic() + options.seconds if options.seconds else float("inf")
     jobs = jobs_of(kinds, engines, options.seed, options.first, models)
     parts = in_process(jobs, stop) if options.jobs == 0 else side_by_side(jobs, options.jobs, stop)
-    total, printed, minute = Tally(), Counter[tuple[str, str, str]](), 0
+    total, printer = Tally(), Printer(options.examples, options.show)
     for part in parts:
         total.add(part)
         for violation in part.found:
-            key = (violation.kind, violation.engine, violation.answer)
-            printed[key] += 1
-            if printed[key] <= options.examples:
-                print(f"VIOLATION {violation.kind}, {violation.engine}, {violation.answer}: {violation.seen}")
-                print(f"  {violation.command}", flush=True)
-                if options.show:
-                    show(violation)
-        if time.monotonic() - start > 60 * (minute + 1):
-            minute = int((time.monotonic() - start) / 60)
-            print(
-                f"{total.models} models, {len(total.found)} violations, {minute} min",
-                file=sys.stderr,
-                flush=True,
-            )
-    return conclude(total, options.seed, (time.monotonic() - start) / 60)
+            printer.found(violation)
+        printer.progress(total)
+    return conclude(total, options, engines, time.monotonic() - printer.start)
 
 
-def conclude(total: Tally, seed: int, minutes: float) -> int:
+def conclude(total: Tally, options: argparse.Namespace, engines: list[str], seconds: float) -> int:
     for (kind, engine, answer), number in sorted(total.by_answer().items()):
         print(f"{number:8d}  {kind}, {engine}, {answer}")
-    bad = len({v[:4] for v in total.found})
     drifted = abs(total.drift) > DRIFT
+    bad = {v[:4] for v in total.found}
     print(
-        f"tallytree {tt.__version__}, seed {seed}: {total.models} models, {total.answers} answers, {minutes:.1f} min; "
-        f"{len(total.found)} violations in {bad} models; chi-square of all samples {total.drift:+.2f} sd"
+        f"tallytree {tt.__version__}, seed {options.seed}: {total.models} models, {seconds:.0f} s; "
+        f"{len(total.found)} violations in {len(bad)} cases; chi-square of all samples {total.drift:+.2f} sd"
         f"{' (VIOLATION)' if drifted else ''}"
     )
+    heading = {"version": tt.__version__, "seed": options.seed, "engines": engines, "seconds": round(seconds)}
+    print(json.dumps(heading | total.summary(options.first)))
     return 1 if bad or drifted else 0
 
 

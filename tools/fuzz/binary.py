@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,10 +36,7 @@ class Binary:
         return [self.theta, *(t for _, t in self.groups), *(t for *_, t in self.edges)]
 
     def truth(self) -> Truth:
-        states = all_states((2,) * self.size)
-        terms = [np.asarray(table)[states[:, list(members)].sum(1)] for members, table in self.groups]
-        terms += [np.asarray(table)[states[:, i], states[:, j]] for i, j, table in self.edges]
-        return truth_of_terms(states, leaf_terms(self.theta, states), terms)
+        return truth_of([self], ())
 
     def forest(self) -> tt.Forest:
         return tt.Forest(
@@ -91,12 +89,28 @@ class Binary:
         return replace(self, theta=theta, groups=groups, edges=edges)
 
 
-def leaf_terms(theta: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """(S, D): what each variable's own log-odds add; an infinite one forces with weight one."""
+def truth_of(rows: Sequence[Binary], shape: tuple[int, ...]) -> Truth:
+    """The truth of models over one structure, as a batch of some shape."""
+    first = rows[0]
+    states = all_states((2,) * first.size)
+
+    def stacked(arrays: list[np.ndarray]) -> np.ndarray:
+        return np.array(arrays, float).reshape(*shape, *np.shape(arrays[0]))
+
+    terms = []
+    for g, (members, _) in enumerate(first.groups):
+        tables = stacked([r.groups[g][1] for r in rows])
+        terms.append(tables[..., states[:, list(members)].sum(1)])
+    for e, (i, j, _) in enumerate(first.edges):
+        tables = stacked([r.edges[e][2] for r in rows])
+        terms.append(tables[..., states[:, i], states[:, j]])
+    return truth_of_terms(states, leaf_table(stacked([r.theta for r in rows])), terms)
+
+
+def leaf_table(theta: np.ndarray) -> np.ndarray:
+    """(..., D, 2): what each variable's own log-odds add; an infinite one forces with weight one."""
     theta = np.asarray(theta, float)
-    on = np.where(theta == INF, 0.0, theta)
-    off = np.where(theta == INF, -INF, 0.0)
-    return np.where(states == 1, on, off)
+    return np.stack([np.where(theta == INF, -INF, 0.0), np.where(theta == INF, 0.0, theta)], axis=-1)
 
 
 def listed(values: np.ndarray) -> str:

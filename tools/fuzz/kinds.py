@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from . import batches, chains, counts, large, long
 from .assignments import draw_assignment
-from .batches import draw_batch, draw_ragged
-from .chains import draw_chain
 from .compare import Report
-from .counts import draw_counts, draw_forest
 from .graphs import draw_graph
-from .large import draw_large
-from .long import draw_long
 from .sums import draw_sum
 
 
 class Case(Protocol):
-    """One model, or a batch, as plain data."""
+    """One model, or a lot of them over one structure, as plain data."""
 
     def check(self, report: Report, rng: np.random.Generator) -> None:
         """Ask everything, and report what is wrong."""
@@ -28,16 +24,20 @@ class Case(Protocol):
         """Python that makes it."""
 
 
-Draw = Callable[[np.random.Generator], Any]
-KINDS: dict[str, Draw] = {
-    "counts": draw_counts,
-    "forests": draw_forest,
-    "large": draw_large,
-    "chains": draw_chain,
-    "long": draw_long,
-    "batches": draw_batch,
-    "ragged": draw_ragged,
-    "sums": draw_sum,
-    "graphs": draw_graph,
-    "assignments": draw_assignment,
+class Kind(NamedTuple):
+    draw: Callable[[np.random.Generator], Any]
+    lot: int = 1  # models in a case
+
+
+KINDS: dict[str, Kind] = {
+    "counts": Kind(counts.draw_counts, counts.LOT),
+    "forests": Kind(counts.draw_forest, counts.FOREST_LOT),
+    "large": Kind(large.draw_large, large.LOT),
+    "chains": Kind(chains.draw_chain, chains.LOT),
+    "long": Kind(long.draw_long, long.LOT),
+    "batches": Kind(batches.draw_batch, batches.LOT),
+    "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
+    "sums": Kind(draw_sum),
+    "graphs": Kind(draw_graph),
+    "assignments": Kind(draw_assignment),
 }

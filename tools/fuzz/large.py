@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from accuracy_cases import CASES, accuracy_case
 from case import Case
+from families import SHAPES, random_family
 from helpers import model_of
-from oracle import log_space_tree
-from strategies import SHAPES, random_family
+from oracle_nested import Answer, log_space_tree
 
-from .compare import Report, close_log_partition, close_log_probs, close_logits, close_marginals, dominated
-from .counts import hidden_states
+from .compare import Report, close_log_partition, close_log_probs, close_logits, close_marginals, size_of
+from .law import p_value
 from .numbers import INF, Numbers, Source, size_between
+from .structures import hidden_states
 
 LARGEST = 2000
 GROUPS = 3  # count distributions compared per model
+LOT = 8
 
 
 @dataclass(frozen=True, eq=False)
 class LargeCase:
+    """Models over one family: ``theta`` (..., D) and tables (..., n + 1), asked as they are and one of them alone."""
+
     data: Case
 
+    @cached_property
+    def truth(self) -> Answer:
+        return log_space_tree(self.data.theta, self.data.sets)
+
     def check(self, report: Report, rng: np.random.Generator) -> None:
-        data, model = self.data, model_of(self.data)
-        truth = log_space_tree(data.theta, data.sets)
-        odds = np.asarray(truth.posterior_logits, float)
+        seed = int(rng.integers(2**31))
+        self._checked(report, self.data, self.truth, seed)
+        if self.data.theta.ndim > 1 and seed % 2 == 0:
+            self._checked(report, *self._row(seed // 2 % len(self.data.theta)), seed)
+
+    def _row(self, i: int) -> tuple[Case, Answer]:
+        data, truth = self.data, self.truth
+        total = None if truth.log_total is None else truth.log_total[i]
+        counts = tuple(c[i] for c in truth.log_counts)
+        alone = Case(data.theta[i], tuple((m, t[i]) for m, t in data.sets), data.name)
+        return alone, Answer(truth.log_partition[i], truth.posterior_logits[i], total, counts)
+
+    def _checked(self, report: Report, data: Case, truth: Answer, seed: int) -> None:
+        model, odds = model_of(data), np.asarray(truth.posterior_logits, float)
         with report.answer("log_partition"):
             close_log_partition(model.log_partition, truth.log_partition)
         if report.raised:
@@ -41,68 +62,95 @@ class LargeCase:
             with report.answer("count_log_probs"):
                 close_log_probs(model.count_log_probs(group), truth.count_log_probs(group))
         with report.answer("error_bound"):
-            self._certified(model, truth, odds)
+            certified(report, model, data, truth)
         with report.answer("cavity_logits"):
             assert not np.isnan(model.cavity_logits).any(), "NaN"
         with report.answer("mode"):
-            weight = model.log_prob(model.mode()) + model.log_partition
-            assert weight >= model.max_log_weight - 1e-9 * (1 + abs(weight)), (
-                f"{weight!r}, {model.max_log_weight!r}"
-            )
-        self._draws(report, model, truth, odds, int(rng.integers(2**31)))
-
-    def _certified(self, model: object, truth: object, odds: np.ndarray) -> None:
-        """The bound covers the error, up to the rounding of what was given and is returned."""
-        data, bound = self.data, float(model.error_bound)  # type: ignore[attr-defined]
-        got, finite = model.posterior_logits, np.isfinite(odds)  # type: ignore[attr-defined]
-        assert np.isfinite(got[finite]).all(), "infinite log-odds where finite ones are right"
-        given = [data.theta, odds, *(table for _, table in data.sets)]
-        largest = max(np.abs(values[np.isfinite(values)]).max(initial=0.0) for values in given)
-        dominated(np.abs(got[finite] - odds[finite]).max(initial=0.0), bound, 4e-16 * largest, "log-odds")
-        terms = np.logaddexp(0, data.theta[np.isfinite(data.theta)]).sum()
-        terms += sum(abs(np.max(table)) for _, table in data.sets)
-        log_z = truth.log_partition  # type: ignore[attr-defined]
-        error = abs(float(model.log_partition) - log_z)  # type: ignore[attr-defined]
-        dominated(error, bound, 1e-14 * (1 + abs(log_z) + terms), "log Z")
-
-    def _draws(self, report: Report, model: object, truth: object, odds: np.ndarray, seed: int) -> None:
-        """The count of everything and single variables of samples, by exact binomial tails."""
-        from scipy.stats import binom
-
+            weight, best = model.log_prob(model.mode()) + model.log_partition, model.max_log_weight
+            bad = ~np.asarray(weight >= best - 1e-9 * (1 + np.abs(weight)))
+            assert not bad.any(), f"{np.asarray(weight)[bad][0]!r}, {np.asarray(best)[bad][0]!r}"
         with report.answer("sample"):
-            number = 100
-            drawn = np.asarray(model.sample(number, rng=seed)).astype(int)  # type: ignore[attr-defined]
-            logs = np.asarray(truth.count_log_probs(None), float)  # type: ignore[attr-defined]
-            counts = np.bincount(drawn.sum(1), minlength=len(logs))
-            assert not ((counts > 0) & np.isneginf(logs)).any(), "an impossible count was drawn"
-            sums = drawn.sum(0)
-            assert (sums[odds == -INF] == 0).all(), "an excluded variable was drawn"
-            assert (sums[odds == INF] == number).all(), "a forced variable was not drawn"
-            probs = np.minimum(np.concatenate([np.exp(logs), np.exp(-np.logaddexp(0, -odds))]), 1.0)
-            seen = np.concatenate([counts, sums])
-            tails = np.minimum(binom.cdf(seen, number, probs), binom.sf(seen - 1, number, probs))
-            p = float(2 * tails.min()) * len(probs)
-            assert p > 1e-10, f"samples do not follow the law: p = {p:.2g} of {number} draws"
+            draws(model, truth, seed)
 
     def code(self) -> str:
         return repr(self.data)
+
+
+def certified(report: Report, model: Any, data: Case, truth: Answer) -> None:
+    """The bound covers the error, up to the rounding of what was given and is returned."""
+    odds, bound = truth.posterior_logits, np.asarray(model.error_bound, float)
+    got, finite = np.asarray(model.posterior_logits), np.isfinite(odds)
+    assert np.isfinite(got[finite]).all(), "infinite log-odds where finite ones are right"
+    largest = size_of(odds).max(axis=-1, initial=0.0)
+    for values in (data.theta, *(table for _, table in data.sets)):
+        largest = np.maximum(largest, size_of(values).max(axis=-1, initial=0.0))
+    error = np.abs(np.where(finite, got, 0.0) - np.where(finite, odds, 0.0)).max(axis=-1, initial=0.0)
+    report.dominated(error, bound, 4e-16 * largest, "log-odds")
+    terms = np.where(np.isfinite(data.theta), np.logaddexp(0, data.theta), 0.0).sum(axis=-1)
+    for _, table in data.sets:
+        terms = terms + np.abs(np.max(table, axis=-1))
+    log_z = np.asarray(truth.log_partition)
+    slack = 1e-14 * (1 + np.abs(log_z) + terms)
+    report.dominated(np.abs(np.asarray(model.log_partition) - log_z), bound, slack, "log Z")
+
+
+def draws(model: Any, truth: Answer, seed: int) -> None:
+    """The count of everything and single variables of samples, by exact binomial tails."""
+    number, odds = 100, truth.posterior_logits
+    drawn = np.asarray(model.sample(number, rng=seed)).astype(int)
+    logs = np.asarray(truth.count_log_probs(None), float)
+    count = drawn.sum(-1).reshape(number, -1)  # (number, models)
+    width = logs.shape[-1]
+    at = count + width * np.arange(count.shape[1])
+    counts = np.bincount(at.ravel(), minlength=logs.size).reshape(logs.shape)
+    assert not ((counts > 0) & np.isneginf(logs)).any(), "an impossible count was drawn"
+    sums = drawn.sum(0)
+    assert (sums[odds == -INF] == 0).all(), "an excluded variable was drawn"
+    assert (sums[odds == INF] == number).all(), "a forced variable was not drawn"
+    probs = np.minimum(np.concatenate([np.exp(logs), np.exp(-np.logaddexp(0, -odds))], axis=-1), 1.0)
+    p = p_value(np.concatenate([counts, sums], axis=-1), probs, number).min()
+    assert p > 1e-10, f"samples do not follow the law: p = {p:.2g} of {number} draws"
 
 
 # ---------------------------------------------------------------------------------------------------- drawing
 
 
 def draw_large(rng: np.random.Generator) -> LargeCase:
-    kind = str(rng.choice(["named", "medium", "large", "huge", "grouped"], p=[0.25, 0.55, 0.14, 0.01, 0.05]))
+    kind = str(
+        rng.choice(["named", "medium", "large", "huge", "grouped"], p=[0.335, 0.6, 0.05, 0.003, 0.012])
+    )
     if kind == "named":
-        return LargeCase(accuracy_case(str(rng.choice(CASES)), size_between(rng, 2, 300)))
+        return LargeCase(varied(rng, accuracy_case(str(rng.choice(CASES)), size_between(rng, 2, 150))))
     if kind == "grouped":
         return LargeCase(grouped(rng))
-    low, high = {"medium": (13, 100), "large": (101, 500), "huge": (501, LARGEST)}[kind]
+    low, high = {"medium": (13, 80), "large": (81, 400), "huge": (401, LARGEST)}[kind]
     size = size_between(rng, low, high)
-    source = Source(rng, hidden_states(rng, size))
-    source.mask = 0.0
-    sets = tuple((m, source.table(len(m), int(source.hidden[list(m)].sum()))) for m in family_of(rng, size))
-    return LargeCase(Case(source.logits(), sets, kind))
+    family = family_of(rng, size)
+    rows = []
+    for _ in range(LOT):
+        source = Source(rng, hidden_states(rng, size))
+        source.mask = 0.0
+        tables = [source.table(len(m), int(source.hidden[list(m)].sum())) for m in family]
+        rows.append((source.logits(), tables))
+    return LargeCase(stacked(family, rows, kind))
+
+
+def stacked(
+    family: list[tuple[int, ...]], rows: list[tuple[np.ndarray, list[np.ndarray]]], name: str
+) -> Case:
+    theta = np.array([theta for theta, _ in rows])
+    tables = [np.array([tables[g] for _, tables in rows]) for g in range(len(family))]
+    return Case(theta, tuple(zip(family, tables)), name)
+
+
+def varied(rng: np.random.Generator, case: Case) -> Case:
+    """A case as it is, and with its numbers moved; what is infinite stays so."""
+    rows = [(case.theta, [np.asarray(t, float) for _, t in case.sets])]
+    for _ in range(LOT - 1):
+        by = float(rng.choice([1e-6, 0.1, 1.0, 10.0]))
+        theta = case.theta + by * rng.standard_normal(case.size)
+        rows.append((theta, [t + by * rng.standard_normal(np.shape(t)) for _, t in case.sets]))
+    return stacked([tuple(m) for m, _ in case.sets], rows, case.name)
 
 
 def family_of(rng: np.random.Generator, size: int) -> list[tuple[int, ...]]:
@@ -130,6 +178,12 @@ def grouped(rng: np.random.Generator) -> Case:
     loose = int(rng.integers(0, size // 2)) if rng.random() < 0.4 else 0
     family = [tuple(order[a : a + step]) for a in range(0, size - loose, step)]
     family += [tuple(range(size))] if rng.random() < 0.9 else []
+    return stacked(family, [smooth_numbers(rng, size, family) for _ in range(LOT)], "grouped")
+
+
+def smooth_numbers(
+    rng: np.random.Generator, size: int, family: list[tuple[int, ...]]
+) -> tuple[np.ndarray, list[np.ndarray]]:
     theta = rng.choice([0.1, 1.0, 1.0, 5.0]) * rng.standard_normal(size) + rng.choice([-6.0, -1.0, 0.0, 2.0])
     theta[rng.random(size) < rng.choice([0.0, 0.0, 0.01])] = rng.choice([-30.0, 25.0, INF, -INF])
     few = rng.choice(len(SMOOTH), 2)
@@ -141,7 +195,7 @@ def grouped(rng: np.random.Generator) -> Case:
         count = hidden[list(members)].sum()
         table[count] = max(table[count], 0.0)  # this assignment stays possible
         tables.append(table)
-    return Case(theta, tuple(zip(family, tables)), "grouped")
+    return theta, tables
 
 
 SMOOTH: list[Numbers] = [

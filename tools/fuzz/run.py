@@ -1,4 +1,4 @@
-"""Checking one model, named by (kind, seed, index), on one engine."""
+"""Checking one case, named by (kind, seed, index of its first model), on one engine."""
 
 from __future__ import annotations
 
@@ -32,19 +32,26 @@ class Violation(NamedTuple):
         )
 
 
+def first_of_case(kind: str, index: int) -> int:
+    """Index of the first model of the case that a model belongs to."""
+    return index - index % KINDS[kind].lot
+
+
 def drawn(kind: str, seed: int, index: int) -> Any:
     """The case with this name."""
-    return KINDS[kind](np.random.default_rng([seed, index, zlib.crc32(kind.encode())]))
+    name = [seed, first_of_case(kind, index), zlib.crc32(kind.encode())]
+    return KINDS[kind].draw(np.random.default_rng(name))
 
 
 def checked(case: Any, engine: str, seed: int, index: int) -> Report:
     """Everything asked of a case on one engine; warnings are errors."""
     report = Report()
+    turn = zlib.crc32(f"{seed} {index}".encode())  # settings take turns, whatever the size of a lot
     rng = np.random.default_rng([seed, index, 1000])
-    levels = config._extension.levels() if config._extension is not None else [""]
-    settings: dict[str, Any] = {"engine": engine, "threads": 1 + index % 3}
+    settings: dict[str, Any] = {"engine": engine, "threads": 1 + turn % 3}
     if engine == "native":
-        settings["level"] = levels[index % len(levels)]
+        levels = config._extension.levels()
+        settings["level"] = levels[turn % len(levels)]
     with config.using(**settings), warnings.catch_warnings():
         warnings.simplefilter("error")
         with report.answer("model"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 import tallytree as tt
 from oracle_states import REAL, Logs, Truth, all_states, log_sum, truth_of_terms
 
-from .binary import leaf_terms, listed
+from .binary import leaf_table, listed
 from .compare import Report, close
-from .law import LEVEL, LONG, SHORT
+from .law import LEVEL, LONG, SHORT, p_value
 from .numbers import LOGITS, MASKS, size_between
 
 INF = math.inf
@@ -37,6 +38,7 @@ class SumCase:
     def w(self) -> np.ndarray:
         return np.ones(len(self.given), int) if self.weights is None else np.array(self.weights, int)
 
+    @cached_property
     def truth(self) -> Truth:
         """All outcomes with the logarithms of their probabilities, each from the side that keeps its digits."""
         states = all_states((2,) * len(self.given))
@@ -46,16 +48,21 @@ class SumCase:
                 log_on, log_off = np.log(x), np.log1p(-x)
                 leaves = np.where(states == 1, log_on, log_off)
                 return Truth(states, Logs(np.zeros(len(states), np.int64), leaves.sum(1)))
-        truth = truth_of_terms(states, leaf_terms(self.given, states), [])
-        return truth
+        return truth_of_terms(states, leaf_table(self.given), [])
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        return self.truth.states @ self.w if len(self.w) else np.zeros(1, int)
+
+    @cached_property
+    def law(self) -> Law:
+        return Law(self.truth, self.sums)
 
     def check(self, report: Report, rng: np.random.Generator) -> None:
         seed = int(rng.integers(2**31))
         report.tag = " (weights)" * (self.weights is not None)
         found = tt.PoissonBinomial(**{self.kind: self.given}, weights=self.weights)
-        truth = self.truth()
-        sums = truth.states @ self.w if len(self.w) else np.zeros(1, int)
-        law = Law(truth, sums)
+        truth, sums, law = self.truth, self.sums, self.law
         tables(report, found, law)
         quantiles(report, found, law)
         moments(report, found, law)
@@ -109,7 +116,7 @@ class Law:
         probs, x = truth.probs, sums.astype(REAL)
         self.mean = float(probs @ x)
         centred = x - probs @ x
-        mass = np.array([probs[sums == k].sum() for k in self.k], REAL)
+        mass = (sums[None] == self.k[:, None]) @ probs
         # by pairs, without the cancellation of a mean: 1/2 sum_ab p_a p_b (a - b)^2
         spread = (self.k[:, None] - self.k[None]).astype(REAL) ** 2
         self.central = [float(mass @ spread @ mass / 2), *(float(probs @ centred**p) for p in (3, 4))]
@@ -220,8 +227,6 @@ def moments(report: Report, x: Any, law: Law) -> None:
 
 def drawn(x: Any, law: Law, report: Report, seed: int) -> None:
     """Sums by exact binomial tails, once by single draws and once by inverting the table."""
-    from scipy.stats import binom
-
     probs = np.minimum(np.exp(law.log_pmf), 1.0)
     draw = getattr(x, "rvs", None)
     for number in (SHORT, LONG):
@@ -239,8 +244,7 @@ def drawn(x: Any, law: Law, report: Report, seed: int) -> None:
             assert ((at >= 0) & (at < len(law.k))).all(), "a sum beyond all sums"
             assert not np.isneginf(law.log_pmf[at]).any(), "an impossible sum was drawn"
             seen = np.bincount(at, minlength=len(law.k))
-            tails = np.minimum(binom.cdf(seen, number, probs), binom.sf(seen - 1, number, probs))
-            p = float(2 * tails.min()) * len(probs)
+            p = float(p_value(seen[None], probs[None], number)[0])
             if p > 1e-2:
                 break
         assert p > LEVEL, f"sums do not follow the law: p = {p:.2g} of {number} draws"

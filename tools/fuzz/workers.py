@@ -1,90 +1,83 @@
-"""Many models in processes of their own: a crash or a hang costs one model and is reported with its name."""
+"""Many cases in processes of their own: a crash or a hang costs one case and is reported with its name."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .run import Violation, checked, drawn, violations
+from .kinds import KINDS
+from .run import Violation, checked, drawn, first_of_case, violations
+from .tally import Part, Tally
 
-CHUNK = 100
-PATIENCE = 60  # seconds for one model
-
-
-@dataclass
-class Tally:
-    """What happened to a range of models."""
-
-    models: int = 0
-    answers: int = 0
-    chi_square: float = 0.0
-    freedom: int = 0
-    found: list[Violation] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        self.models += other.models
-        self.answers += other.answers
-        self.chi_square += other.chi_square
-        self.freedom += other.freedom
-        self.found += other.found
-
-    @property
-    def drift(self) -> float:
-        """Standard score of the sum of all chi-square statistics: biases too small to show in one model."""
-        return (self.chi_square - self.freedom) / (2 * self.freedom) ** 0.5 if self.freedom else 0.0
-
-    def by_answer(self) -> Counter[tuple[str, str, str]]:
-        return Counter((v.kind, v.engine, v.answer) for v in self.found)
+CHUNK = 100  # models per job, or one case
+PATIENCE = 120  # seconds for one case
 
 
-def one(kind: str, engine: str, seed: int, index: int) -> Tally:
-    report = checked(drawn(kind, seed, index), engine, seed, index)
-    return Tally(
-        1, report.asked, report.chi_square, report.freedom, violations(kind, engine, seed, index, report)
-    )
+def one(kind: str, engines: Iterable[str], seed: int, index: int) -> Tally:
+    """The case that begins with a model, on one engine after the other; its truth is computed once."""
+    start, lot = time.process_time(), KINDS[kind].lot
+    case, total, part = drawn(kind, seed, index), Tally(), Part(models=lot, cases=[(index, index + lot)])
+    for engine in engines:
+        report = checked(case, engine, seed, index)
+        part.checks += report.asked
+        part.violations += len(report.wrong)
+        part.worst = max(part.worst, report.worst)
+        total.chi_square += report.chi_square
+        total.freedom += report.freedom
+        total.found += violations(kind, engine, seed, index, report)
+    part.seconds = time.process_time() - start
+    total.parts[kind] = part
+    return total
 
 
 @dataclass(frozen=True)
 class Job:
+    """Models of one kind, from the first of a case to the last of one."""
+
     kind: str
-    engine: str
+    engines: tuple[str, ...]
     seed: int
     first: int
     last: int
 
+    @property
+    def cases(self) -> range:
+        return range(self.first, self.last, KINDS[self.kind].lot)
+
 
 def jobs_of(kinds: list[str], engines: list[str], seed: int, first: int, models: int) -> Iterator[Job]:
-    """Chunks, the kinds in turn, so that a run that is stopped has seen all of them."""
-    end = first + models
-    for a in range(first, end, CHUNK):
+    """Chunks of whole cases, the kinds in turn, so that a run that is stopped has seen all of them alike."""
+    for a in range(first, first + models, CHUNK):
         for kind in kinds:
-            for engine in engines:
-                yield Job(kind, engine, seed, a, min(a + CHUNK, end))
+            lot, stop = KINDS[kind].lot, min(a + CHUNK, first + models)
+            low = first_of_case(kind, a) if a == first else -(-a // lot) * lot
+            high = -(-stop // lot) * lot
+            if low < high:
+                yield Job(kind, tuple(engines), seed, low, high)
 
 
 def in_process(jobs: Iterable[Job], stop: float) -> Iterator[Tally]:
     for job in jobs:
-        for index in range(job.first, job.last):
+        for index in job.cases:
             if time.monotonic() > stop:
                 return
-            yield one(job.kind, job.engine, job.seed, index)
+            yield one(job.kind, job.engines, job.seed, index)
 
 
 def _work(pipe: Connection) -> None:
-    """Jobs as they arrive, until None does: the number of every model before its turn, its tally afterwards."""
+    """Jobs as they arrive, until None does: the number of every case before its turn, its tally afterwards."""
     while (job := pipe.recv()) is not None:
-        for index in range(job.first, job.last):
+        for index in job.cases:
             pipe.send(index)
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
-            pipe.send(one(job.kind, job.engine, job.seed, index))
+            pipe.send(one(job.kind, job.engines, job.seed, index))
         faulthandler.cancel_dump_traceback_later()
         pipe.send(None)
 
@@ -111,13 +104,15 @@ class _Worker:
         return message if isinstance(message, Tally) else Tally(), message is None
 
     def lost(self) -> tuple[Tally, Job | None]:
-        """The model that ended the process, as a violation, and what is left of its job."""
+        """The case that ended the process, as a violation, and what is left of its job."""
         self.process.join()
-        job = self.job
+        job, lot = self.job, KINDS[self.job.kind].lot
         seen = f"the process ended with code {self.process.exitcode}: a crash, or more than {PATIENCE} s"
-        ended = Violation(job.kind, job.engine, job.seed, self.at, "process", seen)
-        left = replace(job, first=self.at + 1)
-        return Tally(1, found=[ended]), left if left.first < left.last else None
+        engine = job.engines[0] if len(job.engines) == 1 else "both"
+        ended = Violation(job.kind, engine, job.seed, self.at, "process", seen)
+        part = Part(models=lot, violations=1, cases=[(self.at, self.at + lot)])
+        left = replace(job, first=self.at + lot)
+        return Tally({job.kind: part}, found=[ended]), left if left.first < left.last else None
 
     def end(self) -> None:
         self.process.terminate()
@@ -139,7 +134,7 @@ def side_by_side(jobs: Iterable[Job], number: int, stop: float) -> Iterator[Tall
                 worker = working[pipe]  # type: ignore[index]
                 try:
                     tally, done = worker.receive()
-                except EOFError:  # it is replaced behind the model that ended it
+                except EOFError:  # it is replaced behind the case that ended it
                     tally, left = worker.lost()
                     waiting = chain([left] if left else [], waiting)
                     del working[worker.pipe]

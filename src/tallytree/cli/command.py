@@ -184,7 +184,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser], common: _Parse
         "part",
         nargs="?",
         default="all",
-        choices=("runtime", "matching", "bags", "images", "all"),
+        choices=("runtime", "matching", "bags", "images", "densities", "all"),
         metavar="PART",
         help="runtime, matching, bags, images or all (default: all)",
     )

@@ -87,6 +87,46 @@ def flat_log_pmf(nu: Float64) -> Float64:
     return np.asarray(_extension().flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
 
 
+# -- the same in chunks: see :mod:`~tallytree.engine.count.chunks` ---------------------------------------------------
+
+Known = Sequence[tuple[Any, Any]]  # requests and what they came to
+
+
+def flat_reduce(nu: NDArray[Any], requests: Sequence[Any]) -> tuple[int, int, int, list[Any]]:
+    """Numbers of log-odds that are -inf, +inf and NaN, and what every request comes to for the others."""
+    found: tuple[int, int, int, list[Any]] = _extension().flat_reduce(
+        nu, requests, config.threads(), config.level()
+    )
+    return found
+
+
+def flat_solve_sums(n: int, known: Known, table: Any) -> tuple[list[Any], Float64 | None]:
+    """The requests that are missing, or the solution in numbers."""
+    found: tuple[list[Any], Float64 | None] = _extension().flat_solve_sums(n, known, table, config.level())
+    return found
+
+
+def flat_solve_power_sums(
+    n: int, known: Known, coefficients: Float64, rates: Float64
+) -> tuple[list[Any], Float64 | None]:
+    """The same for a sum of powers."""
+    found: tuple[list[Any], Float64 | None] = _extension().flat_solve_power_sums(
+        n, known, coefficients, rates, config.level()
+    )
+    return found
+
+
+def flat_count_law(n: int, known: Known, tilt: float, normed: bool) -> tuple[list[Any], Any]:
+    """The requests that are missing, or the law of the count under a tilt; see cpp/bind/verbs.cpp."""
+    found: tuple[list[Any], Any] = _extension().flat_count_law(n, known, tilt, normed, config.level())
+    return found
+
+
+def flat_map(solution: Float64, nu: NDArray[Any], out: NDArray[Any], marginals: bool) -> None:
+    """Posterior log-odds or marginals of a chunk."""
+    _extension().flat_map(solution, nu, out, marginals, config.threads(), config.level())
+
+
 # -- binary trees --------------------------------------------------------------------------------------------------
 
 

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64
+from ..learn.evidence import evidence
 from ..learn.forest import chow_liu
 from ..learn.forest_counts import fit_tree_counts
 from ..learn.maximum_likelihood import fit
 from ..learn.statistics import CountFeatures, TrainingRows
 from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
-
-_ROWS = 256  # rows with missing values handled in one batch of models
 
 
 class Component(Protocol):
@@ -60,24 +59,8 @@ class CountComponent:
         return np.asarray(self._features.log_weight(rows, logits, packed) - float(self.model.log_partition))
 
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known, and posterior marginals, by conditioning.
-
-        Forced variables enter log Z with weight one, so their logits are added back. The marginals of a row
-        that is impossible are 0.
-        """
-        logits = np.asarray(self.model.logits, np.float64)
-        endless = np.isinf(logits)
-        total, marginals = np.empty(len(rows)), np.empty(rows.shape)
-        for start in range(0, len(rows), _ROWS):
-            part = rows[start : start + _ROWS]
-            missing = np.isnan(part)
-            known = np.where(part == 1, np.inf, -np.inf)
-            clamped = self.model.replace(logits=np.where(missing, logits, known))
-            own = np.where((part == 1) & ~endless, logits, 0.0).sum(1)
-            own[(~missing & endless & ((part == 1) != (logits > 0))).any(1)] = -np.inf
-            total[start : start + _ROWS] = clamped.log_partition + own - self.model.log_partition
-            marginals[start : start + _ROWS] = np.where(own[:, None] > -np.inf, clamped.marginals, 0.0)
-        return total, marginals
+        """Log-probability of what is known, and posterior marginals, by conditioning."""
+        return evidence(self.model, rows)
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Independent rows."""

@@ -47,8 +47,8 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         Penalties on the change of logits and log-tables from independent variables, and on second
         differences of log-tables, in units of one row's log-likelihood: ``l2 / 2 * sum of squares`` against
         the total.
-    method : {"l-bfgs", "cg", "newton-cg"}
-        Optimiser of "counts".
+    method : {"auto", "newton-cg", "l-bfgs", "cg"}
+        Optimiser of "counts", see :func:`~tallytree.learn.fit`.
     tol, max_iter : float, int
         Largest difference between moments of model and data; limit on optimiser steps.
     em_tol, em_iter, em_steps : float, int, int
@@ -106,7 +106,7 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         pseudo_count: float = 1.0,
         l2: float = 1.0,
         smoothness: float = 0.0,
-        method: str = "l-bfgs",
+        method: str = "auto",
         tol: float = 1e-4,
         max_iter: int = 500,
         em_tol: float = 1e-3,

@@ -1,15 +1,17 @@
 """Section 6.3: multiple-instance learning on Musk1, Normal against Noisy-OR potentials.
 
-Ten folds; each is the test set once, the next two are for validation, seven for training. For every value of mu
-(Normal) or lambda (Noisy-OR) the other parameters, sigma or epsilon and the L1 penalty, have the least mean
-validation error.
+Ten folds; each is the test set once, the next two are for validation, seven for training, under several divisions of
+the bags into folds. For every value of mu (Normal) or lambda (Noisy-OR) the other parameters, sigma or epsilon and the
+L1 penalty, have the least mean validation error over all divisions.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ from .workers import each
 KINDS = ("normal", "noisy-or")
 NAMES = {"normal": "Normal", "noisy-or": "Noisy-OR"}
 VARIED = {"normal": "mu", "noisy-or": "rate"}
+SECOND = {"normal": "sigma", "noisy-or": "leak"}
+_SETTING = ("potential", "mu", "sigma", "rate", "leak", "l1")
 
 Folder = str | os.PathLike[str] | None
 
@@ -43,15 +47,29 @@ def check_data(folder: Folder) -> str:
 
 
 def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: Folder) -> list[dict[str, Any]]:
-    """One row per setting: errors of all folds, and the share of active instances in positive test bags."""
+    """One row per setting and division: errors of folds and bags, and active instances of positive test bags."""
+    return measure_set("musk1", grid(sizes), sizes, seed, store, jobs, folder)
+
+
+def measure_set(
+    name: str,
+    settings: Sequence[dict[str, Any]],
+    sizes: Sizes,
+    seed: int,
+    store: Store,
+    jobs: int,
+    folder: Folder,
+) -> list[dict[str, Any]]:
+    """The same on any set of bags."""
     place = None if folder is None else os.fspath(folder)
+    runs = list(itertools.product(settings, range(sizes.divisions)))
     tasks = []
-    for setting in grid(sizes):
-        name = "bags-" + "-".join(str(v) for v in setting.values())
-        inputs = {"setting": setting, "seed": seed, "folds": sizes.folds}
-        tasks.append((name, inputs, (setting, seed, sizes.folds, place)))
+    for setting, division in runs:
+        step = "-".join(["bags", name, *(str(v) for v in setting.values()), str(division)])
+        inputs = {"set": name, "setting": setting, "seed": seed, "folds": sizes.folds, "division": division}
+        tasks.append((step, inputs, (setting, seed + division, sizes.folds, place, name)))
     found = each(store, cross_validate, tasks, jobs)
-    return [{**setting, **row} for setting, row in zip(grid(sizes), found)]
+    return [{**setting, "division": division, **row} for (setting, division), row in zip(runs, found)]
 
 
 def grid(sizes: Sizes) -> list[dict[str, Any]]:
@@ -70,7 +88,7 @@ def grid(sizes: Sizes) -> list[dict[str, Any]]:
 def cross_validate(
     setting: dict[str, Any], seed: int, folds: int, folder: str | None, name: str = "musk1"
 ) -> dict[str, Any]:
-    """Validation and test errors of every fold; expected active instances per positive bag, and their share."""
+    """Errors of every fold, test mistakes of every bag, active instances of positive test bags given their label."""
     from ..estimators import BagClassifier
 
     bags = data.load_bags(name, folder)
@@ -79,6 +97,7 @@ def cross_validate(
     fold = folds_of(bags, seed)
     valid: list[float] = []
     test: list[float] = []
+    wrong = np.full(len(bags.y), np.nan)
     active: list[float] = []
     share: list[float] = []
     for k in range(folds):
@@ -91,16 +110,19 @@ def cross_validate(
             model = BagClassifier(l2=0.0, max_iter=200, **setting).fit(
                 x[rows], bags.y[is_train], bags.groups[rows]
             )
-        for where, errors in ((is_valid, valid), (is_test, test)):
-            rows = where[bags.groups]
-            errors.append(1.0 - float(model.score(x[rows], bags.y[where], bags.groups[rows])))
+        rows = is_valid[bags.groups]
+        valid.append(1.0 - float(model.score(x[rows], bags.y[is_valid], bags.groups[rows])))
+        rows = is_test[bags.groups]
+        wrong[is_test] = model.predict(x[rows], bags.groups[rows]) != bags.y[is_test]
+        test.append(float(np.mean(wrong[is_test])))
         positive = is_test & (bags.y == 1)
         rows = positive[bags.groups]
         if rows.any():
-            on = model.instance_probabilities(x[rows], bags.groups[rows])
+            on = model.instance_probabilities(x[rows], bags.groups[rows], bags.y[positive])
             active.append(float(np.sum(on) / positive.sum()))
             share.append(float(np.mean(on)))
-    return {"valid": valid, "test": test, "active": active, "share": share}
+    seen = [None if math.isnan(w) else int(w) for w in wrong]
+    return {"valid": valid, "test": test, "wrong": seen, "active": active, "share": share}
 
 
 def folds_of(bags: data.BagData, seed: int) -> NDArray[np.int64]:
@@ -115,28 +137,78 @@ def folds_of(bags: data.BagData, seed: int) -> NDArray[np.int64]:
     return fold
 
 
-def curves(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def same_setting(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of every setting, one per division."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(sorted((k, v) for k, v in row.items() if k in _SETTING))
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
+
+
+def summary(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean errors of one setting over divisions and folds, with their spread over divisions."""
+    first = group[0]
+    kind = first["potential"]
+    tests = [float(np.mean(r["test"])) for r in group]
+    active = [float(np.mean(r["active"])) if r["active"] else math.nan for r in group]
+    return {
+        "kind": kind,
+        "value": first[VARIED[kind]],
+        "validation_error": float(np.mean([np.mean(r["valid"]) for r in group])),
+        "test_error": float(np.mean(tests)),
+        "lowest": min(tests),
+        "highest": max(tests),
+        "standard_error": bag_standard_error(group),
+        "active": float(np.mean(active)),
+        "active_sd": float(np.std(active)),
+        "share": float(np.mean([np.mean(r["share"]) if r["share"] else math.nan for r in group])),
+        "l1": first["l1"],
+        "second": first[SECOND[kind]],
+    }
+
+
+def mistakes(group: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
+    """Share of the divisions in which each bag was classified wrongly, NaN where it was never tested, (n_bags,)."""
+    found = np.array([[np.nan if w is None else w for w in r["wrong"]] for r in group], np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bags that were never tested
+        return np.asarray(np.nanmean(found, axis=0))
+
+
+def bag_standard_error(group: Sequence[dict[str, Any]]) -> float:
+    """Of the test error, from its spread over bags: these are independent, folds and divisions share them."""
+    seen = mistakes(group)
+    seen = seen[~np.isnan(seen)]
+    return float(np.std(seen, ddof=1) / math.sqrt(len(seen)))
+
+
+def curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """For every kind and value of its parameter the setting of least validation error."""
-    out: dict[str, list[dict[str, Any]]] = {}
+    return {kind: [summary(chosen(rows, kind, value)) for value in values_of(rows, kind)] for kind in KINDS}
+
+
+def fixed_curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The same with the middle sigma or epsilon and the middle penalty throughout."""
+    out = {}
     for kind in KINDS:
-        name = VARIED[kind]
         mine = [r for r in rows if r["potential"] == kind]
-        out[kind] = []
-        for value in sorted({r[name] for r in mine}):
-            chosen = min((r for r in mine if r[name] == value), key=lambda r: float(np.mean(r["valid"])))
-            out[kind].append(
-                {
-                    "kind": kind,
-                    "value": value,
-                    "validation_error": float(np.mean(chosen["valid"])),
-                    "test_error": float(np.mean(chosen["test"])),
-                    "fold_sd": float(np.std(chosen["test"], ddof=1)),
-                    "standard_error": float(np.std(chosen["test"], ddof=1) / np.sqrt(len(chosen["test"]))),
-                    "active": float(np.mean(chosen["active"])) if chosen["active"] else float("nan"),
-                    "active_sd": float(np.std(chosen["active"])) if chosen["active"] else float("nan"),
-                    "share": float(np.mean(chosen["share"])) if chosen["share"] else float("nan"),
-                    "l1": chosen["l1"],
-                    "second": chosen["sigma" if kind == "normal" else "leak"],
-                }
-            )
+        middle = {name: _middle({r[name] for r in mine}) for name in (SECOND[kind], "l1")}
+        taken = [r for r in mine if all(r[name] == value for name, value in middle.items())]
+        groups = sorted(same_setting(taken), key=lambda g: float(g[0][VARIED[kind]]))
+        out[kind] = [summary(group) for group in groups]
     return out
+
+
+def values_of(rows: Sequence[dict[str, Any]], kind: str) -> list[float]:
+    return sorted({float(r[VARIED[kind]]) for r in rows if r["potential"] == kind})
+
+
+def chosen(rows: Sequence[dict[str, Any]], kind: str, value: float | None = None) -> list[dict[str, Any]]:
+    """The rows of the setting of least mean validation error, of one value of the parameter or of all."""
+    mine = [r for r in rows if r["potential"] == kind and (value is None or float(r[VARIED[kind]]) == value)]
+    return min(same_setting(mine), key=lambda g: float(np.mean([r["valid"] for r in g])))
+
+
+def _middle(values: set[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -8,20 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from .. import plot
 from ..assignment import assignment
 from ..errors import TallyTreeError
-from ..potentials import between
-from . import bags, images, ising, matching, runtime
+from ..models.count import CountModel
+from ..models.group import Group
+from ..plot import answers, structures, style
+from ..potentials import (
+    all_or_none,
+    at_least,
+    at_most,
+    between,
+    exactly,
+    gaussian,
+    noisy_or,
+    parity,
+    quadratic,
+)
+from . import bags, matching, runtime
 
 _COLOURS = {
-    "chain": plot.RED, "tree": plot.GREEN, "fft-tree": plot.ORANGE, "auto": plot.BLUE, "potetz-lee": plot.PALETTE[4],
-    "lbp": plot.BLUE, "node": plot.GREY, "lp": plot.RED, "gibbs": plot.GREEN,
-    "normal": plot.BLUE, "noisy-or": plot.ORANGE,
-    "rc": plot.BLUE, "fresh": plot.GREY, "data": "0.25",
+    "chain": style.RED, "tree": style.GREEN, "fft-tree": style.ORANGE, "auto": style.BLUE,
+    "potetz-lee": style.PALETTE[4],
+    "lbp": style.BLUE, "node": style.GREY, "lp": style.RED, "gibbs": style.GREEN,
+    "normal": style.BLUE, "noisy-or": style.ORANGE,
 }  # fmt: skip
 _MARKERS = {"chain": "s", "tree": "^", "fft-tree": "D", "auto": "o", "potetz-lee": "v"}
-_IMAGE_TREE = plot.ORANGE  # the pairwise tree, beside RC
 
 
 def load() -> Any:
@@ -54,6 +65,43 @@ def rendered(figure: Any) -> dict[str, bytes]:
     return out
 
 
+def count_tree_figure() -> Any:
+    """Figure 1: counts of nested subsets in a binary tree, with a potential on each."""
+    model = CountModel(
+        np.array([0.5, -1.0, 0.3, 1.2, -0.4, 0.8, -0.2, 0.1]),
+        [
+            Group(range(8), at_least(3)),
+            Group(range(4), parity("even")),
+            Group(range(4, 8), all_or_none(2.0)),
+            Group([0, 1], at_most(1)),
+            Group([2, 3], all_or_none(1.0)),
+            Group([4, 5], exactly(1)),
+            Group([6, 7], noisy_or(0.6)),
+        ],
+    )
+    figure, axis = load().subplots(figsize=(9.5, 4.4), layout="constrained")
+    structures.count_tree(model, axis)
+    return figure
+
+
+def potentials_figure() -> Any:
+    """Figure 2: potentials of many shapes."""
+    shapes = {
+        "exactly 7": exactly(7), "between 5 and 12": between(5, 12), "Gaussian": gaussian(10.0, 3.0),
+        "noisy-OR, rate 0.3": noisy_or(0.3), "all or none": all_or_none(3.0), "robust all or none": all_or_none(3.0, 5),
+        "even": parity("even"), "convex": quadratic(0.03),
+    }  # fmt: skip
+    figure, panels = load().subplots(2, 4, figsize=(11, 4.4), layout="constrained", sharex=True)
+    for axis, (name, potential) in zip(panels.flat, shapes.items()):
+        structures.potential(potential, 20, axis)
+        axis.set_title(name, fontsize=10)
+    for axis in panels[0]:
+        axis.set_xlabel("")
+    for axis in panels[:, 1:].flat:
+        axis.set_ylabel("")
+    return figure
+
+
 def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
     """Figure 3: seconds and memory against D, on logarithmic axes, with fitted growth."""
     figure, (left, right) = load().subplots(1, 2, figsize=(10.5, 4.3), layout="constrained")
@@ -66,7 +114,9 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
                 continue
             fitted = "processor" if value == "seconds" else value
             power, _ = runtime.growth(rows, method, fitted, runtime.FITTED_FROM[method])
-            name = runtime.NAMES[method] + ("" if np.isnan(power) else f"  $\\sim D^{{{power:.2f}}}$")
+            reach = [d for d, _ in taken if d >= runtime.FITTED_FROM[method]]
+            told = len(reach) >= 3 and max(reach) >= 8 * min(reach)  # a power needs a range of sizes
+            name = runtime.NAMES[method] + (f"  $\\sim D^{{{power:.2f}}}$" if told else "")
             d, y = np.array(taken).T
             axis.loglog(d, y, marker=_MARKERS[method], ms=4.5, lw=1.4, color=_COLOURS[method], label=name)
         axis.set_xscale("log", base=2)
@@ -137,132 +187,39 @@ def larger_figure(found: Mapping[str, Any], seed: int) -> Any:
         1, 2, figsize=(10.5, 3.6), layout="constrained", width_ratios=[1, 1.4]
     )
     for g in found["large"]:
-        plot.trace_line(np.array(g["trace"]), left, label=f"{g['shape']}, {g['seconds']:.2f} s")
+        answers.trace_line(np.array(g["trace"]), left, label=f"{g['shape']}, {g['seconds']:.2f} s")
     theta = matching.affinity((20, 40), 0, seed)
     beliefs = assignment(theta, rows=between(2, 3), columns=between(1, 2)).loopy_bp()
-    plot.assignment_heatmap(beliefs, right, title="LBP marginals of the first 20x40 problem")
+    answers.assignment_heatmap(beliefs, right, title="LBP marginals of the first 20x40 problem")
     return figure
 
 
 def bags_figure(rows: list[dict[str, Any]]) -> Any:
     """Figure 5: error and number of active instances against mu and lambda."""
     figure, panels = load().subplots(1, 2, figsize=(10.5, 3.9), layout="constrained")
-    for kind, curve in bags.curves(rows).items():
-        x = [c["value"] for c in curve]
-        symbol = "$\\mu$" if kind == "normal" else "$\\lambda$"
-        shift = -0.004 if kind == "normal" else 0.004  # so that the bars do not hide one another
-        for axis, value, bar in (
-            (panels[0], "test_error", "standard_error"),
-            (panels[1], "active", "active_sd"),
-        ):
+    for axis, curves, value, bar in (
+        (panels[0], bags.curves(rows), "test_error", "standard_error"),
+        (panels[1], bags.fixed_curves(rows), "active", "active_sd"),
+    ):
+        for kind, curve in curves.items():
+            x = [c["value"] for c in curve]
+            symbol = "$\\mu$" if kind == "normal" else "$\\lambda$"
+            shift = -0.004 if kind == "normal" else 0.004  # so that the bars do not hide one another
             axis.errorbar(
                 np.array(x) + shift, [c[value] for c in curve], [c[bar] for c in curve], marker="o", ms=5, capsize=3,
                 color=_COLOURS[kind], label=f"{bags.NAMES[kind]} ({symbol})",
             )  # fmt: skip
     for axis, text in (
-        (panels[0], "test error, mean over folds"),
-        (panels[1], "expected active per positive bag"),
+        (panels[0], "test error, mean over divisions and folds"),
+        (panels[1], "expected active per positive bag, given t = 1"),
     ):
         axis.set_xlabel("$\\mu$ (Normal) or $\\lambda$ (Noisy-OR)")
         axis.set_ylabel(text)
         axis.set_ylim(bottom=0)
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=9)
-    panels[0].set_title("bars: standard error over folds", fontsize=9)
-    panels[1].set_title("bars: standard deviation over folds", fontsize=9)
-    return figure
-
-
-def correlation_figure(one: Mapping[str, Any]) -> Any:
-    """Figure 6: a part of the correlation matrices side by side, and correlation against distance."""
-    figure, panels = load().subplots(
-        1, 4, figsize=(11.6, 3.1), layout="constrained", width_ratios=[1, 1, 1, 1.25]
+    panels[0].set_title("bars: standard error over bags", fontsize=9)
+    panels[1].set_title(
+        "sigma, epsilon and penalty fixed; bars: standard deviation over divisions", fontsize=9
     )
-    side = int(one["side"])
-    zoom = min(6 * side, side * side)
-    for axis, name in zip(panels, ("data", "tree", "rc")):
-        shown = axis.imshow(one[f"{name}_correlation"][:zoom, :zoom], cmap="gray", vmin=0, vmax=1)
-        axis.set_title("actual data" if name == "data" else images.NAMES[name], fontsize=10)
-        axis.set_xlabel("pixel")
-    panels[0].set_ylabel("pixel")
-    figure.colorbar(shown, ax=list(panels[:3]), shrink=0.85, label="correlation")
-    apart = np.round(images.distances(side)).astype(int)
-    reach = np.arange(1, side)
-    for name in ("data", "tree", "rc"):
-        mean = [float(one[f"{name}_correlation"][apart == r].mean()) for r in reach]
-        panels[3].plot(reach, mean, marker="o", ms=3, color=_image_colour(name), label=images.NAMES[name])
-    panels[3].set_xlabel("distance of two pixels")
-    panels[3].set_ylabel("mean correlation")
-    panels[3].axhline(0, color="0.8", lw=0.8, zorder=0)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=9)
     return figure
-
-
-def counts_figure(one: Mapping[str, Any]) -> Any:
-    """Figure 7: error of count distributions against subset size for three clusterings, and one distribution."""
-    figure, panels = load().subplots(1, 4, figsize=(14, 3.5), layout="constrained")
-    for axis, clustering in zip(panels, images.CLUSTERINGS):
-        for name in ("tree", "rc", "fresh"):
-            plot.error_line(
-                axis, one[f"{clustering}_sizes"], one[f"{clustering}_{name}_errors"], images.NAMES[name],
-                color=_image_colour(name),
-            )  # fmt: skip
-        axis.set_title(f"{clustering}{'-' if clustering == 'anti' else ' '}clustering", fontsize=10)
-        axis.set_ylim(bottom=0)
-        axis.spines[["top", "right"]].set_visible(False)
-        if axis is not panels[0]:
-            axis.set_ylabel("")
-    top = max(axis.get_ylim()[1] for axis in panels[:3])
-    for axis in panels[:3]:
-        axis.set_ylim(0, top)
-    panels[0].legend(frameon=False, fontsize=8.5)
-    counts = np.arange(len(one["data_counts"]))
-    for name in ("data", "tree", "rc"):
-        panels[3].plot(
-            counts, one[f"{name}_counts"], color=_image_colour(name), lw=1.4, label=images.NAMES[name]
-        )
-    panels[3].set_xlabel(f"count of one adaptive group of {len(counts) - 1} pixels")
-    panels[3].set_ylabel("probability")
-    panels[3].set_title("all-or-none", fontsize=10)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=8.5)
-    return figure
-
-
-def samples_figure(one: Mapping[str, Any], columns: int = 6, lines: int = 3) -> Any:
-    """Images of the data and drawn from both models."""
-    figure, panels = load().subplots(1, 3, figsize=(10.5, 2.3), layout="constrained")
-    side = int(one["side"])
-    for axis, key, title in zip(
-        panels, ("rows", "tree_drawn", "rc_drawn"), ("actual data", "pairwise tree", "RC")
-    ):
-        sheet = np.full((lines * (side + 1) + 1, columns * (side + 1) + 1), 0.5)
-        step = max(len(one[key]) // (lines * columns), 1)  # spread over classes of sorted data
-        for i, row in enumerate(one[key][::step][: lines * columns]):
-            y, x = (i // columns) * (side + 1) + 1, (i % columns) * (side + 1) + 1
-            sheet[y : y + side, x : x + side] = row.reshape(side, side)
-        axis.imshow(sheet, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axis.set_title(title, fontsize=10)
-        axis.set_xticks([])
-        axis.set_yticks([])
-    return figure
-
-
-def scan_figure(found: Mapping[str, Any]) -> Any:
-    """Negative log-likelihood of the pairwise tree against the coupling, with the printed value."""
-    figure, axis = load().subplots(figsize=(5.2, 3.2), layout="constrained")
-    coupling, nll = np.array(found["scan"]).T
-    axis.plot(coupling, nll, marker="o", color=_IMAGE_TREE, label="pairwise tree, ours")
-    axis.axhline(images.PAPER_TREE, color="0.4", lw=1, ls="--", label=f"printed: {images.PAPER_TREE}")
-    axis.axvline(ising.CRITICAL, color=plot.RED, lw=1, ls=":", label="critical coupling")
-    axis.axvline(found["matched"], color=plot.BLUE, lw=1, ls=":", label=f"matched: {found['matched']:.3f}")
-    axis.set_xlabel("coupling (inverse temperature)")
-    axis.set_ylabel("negative log-likelihood, nats")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8.5)
-    return figure
-
-
-def _image_colour(name: str) -> str:
-    return _IMAGE_TREE if name == "tree" else _COLOURS[name]

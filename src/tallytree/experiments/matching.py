@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,12 +17,13 @@ import numpy as np
 
 from ..arrays import Float64
 from ..assignment import assignment
-from ..potentials import between
+from ..potentials import all_or_none, between
 from .sizes import Sizes
 from .store import Store
 from .workers import each
 
 GRIDS = ((3, 6), (20, 40))
+_REPEATS = 3
 NAMES = {"lbp": "LBP", "node": "Node Marginals", "lp": "LP", "gibbs": "2x2 Gibbs"}
 
 
@@ -50,7 +53,8 @@ def measure(sizes: Sizes, seed: int, store: Store, jobs: int) -> dict[str, Any]:
         )
         for n in sizes.large_grids
     ]
-    return {"rows": rows, "large": large}
+    stuck = store.numbers("matching-stuck", {"seed": seed, "size": sizes.name}, partial(_stuck, sizes, seed))
+    return {"rows": rows, "large": large, "stuck": stuck}
 
 
 def affinity(shape: tuple[int, int], run: int, seed: int) -> Float64:
@@ -99,14 +103,17 @@ def _methods(
     rows = []
     beliefs = None
     for method in ("lbp", "node", "lp"):
-        fresh = problem(theta)
-        start = time.perf_counter()
-        if method == "lbp":
-            beliefs = fresh.loopy_bp()
-            answer = beliefs.marginals
-        else:
-            answer = fresh.node_marginals() if method == "node" else fresh.lp_marginals()
-        rows.append(_row(method, answer, truth, time.perf_counter() - start))
+        times = []
+        for _ in range(_REPEATS):  # other work on the machine can only add to a time
+            fresh = problem(theta)
+            start = time.perf_counter()
+            if method == "lbp":
+                beliefs = fresh.loopy_bp()
+                answer = beliefs.marginals
+            else:
+                answer = fresh.node_marginals() if method == "node" else fresh.lp_marginals()
+            times.append(time.perf_counter() - start)
+        rows.append(_row(method, answer, truth, min(times)))
     assert beliefs is not None
     rows[0] |= {"sweeps": beliefs.result.iterations, "converged": bool(beliefs.result.converged)}
     for sweeps in sizes.gibbs_sweeps:
@@ -124,24 +131,42 @@ def _row(method: str, marginals: Any, truth: Float64, seconds: float) -> dict[st
     return {"method": method, "error": float(np.abs(gap).mean()), "seconds": seconds}
 
 
+def _stuck(sizes: Sizes, seed: int) -> dict[str, Any]:
+    """Counts of 0 or 4 in all rows and columns of a 4 x 4 grid: the sampler cannot leave the state it starts from."""
+    whole = assignment(np.zeros((4, 4)), rows=all_or_none(math.inf), columns=all_or_none(math.inf))
+    sweeps = max(sizes.gibbs_sweeps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the sampler is not ergodic here is what is shown
+        found = whole.block_gibbs(sweeps, rng=np.random.default_rng([seed, 3]), burn_in=0, chains=1)
+    marginals = np.asarray(found.marginals)
+    return {"sweeps": sweeps, "low": float(marginals.min()), "high": float(marginals.max())}
+
+
 def _large(n: int, seed: int) -> dict[str, Any]:
     # On a square grid rows of 2-3 and columns of 1-2 leave only 2 and 2: both have 2-3 here.
     whole = assignment(affinity((n, n), 0, seed), rows=between(2, 3), columns=between(2, 3))
     whole.graph  # noqa: B018 (the setup is not timed)
-    start = time.perf_counter()
-    beliefs = whole.loopy_bp()
-    seconds = time.perf_counter() - start
-    start = time.perf_counter()
-    whole.lp_marginals()
+    seconds, beliefs = _least_time(whole.loopy_bp, n)
+    lp_seconds, _ = _least_time(whole.lp_marginals, n)
     return {
         "n": n,
         "shape": f"{whole.shape[0]}x{whole.shape[1]}",
         "seconds": seconds,
-        "lp_seconds": time.perf_counter() - start,
+        "lp_seconds": lp_seconds,
         "sweeps": beliefs.result.iterations,
         "converged": bool(beliefs.result.converged),
         "trace": np.asarray(beliefs.result.trace).tolist(),
     }
+
+
+def _least_time(method: Callable[[], Any], n: int) -> tuple[float, Any]:
+    """Seconds and answer; of several repetitions the least time, since other work can only add to it."""
+    least = math.inf
+    for _ in range(_REPEATS if n <= 200 else 1):
+        start = time.perf_counter()
+        answer = method()
+        least = min(least, time.perf_counter() - start)
+    return least, answer
 
 
 def means(rows: list[dict[str, Any]], shape: str, method: str) -> tuple[float, float, list[float]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from .claims import DIFFERS, NOT_REPRODUCED, REPRODUCED, UNDECIDED, Claim
+from .claim import DIFFERS, NOT_REPRODUCED, REPRODUCED, UNDECIDED, Claim, tally
 
 _COLOUR = {REPRODUCED: "#2e7d4f", DIFFERS: "#b36b00", NOT_REPRODUCED: "#b5403a", UNDECIDED: "#666"}
 _STYLE = """
@@ -56,17 +56,17 @@ class Section:
 def page(sections: Sequence[Section], settings: Mapping[str, str]) -> str:
     """The whole report; pictures are embedded."""
     claims = [c for s in sections for c in s.claims]
-    tally = {v: sum(c.verdict == v for c in claims) for v in _COLOUR}
-    lead = ", ".join(f"{n} {v}" for v, n in tally.items() if n)
     body = [
         "<h1>Recursive cardinality models: section 6 reproduced</h1>",
         "<p>Experiments of Tarlow, Swersky, Zemel, Adams and Frey, <em>Fast Exact Inference for Recursive Cardinality "
         "Models</em>, UAI 2012, rerun with tallytree. Every verdict is computed from the numbers of this run.</p>",
-        f"<p><strong>{len(claims)} claims: {html.escape(lead) or 'none'}.</strong></p>",
+        f"<p><strong>{html.escape(tally(claims))}.</strong> The same statements under settings of our own are "
+        "listed apart "
+        "and not counted.</p>",
         _table([{"": k, " ": v} for k, v in settings.items()]),
     ]
     if claims:
-        body += ["<h2>Claims at a glance</h2>", _glance(claims)]
+        body += ["<h2>Claims at a glance</h2>", _glance([c for c in claims if not c.variant])]
     for section in sections:
         body += _section(section)
     text = "\n".join(body)
@@ -92,8 +92,10 @@ def _section(section: Section) -> list[str]:
             f"(<code>{picture.name}.png</code>, <code>.svg</code>)</figcaption>"
             f'<p class="paper">The paper: {html.escape(picture.paper)}</p></figure>'
         )
-    if section.claims:
-        out.append(_claims(section.claims))
+    out.append(_claims([c for c in section.claims if not c.variant]))
+    variants = [c for c in section.claims if c.variant]
+    if variants:
+        out += ["<h3>The same under settings of our own</h3>", _claims(variants)]
     for name, rows in section.tables.items():
         out += [f"<h3>{html.escape(name)}</h3>", _table(rows)]
     return out
@@ -108,6 +110,8 @@ def _glance(claims: Sequence[Claim]) -> str:
 
 
 def _claims(claims: Sequence[Claim]) -> str:
+    if not claims:
+        return ""
     rows = "".join(
         f'<tr><td>{html.escape(c.paper)}</td><td>{html.escape(c.found)}</td>{_word(c)}<td class="why">'
         f"{html.escape(c.why)}</td></tr>"

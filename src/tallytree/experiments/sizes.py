@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS = ("runtime", "matching", "bags", "images")
+PARTS = ("runtime", "matching", "bags", "images", "densities")
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Sizes:
         A method is not tried at sizes where more seconds are expected; seconds of repetitions per point.
     own_process : bool
         Whether every point has a process of its own.
-    memory_cap : float
-        Bytes beyond which the chain is not tried.
+    chain_sizes : tuple of int
+        Further D of the chain, near the limit of its memory.
     cubic_sizes : tuple of int
         D of the cubic algorithm of Potetz and Lee.
     runs : tuple of int
@@ -35,20 +35,30 @@ class Sizes:
         Sides of larger problems.
     l1, mus, sigmas, rates, leaks : tuples of float
         Grid of the bags.
-    folds : int
-        Folds of the cross-validation that are run, of 10.
+    folds, divisions : int
+        Folds of the cross-validation that are run, of 10; divisions of the bags into folds.
+    bag_sets : tuple of str
+        Further bag sets, beside published figures.
     n_images, side, sweeps : int
         Ising images, their side, cluster sweeps per image.
     steps : int
         Limit on steps of conjugate gradients.
-    linkage_steps : int
-        The same where linkages are compared.
+    linkages : tuple of str
+        Clusterings whose likelihoods are compared; the first is the one that is shown.
+    early_steps : int
+        Where conjugate gradients stop in the variant that stops early.
+    data_sets : int
+        Sets of images over which the difference of the likelihoods is looked at.
     scan : tuple of float
         Couplings at which the pairwise tree is fitted, to find the one that the paper may have used.
     silhouette_side : int
         Side of the silhouettes: 28, or 14 for the halved ones; 0 leaves them out.
     silhouette_steps : int
-        Limit on steps of conjugate gradients there.
+        Limit on steps of L-BFGS there.
+    densities : tuple of str
+        Data sets of binary rows whose densities are compared.
+    mixture : int
+        Components of the mixtures.
     """
 
     name: str
@@ -57,7 +67,7 @@ class Sizes:
     time_cap: float
     repeat_time: float
     own_process: bool
-    memory_cap: float
+    chain_sizes: tuple[int, ...]
     cubic_sizes: tuple[int, ...]
     runs: tuple[int, int]
     truth_sweeps: int
@@ -70,14 +80,20 @@ class Sizes:
     rates: tuple[float, ...]
     leaks: tuple[float, ...]
     folds: int
+    divisions: int
+    bag_sets: tuple[str, ...]
     n_images: int
     side: int
     sweeps: int
     steps: int
-    linkage_steps: int
+    linkages: tuple[str, ...]
+    early_steps: int
+    data_sets: int
     scan: tuple[float, ...]
     silhouette_side: int
     silhouette_steps: int
+    densities: tuple[str, ...]
+    mixture: int
 
 
 QUICK = Sizes(
@@ -87,27 +103,33 @@ QUICK = Sizes(
     time_cap=4.0,
     repeat_time=0.1,
     own_process=True,
-    memory_cap=3e9,
+    chain_sizes=(12000, 15000),
     cubic_sizes=(8, 16, 32, 64, 128),
     runs=(10, 3),
     truth_sweeps=300,
     truth_chains=64,
     gibbs_sweeps=(5, 20, 80, 320),
     large_grids=(100, 200),
-    l1=(0.01, 0.03),
+    l1=(0.03,),
     mus=(0.1, 0.5, 0.9),
     sigmas=(0.1, 0.3),
     rates=(0.1, 0.5, 0.9),
-    leaks=(1e-3, 1e-1),
+    leaks=(1e-2, 0.45),
     folds=10,
+    divisions=2,
+    bag_sets=(),
     n_images=1000,
     side=16,
     sweeps=60,
     steps=300,
-    linkage_steps=80,
+    linkages=("median", "average"),
+    early_steps=6,
+    data_sets=2,
     scan=(0.32, 0.36, 0.40, 0.4407),
     silhouette_side=14,
     silhouette_steps=60,
+    densities=("nltcs",),
+    mixture=4,
 )
 FULL = Sizes(
     name="full",
@@ -116,7 +138,7 @@ FULL = Sizes(
     time_cap=120.0,
     repeat_time=1.0,
     own_process=True,
-    memory_cap=3e9,
+    chain_sizes=(12000, 15000),
     cubic_sizes=(8, 16, 32, 64, 128, 256, 512),
     runs=(20, 10),
     truth_sweeps=3000,
@@ -127,16 +149,22 @@ FULL = Sizes(
     mus=(0.1, 0.3, 0.5, 0.7, 0.9),
     sigmas=(0.1, 0.2, 0.4),
     rates=(0.1, 0.3, 0.5, 0.7, 0.9),
-    leaks=(1e-3, 1e-2, 1e-1),
+    leaks=(1e-3, 1e-2, 1e-1, 0.3, 0.45),
     folds=10,
+    divisions=5,
+    bag_sets=("musk2", "elephant", "fox", "tiger", "mutagenesis1", "protein"),
     n_images=1000,
     side=16,
     sweeps=300,
     steps=2000,
-    linkage_steps=2000,
+    linkages=("median", "average", "centroid", "complete", "single"),
+    early_steps=6,
+    data_sets=5,
     scan=(0.32, 0.34, 0.36, 0.38, 0.40, 0.42, 0.4407),
     silhouette_side=28,
-    silhouette_steps=300,
+    silhouette_steps=6000,
+    densities=("nltcs", "plants", "jester", "baudio", "bnetflix", "accidents"),
+    mixture=20,
 )
 TINY = Sizes(
     name="tiny",
@@ -145,7 +173,7 @@ TINY = Sizes(
     time_cap=0.5,
     repeat_time=0.0,
     own_process=False,
-    memory_cap=1e6,
+    chain_sizes=(),
     cubic_sizes=(4, 8),
     runs=(2, 1),
     truth_sweeps=10,
@@ -158,13 +186,19 @@ TINY = Sizes(
     rates=(0.1, 0.9),
     leaks=(0.1,),
     folds=2,
+    divisions=2,
+    bag_sets=(),
     n_images=60,
     side=6,
     sweeps=5,
     steps=5,
-    linkage_steps=3,
+    linkages=("median", "average"),
+    early_steps=2,
+    data_sets=2,
     scan=(0.3, 0.4407),
     silhouette_side=0,
     silhouette_steps=3,
+    densities=(),
+    mixture=2,
 )
 SIZES = {"tiny": TINY, "quick": QUICK, "full": FULL}

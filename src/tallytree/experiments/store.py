@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import TallyTreeError
 
-_VERSION = 2  # raise it when a step comes to mean something else
+_VERSION = 3  # raise it when a step comes to mean something else
 
 
 class OutputProblem(TallyTreeError):
@@ -115,6 +115,10 @@ class Store:
         write_whole(path, buffer.getvalue())
         self._say(name, False)
         return found
+
+    def has_arrays(self, name: str, inputs: Mapping[str, Any]) -> bool:
+        """Whether a file of such arrays is there."""
+        return self._path(name, inputs, "npz").exists()
 
     def _path(self, name: str, inputs: Mapping[str, Any], kind: str) -> Path:
         text = json.dumps([_VERSION, name, inputs], sort_keys=True, default=_plain)

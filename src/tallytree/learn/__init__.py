@@ -6,6 +6,7 @@ from .conditional import ConditionalLikelihood, Strata, newton, risk_sets, strat
 from .fixed_counts import FixedCounts, fixed_counts
 from .inclusion import logits_from_inclusion
 from .maximum_likelihood import Fit, fit
+from .parametric import Parameter, ParametricPotential, parametric
 from .regression import ConditionalFit, fit_conditional
 from .statistics import CountFeatures, Statistics
 
@@ -15,6 +16,8 @@ __all__ = [
     "CountFeatures",
     "Fit",
     "FixedCounts",
+    "Parameter",
+    "ParametricPotential",
     "Statistics",
     "Strata",
     "fit",
@@ -22,6 +25,7 @@ __all__ = [
     "fixed_counts",
     "logits_from_inclusion",
     "newton",
+    "parametric",
     "risk_sets",
     "strata_of_groups",
 ]

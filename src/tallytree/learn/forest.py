@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from ..arrays import Float64, Ints
+from ..models.count import CountModel
+from ..models.edges import Forest
+from .evidence import evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +42,6 @@ def _terms(t: Float64, parents: Ints) -> _Terms:
     np.add.at(unary, parent, t[child, 1, 0] - t[child, 0, 0])
     pair = t[child, 1, 1] - t[child, 1, 0] - t[child, 0, 1] + t[child, 0, 0]
     return _Terms(float(t[:, 0, 0].sum()), unary, pair, child, parent)
-
-
-def _shares(log_weights: Float64, log_total: Float64) -> Float64:
-    """``exp(log_weights - log_total)``; 0 where the total is impossible."""
-    possible = np.where(log_total > -np.inf, log_total, 0.0)
-    return np.asarray(np.exp(log_weights - possible))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,33 +81,22 @@ class TreeDensity:
         # Counts of impossible conditionals are whole numbers.
         return found if impossible is None else np.where(impossible.sums(rows) > 0.5, -np.inf, found)
 
-    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known in each row (NaN: unknown), (N,), and P(y = 1 | known), (N, D).
+    @cached_property
+    def model(self) -> CountModel:
+        """The same law as a model with edges."""
+        child = np.flatnonzero(self.parent >= 0)
+        pairs = np.stack([self.parent[child], child], axis=1)
+        logits = np.zeros(self.n_variables)
+        root = self.parent < 0
+        logits[root] = self.log_conditional[root, 0, 1] - self.log_conditional[root, 0, 0]
+        return CountModel(logits, edges=Forest(pairs, self.log_conditional[child]))
 
-        The marginals of a row that is impossible are 0.
-        """
-        n, d = rows.shape
-        with np.errstate(divide="ignore"):
-            local = np.log(np.stack([rows != 1, rows != 0], axis=-1).astype(np.float64))  # (N, D, 2)
-        up = local.copy()
-        sent = np.zeros((n, d, 2))  # message of a child to its parent
-        for v in self.order[:0:-1]:
-            joint = self.log_conditional[v][None] + up[:, v, None, :]  # (N, a, b)
-            sent[:, v] = np.logaddexp(joint[:, :, 0], joint[:, :, 1])
-            up[:, self.parent[v]] += sent[:, v]
-        root = self.order[0]
-        belief = np.zeros((n, d, 2))
-        start = up[:, root] + self.log_conditional[root, 0]
-        total = np.logaddexp(start[:, 0], start[:, 1])
-        belief[:, root] = _shares(start, total[:, None])
-        for v in self.order[1:]:
-            joint = self.log_conditional[v][None] + up[:, v, None, :]
-            given = _shares(joint, sent[:, v, :, None])  # P(b | a, known)
-            belief[:, v] = (belief[:, self.parent[v], :, None] * given).sum(1)
-        return total, belief[:, :, 1]
+    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Log-probability of what is known in each row (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
+        return evidence(self.model, rows)
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Independent rows, (size, D)."""
+        """Independent rows, (size, D): parents first, then children given their parents."""
         rows = np.zeros((size, self.n_variables), np.uint8)
         for v in self.order:
             given = rows[:, self.parent[v]] if self.parent[v] >= 0 else np.zeros(size, np.uint8)

@@ -15,8 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64
+from ..arrays import Bools, Float64
+from ..models.count import CountModel
+from ..potentials import exactly
+from .evidence import evidence
 from .forest import TreeDensity, chow_liu
+
+_RARE = -450.0  # logarithms of probabilities of counts below this are not promised to be accurate
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,110 +44,23 @@ class TreeCountDensity:
         """Number of variables."""
         return self.tree.n_variables
 
+    @cached_property
+    def model(self) -> CountModel:
+        """The same law as a model with edges and one group."""
+        tree = self.tree.model
+        return CountModel(tree.logits, self.log_g, edges=tree.edges)
+
     def log_prob(self, rows: NDArray[Any]) -> Float64:
         """Log-probabilities of complete rows, (N,)."""
         return np.asarray(self.tree.log_prob(rows) + self.log_g[rows.sum(1, dtype=np.int64)])
 
-    @cached_property
-    def _passes(self) -> _Passes:
-        nothing = np.full(self.n_variables, np.nan)
-        return _upward(self.tree, nothing)
-
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known (NaN: unknown), and P(y = 1 | known); O(D^2) and O(D^3) per row.
-
-        The marginals of a row that is impossible are 0.
-        """
-        total = np.array([self._log_known(row) for row in rows])
-        marginals = rows.copy()
-        for i, row in enumerate(rows):
-            for v in np.flatnonzero(np.isnan(row)):
-                with_one = row.copy()
-                with_one[v] = 1.0
-                possible = total[i] > -math.inf
-                marginals[i, v] = math.exp(self._log_known(with_one) - total[i]) if possible else 0.0
-        return total, marginals
-
-    def _log_known(self, row: Float64) -> float:
-        if not np.isnan(row).any():
-            return float(self.log_prob(row[None].astype(np.uint8))[0])
-        law = _upward(self.tree, row).law
-        with np.errstate(divide="ignore"):
-            score = np.log(law) + self.log_g
-        top = score.max()
-        return float(top + np.log(np.exp(score - top).sum())) if top > -math.inf else -math.inf
+        """Log-probability of what is known (NaN: unknown), and P(y = 1 | known); one inference per row, batched."""
+        return evidence(self.model, rows)
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Exact rows: the count first, then counts and states down the tree."""
-        with np.errstate(divide="ignore"):
-            score = np.log(self._passes.law) + self.log_g
-        p = np.exp(score - score.max())
-        counts = rng.choice(len(p), size=size, p=p / p.sum())
-        return (
-            np.stack([_descend(self.tree, self._passes, int(c), rng) for c in counts])
-            if size
-            else np.zeros((0, self.n_variables), np.uint8)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _Passes:
-    """Per variable: partial products over its children, and what it sends to its parent.
-
-    ``partial[v][j]`` (2, .) is the law of (y_v, count of v and its first j children's subtrees), `sent[v]`
-    (2, .) the law of the count below v given the parent's state.
-    """
-
-    children: list[list[int]]
-    partial: list[list[Float64]]
-    sent: list[Float64]
-    law: Float64  # P_T(known, count)
-
-
-def _upward(tree: TreeDensity, row: Float64) -> _Passes:
-    d = tree.n_variables
-    children: list[list[int]] = [[] for _ in range(d)]
-    partial: list[list[Float64]] = [[] for _ in range(d)]
-    sent: list[Float64] = [np.zeros((2, 1))] * d
-    for v in range(d):
-        own = np.zeros((2, 2))
-        own[0, 0], own[1, 1] = row[v] != 1, row[v] != 0
-        partial[v].append(own)
-    law = np.zeros(1)
-    table = np.exp(tree.log_conditional)
-    for v in tree.order[::-1].tolist():
-        below = partial[v][-1]
-        message = table[v] @ below  # (state of the parent, count)
-        up = int(tree.parent[v])
-        if up < 0:
-            law = message[0]
-            continue
-        sent[v] = message
-        children[up].append(v)
-        merged = np.stack([np.convolve(partial[up][-1][a], message[a]) for a in (0, 1)])
-        partial[up].append(merged)
-    return _Passes(children, partial, sent, law)
-
-
-def _descend(tree: TreeDensity, passes: _Passes, count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    state = np.zeros(tree.n_variables, np.uint8)
-    root = int(tree.order[0])
-    waiting = [(root, count, np.exp(tree.log_conditional[root, 0]))]
-    while waiting:
-        v, c, prior = waiting.pop()
-        weight = prior * passes.partial[v][-1][:, c]
-        y = int(rng.random() * weight.sum() < weight[1])
-        state[v] = y
-        for j in range(len(passes.children[v]) - 1, -1, -1):
-            child = passes.children[v][j]
-            before, message = passes.partial[v][j][y], passes.sent[child][y]
-            low, high = max(0, c - len(before) + 1), min(len(message) - 1, c)
-            terms = message[low : high + 1] * before[c - np.arange(low, high + 1)]
-            running = np.cumsum(terms)
-            taken = low + int(np.searchsorted(running, rng.random() * running[-1], side="right"))
-            waiting.append((child, taken, np.exp(tree.log_conditional[child, y])))
-            c -= taken
-    return state
+        """Independent rows, (size, D)."""
+        return self.model.sample(size, rng=rng)
 
 
 def fit_tree_counts(
@@ -154,14 +72,25 @@ def fit_tree_counts(
 
     Notes
     -----
-    Cost: O(N D^2) for the tree, O(D^2) for its law of the count.
+    Cost: O(N D^2) for the tree, one inference for its law of the count.
     """
     tree = chow_liu(rows, weights, pseudo_count)
     d = tree.n_variables
-    law = _upward(tree, np.full(d, np.nan)).law
     weight = np.ones(len(rows)) if weights is None else weights
     seen = np.bincount(rows.sum(1, dtype=np.int64), weight, d + 1)
-    wanted = (seen + pseudo_count * law) / (weight.sum() + pseudo_count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_g = np.where(law > 0, np.log(wanted) - np.log(law), -math.inf)
+    log_law = _log_law(tree, seen > 0)
+    with np.errstate(divide="ignore"):
+        # (seen + pseudo_count law) / law; what was not seen needs no law.
+        log_ratio = np.where(seen > 0, np.log(seen) - log_law, -math.inf)
+        log_g = np.logaddexp(log_ratio, np.log(pseudo_count)) - math.log(weight.sum() + pseudo_count)
     return TreeCountDensity(tree, log_g)
+
+
+def _log_law(tree: TreeDensity, wanted: Bools) -> Float64:
+    """The tree's log P(count) where it is wanted, 0 elsewhere."""
+    found = np.asarray(tree.model.count_log_probs())
+    log_law = np.where(wanted, found, 0.0)
+    for c in np.flatnonzero(wanted & (found < _RARE)).tolist():
+        given = CountModel(tree.model.logits, exactly(c), edges=tree.model.edges)
+        log_law[c] = float(given.log_partition) - float(tree.model.log_partition)
+    return log_law

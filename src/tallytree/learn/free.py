@@ -2,7 +2,8 @@
 
 The natural parameters are the logits, all log-tables of groups, packed, and all log-tables of edges, packed.
 A label per entry says which free parameter moves it: entries with one label move together, -1 stays.
-``natural = base + free[label]``.
+``natural = base + free[label]``. Tables of potentials with few parameters follow from these instead, whose coordinates
+come last among the free parameters.
 
 Of an edge only the entry (1, 1) may move. It carries the interaction ``log t(1,1) - log t(1,0) - log t(0,1) +
 log t(0,0)``; what else a table of four can say is two logits and a constant.
@@ -19,6 +20,8 @@ import numpy as np
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
+from .parametric import Parameter, ParametricPotential
+from .parametric_tables import ParametricTables, Place
 from .statistics import CountFeatures
 
 
@@ -29,8 +32,23 @@ class FreeParameters:
     labels: Ints
     base: Float64
     n_variables: int
-    n_free: int
+    n_linear: int
     pairs: Ints
+    parametric: ParametricTables
+
+    @property
+    def n_free(self) -> int:
+        """Number of free parameters, those of potentials included."""
+        return self.n_linear + len(self.parametric)
+
+    def coordinates(self, values: Float64) -> Float64:
+        """Coordinates of the parameters of potentials, (P,)."""
+        return values[self.n_linear :]
+
+    @property
+    def start(self) -> Float64:
+        """Values at which nothing has moved yet."""
+        return np.concatenate([np.zeros(self.n_linear), self.parametric.start])
 
     @property
     def parts(self) -> tuple[slice, slice, slice]:
@@ -41,9 +59,16 @@ class FreeParameters:
 
     def natural(self, values: Float64) -> tuple[Float64, Float64, Float64]:
         """Logits (D,), packed tables (T,) and packed edges (4 E,) for values of the free parameters."""
-        moved = self.base + np.append(values, 0.0)[self.labels]
+        moved = self.base + self._spread(values)
         logits, tables, edges = self.parts
-        return moved[logits], moved[tables], moved[edges]
+        packed = moved[tables]
+        if len(self.parametric):
+            packed = self.parametric.fill(packed, self.coordinates(values))
+        return moved[logits], packed, moved[edges]
+
+    def _spread(self, values: Float64) -> Float64:
+        """The value that moves each natural parameter, 0 where none does."""
+        return np.append(values[: self.n_linear], 0.0)[self.labels]
 
     def values(self, model: CountModel) -> Float64:
         """Values of the free parameters that come nearest to a model on the same structure."""
@@ -58,9 +83,10 @@ class FreeParameters:
                 "`start` must have the structure of `model` and finite values where they are free."
             )
         labels = self.labels[free]
-        uses = np.bincount(labels, minlength=self.n_free)
+        uses = np.bincount(labels, minlength=self.n_linear)
         change = self._change(natural)
-        return np.asarray(np.bincount(labels, change[free], self.n_free) / np.maximum(uses, 1))
+        means = np.bincount(labels, change[free], self.n_linear) / np.maximum(uses, 1)
+        return np.concatenate([means, self.parametric.start])
 
     def _change(self, natural: Float64) -> Float64:
         """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
@@ -77,10 +103,33 @@ class FreeParameters:
         change[edges] = moved.reshape(-1)
         return change
 
-    def pull(self, gradient: Float64) -> Float64:
-        """Gradient with respect to the free parameters."""
+    def pull(self, gradient: Float64, values: Float64) -> Float64:
+        """Gradient with respect to the free parameters from one with respect to the natural ones."""
         free = self.labels >= 0
-        return np.bincount(self.labels[free], gradient[free], self.n_free).astype(np.float64)
+        linear = np.bincount(self.labels[free], gradient[free], self.n_linear).astype(np.float64)
+        if not len(self.parametric):
+            return linear
+        return np.concatenate(
+            [linear, self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))]
+        )
+
+    def push(self, direction: Float64, values: Float64) -> Float64:
+        """Direction in the natural parameters of one in the free ones."""
+        natural = self._spread(direction)
+        tables = natural[self.parts[1]]  # a view
+        if len(self.parametric):
+            tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
+        return natural
+
+    def squares(self, weights: Float64, values: Float64) -> Float64:
+        """``sum_i weights_i (d natural_i / d free)^2`` of every free parameter."""
+        free = self.labels >= 0
+        linear = np.bincount(self.labels[free], weights[free], self.n_linear).astype(np.float64)
+        if not len(self.parametric):
+            return linear
+        return np.concatenate(
+            [linear, self.parametric.squares(weights[self.parts[1]], self.coordinates(values))]
+        )
 
 
 def pairs_of(model: CountModel) -> Ints:
@@ -103,7 +152,7 @@ def free_parameters(
     ----------
     logits : "free", "tied", "fixed" or (D,) int array
         "tied" moves all logits together; in an array equal numbers move together and -1 stays.
-    tables : "free", "fixed", "by-size" or a list with "free", "fixed" or a label (int) per group
+    tables : "free", "fixed", "by-size", a ParametricPotential, or a list with "free", "fixed", one or a label per group
         "by-size" ties the tables of groups of equal size, as do equal labels.
     edges : "free", "tied", "fixed" or (E,) int array
         As for logits, for the interactions of the edges.
@@ -119,8 +168,12 @@ def free_parameters(
     n = int(labels.max(initial=-1)) + 1
     sizes = np.diff(features.offset)
     start_of: dict[Any, int] = {}
+    places: list[Place] = []
     for g, name in enumerate(_table_labels(tables, sizes)):
         if name is None:
+            continue
+        if isinstance(name, ParametricPotential):
+            places.append(Place(int(features.offset[g]), int(features.offset[g + 1]), name))
             continue
         key = (name, int(sizes[g]))
         if key not in start_of:
@@ -129,10 +182,23 @@ def free_parameters(
         labels[d + features.offset[g] : d + features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
     own = _labels("edges", edges, len(pairs))
     labels[len(base) - 4 * len(pairs) :][3::4] = np.where(own >= 0, n + own, -1)  # entries (1, 1)
+    packed = base[d : len(base) - 4 * len(pairs)]  # a view
+    parametric = ParametricTables(places, packed)
+    if places:
+        packed[:] = parametric.fill(packed, parametric.start)
     labels[~np.isfinite(base)] = -1  # structural zeros and forced variables stay
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact
-    return FreeParameters(labels, base, d, len(used), pairs)
+    return FreeParameters(labels, base, d, len(used), pairs, parametric)
+
+
+def edge_labels(interactions: Any, log_tables: Float64) -> Ints:
+    """Labels of the interactions of edges, counted from 0 without gaps; -1 where the entry (1, 1) is -inf or stays."""
+    labels = _labels("interactions", interactions, len(log_tables))
+    labels = np.where(log_tables[:, 1, 1] > -np.inf, labels, -1)
+    _, compact = np.unique(labels[labels >= 0], return_inverse=True)
+    labels[labels >= 0] = compact
+    return labels
 
 
 def _labels(name: str, given: Any, n: int) -> Ints:
@@ -155,6 +221,8 @@ def _labels(name: str, given: Any, n: int) -> Ints:
 
 
 def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
+    if isinstance(tables, ParametricPotential):
+        return [tables] * len(sizes)
     if isinstance(tables, str):
         named: dict[str, list[Any]] = {
             "free": [("own", g) for g in range(len(sizes))],
@@ -163,13 +231,19 @@ def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
         }
         if tables in named:
             return named[tables]
-    if isinstance(tables, str) or not isinstance(tables, Sequence) or len(tables) != len(sizes):
+    listed = isinstance(tables, Sequence) and not isinstance(tables, str) and len(tables) == len(sizes)
+    if not listed or any(isinstance(entry, Parameter) for entry in tables):
         raise ParameterError(
-            "`tables` must be 'free', 'fixed', 'by-size' or a list with 'free', 'fixed' or a label "
-            "for each of the "
-            f"{len(sizes)} groups; {tables!r} arrived."
+            "`tables` must be 'free', 'fixed', 'by-size', a potential from `parametric`, or a list with 'free', "
+            f"'fixed', such a potential or a label for each of the {len(sizes)} groups; {tables!r} arrived."
         )
     return [
-        ("own", g) if entry == "free" else None if entry == "fixed" else ("label", entry)
+        entry
+        if isinstance(entry, ParametricPotential)
+        else ("own", g)
+        if entry == "free"
+        else None
+        if entry == "fixed"
+        else ("label", entry)
         for g, entry in enumerate(tables)
     ]

@@ -52,7 +52,7 @@ class Objective:
         _refuse_contradictions(free, self._means)
         # Infinite logits weigh 1 in log Z; rows that agree with them have nothing to add.
         self._used = (self._means != 0) & np.isfinite(free.base)
-        weight = np.zeros(free.n_free)
+        weight = np.zeros(free.n_free)  # the parameters of potentials are not penalised
         for part, l2 in zip(free.parts, (l2_logits, l2_tables, l2_edges)):
             own = free.labels[part]
             weight[own[own >= 0]] = l2  # no label is in two parts
@@ -87,44 +87,71 @@ class Objective:
         return float(natural[self._used] @ self._means[self._used]) - float(model.log_partition)
 
     def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
-        """J and its gradient with respect to the free parameters."""
+        """J and its gradient with respect to the free parameters; infinite where a parameter makes no table."""
+        if len(self._free.parametric) and not self._free.parametric.in_range(self._free.coordinates(values)):
+            return math.inf, np.zeros(len(values))
         model = self.model_at(values)
         parts = self._free.natural(values)
         packed = parts[1]
         value = -self._log_likelihood(model, np.concatenate(parts))
-        expected = model.expected_statistics
-        pairs = np.zeros(0) if expected.edges is None else expected.edges.reshape(-1)
-        means = np.concatenate([expected.logits, *expected.tables, pairs])
-        gradient = self._free.pull(means - self._means) + self._l2 * values
+        gradient = self._free.pull(self._expected(model) - self._means, values) + self._l2 * values
         value += 0.5 * float(self._l2 @ values**2)
         if self._smoothness and len(self._bend):
             bend = self._bends(packed)
             value += 0.5 * self._smoothness * float(bend @ bend)
-            gradient += self._smoothness * self._unbend(bend)
+            gradient += self._smoothness * self._unbend(bend, values)
         return value, gradient
 
+    @staticmethod
+    def _expected(model: CountModel) -> Float64:
+        """Expectations of the natural statistics, packed."""
+        found = model.expected_statistics
+        pairs = np.zeros(0) if found.edges is None else found.edges.reshape(-1)
+        return np.concatenate([found.logits, *found.tables, pairs])
+
     def hessian_product(self, values: Float64, direction: Float64) -> Float64:
-        """H v: covariance of the statistics times the direction, plus the penalties; not with edges."""
+        """H v: covariance of the statistics times the direction, plus the penalties; not where edges move.
+
+        For potentials with parameters it is the expected Hessian, which leaves out how their tables bend: the factor of
+        that is the difference between model and data.
+        """
         free = self._free
-        natural = np.append(direction, 0.0)[free.labels]
-        d = free.n_variables
-        image = self.model_at(values).hessian_vector_product(natural[:d], natural[d:])
-        product = free.pull(np.concatenate([image.logits, *image.tables])) + self._l2 * direction
+        natural = free.push(direction, values)
+        logits, tables, edges = free.parts
+        image = self.model_at(values).hessian_vector_product(natural[logits], natural[tables])
+        moved = np.concatenate([image.logits, *image.tables, np.zeros(edges.stop - edges.start)])
+        product = free.pull(moved, values) + self._l2 * direction
         if self._smoothness and len(self._bend):
-            product += self._smoothness * self._unbend(self._bends(natural[d:]))
+            product += self._smoothness * self._unbend(self._bends(natural[tables]), values)
         return product
+
+    def scale(self, values: Float64) -> Float64:
+        """A diagonal near that of the Hessian, positive: the larger variance of every statistic, by model or data."""
+        expected = self._expected(self.model_at(values))
+        variance = np.maximum(expected * (1.0 - expected), self._means * (1.0 - self._means))
+        found = self._free.squares(np.maximum(variance, 0.0), values) + self._l2
+        return np.where(found > 0.0, found, 1.0)
+
+    def first_radius(self, values: Float64) -> float:
+        """Limit on the first step, in the metric of :meth:`scale`.
+
+        In logits and tables the objective is convex, and none is needed. A parameter must not be thrown to the end of
+        its range, where nothing depends on it any more: at first it moves by a half of its logarithm or log-odds.
+        """
+        bounded = np.append(np.zeros(self._free.n_linear, bool), self._free.parametric.bounded)
+        return 0.5 * math.sqrt(float(self.scale(values)[bounded].min())) if bounded.any() else math.inf
 
     def _bends(self, packed: Float64) -> Float64:
         i = self._bend
         return np.asarray(packed[i] - 2.0 * packed[i + 1] + packed[i + 2])
 
-    def _unbend(self, bend: Float64) -> Float64:
+    def _unbend(self, bend: Float64, values: Float64) -> Float64:
         i, natural = self._bend, np.zeros(len(self._free.labels))
         t = natural[self._free.parts[1]]  # a view
         np.add.at(t, i, bend)
         np.add.at(t, i + 1, -2.0 * bend)
         np.add.at(t, i + 2, bend)
-        return self._free.pull(natural)
+        return self._free.pull(natural, values)
 
 
 def _refuse_contradictions(free: FreeParameters, means: Float64) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -10,8 +11,12 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks import configurations
 from ..errors import ParameterError, StructureError
+from ..structure.forest import compatible
 from ..structure.forest.graph import check_forest, follow_tree
+from ..structure.forest.set_boundary import MAX_WIDTH
+from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 
 
@@ -111,6 +116,117 @@ class Forest:
         if not isinstance(tree, CountTree):
             raise ParameterError(f"`tree` must be a CountTree; {checks.describe(tree)} arrived.")
         return cls(follow_tree(tree.program), log_tables, coupling=coupling)
+
+    def compatible_sets(self, n_variables: int | None = None, *, width: int = 1) -> Iterator[tuple[int, ...]]:
+        """All sets of variables that fit the forest, S(E), one after the other.
+
+        The edges that leave a set must be covered by at most `width` vertices, its boundary. Width 1 is the paper's
+        class (section 5.4): whole components, and any of the branches at one vertex, with or without it.
+
+        Parameters
+        ----------
+        n_variables : int, optional
+            Number of variables of the model; default up to the largest that an edge names.
+        width : {0, 1, 2}
+            Largest boundary; 0 are unions of components.
+
+        Yields
+        ------
+        tuple of int
+            The variables of a set, increasing; every set once, those with small boundaries first.
+
+        Notes
+        -----
+        A forest with a vertex of degree k has at least 2^k of them, so this is an iterator: take what is needed. Any
+        one of them fits; of several that are nested :meth:`fits` tells.
+
+        Examples
+        --------
+        >>> list(tt.Forest([(0, 1), (1, 2)], 0.0).compatible_sets())
+        [(0, 1, 2), (0,), (1, 2), (1,), (2,), (0, 1), (0, 2)]
+        """
+        count = checks.integer("width", width)
+        if not 0 <= count <= MAX_WIDTH:
+            raise ParameterError(f"`width` must be between 0 and {MAX_WIDTH}; {count} arrived.")
+        return compatible.compatible_sets(self._size(n_variables), self._pairs, count)
+
+    def boundary_width(self, members: ArrayLike) -> int:
+        """How many vertices cover the edges that leave a set; at most 1 for the paper's S(E).
+
+        Examples
+        --------
+        >>> path = tt.Forest([(0, 1), (1, 2), (2, 3), (3, 4)], 0.0)
+        >>> path.boundary_width([0, 1, 2]), path.boundary_width([1, 2]), path.boundary_width([0, 2, 4])
+        (1, 2, 2)
+        """
+        given = np.asarray(members)
+        n = max(self.largest, int(given.max(initial=-1)) if given.dtype.kind in "iu" else -1) + 1
+        inside = np.zeros(n, bool)
+        inside[configurations.variables(members, n, "members")] = True
+        return compatible.width(inside, self._pairs)
+
+    def fits(self, groups: Any, n_variables: int | None = None) -> bool:
+        """Whether groups can be counted together on the forest: a model with these edges takes them.
+
+        Parameters
+        ----------
+        groups : CountTree or list of lists of variables
+            The groups.
+        n_variables : int, optional
+            Number of variables of the model, for a list; default up to the largest that is named.
+
+        Examples
+        --------
+        >>> path = tt.Forest([(0, 1), (1, 2), (2, 3)], 0.0)
+        >>> path.fits([[0, 1], [0, 1, 2, 3]]), path.fits([[0, 2], [1, 3]]), path.fits([[0, 1], [1, 2]])
+        (True, False, False)
+        """
+        if isinstance(groups, CountTree):
+            tree, n = groups, groups.n_variables
+        else:
+            sets = checks.group_list(groups)
+            named = (int(np.max(group, initial=-1)) + 1 for group in sets if group is not None)
+            n = max(self._size(n_variables), *named, 0)
+            try:
+                tree = CountTree.from_groups(sets, n)
+            except StructureError:
+                return False
+        check_members(self, n)
+        try:
+            ForestStructure(self._pairs, np.ones(n, np.int64), tree.family).program  # noqa: B018 - refuses misfits
+        except StructureError:
+            return False
+        return True
+
+    def descendants(self, n_variables: int | None = None, *, roots: ArrayLike = ()) -> CountTree:
+        """A nested family that fits the forest: every vertex with all vertices below it.
+
+        Parameters
+        ----------
+        n_variables : int, optional
+            Number of variables of the model; default up to the largest that an edge names.
+        roots : array_like of int
+            Where components are rooted; by default at their first vertex.
+
+        Examples
+        --------
+        >>> [g.tolist() for g in tt.Forest([(0, 1), (1, 2), (1, 3)], 0.0).descendants().groups]
+        [[0, 1, 2, 3], [1, 2, 3]]
+        """
+        n = self._size(n_variables)
+        first = np.atleast_1d(configurations.variables(np.asarray(roots, np.int64), n, "roots"))
+        return CountTree.from_groups(compatible.descendant_sets(n, self._pairs, first), n)
+
+    def _size(self, n_variables: int | None) -> int:
+        if n_variables is None:
+            return self.largest + 1
+        n = checks.integer("n_variables", n_variables)
+        if n <= self.largest:
+            raise ParameterError(
+                f"`n_variables` must be at least {self.largest + 1}, because an edge names variable {self.largest}; "
+                f"{n} arrived."
+            )
+        return n
 
     @property
     def pairs(self) -> Ints:

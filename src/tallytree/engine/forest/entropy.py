@@ -1,7 +1,8 @@
 """Entropy of a forest with counts from its answers: log Z less the expected log-weight.
 
 Every table is first taken relative to its entry at the most probable outcome. That changes no probability, and where
-one configuration has nearly all of it, all terms are small and none cancels another.
+one configuration has nearly all of it, all terms are small and none cancels another. Models whose terms are so large
+that the errors of their probabilities show are summed by parts instead.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import numpy as np
 
 from ...arrays import Float64
 from ..answer import Answer
+from .arithmetic import UNIT_ROUNDOFF
+from .entropic import entropy_by_parts
 from .ladder import infer, log_sum
 from .problem import ForestProblem
+
+_ACCEPTED = 1e-9  # error of 1 + the entropy
 
 
 def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Float64:
@@ -30,12 +35,17 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
     edge, edge_mean = _relative(wide.reshape(flat), answer.log_edges.reshape(flat))
     tables = np.broadcast_to(problem.tables, (batch, problem.tables.shape[1])).copy()
     mean = leaf_mean.sum(1) + edge_mean.sum(1)
+    size = np.abs(leaf_mean).sum(1) + np.abs(edge_mean).sum(1)
     for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):
         tables[:, start:stop], part = _relative(tables[:, start:stop], log_counts[:, start:stop])
-        mean = mean + part
+        mean, size = mean + part, size + np.abs(part)
     # Log Z of the relative tables is found anew: a difference would have lost its digits.
     shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
-    return np.asarray(np.maximum(infer(shifted).log_mean - mean, 0.0))
+    found = np.asarray(np.maximum(infer(shifted).log_mean - mean, 0.0))
+    doubtful = np.flatnonzero((answer.bound + 8 * UNIT_ROUNDOFF) * size > _ACCEPTED * (1.0 + found))
+    if len(doubtful):
+        found[doubtful] = entropy_by_parts(problem.take(doubtful))
+    return found
 
 
 def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64]:

@@ -30,7 +30,7 @@ class Store:
         """Keep counts ``first .. first + width - 1`` of `values` (state, count, row), which start at `low`."""
         size = values.size
         if self.used + size > len(self.buffer):
-            grown = np.empty(max(2 * len(self.buffer), self.used + size))
+            grown = np.empty(max(2 * len(self.buffer), self.used + size), self.buffer.dtype)
             grown[: self.used] = self.buffer[: self.used]
             self.buffer = grown
         self.buffer[self.used : self.used + size] = values.reshape(-1)

@@ -1,7 +1,4 @@
-"""Pictures of models and answers: every function draws into ``ax``, or into a new figure, and returns the axes.
-
-matplotlib is imported when a picture is drawn: ``pip install tallytree[plot]``.
-"""
+"""Pictures of answers: marginals, count distributions, assignments, convergence and densities."""
 
 from __future__ import annotations
 
@@ -11,54 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._plot_data import (
-    binary_rows,
-    distributions,
-    numbers,
-    probabilities,
-    single,
-    tree_of,
-    variable_names,
+from .._plot_data import binary_rows, distributions, numbers, probabilities, single, tree_of, variable_names
+from ..arrays import Float64
+from ..checks import describe, flag
+from ..errors import ParameterError
+from ..learn.statistics import CountFeatures
+from ..models.frozen_distribution import FrozenDistribution
+from ..structure.nested.count_tree import CountTree
+from .style import (
+    BLUE,
+    GREY,
+    MOST_BARS,
+    MOST_NAMES,
+    ORANGE,
+    axes_of,
+    finish,
+    whole_ticks,
 )
-from .arrays import Float64
-from .checks import describe, flag
-from .errors import ParameterError, TallyTreeError
-from .learn.statistics import CountFeatures
-from .models.frozen_distribution import FrozenDistribution
-from .structure.nested.count_tree import CountTree
-
-__all__ = [
-    "assignment_heatmap",
-    "count_distribution",
-    "density_comparison",
-    "group_tree",
-    "loopy_trace",
-    "marginals",
-]
-
-
-BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#d9822b", "#4f9d5d", "#b5403a", "#b8b8b8"
-PALETTE = (BLUE, ORANGE, GREEN, RED, "#7d5ba6", "#6b6b6b")
-_MOST_BARS = 60  # beyond it, lines and dots
-_MOST_NAMES = 30
-
-
-def axes_of(ax: Any, size: tuple[float, float] = (6.0, 3.6)) -> Any:
-    """The given axes, or those of a new figure."""
-    if ax is not None:
-        if not hasattr(ax, "plot") or not hasattr(ax, "spines"):
-            raise ParameterError(
-                "`ax` must be matplotlib Axes, such as plt.subplots()[1], or None for a new figure; "
-                f"{describe(ax)} arrived."
-            )
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise TallyTreeError(
-            "Plots need matplotlib. Install it with `pip install tallytree[plot]`."
-        ) from None
-    return plt.subplots(figsize=size, layout="constrained")[1]
 
 
 def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
@@ -100,20 +66,20 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     drawn.append((posterior, BLUE, "given the counts", 1))
     width = 0.8 / len(drawn)
     for values, colour, label, side in drawn:
-        if n <= _MOST_BARS:
+        if n <= MOST_BARS:
             shift = side * width / 2 if len(drawn) > 1 else 0.0
             ax.bar(place + shift, values, width, color=colour, label=label)
         else:
             ax.plot(place, values, ".", ms=3, color=colour, label=label)
-    if labels is not None and n <= _MOST_NAMES:
+    if labels is not None and n <= MOST_NAMES:
         ax.set_xticks(place, labels, rotation=45, ha="right")
     else:
         ax.set_xlabel("variable")
-        _whole_ticks(ax, 0, n - 1)
+        whole_ticks(ax, 0, n - 1)
     ax.set_ylabel("P(variable is on)")
     ax.set_ylim(0, 1.15 if len(drawn) > 1 else 1)  # room for the legend
     ax.set_yticks(np.linspace(0, 1, 6))
-    return _finish(ax, legend=len(drawn) > 1, columns=2)
+    return finish(ax, legend=len(drawn) > 1, columns=2)
 
 
 def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> Any:
@@ -156,7 +122,7 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
     shown = slice(max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(both) - 1) + 1)
     counts, height = counts[shown], both[shown].max()
     ax = axes_of(ax)
-    few = len(counts) <= _MOST_BARS
+    few = len(counts) <= MOST_BARS
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 1.0
     drawn = [] if prior is None else [(prior, GREY, "variables alone", -1)]
     drawn.append((posterior, BLUE, "given the model", 1))
@@ -180,78 +146,12 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
             lw=1.2,
             label="potential (scaled)",
         )
-    _whole_ticks(ax, int(counts[0]), int(counts[-1]))
+    whole_ticks(ax, int(counts[0]), int(counts[-1]))
     ax.set_xlabel("count" if group is None else f"count of group {group}")
     if isinstance(model, FrozenDistribution):
         ax.set_xlabel("sum")
     ax.set_ylabel("probability")
-    return _finish(ax, legend=len(drawn) > 1 or potential is not None)
-
-
-def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
-    """The nested groups as a drawing: variables below, every group above its members at a height by its size.
-
-    Parameters
-    ----------
-    tree : CountTree or CountModel
-        The structure, or a model that has one.
-    ax : matplotlib Axes, optional
-        Where to draw; default a new figure.
-    names : sequence of str, optional
-        Labels of the variables, shown for up to 30 of them.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ParameterError
-        If an argument has the wrong shape, type or value; the message says what was required.
-
-    See Also
-    --------
-    tallytree.CountTree
-
-    Examples
-    --------
-    >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
-    """
-    family = tree_of(tree).family
-    labels = variable_names(names, family.n_variables)
-    position = np.empty(family.n_variables)
-    position[family.order] = np.arange(family.n_variables)
-    ax = axes_of(ax)
-    place = np.zeros(family.n_sets)
-    height = np.log2(np.maximum(family.set_size, 1)) if family.n_sets else np.zeros(0)
-    above = family.set_parent
-    for s in range(family.n_sets):  # smaller sets first: children are placed before their parent
-        loose = position[np.flatnonzero(family.variable_parent == s)]
-        inner = np.flatnonzero(above == s)
-        below = np.concatenate([loose, place[inner]])
-        feet = np.concatenate([np.zeros(len(loose)), height[inner]])
-        place[s] = below.mean()
-        ax.vlines(below, feet, height[s], color="0.45", lw=0.8)
-        ax.hlines(height[s], below.min(), below.max(), color="0.45", lw=0.8)
-    few = family.n_variables <= _MOST_BARS
-    if family.n_sets:
-        ax.plot(place, height, "o", color=BLUE, ms=5 if few else 2, label="group", zorder=3)
-    ax.plot(
-        position, np.zeros(len(position)), "s", color=ORANGE, ms=4 if few else 1.5, label="variable", zorder=3
-    )
-    if family.n_variables <= _MOST_NAMES:
-        tilt, side = (0, "center") if labels is None else (45, "right")
-        shown = [str(i) for i in range(family.n_variables)] if labels is None else labels
-        ax.set_xticks(position, shown, rotation=tilt, ha=side)
-    else:
-        ax.set_xticks([])
-    ax.set_xlabel("variables")
-    largest = int(family.set_size.max()) if family.n_sets else 1
-    ticks = 2 ** np.arange(0, int(np.ceil(np.log2(max(largest, 2)))) + 1)
-    ax.set_yticks(np.log2(ticks), [str(t) for t in ticks])
-    ax.set_ylabel("size of the group")
-    ax.set_ylim(-0.3, 1.25 * np.log2(max(largest, 2)) + 0.5)  # room for the legend
-    return _finish(ax)
+    return finish(ax, legend=len(drawn) > 1 or potential is not None)
 
 
 def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None, bar: bool = True) -> Any:
@@ -369,10 +269,10 @@ def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> A
         )
     if not moving.any():
         ax.set_yticks([])
-    _whole_ticks(ax, 1, max(len(trace), 1))
+    whole_ticks(ax, 1, max(len(trace), 1))
     ax.set_xlabel("sweep")
     ax.set_ylabel("largest change of a message")
-    return _finish(ax, legend=label is not None)
+    return finish(ax, legend=label is not None)
 
 
 def density_comparison(
@@ -422,7 +322,7 @@ def density_comparison(
     for name, drawn in others.items():
         sizes, errors = count_errors(rows, drawn, tree)
         error_line(ax, sizes, errors, name)
-    return _finish(ax)
+    return finish(ax)
 
 
 def error_line(ax: Any, sizes: NDArray[np.int64], errors: Float64, name: str, **style: Any) -> None:
@@ -447,18 +347,3 @@ def count_errors(
     sizes = np.diff(features.offset) - 1
     squares = np.add.reduceat(gap**2, features.offset[:-1]) / (sizes + 1)
     return np.asarray(sizes, np.int64), np.asarray(np.sqrt(squares))
-
-
-def _whole_ticks(ax: Any, low: int, high: int) -> None:
-    """Ticks at whole numbers: all of them where they are few."""
-    if high - low < 12:
-        ax.set_xticks(np.arange(low, high + 1))
-    else:
-        ax.xaxis.get_major_locator().set_params(integer=True)
-
-
-def _finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:
-    ax.spines[["top", "right"]].set_visible(False)
-    if legend:
-        ax.legend(frameon=False, fontsize=9, ncols=columns)
-    return ax

@@ -1,0 +1,164 @@
+// Map: a solution turns logits into posterior log-odds and marginals, each variable by itself.
+#include "flat/map.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "flat/chunks.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInfinity = __builtin_inf();
+constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
+constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
+
+// The series of r from the series of log r, on as many nodes.
+std::vector<double> ratio_series(const Piece& piece) {
+  const double pi = 3.14159265358979323846;
+  const int count = piece.terms + 6;
+  std::vector<double> value((size_t)count), series((size_t)count);
+  for (int i = 0; i < count; i++) {
+    const double x = std::cos(pi * (i + 0.5) / count);
+    double b1 = 0, b2 = 0;
+    for (int j = piece.terms - 1; j > 0; j--) {
+      const double b0 = 2 * x * b1 - b2 + piece.log_ratio[j];
+      b2 = b1;
+      b1 = b0;
+    }
+    value[i] = std::exp(x * b1 - b2 + piece.log_ratio[0]);
+  }
+  chebyshev_fit(value.data(), count, series.data());
+  while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
+  return series;
+}
+
+double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+
+inline const double* widened(const double* nu, ptrdiff_t n, double* room, bool* infinite) {
+  double sum = 0;  // NaN if one is infinite
+  for (ptrdiff_t i = 0; i < n; i++) sum += nu[i] - nu[i];
+  *infinite = sum != 0;
+  if (!*infinite) return nu;
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = std::isinf(nu[i]) ? 0.0 : nu[i];
+  return room;
+}
+
+inline const double* widened(const float* nu, ptrdiff_t n, double* room, bool* infinite) {
+  float sum = 0;
+  for (ptrdiff_t i = 0; i < n; i++) sum += nu[i] - nu[i];
+  *infinite = sum != 0;
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = std::isinf(nu[i]) ? 0.0 : nu[i];
+  return room;
+}
+
+inline double* result_in(double* out, double*) { return out; }
+inline double* result_in(float*, double* room) { return room; }
+inline void narrow(const double*, ptrdiff_t, double*) {}
+inline void narrow(const double* from, ptrdiff_t n, float* out) {
+  for (ptrdiff_t i = 0; i < n; i++) out[i] = (float)from[i];
+}
+
+}  // namespace
+
+FlatPieceView view_of(const Piece& p, double log_share) {
+  return {p.tilt, log_share, p.split, p.terms, p.log_ratio.data(), (int)p.wave_re.size(), p.wave_re.data(),
+          p.wave_im.data(), p.cos_w.data(), p.sin_w.data()};
+}
+
+FlatMap::FlatMap(const FlatKernels* kernels, const FlatSolution& s) : kernels_(kernels), solution_(s) {
+  for (const Piece& p : s.pieces) piece_.push_back(view_of(p, p.log_weight - s.log_mean));
+  mixture_ = {(int)piece_.size(), piece_.data(), s.log_all_off - s.log_mean, s.log_all_on - s.log_mean};
+  if (s.kind == FlatKind::series && smooth()) ratio_ = ratio_series(s.pieces[0]);
+}
+
+bool FlatMap::smooth() const {
+  const FlatSolution& s = solution_;
+  return s.pieces.size() == 1 && !s.pieces[0].split && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
+}
+
+void FlatMap::marginals(const double* nu, ptrdiff_t n, double* out) const {
+  const FlatSolution& s = solution_;
+  if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
+    std::fill(out, out + n, __builtin_nan(""));
+  } else if (s.kind == FlatKind::ends) {
+    std::fill(out, out + n, sigmoid(s.tilt + s.sum_logits));
+  } else if (s.kind == FlatKind::powers) {
+    kernels_->power_marginals(nu, n, *s.powers, out);
+  } else if (!smooth()) {
+    kernels_->marginals(nu, n, &mixture_, out);
+  } else if (s.largest_logit > kExtremeLogit) {
+    // Odds p r / q may leave the range of plain numbers where their logarithm does not.
+    messages(nu, n, out);
+    for (ptrdiff_t i = 0; i < n; i++) out[i] = sigmoid(nu[i] + out[i]);
+  } else {
+    kernels_->marginals_plain(nu, n, s.pieces[0].tilt, ratio_.data(), (int)ratio_.size(), out);
+  }
+}
+
+void FlatMap::messages(const double* nu, ptrdiff_t n, double* out) const {
+  const FlatSolution& s = solution_;
+  if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
+    std::fill(out, out + n, __builtin_nan(""));
+  } else if (s.kind == FlatKind::ends) {
+    for (ptrdiff_t i = 0; i < n; i++) out[i] = s.tilt + (s.sum_logits - nu[i]);
+  } else if (s.kind == FlatKind::powers) {
+    kernels_->power_messages(nu, n, *s.powers, out);
+  } else if (smooth()) {
+    const Piece& piece = s.pieces[0];
+    kernels_->messages_plain(nu, n, piece.tilt, piece.log_ratio.data(), piece.terms, out);
+  } else {
+    kernels_->messages(nu, n, &mixture_, out);
+  }
+}
+
+// -- logits in memory ----------------------------------------------------------------------------------------------
+
+bool marginals_known(const FlatSolution& s) { return s.kind == FlatKind::direct && s.largest_logit <= kExtremeLogit; }
+
+void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
+  if (marginals_known(s)) {
+    std::copy(s.marginal, s.marginal + logits.n, out);
+  } else if (s.kind == FlatKind::direct) {
+    flat_messages(logits, s, out);
+    for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(logits.nu[i] + out[i]);
+  } else {
+    const FlatMap map(logits.kernels, s);
+    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { map.marginals(logits.nu + from, length, out + from); });
+  }
+}
+
+void flat_messages(const Logits& logits, const FlatSolution& s, double* out) {
+  if (s.kind == FlatKind::direct) return logits.kernels->messages_from_ratio(s.ratio, logits.n, s.tilt, out);
+  const FlatMap map(logits.kernels, s);
+  in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { map.messages(logits.nu + from, length, out + from); });
+}
+
+// -- chunks --------------------------------------------------------------------------------------------------------
+
+template <class T>
+void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted wanted, T* out) {
+  const ptrdiff_t blocks = (n + kBlock - 1) / kBlock;
+  parallel_for(blocks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t b) {
+    const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
+    double room[kBlock], answers[kBlock];
+    bool infinite;
+    const double* finite = widened(nu + from, length, room, &infinite);
+    double* result = result_in(out + from, answers);
+    if (wanted == Wanted::marginals) {
+      map.marginals(finite, length, result);
+    } else {
+      map.messages(finite, length, result);
+      for (ptrdiff_t i = 0; i < length; i++) result[i] += finite[i];
+    }
+    for (ptrdiff_t i = 0; infinite && i < length; i++)
+      if (std::isinf(nu[from + i])) result[i] = wanted == Wanted::marginals ? nu[from + i] > 0 : nu[from + i];
+    narrow(result, length, out + from);
+  });
+}
+
+template void map_chunk(const FlatMap&, int, const double*, ptrdiff_t, Wanted, double*);
+template void map_chunk(const FlatMap&, int, const float*, ptrdiff_t, Wanted, float*);
+
+}  // namespace tallytree

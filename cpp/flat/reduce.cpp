@@ -1,0 +1,271 @@
+// Reduce: logits become sums that add up over chunks of them.
+//
+// The logits are read in blocks that fit the cache; a block is widened to doubles and freed of infinities where needed,
+// and all requests are served from it. Blocks belong to groups whose boundaries depend on the number of logits alone;
+// groups go to threads, and are merged in order: the same chunk gives the same bits, whatever the number of threads.
+#include "flat/reduce.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.hpp"
+#include "flat/infinite_logits.hpp"
+
+namespace tallytree {
+
+namespace {
+
+constexpr double kInfinity = __builtin_inf();
+constexpr ptrdiff_t kBlock = 8192;
+constexpr ptrdiff_t kShortGroup = 4 * kBlock;
+constexpr ptrdiff_t kMostGroups = 64;  // of a chunk: each has a histogram of its own
+constexpr ptrdiff_t kWorthThreads = 1 << 17;
+constexpr size_t kMostLarge = 1 << 14;  // large deviations: with a variance below 50 there are at most 560
+
+// Places among the sums of deviations; the deviation sums follow.
+enum { kLogNorm, kPositive, kNegative, kLikelyOn, kInfinite, kDeviations };
+// Places among the sums of one rate of powers.
+enum { kLogSize, kLost, kNegativeFactors, kPerRate };
+
+constexpr int kSumCounts[] = {8, 12, 16, 24, 28, 32, kMaxChebyshev};
+
+void add_deviations(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
+  FlatTotals t;
+  double part[kMaxChebyshev];
+  kernels.chebyshev_sums(nu, n, r.tilt, r.count, &t, part);
+  out->add(kLogNorm, t.log_norm);
+  out->add(kPositive, t.positive);
+  out->add(kNegative, t.negative);
+  out->add(kLikelyOn, t.likely_on);
+  out->add(kInfinite, t.infinite);
+  for (int j = 0; j < r.count; j++) out->add((size_t)(kDeviations + j), part[j]);
+  out->least[0] = std::fmin(out->least[0], t.smallest);
+  out->most[0] = std::fmax(out->most[0], t.largest);
+}
+
+void list(const double* values, size_t count, size_t most, Reduced* out) {
+  if (!out->complete) return;
+  out->complete = out->listed.size() + count <= most;
+  if (out->complete) out->listed.insert(out->listed.end(), values, values + count);
+  else out->listed.clear();
+}
+
+void add_small_deviations(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
+  double off[kPowers], on[kPowers], likely_on, large[kBlock];
+  const ptrdiff_t found = kernels.small_deviation_sums(nu, n, r.tilt, off, on, &likely_on, large);
+  out->add(0, likely_on);
+  for (int j = 0; j < kPowers; j++) {
+    out->add((size_t)(1 + j), off[j]);
+    out->add((size_t)(1 + kPowers + j), on[j]);
+  }
+  list(large, (size_t)found, kMostLarge, out);
+}
+
+void add_histogram(const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
+  const double scale = kBins / (r.high - r.low);  // 0 if the range is beyond all doubles: then one bin holds everything
+  double* sum = out->sum.data();
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const double x = nu[i];
+    if (!(x >= r.low && x <= r.high)) {
+      list(&x, 1, kMostOutside, out);
+      continue;
+    }
+    const double place = (x - r.low) * scale;
+    const ptrdiff_t b = place > 0 ? (ptrdiff_t)std::fmin(kBins - 1.0, place) : 0;  // 0 for NaN
+    const double offset = place - (double)b;
+    sum[3 * b] += 1;
+    sum[3 * b + 1] += offset;
+    sum[3 * b + 2] += offset * offset;
+  }
+}
+
+void add_powers(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
+  PowerSums part;
+  kernels.power_sums(nu, n, r.rate, r.count, &part);
+  out->add(0, part.softplus);
+  for (int j = 0; j < r.count; j++) {
+    const PowerSum& p = part.term[j];
+    const size_t at = (size_t)(1 + kPerRate * j);
+    out->add(at + kLogSize, p.log_size);
+    out->add(at + kLost, p.lost);
+    out->add(at + kNegativeFactors, p.negative);
+    out->least[(size_t)j] = std::fmin(out->least[(size_t)j], p.smallest);
+    out->most[(size_t)j] = std::fmax(out->most[(size_t)j], p.largest);
+  }
+}
+
+void add_block(const FlatKernels& kernels, const std::vector<Request>& requests, const double* nu, ptrdiff_t n,
+               std::vector<Reduced>* out) {
+  if (n == 0) return;
+  for (size_t r = 0; r < requests.size(); r++) {
+    const Request& request = requests[r];
+    Reduced* to = &(*out)[r];
+    if (request.kind == Asked::deviations) add_deviations(kernels, request, nu, n, to);
+    else if (request.kind == Asked::small_deviations) add_small_deviations(kernels, request, nu, n, to);
+    else if (request.kind == Asked::histogram) add_histogram(request, nu, n, to);
+    else add_powers(kernels, request, nu, n, to);
+  }
+}
+
+inline const double* widened(const double* nu, ptrdiff_t, double*) { return nu; }
+inline const double* widened(const float* nu, ptrdiff_t n, double* room) {
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
+  return room;
+}
+
+// The finite logits of a block, in `room` if there are others; `n` becomes their number.
+const double* finite_part(const double* nu, ptrdiff_t* n, double* room, LeftOut* left_out) {
+  if (!any_infinite(nu, *n)) return nu;
+  ptrdiff_t kept = 0;
+  for (ptrdiff_t i = 0; i < *n; i++) {
+    const double x = nu[i];
+    if (std::isfinite(x)) room[kept++] = x;
+    else if (x > 0) left_out->forced++;
+    else if (x < 0) left_out->excluded++;
+    else left_out->invalid++;
+  }
+  *n = kept;
+  return room;
+}
+
+std::vector<Reduced> empty_answers(const std::vector<Request>& requests) {
+  std::vector<Reduced> result;
+  result.reserve(requests.size());
+  for (const Request& r : requests) result.push_back(nothing(r));
+  return result;
+}
+
+}  // namespace
+
+int sums_at_least(int count) {
+  for (const int most : kSumCounts)
+    if (count <= most) return most;
+  return kMaxChebyshev;
+}
+
+Reduced nothing(const Request& request) {
+  Reduced r;
+  size_t sums = 0, extremes = 0;
+  if (request.kind == Asked::deviations) sums = (size_t)(kDeviations + request.count), extremes = 1;
+  if (request.kind == Asked::small_deviations) sums = 1 + 2 * kPowers;
+  if (request.kind == Asked::histogram) sums = 3 * kBins;
+  if (request.kind == Asked::powers) sums = (size_t)(1 + kPerRate * request.count), extremes = (size_t)request.count;
+  r.sum.assign(sums, 0.0);
+  if (request.kind != Asked::histogram) r.carry.assign(sums, 0.0);
+  r.least.assign(extremes, kInfinity);
+  r.most.assign(extremes, request.kind == Asked::powers ? 0.0 : -kInfinity);
+  return r;
+}
+
+void Reduced::merge(const Reduced& later) {
+  for (size_t j = 0; carry.empty() && j < sum.size(); j++) sum[j] += later.sum[j];
+  for (size_t j = 0; j < carry.size(); j++) {
+    add(j, later.sum[j]);
+    carry[j] += later.carry[j];
+  }
+  for (size_t j = 0; j < least.size(); j++) {
+    least[j] = std::fmin(least[j], later.least[j]);
+    most[j] = std::fmax(most[j], later.most[j]);
+  }
+  complete = complete && later.complete;
+  if (complete) listed.insert(listed.end(), later.listed.begin(), later.listed.end());
+  else listed.clear();
+}
+
+template <class T>
+std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
+                            const std::vector<Request>& requests, bool known_finite, LeftOut* left_out) {
+  const ptrdiff_t even = (n + kMostGroups * kBlock - 1) / (kMostGroups * kBlock) * kBlock;
+  const ptrdiff_t length = std::max(kShortGroup, even), groups = std::max<ptrdiff_t>(1, (n + length - 1) / length);
+  std::vector<std::vector<Reduced>> part((size_t)groups);
+  std::vector<LeftOut> others((size_t)groups);
+  parallel_for(groups, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t g) {
+    part[(size_t)g] = empty_answers(requests);
+    const ptrdiff_t end = std::min(n, (g + 1) * length);
+    alignas(64) double room[kBlock];
+    for (ptrdiff_t from = g * length; from < end; from += kBlock) {
+      ptrdiff_t count = std::min(kBlock, end - from);
+      const double* block = widened(nu + from, count, room);
+      if (!known_finite) block = finite_part(block, &count, room, &others[(size_t)g]);
+      add_block(kernels, requests, block, count, &part[(size_t)g]);
+    }
+  });
+  for (size_t g = 0; g < (size_t)groups; g++) {
+    left_out->excluded += others[g].excluded;
+    left_out->forced += others[g].forced;
+    left_out->invalid += others[g].invalid;
+    for (size_t r = 0; g > 0 && r < requests.size(); r++) part[0][r].merge(part[g][r]);
+  }
+  return std::move(part[0]);
+}
+
+template std::vector<Reduced> reduce(const FlatKernels&, int, const double*, ptrdiff_t, const std::vector<Request>&,
+                                     bool, LeftOut*);
+template std::vector<Reduced> reduce(const FlatKernels&, int, const float*, ptrdiff_t, const std::vector<Request>&,
+                                     bool, LeftOut*);
+
+Sums deviations_of(const Reduced& r) {
+  Sums s;
+  s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
+              r.least[0], r.most[0]};
+  s.deviation.resize(r.sum.size() - kDeviations);
+  for (size_t j = 0; j < s.deviation.size(); j++) s.deviation[j] = r.value(kDeviations + j);
+  return s;
+}
+
+SmallSums small_deviations_of(const Reduced& r) {
+  SmallSums s;
+  s.likely_on = r.value(0);
+  for (int j = 0; j < kPowers; j++) {
+    s.off[j] = r.value((size_t)(1 + j));
+    s.on[j] = r.value((size_t)(1 + kPowers + j));
+  }
+  s.large = r.listed;
+  return s;
+}
+
+Histogram histogram_of(const Request& request, const Reduced& r) {
+  Histogram h = {request.low, request.high, {}, r.listed, r.complete};
+  h.bins.resize((size_t)kBins);
+  for (size_t b = 0; b < (size_t)kBins; b++) h.bins[b] = {r.value(3 * b), r.value(3 * b + 1), r.value(3 * b + 2)};
+  return h;
+}
+
+PowerSums powers_of(const Request& request, const Reduced& r) {
+  PowerSums s = {};
+  s.softplus = r.value(0);
+  for (int j = 0; j < request.count; j++) {
+    const size_t at = (size_t)(1 + kPerRate * j);
+    s.term[j] = {r.sum[at + kLogSize], r.value(at + kLost) + r.carry[at + kLogSize], r.value(at + kNegativeFactors),
+                 r.least[(size_t)j], r.most[(size_t)j]};
+  }
+  return s;
+}
+
+// -- logits in memory ----------------------------------------------------------------------------------------------
+
+static Reduced reduce_one(const Logits& logits, const Request& request) {
+  LeftOut none;
+  return std::move(reduce(*logits.kernels, logits.threads, logits.nu, logits.n, {request}, true, &none)[0]);
+}
+
+Sums Logits::sums(double tilt, int count) const {
+  return deviations_of(reduce_one(*this, {.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)}));
+}
+
+SmallSums Logits::small_sums(double tilt) const {
+  return small_deviations_of(reduce_one(*this, {.kind = Asked::small_deviations, .tilt = tilt}));
+}
+
+Histogram Logits::histogram(double low, double high) const {
+  const Request request = {.kind = Asked::histogram, .low = low, .high = high};
+  return histogram_of(request, reduce_one(*this, request));
+}
+
+PowerSums Logits::powers(const double* rate, int count) const {
+  Request request = {.kind = Asked::powers, .count = count};
+  std::copy(rate, rate + count, request.rate);
+  return powers_of(request, reduce_one(*this, request));
+}
+
+}  // namespace tallytree

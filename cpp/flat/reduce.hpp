@@ -1,0 +1,65 @@
+// Reduce: logits become sums that add up over chunks of them.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "flat/source.hpp"
+
+namespace tallytree {
+
+// A sum with the rounding errors carried along.
+struct CarefulSum {
+  double sum = 0, carry = 0;
+  void add(double x) {
+    const double next = sum + x;
+    carry += (sum < 0 ? -sum : sum) >= (x < 0 ? -x : x) ? (sum - next) + x : (x - next) + sum;
+    sum = next;
+  }
+  double value() const { return sum + carry; }
+};
+
+enum class Asked { deviations, small_deviations, histogram, powers };
+
+struct Request {
+  Asked kind;
+  double tilt = 0;                // of deviations and small deviations
+  int count = 0;                  // deviations: how many sums, one of kSumCounts; powers: how many rates
+  double low = 0, high = 0;       // of a histogram
+  double rate[kMaxPowers] = {};   // of powers
+};
+
+// Numbers of sums that kernels are compiled for; the smallest that is enough, at most kMaxChebyshev.
+int sums_at_least(int count);
+
+// What a request comes to for some of the variables: numbers that add, least and greatest ones, and a list. A list that
+// would be too long to be of use is not kept, and a histogram, which chooses tilts, carries no rounding errors along.
+struct Reduced {
+  std::vector<double> sum, carry, least, most, listed;
+  bool complete = true;
+  void add(size_t j, double x) {
+    CarefulSum s{sum[j], carry[j]};
+    s.add(x);
+    sum[j] = s.sum;
+    carry[j] = s.carry;
+  }
+  double value(size_t j) const { return carry.empty() ? sum[j] : sum[j] + carry[j]; }
+  void merge(const Reduced& later);
+};
+Reduced nothing(const Request& request);
+
+// Variables that are not among the sums: logits of -inf and +inf, and those that are no numbers.
+struct LeftOut {
+  ptrdiff_t excluded = 0, forced = 0, invalid = 0;
+};
+
+// All requests in one pass over the logits. `known_finite`: nobody has to look for others.
+template <class T>
+std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
+                            const std::vector<Request>& requests, bool known_finite, LeftOut* left_out);
+
+Sums deviations_of(const Reduced& reduced);
+SmallSums small_deviations_of(const Reduced& reduced);
+Histogram histogram_of(const Request& request, const Reduced& reduced);
+PowerSums powers_of(const Request& request, const Reduced& reduced);
+
+}  // namespace tallytree

@@ -1,0 +1,32 @@
+"""One potential over variables that nobody holds at once: reduce a chunk, solve from sums, map a chunk.
+
+``reduce`` turns a chunk of log-odds into sums; ``merge`` adds the sums of chunks; ``solve`` is a conversation that asks
+for sums until its certificate holds and ends with a solution; ``map_logits`` turns the solution and a chunk into
+posterior log-odds or marginals. ``laws`` has what exact joint draws need. Who runs reduce and map does not matter; the
+same chunks give the same bits.
+
+    conversation = solve(table)                          # anything with the methods of `CountTable`
+    asked = next(conversation)
+    while True:                                          # usually two rounds
+        sums = merge(reduce(chunk, asked) for chunk in chunks)
+        try:
+            asked = conversation.send(sums)
+        except StopIteration as end:
+            solution = end.value
+            break
+    answers = [map_logits(chunk, solution.mapping, "marginals") for chunk in chunks]
+"""
+
+from .counts import CountWindow, count_windows
+from .laws import CountLaw, Total, draw_gathered, draw_given_count, draw_total, law_of, law_sums, split
+from .mapping import Mapping, map_logits
+from .solution import Solution
+from .solve import solve, solve_chunks
+from .sums import Request, Sums, merge, reduce
+from .table import CountTable, TableArray
+
+__all__ = [
+    "CountLaw", "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total",
+    "count_windows", "draw_gathered", "draw_given_count", "draw_total", "law_of", "law_sums", "map_logits", "merge",
+    "reduce", "solve", "solve_chunks", "split",
+]  # fmt: skip

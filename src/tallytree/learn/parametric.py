@@ -1,0 +1,219 @@
+"""Potentials with few parameters: a named potential, or a function of one's own, with numbers that are learned."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..arrays import Float64
+from ..checks.numbers import check_real
+from ..errors import ParameterError
+from ..potentials.derivatives import FAMILIES, REAL, Domain, Family
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that is learned.
+
+    Wherever a parameter with this name appears it is the same number: potentials that share it are tied.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in the result.
+    start : float
+        Where the search begins, inside the range that the potential allows.
+
+    Examples
+    --------
+    >>> tt.learn.Parameter("rate", 0.3)
+    Parameter(name='rate', start=0.3)
+    """
+
+    name: str
+    start: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ParameterError(f"`name` of a Parameter must be text; {self.name!r} arrived.")
+        object.__setattr__(self, "start", check_real(self.start, f"start` of parameter `{self.name}"))
+
+
+@dataclass(frozen=True, eq=False)
+class ParametricPotential:
+    """A potential with numbers to be learned; made by :func:`parametric`."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    domains: Mapping[str, Domain]
+    family: Family
+    factory: Callable[..., Any]
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, in the order of the arguments."""
+        return tuple(value for value in self.arguments.values() if isinstance(value, Parameter))
+
+    def ranges(self) -> list[tuple[Parameter, Domain]]:
+        """Every parameter with the range of the argument in whose place it is."""
+        named = self.arguments.items()
+        return [(value, self.domains[name]) for name, value in named if isinstance(value, Parameter)]
+
+    def table(self, n: int, coordinates: Mapping[str, float]) -> tuple[Float64, dict[str, Float64]]:
+        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names."""
+        numbers = {
+            name: coordinates[value.name]
+            if isinstance(value, Parameter)
+            else self.domains[name].to_coordinate(value)
+            if name in self.domains and value is not None
+            else value
+            for name, value in self.arguments.items()
+        }
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            log_f, slopes = self.family.table(n, **numbers)
+        out: dict[str, Float64] = {}
+        for name, value in self.arguments.items():
+            if isinstance(value, Parameter):
+                out[value.name] = out.get(value.name, 0.0) + np.asarray(slopes[name], np.float64)
+        return np.asarray(log_f, np.float64), out
+
+    def at(self, values: Mapping[str, float]) -> Any:
+        """The named potential with these values, as ``fit(...).parameters`` has them; not for a function of one's own.
+
+        Examples
+        --------
+        >>> bell = tt.learn.parametric(tt.gaussian, tt.learn.Parameter("mean", 3.0), 2.0)
+        >>> bell.at({"mean": 4.5})
+        gaussian(4.5, 2.0)
+        """
+        if self.name not in FAMILIES or FAMILIES[self.name] is not self.family:
+            raise ParameterError(
+                f"`at` is for named potentials; {self.name} is a function. Call it with n and the values."
+            )
+        named = self.arguments.items()
+        return self.factory(**{k: values[v.name] if isinstance(v, Parameter) else v for k, v in named})
+
+    def __repr__(self) -> str:
+        shown = {k: v for k, v in self.arguments.items() if v is not None}
+        parts = [f"{k}=<{v.name}>" if isinstance(v, Parameter) else f"{k}={v!r}" for k, v in shown.items()]
+        return f"{self.name}({', '.join(parts)})"
+
+
+def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> ParametricPotential:
+    """A potential whose parameters are learned by :func:`fit` and :func:`fit_conditional`.
+
+    Parameters
+    ----------
+    factory : callable
+        One of ``noisy_or``, ``noisy_and``, ``gaussian``, ``poisson``, ``quadratic``, ``all_or_none``, ``geometric`` and
+        ``spike_and_slab`` of tallytree; or a function ``factory(n, **numbers)`` of one's own that returns the log-table
+        (n + 1,) and a mapping from every learned argument to the derivative of the log-table. Its parameters are any
+        real numbers.
+    *args, **kwargs
+        The arguments of the factory. A :class:`Parameter` is learned, everything else stays as it is.
+
+    Returns
+    -------
+    ParametricPotential
+
+    Notes
+    -----
+    Probabilities are moved by their log-odds and positive numbers by their logarithms, so that an optimum at the end of
+    their range is approached, not reached. Derivatives pass through the table by the chain rule: one inference gives
+    the gradient, however many groups share a parameter.
+
+    Examples
+    --------
+    One strength of a P^n potential for all groups:
+
+    >>> strength = tt.learn.Parameter("strength", 1.0)
+    >>> agree = tt.learn.parametric(tt.all_or_none, strength)
+    >>> agree
+    all_or_none(strength=<strength>)
+    >>> rows = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0, 1, 0, 0]])
+    >>> model = tt.CountModel(np.zeros(4), [tt.Group([0, 1, 2]), tt.Group(None)])
+    >>> found = tt.learn.fit(model, rows, logits="fixed", tables=agree)
+    >>> sorted(found.parameters)
+    ['strength']
+    """
+    if not callable(factory):
+        raise ParameterError(
+            f"`factory` must be a named potential or a function of `n`; {checks.describe(factory)} arrived."
+        )
+    name = getattr(factory, "__name__", type(factory).__name__)
+    known = getattr(factory, "__module__", "").startswith("tallytree.potentials")
+    if known and name not in FAMILIES:
+        raise ParameterError(
+            f"`factory` must be a potential whose numbers can be learned, one of {', '.join(FAMILIES)}, or a function "
+            f"of your own; {name} arrived, which has no derivatives."
+        )
+    arguments = _arguments(factory, args, kwargs, skip_first=not known)
+    learned = [key for key, value in arguments.items() if isinstance(value, Parameter)]
+    family = FAMILIES[name] if known else Family(dict.fromkeys(learned, REAL), _own(factory, name, learned))
+    for key in learned:
+        if key not in family.domains:
+            raise ParameterError(
+                f"`{key}` of `{name}` cannot be learned, only {', '.join(family.domains)}. Give it as a number."
+            )
+        start, domain = arguments[key].start, family.domains[key]
+        if not domain.low < start < domain.high:
+            raise ParameterError(
+                f"`start` of parameter {arguments[key].name!r} must be {domain.name}, ends excluded; {start} arrived."
+            )
+    if not learned:
+        raise ParameterError(
+            f"`parametric` needs at least one Parameter among the arguments of `{name}`; none arrived. A potential "
+            "with nothing to learn goes into the model, with tables='fixed'."
+        )
+    if known:
+        # The factory judges fixed numbers and settings.
+        factory(**{k: v.start if isinstance(v, Parameter) else v for k, v in arguments.items()})
+    return ParametricPotential(name, arguments, family.domains, family, factory)
+
+
+def _arguments(factory: Any, args: Any, kwargs: Any, *, skip_first: bool) -> dict[str, Any]:
+    """Arguments by name, defaults included."""
+    signature = inspect.signature(factory)
+    if skip_first:  # the size of the group
+        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ParameterError(f"`parametric` must get the arguments of its factory; {error}.") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _own(factory: Callable[..., Any], name: str, learned: list[str]) -> Callable[..., Any]:
+    """A user's function with its answer checked."""
+
+    def table(n: int, **numbers: Any) -> tuple[Float64, dict[str, Float64]]:
+        answer = factory(n, **numbers)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
+            raise ParameterError(
+                f"`{name}` must return the log-table and a mapping from arguments to derivatives; "
+                f"{checks.describe(answer)} arrived."
+            )
+        log_f, slopes = np.asarray(answer[0], np.float64), answer[1]
+        found = {key: np.asarray(slopes.get(key, np.nan), np.float64) for key in learned}
+        shapes = {
+            "the log-table": log_f,
+            **{f"the derivative in {key}": slope for key, slope in found.items()},
+        }
+        for what, array in shapes.items():
+            if array.shape != (n + 1,):
+                raise ParameterError(
+                    f"`{name}` must return {what} with {n + 1} entries for n = {n}; shape {array.shape} arrived."
+                )
+            if np.isnan(array).any():
+                raise ParameterError(f"`{name}` must return {what} without NaN.")
+        possible = log_f > -math.inf
+        return log_f, {key: np.where(possible, slope, 0.0) for key, slope in found.items()}
+
+    return table

@@ -1,0 +1,290 @@
+"""The likelihood of a conditional count model: which numbers are free, its value, gradient and Hessian products.
+
+Free numbers, in this order: weights of covariates, intercepts, entries of log-tables, interactions of edges,
+coordinates of the parameters of potentials. All but the last enter the log-weights linearly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..arrays import Float64, Ints
+from ..errors import ParameterError
+from ..models.count import CountModel
+from ..models.edges import Forest
+from ..models.group import Group
+from ..structure.nested.count_tree import CountTree
+from .free import edge_labels
+from .parametric_tables import ParametricTables
+from .regression_tables import table_choices
+from .statistics import CountFeatures, binary_rows
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may move, and the penalties per row."""
+
+    intercept: str
+    tables: Any
+    interactions: Any
+    l2: float
+    l2_tables: float
+    l2_edges: float
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Values of everything: w, b (D,), packed tables (n_classes, T) and log-tables of edges (E, 2, 2)."""
+
+    coef: Float64
+    intercept: Float64
+    tables: Float64
+    edges: Float64
+
+
+class ConditionalProblem:
+    """Rows with covariates, and the model of their responses.
+
+    Parameters
+    ----------
+    tree, forest
+        Groups and edges.
+    X, Y, classes, start_tables
+        As in :func:`~tallytree.learn.fit_conditional`.
+    choices
+        What may move.
+    """
+
+    def __init__(
+        self,
+        tree: CountTree,
+        forest: Forest | None,
+        X: ArrayLike,
+        Y: ArrayLike,
+        classes: ArrayLike | None,
+        start_tables: ArrayLike | None,
+        choices: Choices,
+    ) -> None:
+        pairs = None if forest is None else forest.pairs
+        self.tree, self.forest, self._choices = tree, forest, choices
+        self.features = CountFeatures(tree, pairs)
+        self.y = binary_rows(Y, tree.n_variables).astype(np.float64)
+        self.x = _covariates(X, self.y)
+        n, d = self.y.shape
+        self.n_rows = n
+        self.classes, self.n_classes = _classes(classes, n)
+        self.coef_shape = (self.x.shape[-1],) if self.x.ndim == 3 else (self.x.shape[-1], d)
+        self.n_coef = int(np.prod(self.coef_shape))
+        self.n_bias = {"own": d, "shared": 1, "none": 0}[choices.intercept]
+        base = _start_tables(start_tables, self.features.n_cells, self.n_classes)
+        self._free, places = table_choices(
+            choices.tables, np.diff(self.features.offset), self.n_classes, self.features.offset
+        )
+        self._free &= base > -math.inf
+        self.parametric = ParametricTables(places, base.reshape(-1))
+        self._base = self.parametric.fill(base.reshape(-1), self.parametric.start).reshape(base.shape)
+        self._edges = np.zeros((0, 2, 2)) if forest is None else forest.log_tables
+        self._labels = edge_labels(choices.interactions, self._edges)
+        self.cells = self.features.cells(self.y)
+        self._pairs_on = self.features.pair_cells(self.y) % 4 == 3
+        _refuse_excluded(self._base[self.classes[:, None], self.cells], "a count whose table entry")
+        if forest is not None:
+            own = self._edges.reshape(-1)[self.features.pair_cells(self.y)]
+            _refuse_excluded(own, "a pair of states whose entry in `edges`")
+        groups = [Group(members) for members in tree.groups]
+        self._template = CountModel(np.zeros(d), groups, edges=forest)
+        self._seen: tuple[bytes, CountModel] | None = None
+
+    # -- numbers and free numbers ------------------------------------------------------------------------------
+
+    @property
+    def _sizes(self) -> list[int]:
+        edges = int(self._labels.max(initial=-1)) + 1
+        return [self.n_coef, self.n_bias, int(self._free.sum()), edges, len(self.parametric)]
+
+    def _parts(self, values: Float64) -> list[Float64]:
+        return np.split(values, np.cumsum(self._sizes)[:-1])
+
+    @property
+    def moves_edges(self) -> bool:
+        """Whether some interaction is learned."""
+        return bool((self._labels >= 0).any())
+
+    def start(self, warm: Any) -> Float64:
+        """Where nothing has moved yet, or at the numbers of an earlier fit."""
+        coef, bias, tables, edges, _ = (np.zeros(size) for size in self._sizes)
+        coordinates = self.parametric.start
+        if warm is not None:
+            if warm.coef.shape != self.coef_shape or warm.tables.shape != self._base.shape:
+                raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
+            coef = warm.coef.reshape(-1)
+            bias = warm.intercept[: self.n_bias]
+            tables = warm.tables[self._free] - self._base[self._free]
+            if self.forest is not None and warm.edges is not None:
+                at = self._labels >= 0
+                change, moved = warm.edges.log_tables[at, 1, 1] - self._edges[at, 1, 1], self._labels[at]
+                edges = np.bincount(moved, change, len(edges)) / np.maximum(np.bincount(moved), 1)
+            if set(self.parametric.names) <= set(warm.parameters):
+                coordinates = self.parametric.coordinates(warm.parameters)
+        return np.concatenate([coef, bias, tables, edges, coordinates])
+
+    def numbers(self, values: Float64) -> Numbers:
+        """Everything at values of the free numbers."""
+        coef, bias, moved, interactions, coordinates = self._parts(values)
+        d = self.y.shape[1]
+        intercept = np.broadcast_to(bias, (d,)) if self.n_bias else np.zeros(d)
+        tables = self.parametric.fill(self._base.reshape(-1), coordinates).reshape(self._base.shape)
+        tables[self._free] += moved
+        edges = np.array(self._edges)
+        edges[:, 1, 1] += np.append(interactions, 0.0)[self._labels]
+        return Numbers(coef.reshape(self.coef_shape), intercept, tables, edges)
+
+    def model(self, numbers: Numbers, rows: Ints) -> CountModel:
+        """The models of some rows."""
+        logits = self.x[rows] @ numbers.coef + numbers.intercept
+        tables = numbers.tables[0] if self.n_classes == 1 else numbers.tables[self.classes[rows]]
+        if self.forest is None:
+            return self._template.replace(logits=logits, tables=tables)
+        return self._template.replace(logits=logits, tables=tables, edges=numbers.edges)
+
+    def log_weights(self, numbers: Numbers, model: CountModel, rows: Ints) -> Float64:
+        """Unnormalised log-probabilities of the responses of some rows."""
+        total = (np.asarray(model.logits) * self.y[rows]).sum(1)
+        total += numbers.tables[self.classes[rows, None], self.cells[rows]].sum(1)
+        if self.forest is not None:
+            total += numbers.edges.reshape(-1)[self.features.pair_cells(self.y[rows])].sum(1)
+        return np.asarray(total)
+
+    # -- the objective -----------------------------------------------------------------------------------------
+
+    def on_rows(self, values: Float64, rows: Ints) -> tuple[float, Float64]:
+        """Penalised negative log-likelihood per row, and gradient, on some rows."""
+        if len(self.parametric) and not self.parametric.in_range(self._parts(values)[4]):
+            return math.inf, np.zeros(len(values))
+        numbers = self.numbers(values)
+        model = self.model(numbers, rows)
+        value = float((np.asarray(model.log_partition) - self.log_weights(numbers, model, rows)).mean())
+        expected = model.expected_statistics
+        gap = np.asarray(expected.logits) - self.y[rows]
+        tables = self._summed(np.concatenate([np.zeros((len(rows), 0)), *expected.tables], axis=-1), rows)
+        seen = (np.repeat(self.classes[rows], self.cells.shape[1]), self.cells[rows].reshape(-1))
+        np.subtract.at(tables, seen, 1.0)
+        pairs = np.zeros(0)
+        if expected.edges is not None:
+            pairs = (np.asarray(expected.edges)[..., 1, 1] - self._pairs_on[rows]).sum(0)
+        penalty = self._penalty()
+        shift = values - self.start(None)
+        value += 0.5 * float(penalty @ shift**2)
+        return value, self._pull(gap, tables, pairs, values, rows) + penalty * shift
+
+    def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
+        """The same on all rows."""
+        return self.on_rows(values, np.arange(self.n_rows))
+
+    def hessian_product(self, values: Float64, direction: Float64) -> Float64:
+        """H v, the expected Hessian where potentials have parameters; not where edges move."""
+        rows = np.arange(self.n_rows)
+        coef, bias, tables, _, coordinates = self._parts(direction)
+        logits = self.x @ coef.reshape(self.coef_shape) + (bias if self.n_bias else 0.0)
+        at = self._parts(values)[4]
+        moved = self.parametric.push(coordinates, at, self._base.size).reshape(self._base.shape)
+        moved[self._free] += tables
+        pushed = np.broadcast_to(moved[self.classes], (self.n_rows, self.features.n_cells))
+        image = self._model_at(values).hessian_vector_product(logits, pushed)
+        by_class = self._summed(np.concatenate([np.zeros((self.n_rows, 0)), *image.tables], axis=-1), rows)
+        still = np.zeros(len(self._edges))
+        product = self._pull(np.asarray(image.logits), by_class, still, values, rows)
+        return product + self._penalty() * direction
+
+    def scale(self, values: Float64) -> Float64:
+        """A positive diagonal near that of the Hessian, from the variances of single statistics."""
+        expected = self._model_at(values).expected_statistics
+        mean = np.asarray(expected.logits)
+        variance = mean * (1.0 - mean)
+        square = self.x**2
+        coef = (
+            np.tensordot(variance, square, axes=([0, 1], [0, 1])) if square.ndim == 3 else square.T @ variance
+        )
+        bias = variance.sum(0) if self.n_bias == len(mean[0]) else np.full(self.n_bias, variance.sum())
+        counts = np.concatenate([np.zeros((self.n_rows, 0)), *expected.tables], axis=-1)
+        tables = self._summed(counts * (1.0 - counts), np.arange(self.n_rows))
+        edges = np.zeros(self._sizes[3])
+        few = self.parametric.squares(tables.reshape(-1), self._parts(values)[4])
+        found = np.concatenate([coef.reshape(-1), bias, tables[self._free], edges, few]) / self.n_rows
+        found += self._penalty()
+        return np.where(found > 0.0, found, 1.0)
+
+    def first_radius(self, values: Float64) -> float:
+        """As :meth:`tallytree.learn.objective.Objective.first_radius`."""
+        bounded = np.append(np.zeros(len(values) - len(self.parametric), bool), self.parametric.bounded)
+        return 0.5 * math.sqrt(float(self.scale(values)[bounded].min())) if bounded.any() else math.inf
+
+    def _model_at(self, values: Float64) -> CountModel:
+        key = values.tobytes()
+        if self._seen is None or self._seen[0] != key:
+            self._seen = (key, self.model(self.numbers(values), np.arange(self.n_rows)))
+        return self._seen[1]
+
+    def _summed(self, packed: Float64, rows: Ints) -> Float64:
+        """Sums over the rows of every class, (n_classes, T)."""
+        out = np.zeros(self._base.shape)
+        np.add.at(out, self.classes[rows], packed)
+        return out
+
+    def _pull(self, gap: Float64, tables: Float64, pairs: Float64, values: Float64, rows: Ints) -> Float64:
+        """Per row, from logits (N, D), tables (n_classes, T) and entries (1, 1) of edges (E,) to the free numbers."""
+        x = self.x[rows]
+        coef = np.tensordot(gap, x, axes=([0, 1], [0, 1])) if x.ndim == 3 else x.T @ gap
+        own = self.n_bias == gap.shape[1]
+        bias = gap.sum(0) if own else np.full(self.n_bias, gap.sum())
+        moved = self._labels >= 0
+        edges = np.bincount(self._labels[moved], pairs[moved], self._sizes[3])
+        few = self.parametric.pull(tables.reshape(-1), self._parts(values)[4])
+        return np.concatenate([coef.reshape(-1), bias, tables[self._free], edges, few]) / len(rows)
+
+    def _penalty(self) -> Float64:
+        weights = (self._choices.l2, 0.0, self._choices.l2_tables, self._choices.l2_edges, 0.0)
+        return np.repeat(weights, self._sizes)
+
+
+def _covariates(X: ArrayLike, y: Float64) -> Float64:
+    x = np.asarray(X, np.float64)
+    n, d = y.shape
+    if x.ndim not in (2, 3) or len(x) != n or (x.ndim == 3 and x.shape[1] != d):
+        raise ParameterError(
+            f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {x.shape} arrived."
+        )
+    if not np.isfinite(x).all():
+        raise ParameterError("`X` must hold finite numbers; NaN or infinity arrived. Drop those rows.")
+    return x
+
+
+def _classes(classes: ArrayLike | None, n: int) -> tuple[Ints, int]:
+    found = np.zeros(n, np.int64) if classes is None else np.asarray(classes).astype(np.int64)
+    if found.shape != (n,) or (found < 0).any():
+        raise ParameterError(f"`classes` must be {n} integers of at least 0; shape {found.shape} arrived.")
+    return found, int(found.max(initial=0)) + 1
+
+
+def _start_tables(start: ArrayLike | None, n_cells: int, n_classes: int) -> Float64:
+    base = np.zeros(n_cells) if start is None else np.asarray(start, np.float64)
+    if base.shape not in ((n_cells,), (n_classes, n_cells)):
+        raise ParameterError(
+            f"`start_tables` must be packed, {n_cells} entries, or {n_classes} such rows, one per class; shape "
+            f"{base.shape} arrived."
+        )
+    return np.array(np.broadcast_to(base, (n_classes, n_cells)))
+
+
+def _refuse_excluded(entries: Float64, what: str) -> None:
+    excluded = np.flatnonzero((entries == -math.inf).any(1))
+    if len(excluded):
+        raise ParameterError(
+            f"`Y` must hold rows that `start_tables` and `edges` allow; row {excluded[0]} has {what} is "
+            "-inf. Drop such rows, or make the entries finite."
+        )

@@ -1,0 +1,171 @@
+"""Pictures of structures: nested groups, the tree of counts with its potentials, single potentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from .._plot_data import tree_of, variable_names
+from ..errors import ParameterError
+from ..models.count import CountModel
+from ..potentials import Potential
+from .style import BLUE, MOST_BARS, MOST_NAMES, ORANGE, axes_of, finish, whole_ticks
+
+_MOST_COUNTS = 16  # variables up to which potentials fit into the tree
+
+
+def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
+    """The nested groups as a drawing: variables below, every group above its members at a height by its size.
+
+    Parameters
+    ----------
+    tree : CountTree or CountModel
+        The structure, or a model that has one.
+    ax : matplotlib Axes, optional
+        Where to draw; default a new figure.
+    names : sequence of str, optional
+        Labels of the variables, shown for up to 30 of them.
+
+    Examples
+    --------
+    >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
+    """
+    family = tree_of(tree).family
+    labels = variable_names(names, family.n_variables)
+    position = np.empty(family.n_variables)
+    position[family.order] = np.arange(family.n_variables)
+    ax = axes_of(ax)
+    place = np.zeros(family.n_sets)
+    height = np.log2(np.maximum(family.set_size, 1)) if family.n_sets else np.zeros(0)
+    above = family.set_parent
+    for s in range(family.n_sets):  # smaller sets first: children are placed before their parent
+        loose = position[np.flatnonzero(family.variable_parent == s)]
+        inner = np.flatnonzero(above == s)
+        below = np.concatenate([loose, place[inner]])
+        feet = np.concatenate([np.zeros(len(loose)), height[inner]])
+        place[s] = below.mean()
+        ax.vlines(below, feet, height[s], color="0.45", lw=0.8)
+        ax.hlines(height[s], below.min(), below.max(), color="0.45", lw=0.8)
+    few = family.n_variables <= MOST_BARS
+    if family.n_sets:
+        ax.plot(place, height, "o", color=BLUE, ms=5 if few else 2, label="group", zorder=3)
+    ax.plot(
+        position, np.zeros(len(position)), "s", color=ORANGE, ms=4 if few else 1.5, label="variable", zorder=3
+    )
+    if family.n_variables <= MOST_NAMES:
+        tilt, side = (0, "center") if labels is None else (45, "right")
+        shown = [str(i) for i in range(family.n_variables)] if labels is None else labels
+        ax.set_xticks(position, shown, rotation=tilt, ha=side)
+    else:
+        ax.set_xticks([])
+    ax.set_xlabel("variables")
+    largest = int(family.set_size.max()) if family.n_sets else 1
+    ticks = 2 ** np.arange(0, int(np.ceil(np.log2(max(largest, 2)))) + 1)
+    ax.set_yticks(np.log2(ticks), [str(t) for t in ticks])
+    ax.set_ylabel("size of the group")
+    ax.set_ylim(-0.3, 1.25 * np.log2(max(largest, 2)) + 0.5)  # room for the legend
+    return finish(ax)
+
+
+def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
+    """The counts z of a model as a tree, each with a small picture of its potential (Figure 1 of the paper).
+
+    Parameters
+    ----------
+    model : CountModel
+        A model of at most 16 variables, not a batch.
+    ax : matplotlib Axes, optional
+        Where to draw; default a new figure.
+    names : sequence of str, optional
+        Labels of the variables; default y0, y1, ...
+
+    Examples
+    --------
+    >>> ax = count_tree(tt.CountModel([0.0] * 4, [tt.Group([0, 1], tt.exactly(1)), tt.at_least(2)]))  # doctest: +SKIP
+    """
+    if not isinstance(model, CountModel) or model.batch_shape:
+        raise ParameterError(
+            f"`model` must be one CountModel, not a batch; {checks.describe(model)} arrived. Take one with model[i]."
+        )
+    family = model.tree.family
+    if family.n_variables > _MOST_COUNTS:
+        raise ParameterError(
+            f"`model` must have at most {_MOST_COUNTS} variables for this picture; {family.n_variables} arrived. "
+            "`group_tree` draws larger ones."
+        )
+    labels = variable_names(names, family.n_variables) or [f"$y_{{{i}}}$" for i in range(family.n_variables)]
+    ax = axes_of(ax, (8.0, 4.0))
+    position = np.empty(family.n_variables)
+    position[family.order] = np.arange(family.n_variables)
+    place, level = np.zeros(family.n_sets), np.zeros(family.n_sets)
+    for s in range(family.n_sets):  # smaller sets first: children are placed before their parent
+        loose = position[np.flatnonzero(family.variable_parent == s)]
+        inner = np.flatnonzero(family.set_parent == s)
+        below = np.concatenate([loose, place[inner]])
+        feet = np.concatenate([np.zeros(len(loose)), level[inner]])
+        place[s], level[s] = below.mean(), 1.0 + feet.max(initial=0.0)
+        for x, y in zip(below, feet):
+            ax.plot([x, place[s]], [y, level[s]], color="0.6", lw=1.0, zorder=1)
+    ax.plot(position, np.zeros_like(position), "s", ms=15, color="white", mec=ORANGE, mew=1.4, zorder=3)
+    for x, label in zip(position, labels):
+        ax.annotate(label, (x, 0.0), ha="center", va="center", fontsize=9, zorder=4)
+    for s in range(family.n_sets):
+        ax.plot(place[s], level[s], "o", ms=17, color="white", mec=BLUE, mew=1.4, zorder=3)
+        ax.annotate(f"$z_{{{s}}}$", (place[s], level[s]), ha="center", va="center", fontsize=9, zorder=4)
+        shares = [model.tables[g] for g in np.flatnonzero(family.set_of_group == s)]
+        _inset(ax, place[s], level[s], np.sum(shares, axis=0))
+    ax.set_xlim(-0.8, family.n_variables - 0.2)
+    ax.set_ylim(-0.6, level.max(initial=0.0) + 0.7)
+    ax.set_axis_off()
+    return ax
+
+
+def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
+    """A potential as bars beside its count, relative to its largest value."""
+    inset = ax.inset_axes([x + 0.22, y - 0.12, 0.55, 0.5], transform=ax.transData)
+    top = np.max(log_f) if np.isfinite(np.max(log_f)) else 0.0
+    inset.bar(np.arange(len(log_f)), np.exp(log_f - top), color=BLUE, width=0.8)
+    inset.set_xticks([])
+    inset.set_yticks([])
+    inset.set_ylim(0, 1.15)
+    inset.set_zorder(2)
+    inset.spines[["top", "right", "left"]].set_visible(False)
+
+
+def potential(potential: Any, n: int, ax: Any = None) -> Any:
+    """A potential f on the count of n variables, relative to its largest value (Figure 2 of the paper).
+
+    Parameters
+    ----------
+    potential : Potential or array of n + 1 log-values
+        What to draw.
+    n : int
+        Number of variables.
+    ax : matplotlib Axes, optional
+        Where to draw; default a new figure.
+
+    Examples
+    --------
+    >>> ax = potential(tt.noisy_or(0.3), 20)  # doctest: +SKIP
+    """
+    size = checks.integer("n", n)
+    if size < 0:
+        raise ParameterError(f"`n` must be at least 0; {size} arrived.")
+    if isinstance(potential, Potential):
+        log_f = np.asarray(potential.log_table(size), np.float64)
+    else:
+        log_f, _ = checks.real_array("potential", potential, axis="counts")
+    if log_f.shape != (size + 1,):
+        raise ParameterError(
+            f"`potential` must have {size + 1} values for {size} variables; shape {log_f.shape} arrived."
+        )
+    ax = axes_of(ax)
+    top = log_f.max()
+    ax.bar(np.arange(size + 1), np.exp(log_f - (top if np.isfinite(top) else 0.0)), color=BLUE, width=0.75)
+    whole_ticks(ax, 0, size)
+    ax.set_xlabel("count")
+    ax.set_ylabel("potential / largest")
+    return finish(ax, legend=False)

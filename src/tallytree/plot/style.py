@@ -1,0 +1,49 @@
+"""Colours, axes and finishing touches that all pictures share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import describe
+from ..errors import ParameterError, TallyTreeError
+
+BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#d9822b", "#4f9d5d", "#b5403a", "#b8b8b8"
+PALETTE = (BLUE, ORANGE, GREEN, RED, "#7d5ba6", "#6b6b6b")
+MOST_BARS = 60  # beyond it, lines and dots
+MOST_NAMES = 30
+
+
+def axes_of(ax: Any, size: tuple[float, float] = (6.0, 3.6)) -> Any:
+    """The given axes, or those of a new figure."""
+    if ax is not None:
+        if not hasattr(ax, "plot") or not hasattr(ax, "spines"):
+            raise ParameterError(
+                "`ax` must be matplotlib Axes, such as plt.subplots()[1], or None for a new figure; "
+                f"{describe(ax)} arrived."
+            )
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise TallyTreeError(
+            "Plots need matplotlib. Install it with `pip install tallytree[plot]`."
+        ) from None
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def whole_ticks(ax: Any, low: int, high: int) -> None:
+    """Ticks at whole numbers: all of them where they are few."""
+    if high - low < 12:
+        ax.set_xticks(np.arange(low, high + 1))
+    else:
+        ax.xaxis.get_major_locator().set_params(integer=True)
+
+
+def finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:
+    """No frame at the top and right, and a legend without one."""
+    ax.spines[["top", "right"]].set_visible(False)
+    if legend:
+        ax.legend(frameon=False, fontsize=9, ncols=columns)
+    return ax
