@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from public_names import objects
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FRAMEWORKS = ("torch", "jax", "numpyro", "pandas", "sklearn")
@@ -63,6 +64,19 @@ def test_links_to_pages_lead_somewhere(page):
         elif found.name == "index.rst":
             found = DOCS.parent / "examples" / "gallery" / "README.rst"
         assert found.exists(), f"{name_of(page)} links to {target}"
+
+
+def test_every_public_object_is_in_the_reference():
+    listed = set()
+    for page in (DOCS / "api").glob("*.md"):
+        module = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if found := re.match(r"\.\. (?:current)?module:: (\S+)", line):
+                module = found[1]
+            elif found := re.match(r"(?:   |\.\. autofunction:: )(\w+)$", line):
+                listed.add(f"{module}.{found[1]}")
+    missing = [name for name, _ in objects() if name not in listed]
+    assert not missing, f"Not on any page of docs/api: {missing}"
 
 
 def test_there_are_twenty_questions_each_with_a_page():

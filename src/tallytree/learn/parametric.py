@@ -30,6 +30,15 @@ class Parameter:
     start : float
         Where the search begins, inside the range that the potential allows.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.parametric
+
     Examples
     --------
     >>> tt.learn.Parameter("rate", 0.3)
@@ -47,7 +56,30 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class ParametricPotential:
-    """A potential with numbers to be learned; made by :func:`parametric`."""
+    """A potential with numbers to be learned; made by :func:`parametric`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the family.
+    arguments : mapping
+        Numbers, and a :class:`Parameter` where one is learned.
+    domains : mapping
+        Where every argument may lie.
+    family : object
+        What computes log-tables and their derivatives.
+    factory : callable
+        Makes the potential from numbers.
+
+    See Also
+    --------
+    tallytree.learn.parametric
+
+    Examples
+    --------
+    >>> tt.learn.parametric(tt.noisy_or, tt.learn.Parameter("rate", 0.5)).name
+    'noisy_or'
+    """
 
     name: str
     arguments: Mapping[str, Any]
@@ -121,6 +153,16 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
     Returns
     -------
     ParametricPotential
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Parameter
+    tallytree.learn.fit
 
     Notes
     -----
