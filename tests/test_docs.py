@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from public_names import objects
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
