@@ -18,13 +18,14 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
+from ._answers_html import ShowsAnswers, coefficients
 from ._bag_potentials import BagPotential, settings, start_values
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import LinearFit, check_penalties, minimise
 from ._routing import refuse_without_groups, warn_without_groups
 
 
-class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Labels of bags from labels of instances that nobody saw.
 
     ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the
@@ -134,6 +135,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+
+    def _answers_html(self) -> str:
+        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> BagClassifier:
         """Fit to labelled bags.

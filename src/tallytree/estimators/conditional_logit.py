@@ -16,6 +16,7 @@ from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
 from ..learn.fixed_counts import balancing_shift, fixed_counts
+from ._answers_html import ShowsAnswers
 from ._bags import make_bags
 from ._case import control_and_case
 from ._conditional_fit import Settings, estimate
@@ -32,7 +33,7 @@ from ._formula import (
 from ._routing import refuse_without_groups, warn_without_groups
 
 
-class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -133,6 +134,9 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         self.max_iter = max_iter
         self.level = level
         self.case = case
+
+    def _answers_html(self) -> str:
+        return self.summary()._repr_html_()
 
     def fit(
         self,

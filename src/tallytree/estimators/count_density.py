@@ -17,6 +17,7 @@ from .. import checks
 from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
 from ..learn.statistics import row_weights
+from ._answers_html import ShowsAnswers, probabilities
 from ._clustering import cluster
 from ._components import Component, CountTrainer, Trainer, TreeTrainer
 from ._linear import check_penalties
@@ -24,7 +25,7 @@ from ._linear import check_penalties
 KINDS = ("counts", "tree", "tree+counts")
 
 
-class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
+class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Density of binary vectors, fitted by exact maximum likelihood.
 
     Parameters
@@ -130,6 +131,10 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.em_steps = em_steps
         self.binarize = binarize
         self.random_state = random_state
+
+    def _answers_html(self) -> str:
+        facts = f"<p>mean log-likelihood of a training row {self.log_likelihood_:.4g}</p>"
+        return facts + probabilities(self.marginals(), "P(variable is on)")
 
     def fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> CountDensity:
         """Fit to complete binary rows.

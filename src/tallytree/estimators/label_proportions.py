@@ -17,12 +17,13 @@ from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import fixed_counts
 from ..learn.statistics import row_weights
+from ._answers_html import ShowsAnswers, coefficients
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, minimise
 from ._routing import warn_without_groups
 
 
-class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression trained on how many instances of each bag are positive.
 
     ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w +
@@ -95,6 +96,9 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
+
+    def _answers_html(self) -> str:
+        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> LabelProportions:
         """Fit to counts.

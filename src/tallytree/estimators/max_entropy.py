@@ -21,6 +21,7 @@ from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..models.count import CountModel
 from ..potentials import exactly
+from ._answers_html import ShowsAnswers, probabilities
 
 _PAIRS = 1 << 22  # joint probabilities held at a time
 
@@ -56,7 +57,7 @@ class HorvitzThompson:
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
 
 
-class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
+class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     """Samples of fixed size with given inclusion probabilities and otherwise maximal entropy.
 
     ``p(s) = exp(sum_{i in s} theta_i) / e_n(exp theta)`` over samples s of size n, with ``P(i in s) =
@@ -149,6 +150,10 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
             if not over.any():
                 return pik
             full |= over
+
+    def _answers_html(self) -> str:
+        facts = f"<p>samples of {self.sample_size_} out of {len(self.inclusion_probabilities_)} units</p>"
+        return facts + probabilities(self.inclusion_probabilities_, "P(unit is in the sample)")
 
     def fit(self, pik: ArrayLike, y: None = None) -> MaxEntropySampler:
         """Find the log-odds.

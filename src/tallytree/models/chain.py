@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, FloatArray, Ints
 from ..engine.forest import configurations, entropy
 from ..errors import ParameterError
@@ -269,6 +269,9 @@ class ChainModel(ChainCore):
     def __repr__(self) -> str:
         batch = f", batch_shape={self._batch_shape}" if self._batch_shape else ""
         return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
+
+    def _repr_html_(self) -> str:
+        return _display.chain_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChainModel):

@@ -269,6 +269,11 @@ class CountTree(Keeper):
 
         return draw(self._family)
 
+    def _repr_html_(self) -> str:
+        from .drawing import svg  # drawing is needed only here
+
+        return svg(self._family, repr(self))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CountTree):
             return NotImplemented
