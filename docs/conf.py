@@ -73,7 +73,7 @@ html_copy_source = False
 html_theme_options = {
     "logo": {"text": "tallytree"},
     "navbar_align": "left",
-    "header_links_before_dropdown": 9,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "show_prev_next": True,

@@ -35,6 +35,7 @@ def test_examples_print_what_they_say(name):
 
 
 PUBLIC = dict(objects())
+NOT_FOR_USERS = {"kept", "tree_unflatten"}  # protocols of the package and of JAX
 
 
 def arguments(target):
@@ -74,6 +75,9 @@ def test_a_public_object_is_documented_in_full(name):
 
 
 @pytest.mark.parametrize("name", [name for name, target in PUBLIC.items() if inspect.isclass(target)])
-def test_every_public_method_says_what_it_does(name):
-    for method, target, _ in methods(PUBLIC[name]):
-        assert sections(target)["Summary"], method
+def test_every_public_method_says_what_it_does_and_takes(name):
+    for method, target, is_property in methods(PUBLIC[name]):
+        found = sections(target)
+        assert found["Summary"], method
+        if not is_property and method not in NOT_FOR_USERS:
+            assert set(arguments(target)) <= documented(found), method

@@ -231,7 +231,15 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         return np.asarray(x @ self.coef_ + self.intercept_), BagLikelihood(bags, settings(self))
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
-        """Log-odds of the second class for every bag, (n_bags,)."""
+        """Log-odds of the second class for every bag, (n_bags,).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         return self._log_odds(X, groups, "decision_function")[0]
 
     def _log_odds(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, Bags]:
@@ -239,17 +247,43 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         return likelihood.log_odds(theta, self.knots_.reshape(-1)), likelihood.bags
 
     def predict_proba(self, X: Any, groups: ArrayLike | None = None) -> Float64:
-        """Probabilities of both classes for every bag, (n_bags, 2)."""
+        """Probabilities of both classes for every bag, (n_bags, 2).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds = self._log_odds(X, groups, "predict_proba")[0]
         return np.column_stack([expit(-odds), expit(odds)])
 
     def predict(self, X: Any, groups: ArrayLike | None = None) -> NDArray[Any]:
-        """Labels of the bags, (n_bags,)."""
+        """Labels of the bags, (n_bags,).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds = self._log_odds(X, groups, "predict")[0]
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
     def score(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> float:
-        """Fraction of bags labelled right."""
+        """Fraction of bags labelled right.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_bags,) array_like
+            Labels of the bags.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds, bags = self._log_odds(X, groups, "score")
         return float(np.mean(self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)))
 

@@ -343,6 +343,13 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
 
         After :meth:`from_formula` X may be a table with the formula's columns, here and in all other methods.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
         """
         return self._linear(X, offset) + self.intercept_
 
@@ -382,7 +389,15 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         return np.column_stack([1.0 - positive[:-1], positive[:-1]])
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
-        """Class of every row, by the sign of :meth:`decision_function`."""
+        """Class of every row, by the sign of :meth:`decision_function`.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
+        """
         eta = self.decision_function(X, offset)
         return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
 
@@ -393,7 +408,19 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table."""
+        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_rows,) array_like, optional
+            Case or control.
+        groups : (n_rows,) array_like, optional
+            Stratum of every row.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
+        """
         eta = self._linear(X, offset)
         if self._design is not None and is_table(X):
             y = new_response(self._design[1], X) if y is None else y

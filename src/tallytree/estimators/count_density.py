@@ -232,12 +232,26 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         self.n_iter_ = len(self.history_)
 
     def score_samples(self, X: ArrayLike) -> Float64:
-        """Log-probability of every row, (n_rows,); NaN entries are summed over."""
+        """Log-probability of every row, (n_rows,); NaN entries are summed over.
+
+        Parameters
+        ----------
+        X : (n_rows, D) array_like
+            Rows of 0, 1 and NaN.
+        """
         check_is_fitted(self)
         return self._evidence(self._binary(X, reset=False))[0]
 
     def score(self, X: ArrayLike, y: None = None) -> float:
-        """Mean log-probability of the rows."""
+        """Mean log-probability of the rows.
+
+        Parameters
+        ----------
+        X : (n_rows, D) array_like
+            Rows of 0, 1 and NaN.
+        y : None
+            Not used.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def marginals(self, X: ArrayLike | None = None) -> Float64:

@@ -188,23 +188,51 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         return amount.astype(np.int64)
 
     def decision_function(self, X: Any) -> Float64:
-        """Log-odds of every instance."""
+        """Log-odds of every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         check_is_fitted(self)
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(x @ self.coef_ + self.intercept_)
 
     def predict_proba(self, X: Any) -> Float64:
-        """Probabilities of both classes for every instance."""
+        """Probabilities of both classes for every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         odds = self.decision_function(X)
         return np.column_stack([expit(-odds), expit(odds)])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Class of every instance."""
+        """Class of every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         odds = self.decision_function(X)
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is."""
+        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_rows,) array_like
+            Labels.
+        sample_weight : (n_rows,) array_like, optional
+            Weights.
+        """
         found, labels = self.predict(X), target_vector(y)
         if labels.shape != found.shape:
             raise ParameterError(
@@ -215,7 +243,17 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         return float(np.average(found == labels, weights=weights))
 
     def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
-        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says."""
+        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : array_like
+            As `target` says.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         theta = self.decision_function(X)
         bags = make_bags(groups, len(theta), alone=True)
         if self.target == "labels":

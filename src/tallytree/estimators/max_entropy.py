@@ -132,6 +132,13 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     def inclusion_probabilities(sizes: ArrayLike, n: int) -> Float64:
         """Probabilities proportional to size with sum n, capped at 1.
 
+        Parameters
+        ----------
+        sizes : (N,) array_like
+            Sizes of the units, not negative.
+        n : int
+            Size of the sample.
+
         Examples
         --------
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)

@@ -49,7 +49,13 @@ class ArrayPotential:
         self.parameters = parameters
 
     def log_table(self, n: int) -> Any:
-        """``log f(0), ..., log f(n)`` on the last axis."""
+        """``log f(0), ..., log f(n)`` on the last axis.
+
+        Parameters
+        ----------
+        n : int
+            Size of the group.
+        """
         counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
         expanded = [jnp.asarray(p)[..., None] for p in self.parameters]
         check = _NEEDS.get(self.name)

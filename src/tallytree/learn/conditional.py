@@ -218,16 +218,34 @@ class ConditionalLikelihood:
         return int(sum(bucket.k.sum() for bucket in self._buckets))
 
     def value(self, beta: Float64) -> float:
-        """Log-likelihood."""
+        """Log-likelihood.
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         return self.first_order(beta)[0]
 
     def first_order(self, beta: Float64) -> tuple[float, Float64]:
-        """Log-likelihood and its gradient (p,)."""
+        """Log-likelihood and its gradient (p,).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         value, terms = self._contributions(beta)
         return value, np.einsum("s,sp->p", *terms)
 
     def scores(self, beta: Float64) -> Float64:
-        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out."""
+        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out.
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         weights, rows = self._contributions(beta)[1]
         out = np.zeros((len(self.informative), len(beta)))
         members = np.concatenate([np.zeros(0, np.int64), *(bucket.members for bucket in self._buckets)])
@@ -256,14 +274,26 @@ class ConditionalLikelihood:
         return math.fsum(terms), (np.concatenate(weights), np.concatenate(gradients))
 
     def information(self, beta: Float64) -> Float64:
-        """Minus the Hessian of the log-likelihood, (p, p)."""
+        """Minus the Hessian of the log-likelihood, (p, p).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         total = np.zeros((len(beta), len(beta)))
         for bucket, _, found in self._solve(beta):
             total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
         return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
-        """Log-likelihood, its gradient (p,) and minus its Hessian (p, p)."""
+        """Log-likelihood, its gradient (p,) and minus its Hessian (p, p).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:

@@ -47,6 +47,11 @@ class FixedCounts:
     def covariances(self, x: Float64) -> Float64:
         """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p), for statistics x (B, n, p).
 
+        Parameters
+        ----------
+        x : (B, n, p) array
+            Statistics of the variables.
+
         Notes
         -----
         Equal to ``x' H x``, H the Hessian of the log-sum.

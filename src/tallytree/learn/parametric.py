@@ -98,7 +98,15 @@ class ParametricPotential:
         return [(value, self.domains[name]) for name, value in named if isinstance(value, Parameter)]
 
     def table(self, n: int, coordinates: Mapping[str, float]) -> tuple[Float64, dict[str, Float64]]:
-        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names."""
+        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names.
+
+        Parameters
+        ----------
+        n : int
+            Size of the group.
+        coordinates : mapping
+            Coordinates of the parameters by name.
+        """
         numbers = {
             name: coordinates[value.name]
             if isinstance(value, Parameter)
@@ -117,6 +125,11 @@ class ParametricPotential:
 
     def at(self, values: Mapping[str, float]) -> Any:
         """The named potential with these values, as ``fit(...).parameters`` has them; not for a function of one's own.
+
+        Parameters
+        ----------
+        values : mapping
+            Values of the parameters by name.
 
         Examples
         --------

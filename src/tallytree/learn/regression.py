@@ -74,7 +74,15 @@ class ConditionalFit:
     parameters: dict[str, float] = field(default_factory=dict)
 
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
-        """The batch of models of new rows."""
+        """The batch of models of new rows.
+
+        Parameters
+        ----------
+        X : array_like
+            Covariates of new rows.
+        classes : array_like, optional
+            Class of every new row.
+        """
         x = np.asarray(X, np.float64)
         which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]

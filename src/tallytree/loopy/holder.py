@@ -66,7 +66,13 @@ class UpperBound:
     shares: Float64 = field(repr=False)
 
     def gap(self, lower_bound: float) -> float:
-        """Distance to a lower bound of log Z."""
+        """Distance to a lower bound of log Z.
+
+        Parameters
+        ----------
+        lower_bound : float
+            A lower bound of log Z.
+        """
         return self.value - lower_bound
 
     def __repr__(self) -> str:

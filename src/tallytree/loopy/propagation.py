@@ -117,7 +117,13 @@ class LoopyResult:
         return -math.inf if self.lower_bound_condition.startswith("no:") else self.bethe_log_partition
 
     def cavity_log_odds(self, factor: int) -> Float64:
-        """Log-odds of the members of a factor without its own message, (n,)."""
+        """Log-odds of the members of a factor without its own message, (n,).
+
+        Parameters
+        ----------
+        factor : int
+            Number of the factor.
+        """
         number, count = checks.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
         if not 0 <= number < count:
             raise ParameterError(
@@ -132,6 +138,11 @@ class LoopyResult:
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
+
+        Parameters
+        ----------
+        group : int
+            Number of the group.
 
         Notes
         -----
