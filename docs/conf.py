@@ -83,7 +83,15 @@ html_theme_options = {
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
 }
-html_sidebars = {"index": [], "which_model": [], "benchmarks": [], "reproduction": [], "questions": []}
+html_sidebars = {
+    "index": [],
+    "start/index": [],
+    "changelog": [],
+    "which_model": [],
+    "benchmarks": [],
+    "reproduction": [],
+    "questions": [],
+}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
