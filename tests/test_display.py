@@ -20,6 +20,12 @@ CASES = {
     "given": tt.PoissonBinomial([0.1, 0.5, 0.9]).given(low=2),
     "wide": tt.PoissonBinomial(np.full(2000, 0.5)),
     "long": tt.PoissonBinomial(np.full(10**6, 0.5)),
+    "tree": tt.CountTree.from_groups([[0, 1], [0, 1, 2, 3], [4, 5]], 7),
+    "tree without groups": tt.CountTree.from_groups([], 3),
+    "deep tree": tt.CountTree.balanced(4096),
+    "chain": tt.ChainModel(np.zeros((5, 2)), np.zeros((2, 2)), tt.exactly(2)),
+    "chain of three labels": tt.ChainModel(np.zeros((5, 3)), np.zeros((3, 3))),
+    "impossible chain": tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), tt.table([-np.inf] * 3)),
     "sums": tt.PoissonBinomial(np.zeros((2, 3))),
 }
 
@@ -41,3 +47,32 @@ def test_bars_have_the_heights_of_the_probabilities():
 
 def test_an_impossible_model_says_why_instead_of_failing():
     assert "no count satisfies the potential" in CASES["impossible"]._repr_html_()
+
+
+def test_a_tree_is_drawn_with_every_group_and_variable():
+    root = ElementTree.fromstring(CASES["tree"]._repr_html_())
+    assert len(list(root.iter("circle"))) == 3
+    assert len(list(root.iter("rect"))) == 7
+    titles = {title.text for title in root.iter("title")}
+    assert "group 1: 4 variables" in titles
+
+
+def fitted_estimators():
+    estimators = pytest.importorskip("tallytree.estimators")
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(60, 2)), np.repeat(np.arange(12), 5)
+    y = (x[:, 0] + rng.logistic(size=60) > 0).astype(int)
+    counts = np.bincount(groups, y)
+    return {
+        "exp(coef)": estimators.ConditionalLogit().fit(x, y, groups=groups),
+        ">coefficient<": estimators.BagClassifier().fit(x, (counts > 2).astype(int), groups=groups),
+        ">x1<": estimators.LabelProportions(target="counts").fit(x, counts, groups=groups),
+        "P(variable is on)": estimators.CountDensity(l2=1.0).fit(rng.integers(0, 2, (40, 5))),
+        "samples of 2 out of 4 units": estimators.MaxEntropySampler().fit([0.5, 0.5, 0.5, 0.5]),
+    }
+
+
+def test_fitted_estimators_show_their_answers_and_others_do_not():
+    for words, estimator in fitted_estimators().items():
+        assert words in estimator._repr_html_()
+        assert words not in type(estimator)()._repr_html_()

@@ -63,6 +63,24 @@ def model_page(model: Any) -> str:
     return page(repr(model), pictures)
 
 
+def chain_page(model: Any) -> str:
+    """A chain of labels: its counts, and of two labels the probability of the second at every position."""
+    if model.batch_shape or model.n_positions == 0:
+        return page(repr(model))
+    try:
+        counts = np.exp(np.asarray(model.count_log_probs(), np.float64))
+        pictures = []
+        if model.n_labels == 2 and model.n_positions <= MOST_BARS:
+            on = np.asarray(model.marginals, np.float64)[:, 1]
+            pictures.append(bars(on, range(model.n_positions), "P(label 1)"))
+    except TallyTreeError as error:
+        return page(f"{model!r}: {error}")
+    shown = visible(counts)
+    if shown.stop:
+        pictures.append(bars(counts[shown], range(len(counts))[shown], "P(count)"))
+    return page(repr(model), pictures)
+
+
 def visible(probabilities: Float64) -> slice:
     """The part of a distribution that can be seen, for one bar per value; empty if that is too long."""
     seen = np.flatnonzero(probabilities > 1e-3 * np.max(probabilities, initial=0.0))

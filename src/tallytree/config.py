@@ -171,6 +171,20 @@ def limit_threads(threads: SupportsIndex) -> ThreadLimit:
     threads : int
         At least 1; the calling thread is one of them.
 
+    Returns
+    -------
+    ThreadLimit
+        A context manager; leaving it restores the number from before.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.show_config
+
     Notes
     -----
     Cost: none. Threads are started when first needed, sleep between calls, and are not carried over a fork.
@@ -197,6 +211,10 @@ def limit_threads(threads: SupportsIndex) -> ThreadLimit:
 
 def show_config() -> None:
     """Print the engine, instruction set, threads and versions in use.
+
+    See Also
+    --------
+    tallytree.limit_threads
 
     Examples
     --------

@@ -126,7 +126,18 @@ _FILES = dict(line.split() for line in _CHECKSUMS.split("\n") if line)  # file: 
 
 
 class DataError(TallyTreeError):
-    """A data file is absent, cannot be downloaded or is not the registered file."""
+    """A data file is absent, cannot be downloaded or is not the registered file.
+
+    See Also
+    --------
+    tallytree.data.path
+    tallytree.TallyTreeError
+
+    Examples
+    --------
+    >>> issubclass(tt.data.DataError, tt.TallyTreeError)
+    True
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +154,17 @@ class BagData:
         Label 0 or 1 of every bag.
     folds : (n_repetitions, n_bags) int or None
         Published test folds.
+
+    See Also
+    --------
+    tallytree.data.load_bags
+    tallytree.estimators.BagClassifier
+
+    Examples
+    --------
+    >>> musk = tt.data.load_bags("musk1")  # doctest: +SKIP
+    >>> musk.X.shape, len(musk.y)  # doctest: +SKIP
+    ((476, 166), 92)
     """
 
     X: NDArray[np.float64]
@@ -153,7 +175,23 @@ class BagData:
 
 @dataclass(frozen=True, eq=False)
 class BinaryData:
-    """Binary rows in three parts, each (n_rows, n_variables) of uint8."""
+    """Binary rows in three parts, each (n_rows, n_variables) of uint8.
+
+    Attributes
+    ----------
+    train, valid, test : (n_rows, n_variables) uint8
+        The three parts.
+
+    See Also
+    --------
+    tallytree.data.load_binary
+    tallytree.estimators.CountDensity
+
+    Examples
+    --------
+    >>> tt.data.load_binary("nltcs").train.shape  # doctest: +SKIP
+    (16181, 16)
+    """
 
     train: NDArray[np.uint8]
     valid: NDArray[np.uint8]
@@ -167,6 +205,14 @@ def available(folder: str | os.PathLike[str] | None = None) -> list[str]:
     ----------
     folder : path, optional
         Folder with the data; default the one named by ``TALLYTREE_DATA``.
+
+    Returns
+    -------
+    list of str
+
+    See Also
+    --------
+    tallytree.data.path
 
     Examples
     --------
@@ -187,6 +233,10 @@ def path(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     folder : path, optional
         Folder with the data; default the one named by the environment variable ``TALLYTREE_DATA``.
 
+    Returns
+    -------
+    pathlib.Path
+
     Raises
     ------
     ParameterError
@@ -194,9 +244,19 @@ def path(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     DataError
         If the file is absent and cannot be downloaded, or is not the registered file.
 
+    See Also
+    --------
+    tallytree.data.available
+    tallytree.data.load_npz
+
     Notes
     -----
     Cost: one pass over the file for its SHA-256, once per process.
+
+    Examples
+    --------
+    >>> tt.data.path("density/nltcs.npz").name  # doctest: +SKIP
+    'nltcs.npz'
     """
     if name not in _FILES:
         near = ", ".join(
@@ -214,7 +274,36 @@ def path(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load_npz(name: str, folder: str | os.PathLike[str] | None = None) -> dict[str, NDArray[Any]]:
-    """All arrays of an ``.npz`` file by name; objects are never unpickled."""
+    """All arrays of an ``.npz`` file by name; objects are never unpickled.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"reviewers/midl.npz"``.
+    folder : path, optional
+        Folder with the data; default the one named by ``TALLYTREE_DATA``.
+
+    Returns
+    -------
+    dict of arrays
+
+    Raises
+    ------
+    ParameterError
+        For a name that is not registered.
+    DataError
+        If the file is absent and cannot be downloaded, or is not the registered file.
+
+    See Also
+    --------
+    tallytree.data.load_csv
+    tallytree.data.path
+
+    Examples
+    --------
+    >>> tt.data.load_npz("reviewers/midl.npz")["scores"].shape  # doctest: +SKIP
+    (177, 118)
+    """
     with np.load(path(name, folder), allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
 
@@ -230,6 +319,27 @@ def load_csv(name: str, folder: str | os.PathLike[str] | None = None, **options:
         Folder with the data.
     **options
         Passed to :func:`pandas.read_csv`, for instance ``dtype={"dur": "category"}``.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    ParameterError
+        For a name that is not registered.
+    DataError
+        If the file is absent and cannot be downloaded, or is not the registered file.
+
+    See Also
+    --------
+    tallytree.data.load_npz
+    tallytree.data.path
+
+    Examples
+    --------
+    >>> len(tt.data.load_csv("clogit/infert.csv"))  # doctest: +SKIP
+    248
     """
     try:
         import pandas as pd
@@ -243,6 +353,34 @@ def load_bags(name: str, folder: str | os.PathLike[str] | None = None) -> BagDat
 
     One of ``musk1``, ``musk2``, ``elephant``, ``fox``, ``tiger``, ``mutagenesis1``, ``protein``.
     Without the folder, ``musk1`` is read from the original text, which can be downloaded (no folds then).
+
+    Parameters
+    ----------
+    name : str
+        Name of the set.
+    folder : path, optional
+        Folder with the data; default the one named by ``TALLYTREE_DATA``.
+
+    Returns
+    -------
+    BagData
+
+    Raises
+    ------
+    ParameterError
+        For a name that is not registered.
+    DataError
+        If the file is absent and cannot be downloaded, or is not the registered file.
+
+    See Also
+    --------
+    tallytree.data.load_binary
+    tallytree.data.BagData
+
+    Examples
+    --------
+    >>> tt.data.load_bags("musk1").y.sum()  # doctest: +SKIP
+    47
     """
     if name == "musk1" and not _local(f"mil/{name}.npz", folder):
         return _original_musk(folder)
@@ -257,7 +395,36 @@ def load_bags(name: str, folder: str | os.PathLike[str] | None = None) -> BagDat
 
 
 def load_binary(name: str, folder: str | os.PathLike[str] | None = None) -> BinaryData:
-    """A binary density set such as ``nltcs``, ``plants``, ``baudio``, or ``caltech101_silhouettes_28``."""
+    """A binary density set such as ``nltcs``, ``plants``, ``baudio``, or ``caltech101_silhouettes_28``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the set.
+    folder : path, optional
+        Folder with the data; default the one named by ``TALLYTREE_DATA``.
+
+    Returns
+    -------
+    BinaryData
+
+    Raises
+    ------
+    ParameterError
+        For a name that is not registered.
+    DataError
+        If the file is absent and cannot be downloaded, or is not the registered file.
+
+    See Also
+    --------
+    tallytree.data.load_bags
+    tallytree.data.BinaryData
+
+    Examples
+    --------
+    >>> tt.data.load_binary("nltcs").test.shape  # doctest: +SKIP
+    (3236, 16)
+    """
     kind = "images" if name.startswith("caltech") else "density"
     stored = load_npz(f"{kind}/{name}.npz", folder)
     width = int(stored["n_vars"]) if "n_vars" in stored else int(np.prod(stored["shape"]))

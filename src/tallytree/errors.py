@@ -4,28 +4,115 @@ from __future__ import annotations
 
 
 class TallyTreeError(Exception):
-    """Base class of all errors raised by tallytree."""
+    """Base class of all errors raised by tallytree.
+
+    See Also
+    --------
+    tallytree.ParameterError
+    tallytree.StructureError
+    tallytree.InfeasibleError
+    tallytree.PrecisionError
+
+    Examples
+    --------
+    >>> issubclass(tt.ParameterError, tt.TallyTreeError) and issubclass(tt.ParameterError, ValueError)
+    True
+    """
 
 
 class ParameterError(TallyTreeError, ValueError):
-    """An argument has the wrong shape, type or value."""
+    """An argument has the wrong shape, type or value.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+
+    Examples
+    --------
+    >>> try:
+    ...     tt.exactly(-1)
+    ... except tt.ParameterError as error:
+    ...     print(type(error).__name__)
+    ParameterError
+    """
 
 
 class StructureError(TallyTreeError, ValueError):
-    """Groups, parents or a linkage do not describe a nested family."""
+    """Groups, parents or a linkage do not describe a nested family.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+    tallytree.FactorGraph
+
+    Examples
+    --------
+    >>> try:
+    ...     tt.CountModel([0.0] * 3, [tt.Group([0, 1]), tt.Group([1, 2])])
+    ... except tt.StructureError as error:
+    ...     print(type(error).__name__)
+    StructureError
+    """
 
 
 class InfeasibleError(TallyTreeError):
-    """The model gives probability zero to every configuration."""
+    """The model gives probability zero to every configuration.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+    tallytree.StructureError
+
+    Examples
+    --------
+    >>> try:
+    ...     tt.CountModel([0.0, -np.inf], tt.exactly(2)).marginals
+    ... except tt.InfeasibleError as error:
+    ...     print(type(error).__name__)
+    InfeasibleError
+    """
 
 
 class PrecisionError(TallyTreeError):
-    """A method chosen by name cannot certify its answer for this model; ``method="auto"`` can."""
+    """A method chosen by name cannot certify its answer for this model; ``method="auto"`` can.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+    tallytree.CountModel
+
+    Examples
+    --------
+    >>> issubclass(tt.PrecisionError, tt.TallyTreeError)
+    True
+    """
 
 
 class SourceError(TallyTreeError, ValueError):
-    """A chunk of a source cannot be used: it holds NaN, or it is not what it was when it was read before."""
+    """A chunk of a source cannot be used: it holds NaN, or it is not what it was when it was read before.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+    tallytree.ChunkedCountModel
+
+    Examples
+    --------
+    >>> issubclass(tt.SourceError, tt.TallyTreeError)
+    True
+    """
 
 
 class OutputError(TallyTreeError, OSError):
-    """An output cannot be written: the disk is full, or what lies there belongs to another run."""
+    """An output cannot be written: the disk is full, or what lies there belongs to another run.
+
+    See Also
+    --------
+    tallytree.TallyTreeError
+    tallytree.ChunkedCountModel
+
+    Examples
+    --------
+    >>> issubclass(tt.OutputError, tt.TallyTreeError)
+    True
+    """

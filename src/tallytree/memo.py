@@ -79,6 +79,7 @@ class Keeper:
     """A structure that keeps, for those who solve it, what they derive from it: it lives as long as the structure."""
 
     def kept(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make()`` gave the first time it was asked for under this name."""
         memo: dict[str, Any] | None = self.__dict__.get("_kept")
         if memo is None:
             memo = self.__dict__.setdefault("_kept", {})

@@ -64,6 +64,12 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
         If no assignment meets the smallest and largest allowed counts; the message names the rows or columns that
         clash. (Counts with gaps in between, such as "0 or 3", are checked when the best assignment is sought.)
 
+    See Also
+    --------
+    tallytree.FactorGraph
+    tallytree.loopy_bp
+    tallytree.plot.assignment_heatmap
+
     Notes
     -----
     Cost: one maximum flow, none where all rows, all columns and all cells are alike.

@@ -12,7 +12,18 @@ from ..arrays import Float64
 
 
 class ErgodicityWarning(UserWarning):
-    """A Markov chain cannot reach every configuration, so its averages may be wrong."""
+    """A Markov chain cannot reach every configuration, so its averages may be wrong.
+
+    See Also
+    --------
+    tallytree.assignment.Assignment
+
+    Examples
+    --------
+    >>> from tallytree.assignment import ErgodicityWarning
+    >>> issubclass(ErgodicityWarning, UserWarning)
+    True
+    """
 
 
 @dataclass(frozen=True, eq=False)

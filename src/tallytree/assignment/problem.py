@@ -30,6 +30,28 @@ class Assignment:
 
     Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
     met, and what its constraints decide already, is found when it is made.
+
+    Parameters
+    ----------
+    affinity, rows, columns, forbidden
+        As in :func:`tallytree.assignment`, which makes it.
+
+    Raises
+    ------
+    InfeasibleError
+        If no assignment meets the smallest and largest counts.
+
+    See Also
+    --------
+    tallytree.assignment
+    tallytree.FactorGraph
+
+    Examples
+    --------
+    >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
+    >>> problem.loopy_bp().marginals
+    array([[0.5, 0.5, 0.5, 0.5],
+           [0.5, 0.5, 0.5, 0.5]])
     """
 
     def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:
@@ -71,7 +93,13 @@ class Assignment:
         return self._matrix(values, 0)
 
     def log_weight(self, y: Any) -> float:
-        """Log of the unnormalised weight of one assignment, a dense or sparse matrix of 0 and 1."""
+        """Log of the unnormalised weight of one assignment, a dense or sparse matrix of 0 and 1.
+
+        Parameters
+        ----------
+        y : (I, J) array or sparse matrix
+            An assignment.
+        """
         on, outside = self._chosen(y)
         if outside or not on[self._cells.logits == math.inf].all():
             return -math.inf
@@ -81,6 +109,11 @@ class Assignment:
 
     def loopy_bp(self, **options: Any) -> AssignmentBeliefs:
         """Approximate marginals by loopy belief propagation; options as in :func:`tallytree.loopy_bp`.
+
+        Parameters
+        ----------
+        **options
+            Passed to :func:`~tallytree.loopy_bp`.
 
         Notes
         -----
@@ -111,6 +144,11 @@ class Assignment:
         """Upper bound of log Z and, where its condition holds, a lower one.
 
         Options as in :func:`~tallytree.loopy.holder_bound`.
+
+        Parameters
+        ----------
+        **options
+            Passed to :func:`~tallytree.loopy.holder_bound`.
 
         Examples
         --------
@@ -143,7 +181,13 @@ class Assignment:
         return AssignmentMode(self._matrix(on, False), self._affinity(on), weight, weight)
 
     def dual_decomposition(self, **options: Any) -> AssignmentMode:
-        """A good assignment and a bound of the best; options as in :func:`~tallytree.loopy.dual_decomposition`."""
+        """A good assignment and a bound of the best; options as in :func:`~tallytree.loopy.dual_decomposition`.
+
+        Parameters
+        ----------
+        **options
+            Passed to :func:`~tallytree.loopy.dual_decomposition`.
+        """
         found = dual_decomposition(self.graph, **options)
         on = self._scatter(found.mode, True, False)
         bound = found.upper_bound + self._reduced.constant
@@ -226,6 +270,15 @@ class Assignment:
 
         Warns with ``ErgodicityWarning`` where allowed counts are disjoint, so that the chain cannot pass from one to
         another, and where forbidden cells may separate assignments.
+
+        Parameters
+        ----------
+        sweeps, burn_in, chains : int
+            Length of a chain, what is thrown away of it, and how many chains run.
+        rng : Generator, int or None
+            Source of randomness.
+        progress : bool or callable
+            Whether to report.
         """
         ergodicity.check_square_blocks(self._shape_of_chains)
         return self._average("square", sweeps, burn_in, chains, rng, progress)
@@ -244,6 +297,17 @@ class Assignment:
 
         Averages conditional marginals, not states. ``moves="mixed"`` adds column blocks and trades, which are needed
         where column counts are exact; with ``moves="rows"`` such problems warn.
+
+        Parameters
+        ----------
+        sweeps, burn_in, chains : int
+            Length of a chain, what is thrown away of it, and how many chains run.
+        rng : Generator, int or None
+            Source of randomness.
+        moves : "rows" or "mixed"
+            What is drawn at once.
+        progress : bool or callable
+            Whether to report.
         """
         checks.one_of("moves", moves, ("rows", "mixed"))
         if moves == "rows":

@@ -28,6 +28,17 @@ class AssignmentBeliefs:
         The same if it is a lower bound, else ``-inf``; ``result.lower_bound_condition`` says why.
     result : LoopyResult
         The run on the free cells; pass it as ``start`` to resume.
+
+    See Also
+    --------
+    tallytree.assignment
+    tallytree.loopy.LoopyResult
+
+    Examples
+    --------
+    >>> beliefs = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1)).loopy_bp()
+    >>> beliefs.row_counts, beliefs.converged
+    (array([2., 2.]), True)
     """
 
     marginals: Any
@@ -40,10 +51,12 @@ class AssignmentBeliefs:
 
     @property
     def converged(self) -> bool:
+        """Whether the last change of the messages was within the tolerance."""
         return self.result.converged
 
     @property
     def iterations(self) -> int:
+        """Sweeps over rows and columns."""
         return self.result.iterations
 
     def __repr__(self) -> str:
@@ -52,7 +65,28 @@ class AssignmentBeliefs:
 
 @dataclass(frozen=True, eq=False)
 class AssignmentMode:
-    """An assignment: its cells, the sum of their affinities, and its log-weight, which adds the potentials."""
+    """An assignment: its cells, the sum of their affinities, and its log-weight, which adds the potentials.
+
+    Attributes
+    ----------
+    cells : array or sparse array
+        Zeros and ones.
+    affinity : float
+        Sum of the affinities of the cells that are on.
+    log_weight : float
+        With the potentials.
+    upper_bound : float
+        Of the largest log-weight.
+
+    See Also
+    --------
+    tallytree.assignment
+
+    Examples
+    --------
+    >>> tt.assignment([[2.0, 0.0], [0.0, 1.0]], rows=tt.exactly(1), columns=tt.exactly(1)).mode().affinity
+    3.0
+    """
 
     cells: Any
     affinity: float
@@ -73,6 +107,26 @@ class AssignmentBounds:
     """Bounds of log Z.
 
     ``lower`` is ``-inf`` where none is known; ``marginals`` are those of the upper bound.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Bounds of log Z; the lower one is -inf where its condition does not hold.
+    marginals : array or sparse array
+        Those of the upper bound.
+    why_lower : str
+        What the lower bound rests on, or why there is none.
+
+    See Also
+    --------
+    tallytree.assignment
+    tallytree.loopy.UpperBound
+
+    Examples
+    --------
+    >>> bounds = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1)).bounds()
+    >>> bool(bounds.lower <= np.log(6) <= bounds.upper)  # six assignments
+    True
     """
 
     lower: float
@@ -82,6 +136,7 @@ class AssignmentBounds:
 
     @property
     def gap(self) -> float:
+        """Distance between the two bounds."""
         return self.upper - self.lower
 
     def __repr__(self) -> str:
@@ -100,6 +155,17 @@ class GibbsMarginals:
         the chains say nothing about it: a cell that the constraints leave free but that never changed, or one chain.
     chains, sweeps : int
     interrupted : bool
+
+    See Also
+    --------
+    tallytree.assignment.Assignment
+
+    Examples
+    --------
+    >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
+    >>> found = problem.row_gibbs(sweeps=20, rng=0, moves="mixed")
+    >>> found.marginals.shape
+    (2, 4)
     """
 
     marginals: Any = field(repr=False)

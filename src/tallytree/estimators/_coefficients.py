@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from ..arrays import Float64
+from ._answers_html import rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,17 @@ class CoefficientTable:
             "high": high,
         }
         return pd.DataFrame(columns, index=list(self.names))
+
+    def _repr_html_(self) -> str:
+        low, high = self.intervals.T
+        head = ["term", "coef", "exp(coef)", "se", "z", "p", "low", "high"]
+        rows = []
+        for j, name in enumerate(self.names):
+            numbers = (self.coef[j], np.exp(self.coef[j]), self.standard_errors[j], self.z[j])
+            ends = map(_number, (low[j], high[j]))
+            rows.append([name, *map(_number, numbers), p_text(self.p_values[j]), *ends])
+        facts = "".join(f"<li>{escape(what)}: {escape(value)}</li>" for what, value in self.facts)
+        return f"<div><p>{escape(self.title)}</p>{rows_of(head, rows)}<ul>{facts}</ul></div>"
 
     def __str__(self) -> str:
         low, high = self.intervals.T

@@ -41,7 +41,13 @@ class WaldReport:
         return self.summary().p_values
 
     def conf_int(self, level: float | None = None) -> Float64:
-        """Wald confidence intervals, (n_features, 2)."""
+        """Wald confidence intervals, (n_features, 2).
+
+        Parameters
+        ----------
+        level : float, optional
+            Coverage; default that of the estimator.
+        """
         return self.summary(level).intervals
 
     def likelihood_ratio_test(self) -> tuple[float, int, float]:
@@ -52,7 +58,13 @@ class WaldReport:
         return statistic, df, float(stats.chi2.sf(statistic, df))
 
     def summary(self, level: float | None = None) -> CoefficientTable:
-        """Coefficients, standard errors, z, p, intervals and the likelihood-ratio test; ``print`` it."""
+        """Coefficients, standard errors, z, p, intervals and the likelihood-ratio test; ``print`` it.
+
+        Parameters
+        ----------
+        level : float, optional
+            Coverage of the intervals; default that of the estimator.
+        """
         check_is_fitted(self)
         names: Any = getattr(self, "feature_names_in_", None)
         names = [f"x{j}" for j in range(len(self.coef_))] if names is None else names

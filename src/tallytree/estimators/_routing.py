@@ -8,7 +8,18 @@ from ..errors import ParameterError
 
 
 class MissingGroupsWarning(UserWarning):
-    """An estimator that learns from groups of rows was fitted without `groups`."""
+    """An estimator that learns from groups of rows was fitted without `groups`.
+
+    See Also
+    --------
+    tallytree.estimators.ConditionalLogit
+    tallytree.estimators.BagClassifier
+
+    Examples
+    --------
+    >>> issubclass(tt.estimators.MissingGroupsWarning, UserWarning)
+    True
+    """
 
 
 def warn_without_groups(estimator: str, taken: str, instead: str, *, score: bool) -> None:

@@ -18,13 +18,14 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
+from ._answers_html import ShowsAnswers, coefficients
 from ._bag_potentials import BagPotential, settings, start_values
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import LinearFit, check_penalties, check_stopping, minimise
 from ._routing import refuse_without_groups, warn_without_groups
 
 
-class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Labels of bags from labels of instances that nobody saw.
 
     ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the
@@ -69,6 +70,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels of bags.
     loss_ : float
         Mean negative log-likelihood per bag with penalties.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.LabelProportions
+    tallytree.torch.losses.mil_nll
 
     Notes
     -----
@@ -124,6 +135,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+
+    def _answers_html(self) -> str:
+        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> BagClassifier:
         """Fit to labelled bags.
@@ -218,7 +232,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(x @ self.coef_ + self.intercept_), BagLikelihood(bags, settings(self))
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
-        """Log-odds of the second class for every bag, (n_bags,)."""
+        """Log-odds of the second class for every bag, (n_bags,).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         return self._log_odds(X, groups, "decision_function")[0]
 
     def _log_odds(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, Bags]:
@@ -226,17 +248,43 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return likelihood.log_odds(theta, self.knots_.reshape(-1)), likelihood.bags
 
     def predict_proba(self, X: Any, groups: ArrayLike | None = None) -> Float64:
-        """Probabilities of both classes for every bag, (n_bags, 2)."""
+        """Probabilities of both classes for every bag, (n_bags, 2).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds = self._log_odds(X, groups, "predict_proba")[0]
         return np.column_stack([expit(-odds), expit(odds)])
 
     def predict(self, X: Any, groups: ArrayLike | None = None) -> NDArray[Any]:
-        """Labels of the bags, (n_bags,)."""
+        """Labels of the bags, (n_bags,).
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds = self._log_odds(X, groups, "predict")[0]
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
     def score(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> float:
-        """Fraction of bags labelled right."""
+        """Fraction of bags labelled right.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_bags,) array_like
+            Labels of the bags.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         odds, bags = self._log_odds(X, groups, "score")
         return float(np.mean(self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)))
 

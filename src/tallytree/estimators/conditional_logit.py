@@ -16,6 +16,7 @@ from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
 from ..learn.fixed_counts import balancing_shift, fixed_counts
+from ._answers_html import ShowsAnswers
 from ._bags import make_bags
 from ._case import control_and_case
 from ._conditional_fit import Settings, estimate
@@ -32,7 +33,7 @@ from ._formula import (
 from ._routing import refuse_without_groups, warn_without_groups
 
 
-class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -81,6 +82,16 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
     n_cases_ : int
         Cases in the strata used.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.ConditionalLikelihood
+    tallytree.learn.risk_sets
+
     Notes
     -----
     Cost: per Newton step one batched inference and p Hessian products, O(n) each.
@@ -123,6 +134,9 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         self.max_iter = max_iter
         self.level = level
         self.case = case
+
+    def _answers_html(self) -> str:
+        return self.summary()._repr_html_()
 
     def fit(
         self,
@@ -329,6 +343,13 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
 
         After :meth:`from_formula` X may be a table with the formula's columns, here and in all other methods.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
         """
         return self._linear(X, offset) + self.intercept_
 
@@ -368,7 +389,15 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         return np.column_stack([1.0 - positive[:-1], positive[:-1]])
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
-        """Class of every row, by the sign of :meth:`decision_function`."""
+        """Class of every row, by the sign of :meth:`decision_function`.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
+        """
         eta = self.decision_function(X, offset)
         return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
 
@@ -379,7 +408,19 @@ class ConditionalLogit(WaldReport, ClassifierMixin, BaseEstimator):  # type: ign
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table."""
+        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_rows,) array_like, optional
+            Case or control.
+        groups : (n_rows,) array_like, optional
+            Stratum of every row.
+        offset : (n_rows,) array_like, optional
+            Added to the linear predictor.
+        """
         eta = self._linear(X, offset)
         if self._design is not None and is_table(X):
             y = new_response(self._design[1], X) if y is None else y

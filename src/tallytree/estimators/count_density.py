@@ -18,6 +18,7 @@ from ..arrays import Float64
 from ..checks.numbers import check_real
 from ..errors import InfeasibleError, ParameterError
 from ..learn.statistics import row_weights
+from ._answers_html import ShowsAnswers, probabilities
 from ._clustering import cluster
 from ._components import Component, CountTrainer, Trainer, TreeTrainer
 from ._linear import check_penalties
@@ -25,7 +26,7 @@ from ._linear import check_penalties
 KINDS = ("counts", "tree", "tree+counts")
 
 
-class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
+class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Density of binary vectors, fitted by exact maximum likelihood.
 
     Parameters
@@ -70,6 +71,16 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         Mean log-probability of a training row.
     history_ : list of float
         The same after every EM round.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.fit
+    tallytree.CountModel
 
     Notes
     -----
@@ -121,6 +132,10 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.em_steps = em_steps
         self.binarize = binarize
         self.random_state = random_state
+
+    def _answers_html(self) -> str:
+        facts = f"<p>mean log-likelihood of a training row {self.log_likelihood_:.4g}</p>"
+        return facts + probabilities(self.marginals(), "P(variable is on)")
 
     def fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> CountDensity:
         """Fit to complete binary rows.
@@ -217,12 +232,26 @@ class CountDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = len(self.history_)
 
     def score_samples(self, X: ArrayLike) -> Float64:
-        """Log-probability of every row, (n_rows,); NaN entries are summed over."""
+        """Log-probability of every row, (n_rows,); NaN entries are summed over.
+
+        Parameters
+        ----------
+        X : (n_rows, D) array_like
+            Rows of 0, 1 and NaN.
+        """
         check_is_fitted(self)
         return self._evidence(self._binary(X, reset=False))[0]
 
     def score(self, X: ArrayLike, y: None = None) -> float:
-        """Mean log-probability of the rows."""
+        """Mean log-probability of the rows.
+
+        Parameters
+        ----------
+        X : (n_rows, D) array_like
+            Rows of 0, 1 and NaN.
+        y : None
+            Not used.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def marginals(self, X: ArrayLike | None = None) -> Float64:

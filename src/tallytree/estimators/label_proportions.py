@@ -18,12 +18,13 @@ from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import fixed_counts
 from ..learn.statistics import row_weights
+from ._answers_html import ShowsAnswers, coefficients
 from ._bags import Bags, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, check_stopping, minimise
 from ._routing import warn_without_groups
 
 
-class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression trained on how many instances of each bag are positive.
 
     ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w +
@@ -51,6 +52,16 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels of instances; 0 and 1 unless `y` held labels.
     loss_ : float
         Mean negative log-likelihood per bag with penalties.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.BagClassifier
+    tallytree.torch.losses.bag_nll
 
     Notes
     -----
@@ -86,6 +97,9 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
+
+    def _answers_html(self) -> str:
+        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> LabelProportions:
         """Fit to counts.
@@ -177,23 +191,51 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return amount.astype(np.int64)
 
     def decision_function(self, X: Any) -> Float64:
-        """Log-odds of every instance."""
+        """Log-odds of every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         check_is_fitted(self)
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(x @ self.coef_ + self.intercept_)
 
     def predict_proba(self, X: Any) -> Float64:
-        """Probabilities of both classes for every instance."""
+        """Probabilities of both classes for every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         odds = self.decision_function(X)
         return np.column_stack([expit(-odds), expit(odds)])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Class of every instance."""
+        """Class of every instance.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        """
         odds = self.decision_function(X)
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is."""
+        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : (n_rows,) array_like
+            Labels.
+        sample_weight : (n_rows,) array_like, optional
+            Weights.
+        """
         found, labels = self.predict(X), target_vector(y)
         if labels.shape != found.shape:
             raise ParameterError(
@@ -204,7 +246,17 @@ class LabelProportions(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(found == labels, weights=weights))
 
     def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
-        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says."""
+        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says.
+
+        Parameters
+        ----------
+        X : (n_rows, n_features) array_like
+            Covariates.
+        y : array_like
+            As `target` says.
+        groups : (n_rows,) array_like
+            Bag of every row.
+        """
         theta = self.decision_function(X)
         bags = make_bags(groups, len(theta), alone=True)
         if self.target == "labels":

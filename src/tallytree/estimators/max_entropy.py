@@ -22,13 +22,32 @@ from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..models.count import CountModel
 from ..potentials import exactly
+from ._answers_html import ShowsAnswers, probabilities
 
 _PAIRS = 1 << 22  # joint probabilities held at a time
 
 
 @dataclass(frozen=True)
 class HorvitzThompson:
-    """Estimate of a population total with its estimated variance."""
+    """Estimate of a population total with its estimated variance.
+
+    Attributes
+    ----------
+    total : float
+        Estimate of the total.
+    variance : float
+        Estimate of its variance, by Sen, Yates and Grundy; it can be negative.
+
+    See Also
+    --------
+    tallytree.estimators.MaxEntropySampler
+
+    Examples
+    --------
+    >>> design = tt.estimators.MaxEntropySampler().fit([0.5, 0.5, 0.5, 0.5])
+    >>> design.horvitz_thompson([0, 2], [1.0, 1.0, 1.0, 1.0]).total
+    4.0
+    """
 
     total: float
     variance: float
@@ -39,7 +58,7 @@ class HorvitzThompson:
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
 
 
-class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
+class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     """Samples of fixed size with given inclusion probabilities and otherwise maximal entropy.
 
     ``p(s) = exp(sum_{i in s} theta_i) / e_n(exp theta)`` over samples s of size n, with ``P(i in s) =
@@ -68,6 +87,16 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
         What the design attains.
     sample_size_ : int
         n.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.HorvitzThompson
+    tallytree.learn.logits_from_inclusion
 
     Notes
     -----
@@ -104,6 +133,13 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
     def inclusion_probabilities(sizes: ArrayLike, n: int) -> Float64:
         """Probabilities proportional to size with sum n, capped at 1.
 
+        Parameters
+        ----------
+        sizes : (N,) array_like
+            Sizes of the units, not negative.
+        n : int
+            Size of the sample.
+
         Examples
         --------
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
@@ -122,6 +158,10 @@ class MaxEntropySampler(BaseEstimator):  # type: ignore[misc]
             if not over.any():
                 return pik
             full |= over
+
+    def _answers_html(self) -> str:
+        facts = f"<p>samples of {self.sample_size_} out of {len(self.inclusion_probabilities_)} units</p>"
+        return facts + probabilities(self.inclusion_probabilities_, "P(unit is in the sample)")
 
     def fit(self, pik: ArrayLike, y: None = None) -> MaxEntropySampler:
         """Find the log-odds.

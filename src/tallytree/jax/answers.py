@@ -32,6 +32,20 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     tables : list or array, optional
         With a CountTree: one potential, log-table or None per group, or all log-tables packed in one array.
 
+    Returns
+    -------
+    array, (...,)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.marginals
+    tallytree.CountModel
+
     Notes
     -----
     Differentiable in the log-odds, the log-tables and the real numbers of potentials, to any order; -inf where
@@ -55,6 +69,30 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     An impossible model raises :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be
     raised, its marginals are NaN.
 
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (..., D)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.log_partition
+    tallytree.jax.posterior_logits
+    tallytree.CountModel
+
     Examples
     --------
     >>> ttj.marginals(jnp.zeros(4), tt.exactly(1))
@@ -68,6 +106,29 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
 
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (..., D)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.marginals
+    tallytree.CountModel
+
     Examples
     --------
     >>> ttj.posterior_logits(jnp.zeros(2), tt.geometric(0.5)).round(4)
@@ -80,6 +141,31 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any
 @in_wide
 def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, tables: Any = None) -> Any:
     """Log-probabilities of the count of a group, (..., n + 1); ``group=None`` is the count of all variables.
+
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    group : int, optional
+        Number of the group; default all variables.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (..., n + 1)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.marginals
+    tallytree.CountModel
 
     Notes
     -----
@@ -110,6 +196,29 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     ``H = log Z - sum_d logits_d P(y_d = 1) - sum_k sum_c P(z_k = c) log f_k(c)``
 
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (...,)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.log_partition
+    tallytree.CountModel
+
     Examples
     --------
     >>> round(float(ttj.entropy(jnp.zeros(2))), 4)  # log 4
@@ -126,6 +235,29 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     It also bounds the error of ``log_partition`` up to the rounding of a number of its size; ``inf`` says that
     nothing is certified, which happens for NaN in the input only.
+
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (...,)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.posterior_logits
+    tallytree.CountModel
 
     Examples
     --------

@@ -32,6 +32,20 @@ def sample(
     sample_shape : tuple of int
         Leading axes of independent draws from every model.
 
+    Returns
+    -------
+    array, ``(*sample_shape, ..., D)``
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.mode
+    tallytree.CountModel
+
     Notes
     -----
     No impossible state is drawn. Draws have no derivative: they are constants to ``grad``.
@@ -53,6 +67,29 @@ def sample(
 @in_wide
 def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
+
+    Parameters
+    ----------
+    logits : array, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+    tables : optional
+        Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+
+    Returns
+    -------
+    array, (..., D)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.sample
+    tallytree.CountModel
 
     Examples
     --------

@@ -44,6 +44,21 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     reduction : {"mean", "sum", "none"}
         What to do with the losses of the bags.
 
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.proportion_nll
+    tallytree.estimators.LabelProportions
+
     Notes
     -----
     A count that cannot occur has loss inf and gradient 0.
@@ -67,6 +82,31 @@ def proportion_nll(
     logits: Any, bags: Any, proportions: Any, *, offsets: bool = False, reduction: str = "mean"
 ) -> Any:
     """As :func:`bag_nll`, with the share of items that are on; it is rounded to the nearest count.
+
+    Parameters
+    ----------
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    proportions : (bags,) array
+        Shares of items that are on.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
 
     Examples
     --------
@@ -101,6 +141,28 @@ def positive_unlabelled_nll(
     ----------
     labelled : boolean array, like ``logits``
         Items that are known to be on.
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    positives : (bags,) integer array
+        Items that are on, labelled ones included.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
 
     Examples
     --------
@@ -132,6 +194,32 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
     """Multiple instances: a bag's label says whether at least one of its items is on.
 
     ``-log P(sum of y >= 1)`` for label 1, ``-log P(sum of y = 0)`` for label 0.
+
+    Parameters
+    ----------
+    logits : array, (items,)
+        Log-odds of the items to be on.
+    bags : (items,) integer array
+        The bag of every item.
+    labels : (bags,) array of 0 and 1
+        Whether the bag has an item that is on.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    array
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.losses.bag_nll
+    tallytree.estimators.BagClassifier
 
     Examples
     --------

@@ -41,6 +41,18 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         As in :func:`tallytree.jax.log_partition`.
     tables : list or array, optional
         With a CountTree.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.jax.numpyro.ConditionalBernoulli
 
     Examples
     --------
@@ -91,11 +103,25 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         return self._over_batch(self._ask(answers.entropy), 0)
 
     def count_log_probs(self, group: int | None = None) -> Any:
-        """Log-probabilities of the count of a group, of all variables by default."""
+        """Log-probabilities of the count of a group, of all variables by default.
+
+        Parameters
+        ----------
+        group : int, optional
+            Number of the group; default all variables.
+        """
         return self._over_batch(self._ask(answers.count_log_probs, group), 1)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Exact joint draws."""
+        """Exact joint draws.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Source of randomness.
+        sample_shape : tuple of int
+            Leading axes of the draws.
+        """
         shape = tuple(sample_shape)
         if self._batch_now() == self.batch_shape:
             return draws.sample(key, self.logits, self.tree, list(self.tables), sample_shape=shape)
@@ -104,7 +130,13 @@ class CountDistribution(Distribution):  # type: ignore[misc]
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:
-        """Log-probability of configurations, zeros and ones."""
+        """Log-probability of configurations, zeros and ones.
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+        """
         return _log_prob(self.tree, self.logits, self.tables, value)
 
     def _batch_now(self) -> tuple[int, ...]:
@@ -151,6 +183,24 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
 class ConditionalBernoulli(CountDistribution):
     """Independent Bernoulli variables given that exactly ``total_count`` of them are on: a random k-subset.
 
+    Parameters
+    ----------
+    total_count : int or integer array
+        How many are on.
+    logits : array, (..., D)
+        Log-odds.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.numpyro.CountDistribution
+
     Examples
     --------
     >>> ConditionalBernoulli(1, jnp.zeros(4)).mean
@@ -170,8 +220,20 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
 
     Parameters
     ----------
-    logits or probs : (..., D)
+    logits, probs : array, (..., D)
         One of the two.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
 
     Examples
     --------
@@ -214,13 +276,27 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         return jnp.broadcast_to(found, self.batch_shape)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Sums of independent draws."""
+        """Sums of independent draws.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Source of randomness.
+        sample_shape : tuple of int
+            Leading axes of the draws.
+        """
         shape = (*sample_shape, *self.batch_shape, self.logits.shape[-1])
         return jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:
-        """Log-probability of counts; every value costs one pass, whose gradient is right in the far tails."""
+        """Log-probability of counts; every value costs one pass, whose gradient is right in the far tails.
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+        """
         n = self.logits.shape[-1]
         count = jnp.asarray(value).astype(jnp.int32)
         shape = jnp.broadcast_shapes(count.shape, self.batch_shape)
@@ -230,7 +306,13 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         return _event_log_prob(logits, table)
 
     def enumerate_support(self, expand: bool = True) -> Any:
-        """All counts."""
+        """All counts.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to expand over the batch.
+        """
         values = jnp.arange(self.logits.shape[-1] + 1).reshape(-1, *[1] * len(self.batch_shape))
         return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
 

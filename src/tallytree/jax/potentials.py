@@ -19,14 +19,43 @@ from ..errors import ParameterError
 
 @jax.tree_util.register_pytree_node_class
 class ArrayPotential:
-    """A potential with array parameters of shape (...): ``log_table(n)`` has shape (..., n + 1)."""
+    """A potential with array parameters of shape (...): ``log_table(n)`` has shape (..., n + 1).
+
+    Parameters
+    ----------
+    name : str
+        Which potential.
+    parameters : tuple of arrays
+        Its numbers. Users call :func:`exactly` and its relatives.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.Potential
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.exactly(1).log_table(2).tolist()
+    [-inf, 0.0, -inf]
+    """
 
     def __init__(self, name: str, parameters: tuple[Any, ...]) -> None:
         self.name = name
         self.parameters = parameters
 
     def log_table(self, n: int) -> Any:
-        """``log f(0), ..., log f(n)`` on the last axis."""
+        """``log f(0), ..., log f(n)`` on the last axis.
+
+        Parameters
+        ----------
+        n : int
+            Size of the group.
+        """
         counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
         expanded = [jnp.asarray(p)[..., None] for p in self.parameters]
         check = _NEEDS.get(self.name)
@@ -48,42 +77,250 @@ class ArrayPotential:
 
 
 def exactly(k: Any) -> ArrayPotential:
-    """Exactly ``k`` variables on; ``k`` is an integer or an integer array, one entry per model."""
+    """Exactly ``k`` variables on; ``k`` is an integer or an integer array, one entry per model.
+
+    Parameters
+    ----------
+    k : int or integer array
+        One number, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.exactly
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.exactly(1).log_table(2).tolist()
+    [-inf, 0.0, -inf]
+    """
     return ArrayPotential("exactly", (_integers("k", k),))
 
 
 def at_least(k: Any) -> ArrayPotential:
-    """``k`` or more on."""
+    """``k`` or more on.
+
+    Parameters
+    ----------
+    k : int or integer array
+        One number, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_least
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.at_least(1).log_table(2).tolist()
+    [-inf, 0.0, 0.0]
+    """
     return ArrayPotential("at_least", (_integers("k", k),))
 
 
 def at_most(k: Any) -> ArrayPotential:
-    """At most ``k`` on."""
+    """At most ``k`` on.
+
+    Parameters
+    ----------
+    k : int or integer array
+        One number, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_most
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.at_most(1).log_table(2).tolist()
+    [0.0, 0.0, -inf]
+    """
     return ArrayPotential("at_most", (_integers("k", k),))
 
 
 def between(lo: Any, hi: Any) -> ArrayPotential:
-    """From ``lo`` to ``hi`` on, both included."""
+    """From ``lo`` to ``hi`` on, both included.
+
+    Parameters
+    ----------
+    lo, hi : int or integer array
+        Both ends, included; one pair, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.between
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.between(1, 2).log_table(3).tolist()
+    [-inf, 0.0, 0.0, -inf]
+    """
     return ArrayPotential("between", (_integers("lo", lo), _integers("hi", hi)))
 
 
 def gaussian(mean: Any, sd: Any) -> ArrayPotential:
-    """``exp(-(c - mean)^2 / (2 sd^2))``; differentiable in both."""
+    """``exp(-(c - mean)^2 / (2 sd^2))``; differentiable in both.
+
+    Parameters
+    ----------
+    mean, sd : float or array
+        One pair, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.gaussian
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.gaussian(0.0, 1.0).log_table(2)[1:].tolist()
+    [-0.5, -2.0]
+    """
     return ArrayPotential("gaussian", (_reals("mean", mean), _reals("sd", sd, positive=True)))
 
 
 def poisson(mean: Any) -> ArrayPotential:
-    """Poisson weights ``mean^c exp(-mean) / c!``; differentiable in ``mean``."""
+    """Poisson weights ``mean^c exp(-mean) / c!``; differentiable in ``mean``.
+
+    Parameters
+    ----------
+    mean : float or array
+        Positive; one number, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.poisson
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> [round(x, 4) for x in ttj.poisson(1.0).log_table(2).tolist()]
+    [-1.0, -1.0, -1.6931]
+    """
     return ArrayPotential("poisson", (_reals("mean", mean, positive=True),))
 
 
 def geometric(ratio: Any) -> ArrayPotential:
-    """``ratio^c``, ``ratio > 0``; differentiable."""
+    """``ratio^c``, ``ratio > 0``; differentiable.
+
+    Parameters
+    ----------
+    ratio : float or array
+        Positive; one number, or one per model.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.geometric
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.geometric(1.0).log_table(2).tolist()
+    [0.0, 0.0, 0.0]
+    """
     return ArrayPotential("geometric", (_reals("ratio", ratio, positive=True),))
 
 
 def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
-    """P(an event | c active causes) ``= 1 - (1 - leak) (1 - rate)^c``; differentiable in both."""
+    """P(an event | c active causes) ``= 1 - (1 - leak) (1 - rate)^c``; differentiable in both.
+
+    Parameters
+    ----------
+    rate, leak : float or array
+        Probabilities that one cause, and that no cause, brings the effect about.
+
+    Returns
+    -------
+    ArrayPotential
+        For ``groups`` of the functions of :mod:`tallytree.jax`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.noisy_or
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.noisy_or(1.0).log_table(2).tolist()
+    [-inf, 0.0, 0.0]
+    """
     return ArrayPotential("noisy_or", (_fractions("rate", rate), _fractions("leak", leak)))
 
 

@@ -33,6 +33,16 @@ class Strata:
         Where each stratum starts in `rows`.
     cases : (total,) bool
         Whether the row is a case of that stratum.
+
+    See Also
+    --------
+    tallytree.learn.strata_of_groups
+    tallytree.learn.risk_sets
+
+    Examples
+    --------
+    >>> tt.learn.strata_of_groups(np.array([0, 0, 1, 1]), np.array([True, False, False, True])).n_strata
+    2
     """
 
     rows: Ints
@@ -46,7 +56,34 @@ class Strata:
 
 
 def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
-    """Matched sets from a group number per row."""
+    """Matched sets from a group number per row.
+
+    Parameters
+    ----------
+    codes : (N,) int array
+        Number of the set of every row.
+    cases : (N,) bool array
+        Which rows are cases.
+
+    Returns
+    -------
+    Strata
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.risk_sets
+    tallytree.learn.ConditionalLikelihood
+
+    Examples
+    --------
+    >>> tt.learn.strata_of_groups(np.array([1, 0, 1]), np.array([True, False, False])).rows
+    array([1, 0, 2])
+    """
     rows = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes)
     offsets = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
@@ -66,6 +103,27 @@ def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: 
         Time from which a row is under observation; it is at risk at t if ``entry < t <= time``.
     codes : (n,) int array, optional
         Strata with separate baselines.
+
+    Returns
+    -------
+    Strata
+        One set for every time with an event.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.strata_of_groups
+    tallytree.estimators.ConditionalLogit
+
+    Examples
+    --------
+    >>> sets = tt.learn.risk_sets(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
+    >>> sets.n_strata
+    2
     """
     codes = np.zeros(len(time), np.int64) if codes is None else codes
     rows: list[Ints] = []
@@ -115,9 +173,28 @@ class ConditionalLikelihood:
     n_rows_used : int
         Rows that are in such a stratum.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.newton
+    tallytree.learn.strata_of_groups
+    tallytree.learn.risk_sets
+    tallytree.estimators.ConditionalLogit
+
     Notes
     -----
     Cost: one batched inference for value and gradient, p Hessian products for the information.
+
+    Examples
+    --------
+    >>> sets = tt.learn.strata_of_groups(np.array([0, 0, 0]), np.array([True, False, False]))
+    >>> likelihood = tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0], [0.0]]), sets)
+    >>> round(likelihood.value(np.zeros(1)), 6)  # one of three
+    -1.098612
     """
 
     def __init__(
@@ -141,16 +218,34 @@ class ConditionalLikelihood:
         return int(sum(bucket.k.sum() for bucket in self._buckets))
 
     def value(self, beta: Float64) -> float:
-        """Log-likelihood."""
+        """Log-likelihood.
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         return self.first_order(beta)[0]
 
     def first_order(self, beta: Float64) -> tuple[float, Float64]:
-        """Log-likelihood and its gradient (p,)."""
+        """Log-likelihood and its gradient (p,).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         value, terms = self._contributions(beta)
         return value, np.einsum("s,sp->p", *terms)
 
     def scores(self, beta: Float64) -> Float64:
-        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out."""
+        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out.
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         weights, rows = self._contributions(beta)[1]
         out = np.zeros((len(self.informative), len(beta)))
         members = np.concatenate([np.zeros(0, np.int64), *(bucket.members for bucket in self._buckets)])
@@ -179,14 +274,26 @@ class ConditionalLikelihood:
         return math.fsum(terms), (np.concatenate(weights), np.concatenate(gradients))
 
     def information(self, beta: Float64) -> Float64:
-        """Minus the Hessian of the log-likelihood, (p, p)."""
+        """Minus the Hessian of the log-likelihood, (p, p).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         total = np.zeros((len(beta), len(beta)))
         for bucket, _, found in self._solve(beta):
             total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
         return total
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
-        """Log-likelihood, its gradient (p,) and minus its Hessian (p, p)."""
+        """Log-likelihood, its gradient (p,) and minus its Hessian (p, p).
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+        """
         return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:
@@ -253,6 +360,44 @@ def newton(
     With `spread` (p,), how much the covariates vary within strata, the method also ends, not converged, when a
     step moves linear predictors by more than a half and gains next to nothing: the maximum is at infinity, and
     the curvature left there is soon nothing but rounding.
+
+    Parameters
+    ----------
+    likelihood : ConditionalLikelihood
+        What is maximised.
+    beta : (p,) array
+        Where to begin.
+    l2 : float
+        Penalty ``l2 / 2 |beta|^2``.
+    tolerance : float
+        Stop when the gain of a full step is below ``tolerance (1 + abs(log L))``.
+    max_iterations : int
+        Limit on steps.
+    spread : (p,) array, optional
+        Scales of the covariates, for judging columns that say nothing new.
+    progress : callable, optional
+        Called after every step.
+
+    Returns
+    -------
+    NewtonFit
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.ConditionalLikelihood
+    tallytree.estimators.ConditionalLogit
+
+    Examples
+    --------
+    >>> sets = tt.learn.strata_of_groups(np.zeros(4, int), np.array([True, False, True, False]))
+    >>> likelihood = tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0], [0.0], [0.5]]), sets)
+    >>> bool(tt.learn.newton(likelihood, np.zeros(1)).converged)
+    True
     """
     p = len(beta)
 

@@ -29,6 +29,15 @@ class FixedCounts:
         log e_k(exp theta).
     marginals : (B, n)
         P(y_i = 1).
+
+    See Also
+    --------
+    tallytree.learn.fixed_counts
+
+    Examples
+    --------
+    >>> tt.learn.fixed_counts(np.zeros((1, 4)), np.array([1])).marginals
+    array([[0.25, 0.25, 0.25, 0.25]])
     """
 
     model: CountModel
@@ -37,6 +46,11 @@ class FixedCounts:
 
     def covariances(self, x: Float64) -> Float64:
         """Covariance of ``sum_i y_i x_i`` in every set, (B, p, p), for statistics x (B, n, p).
+
+        Parameters
+        ----------
+        x : (B, n, p) array
+            Statistics of the variables.
 
         Notes
         -----
@@ -67,9 +81,32 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     k : (B,) int array
         Counts, at most the number of finite entries.
 
+    Returns
+    -------
+    FixedCounts
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.learn.FixedCounts
+    tallytree.learn.ConditionalLikelihood
+    tallytree.RaggedBatch
+
     Notes
     -----
     Cost and accuracy: one batched inference of :class:`~tallytree.CountModel`.
+
+    Examples
+    --------
+    >>> found = tt.learn.fixed_counts(np.zeros((2, 3)), np.array([1, 2]))
+    >>> found.log_sum.round(6), found.marginals[1].round(6)
+    (array([1.098612, 1.098612]), array([0.666667, 0.666667, 0.666667]))
     """
     tables = np.full((len(k), theta.shape[1] + 1), -math.inf)
     tables[np.arange(len(k)), k] = 0.0

@@ -51,12 +51,36 @@ def logits_from_inclusion(
         Size of the sample, 0 < n < N.
     method : {"newton", "fixed-point"}
         "fixed-point" takes only the cheap steps, damped where the variance is small.
+    tolerance : float
+        Largest error of an inclusion probability.
+    max_iterations : int
+        Limit on steps.
+
+    Returns
+    -------
+    InclusionFit
+        With the log-odds in ``theta``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.MaxEntropySampler
 
     Notes
     -----
     Cost: one inference per cheap step, three of them for large populations; where the variance is small a few
     Newton steps, each 2 N inferences of N units up to N = 600 and a few Hessian products above.
     Accuracy: probabilities within `tolerance` of `pi`, and within 1e-9 of it relatively where rounding allows.
+
+    Examples
+    --------
+    >>> found = tt.learn.logits_from_inclusion(np.array([0.5, 0.25, 0.25]), 1)
+    >>> np.exp(found.theta - found.theta[1]).round(6)
+    array([2., 1., 1.])
     """
     wanted = logit(pi)
     theta = wanted - wanted.mean()

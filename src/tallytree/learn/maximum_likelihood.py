@@ -46,6 +46,16 @@ class Fit:
         What the optimiser said.
     parameters : dict
         Values of the parameters of potentials by name.
+
+    See Also
+    --------
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    >>> tt.learn.fit(tt.CountModel(np.zeros(2)), rows).converged
+    True
     """
 
     model: CountModel
@@ -131,6 +141,17 @@ def fit(
     Returns
     -------
     Fit
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Fit
+    tallytree.learn.fit_conditional
+    tallytree.estimators.CountDensity
 
     Notes
     -----

@@ -30,6 +30,15 @@ class Parameter:
     start : float
         Where the search begins, inside the range that the potential allows.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.parametric
+
     Examples
     --------
     >>> tt.learn.Parameter("rate", 0.3)
@@ -47,7 +56,30 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class ParametricPotential:
-    """A potential with numbers to be learned; made by :func:`parametric`."""
+    """A potential with numbers to be learned; made by :func:`parametric`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the family.
+    arguments : mapping
+        Numbers, and a :class:`Parameter` where one is learned.
+    domains : mapping
+        Where every argument may lie.
+    family : object
+        What computes log-tables and their derivatives.
+    factory : callable
+        Makes the potential from numbers.
+
+    See Also
+    --------
+    tallytree.learn.parametric
+
+    Examples
+    --------
+    >>> tt.learn.parametric(tt.noisy_or, tt.learn.Parameter("rate", 0.5)).name
+    'noisy_or'
+    """
 
     name: str
     arguments: Mapping[str, Any]
@@ -66,7 +98,15 @@ class ParametricPotential:
         return [(value, self.domains[name]) for name, value in named if isinstance(value, Parameter)]
 
     def table(self, n: int, coordinates: Mapping[str, float]) -> tuple[Float64, dict[str, Float64]]:
-        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names."""
+        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names.
+
+        Parameters
+        ----------
+        n : int
+            Size of the group.
+        coordinates : mapping
+            Coordinates of the parameters by name.
+        """
         numbers = {
             name: coordinates[value.name]
             if isinstance(value, Parameter)
@@ -85,6 +125,11 @@ class ParametricPotential:
 
     def at(self, values: Mapping[str, float]) -> Any:
         """The named potential with these values, as ``fit(...).parameters`` has them; not for a function of one's own.
+
+        Parameters
+        ----------
+        values : mapping
+            Values of the parameters by name.
 
         Examples
         --------
@@ -121,6 +166,16 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
     Returns
     -------
     ParametricPotential
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Parameter
+    tallytree.learn.fit
 
     Notes
     -----

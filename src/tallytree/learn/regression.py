@@ -50,6 +50,19 @@ class ConditionalFit:
         The edges with their fitted tables.
     parameters : dict
         Values of the parameters of potentials by name.
+    tree : CountTree
+        The structure.
+
+    See Also
+    --------
+    tallytree.learn.fit_conditional
+
+    Examples
+    --------
+    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 1], [1, 0], [1, 1]])
+    >>> found = tt.learn.fit_conditional(tt.CountTree.flat(2), X, Y, tables="fixed")
+    >>> found.coef.shape
+    (1, 2)
     """
 
     tree: CountTree
@@ -63,7 +76,15 @@ class ConditionalFit:
     parameters: dict[str, float] = field(default_factory=dict)
 
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
-        """The batch of models of new rows."""
+        """The batch of models of new rows.
+
+        Parameters
+        ----------
+        X : array_like
+            Covariates of new rows.
+        classes : array_like, optional
+            Class of every new row.
+        """
         x = np.asarray(X, np.float64)
         which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
@@ -141,6 +162,20 @@ def fit_conditional(
         Where to start.
     progress : bool or callable
         As in :func:`~tallytree.learn.fit`.
+
+    Returns
+    -------
+    ConditionalFit
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.ConditionalFit
+    tallytree.learn.fit
 
     Notes
     -----

@@ -32,6 +32,17 @@ class Statistics:
         Total weight of the rows.
     edges : (4 E,)
         Frequencies of the states 00, 01, 10, 11 of every pair, packed edge after edge.
+
+    See Also
+    --------
+    tallytree.learn.CountFeatures
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> found = tt.learn.CountFeatures(tt.CountTree.flat(2)).mean(np.array([[1, 1], [0, 1]], np.uint8))
+    >>> found.logits, found.weight
+    (array([0.5, 1. ]), 2.0)
     """
 
     logits: Float64
@@ -54,6 +65,22 @@ class CountFeatures:
         The structure.
     pairs : (E, 2) array of int, optional
         The pairs of a forest; default none.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.Statistics
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> features = tt.learn.CountFeatures(tt.CountTree.flat(2))
+    >>> features.mean(np.array([[1, 1], [0, 1]], np.uint8)).tables
+    array([0. , 0.5, 0.5])
     """
 
     def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:
@@ -82,7 +109,13 @@ class CountFeatures:
         return np.repeat(np.arange(len(self.offset) - 1), np.diff(self.offset))
 
     def cells(self, rows: NDArray[Any]) -> Ints:
-        """Packed table entry that each row uses in each group, (N, n_groups)."""
+        """Packed table entry that each row uses in each group, (N, n_groups).
+
+        Parameters
+        ----------
+        rows : (N, D) array
+            Zeros and ones.
+        """
         family = self.tree.family
         running = np.zeros((len(rows), family.n_variables + 1), np.int32)
         np.cumsum(rows[:, family.order], axis=1, dtype=np.int32, out=running[:, 1:])
@@ -90,12 +123,26 @@ class CountFeatures:
         return np.asarray(counts + self.offset[:-1], np.int64)
 
     def pair_cells(self, rows: NDArray[Any]) -> Ints:
-        """Packed edge entry that each row uses at each edge, (N, E)."""
+        """Packed edge entry that each row uses at each edge, (N, E).
+
+        Parameters
+        ----------
+        rows : (N, D) array
+            Zeros and ones.
+        """
         first, second = (rows[:, self.pairs[:, k]].astype(np.int64) for k in (0, 1))
         return np.asarray(4 * np.arange(len(self.pairs)) + 2 * first + second, np.int64)
 
     def mean(self, rows: NDArray[Any], weights: Float64 | None = None) -> Statistics:
-        """Weighted means over rows (N, D) of zeros and ones."""
+        """Weighted means over rows (N, D) of zeros and ones.
+
+        Parameters
+        ----------
+        rows : (N, D) array
+            Zeros and ones.
+        weights : (N,) array, optional
+            Weights of the rows.
+        """
         weight = np.ones(len(rows)) if weights is None else weights
         total = float(weight.sum())
         tables, edges = np.zeros(self.n_cells), np.zeros(4 * len(self.pairs))
@@ -110,7 +157,17 @@ class CountFeatures:
         return Statistics(frequencies(rows, weight, total), tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
-        """Log of the unnormalised probability of rows by logits and tables, (N,); edges are not counted."""
+        """Log of the unnormalised probability of rows by logits and tables, (N,); edges are not counted.
+
+        Parameters
+        ----------
+        rows : (N, D) array
+            Zeros and ones.
+        logits : (D,) array
+            Log-odds.
+        packed : (T,) array
+            Log-tables one after the other.
+        """
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]

@@ -35,6 +35,16 @@ class DualDecomposition:
     interrupted : bool
     shares : (K, D) array
         The split of the log-odds that gives the bound.
+
+    See Also
+    --------
+    tallytree.loopy.dual_decomposition
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    >>> bool(tt.loopy.dual_decomposition(graph).gap < 1e-3)
+    True
     """
 
     upper_bound: float
@@ -46,6 +56,7 @@ class DualDecomposition:
 
     @property
     def gap(self) -> float:
+        """Distance of the log-weight found to the bound; 0 proves that it is the best."""
         return self.upper_bound - self.log_weight
 
     def __repr__(self) -> str:
@@ -81,6 +92,21 @@ def dual_decomposition(
         Largest number of L-BFGS iterations per temperature.
     progress : bool or callable
         As in :func:`loopy_bp`, with the gap in place of the change; an interrupted run returns the best so far.
+
+    Returns
+    -------
+    DualDecomposition
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy_bp
+    tallytree.assignment
+    tallytree.loopy.DualDecomposition
 
     Notes
     -----

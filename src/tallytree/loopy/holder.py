@@ -42,6 +42,18 @@ class UpperBound:
     interrupted : bool
     shares : (K, D) array
         Log-odds of the classes, adding to the logits; a start for another run.
+
+    See Also
+    --------
+    tallytree.loopy.holder_bound
+    tallytree.loopy.trw_bound
+    tallytree.loopy.LowerBound
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    >>> bool(tt.loopy.holder_bound(graph).value >= np.log(2) - 1e-9)  # two configurations
+    True
     """
 
     value: float
@@ -54,7 +66,13 @@ class UpperBound:
     shares: Float64 = field(repr=False)
 
     def gap(self, lower_bound: float) -> float:
-        """Distance to a lower bound of log Z."""
+        """Distance to a lower bound of log Z.
+
+        Parameters
+        ----------
+        lower_bound : float
+            A lower bound of log Z.
+        """
         return self.value - lower_bound
 
     def __repr__(self) -> str:
@@ -90,6 +108,21 @@ def holder_bound(
         As in :func:`loopy_bp`; an interrupted run returns the best bound so far.
     start : UpperBound, optional
         Continue from an earlier bound of the same graph.
+
+    Returns
+    -------
+    UpperBound
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy.trw_bound
+    tallytree.loopy.mean_field
+    tallytree.loopy.UpperBound
 
     Notes
     -----

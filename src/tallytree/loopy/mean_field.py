@@ -52,6 +52,17 @@ class LowerBound:
     iterations : int
     converged : bool
     interrupted : bool
+
+    See Also
+    --------
+    tallytree.loopy.mean_field
+    tallytree.loopy.UpperBound
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.gaussian(1, 1)), tt.Group([1, 2], tt.gaussian(1, 1))])
+    >>> bool(tt.loopy.mean_field(graph).value <= tt.loopy.holder_bound(graph).value)
+    True
     """
 
     value: float
@@ -92,6 +103,23 @@ def mean_field(
         Largest number of steps.
     progress : bool or callable
         As in :func:`loopy_bp`; an interrupted run returns the bound so far.
+
+    Returns
+    -------
+    LowerBound
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If a factor forbids what independent variables reach; it can be kept whole.
+
+    See Also
+    --------
+    tallytree.loopy.holder_bound
+    tallytree.loopy_bp
+    tallytree.loopy.LowerBound
 
     Notes
     -----

@@ -57,6 +57,19 @@ class LoopyResult:
         Log-odds of the marginals; in max-product, differences of max-marginals.
     messages : (E,) array
         The state from which a run can be resumed.
+
+    See Also
+    --------
+    tallytree.loopy_bp
+    tallytree.loopy.UpperBound
+    tallytree.plot.loopy_trace
+
+    Examples
+    --------
+    >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    >>> beliefs = tt.loopy_bp(graph)
+    >>> beliefs.converged, beliefs.marginals.round(6)
+    (True, array([0.5, 0.5, 0.5]))
     """
 
     graph: FactorGraph
@@ -124,7 +137,13 @@ class LoopyResult:
         return value - rounding if rounding > _ROUNDING * (1.0 + abs(value)) else value
 
     def cavity_log_odds(self, factor: int) -> Float64:
-        """Log-odds of the members of a factor without its own message, (n,)."""
+        """Log-odds of the members of a factor without its own message, (n,).
+
+        Parameters
+        ----------
+        factor : int
+            Number of the factor.
+        """
         number, count = checks.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
         if not 0 <= number < count:
             raise ParameterError(
@@ -139,6 +158,11 @@ class LoopyResult:
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
+
+        Parameters
+        ----------
+        group : int
+            Number of the group.
 
         Notes
         -----
@@ -222,6 +246,20 @@ def loopy_bp(
     Returns
     -------
     LoopyResult
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.FactorGraph
+    tallytree.loopy.holder_bound
+    tallytree.loopy.mean_field
+    tallytree.assignment
 
     Notes
     -----

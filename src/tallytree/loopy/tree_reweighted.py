@@ -85,6 +85,16 @@ def trw_bound(
     UpperBound
         ``weights`` are those of the forests, all equal.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy.holder_bound
+    tallytree.loopy.UpperBound
+
     Notes
     -----
     Cost: per iteration and forest as many sweeps of belief propagation as the forest is deep. Accuracy: a bound at

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, FloatArray, Ints
 from ..engine.forest import configurations, entropy
 from ..errors import ParameterError
@@ -51,6 +51,20 @@ class ChainModel(ChainCore):
         Instead: what each label adds to the counts, not negative.
     lengths : array_like of int, (...), optional
         Length of every sequence; entries behind its end are ignored. Default T.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.Forest
 
     Notes
     -----
@@ -95,7 +109,15 @@ class ChainModel(ChainCore):
         log_transitions: ArrayLike | None = None,
         tables: Any = None,
     ) -> ChainModel:
-        """The same structure with new numbers; ``tables`` has one potential per group."""
+        """The same structure with new numbers; ``tables`` has one potential per group.
+
+        Parameters
+        ----------
+        log_unary, log_transitions : array_like, optional
+            New numbers; default those of the model.
+        tables : sequence, optional
+            New potentials, one per group.
+        """
         unary, dtype = (self._unary, self._dtype) if log_unary is None else unary_weights(log_unary)
         n, k = self.n_positions, self.n_labels
         if unary.shape[-2:] != (n, k):
@@ -151,6 +173,11 @@ class ChainModel(ChainCore):
         """Log-probabilities of the count of a group, (..., n + 1); default the count of the whole sequence.
 
         n is the largest count that T positions can reach.
+
+        Parameters
+        ----------
+        group : int, optional
+            Number of the group; default the whole sequence.
         """
         index = self._whole() if group is None else self._group(group)
         if index is None:
@@ -170,7 +197,13 @@ class ChainModel(ChainCore):
         return ChainStatistics(self.marginals, self.edge_marginals, counts)
 
     def log_prob(self, labels: ArrayLike) -> Any:
-        """Log-probability of sequences of labels, (..., T); what stands behind the end is ignored."""
+        """Log-probability of sequences of labels, (..., T); what stands behind the end is ignored.
+
+        Parameters
+        ----------
+        labels : array_like of int, (..., T)
+            Sequences of labels.
+        """
         n = self.n_positions
         y = checks.rectangular("labels", labels, f"integers (..., {n})")
         if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
@@ -200,7 +233,15 @@ class ChainModel(ChainCore):
         return np.asarray(total)
 
     def sample(self, size: Size = None, rng: Any = None) -> Ints:
-        """Exact joint samples of label sequences, (*size, ..., T); -1 behind the end."""
+        """Exact joint samples of label sequences, ``(*size, ..., T)``; -1 behind the end.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            How many; default one, without an axis.
+        rng : Generator, int or None
+            Source of randomness.
+        """
         shape = shape_of_size(size)
         generator = checks.generator(rng)
         found = configurations.draw(self._problem, self._answer, math.prod(shape), generator)
@@ -227,7 +268,13 @@ class ChainModel(ChainCore):
         return self._scalar(entropy.entropy(self._problem, answer, counts))
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
-        """The model given the labels at some positions, ``{position: label}``."""
+        """The model given the labels at some positions, ``{position: label}``.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Positions and their labels.
+        """
         if not isinstance(evidence, Mapping):
             raise ParameterError(
                 "`evidence` must be a mapping {position: label}, such as {3: 1}; "
@@ -242,7 +289,15 @@ class ChainModel(ChainCore):
         return self._with(self._tree, self._potentials, unary, self._transitions, self._structure)
 
     def condition_count(self, group: int | None, count: int) -> ChainModel:
-        """The model given the count of a group (None: of the whole sequence)."""
+        """The model given the count of a group (None: of the whole sequence).
+
+        Parameters
+        ----------
+        group : int or None
+            Number of the group; None: the whole sequence.
+        count : int
+            Its count.
+        """
         members = None if group is None else self._tree.groups[self._group(group)]
         degree = self._scores.max(axis=1)
         largest = int(degree.sum() if members is None else degree[members].sum())
@@ -255,6 +310,9 @@ class ChainModel(ChainCore):
     def __repr__(self) -> str:
         batch = f", batch_shape={self._batch_shape}" if self._batch_shape else ""
         return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
+
+    def _repr_html_(self) -> str:
+        return _display.chain_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChainModel):

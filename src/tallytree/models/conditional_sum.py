@@ -45,6 +45,23 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     Made by :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`. It has the methods of
     :class:`~tallytree.PoissonBinomial`, and the probabilities of the variables given the event.
 
+    Parameters
+    ----------
+    of : PoissonBinomial
+        The sum before anything was known. Users call :meth:`PoissonBinomial.given`.
+    low, high : array
+        Both ends of the range, included, of the shape of the batch.
+
+    Raises
+    ------
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
+    tallytree.CountModel
+
     Notes
     -----
     Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative.

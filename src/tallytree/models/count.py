@@ -48,6 +48,24 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         ``"characteristic"``, ``"mixture"``, ``"potetz-lee"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
         ``"log-tree"`` (any groups).
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.Group
+    tallytree.Forest
+    tallytree.PoissonBinomial
+    tallytree.RaggedBatch
+    tallytree.ChainModel
+    tallytree.FactorGraph
+
     Notes
     -----
     Cost: nothing until a number is asked for; then near-linear in D plus the size of the tables, and nothing is
@@ -104,6 +122,8 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         tables : sequence or array
             One potential, log-table or None per entry of ``tree.groups``, or all log-tables packed one after the
             other in one array (..., sum of n_i + 1).
+        method : str
+            As in :class:`CountModel`.
 
         Examples
         --------
@@ -225,7 +245,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         return self._structure.program.width
 
     def boundary(self, group: int) -> tuple[int, ...]:
-        """Vertices that cover the edges leaving a group: its table is summed up for every state of theirs."""
+        """Vertices that cover the edges leaving a group: its table is summed up for every state of theirs.
+
+        Parameters
+        ----------
+        group : int
+            Number of the group.
+        """
         self._with_edges("boundary")
         assert self._structure is not None
         index = self._group(group)
@@ -278,6 +304,11 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
         ``log_partition`` of the result is that of the joint event, so a difference of two is a log-probability.
 
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Variables and their values, 0 or 1.
+
         Examples
         --------
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
@@ -289,6 +320,13 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     def condition_count(self, group: int | None, count: int) -> CountModel:
         """The model given how many variables of a group (None: of all variables) are on.
+
+        Parameters
+        ----------
+        group : int or None
+            Number of the group; None: all variables.
+        count : int
+            How many are on.
 
         Examples
         --------

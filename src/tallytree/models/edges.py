@@ -36,6 +36,18 @@ class Forest:
     coupling : array_like, optional
         Ising couplings by name, for shapes that could be mistaken for tables (a batch of two on two edges).
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If the edges have a cycle.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.ChainModel
+
     Notes
     -----
     Objects are frozen.
@@ -142,6 +154,11 @@ class Forest:
     def boundary_width(self, members: ArrayLike) -> int:
         """How many vertices cover the edges that leave a set; at most 1 for the paper's S(E).
 
+        Parameters
+        ----------
+        members : iterable of int
+            Variables of a group.
+
         Examples
         --------
         >>> path = tt.Forest([(0, 1), (1, 2), (2, 3), (3, 4)], 0.0)
@@ -243,7 +260,15 @@ class Forest:
         return int(self._pairs.max(initial=-1))
 
     def replace(self, log_tables: Any = None, *, coupling: Any = None) -> Forest:
-        """The same edges with other tables."""
+        """The same edges with other tables.
+
+        Parameters
+        ----------
+        log_tables : array_like, optional
+            New tables, as in :class:`Forest`.
+        coupling : array_like, optional
+            New Ising couplings.
+        """
         new = Forest.__new__(Forest)
         new._pairs = self._pairs
         if (log_tables is None) == (coupling is None):

@@ -46,6 +46,17 @@ class FactorGraph:
         ``log_tables[e, a, b]`` belongs to ``y_i = a, y_j = b`` for ``pairs[e] = (i, j)``. An object with attributes
         ``pairs`` and ``log_tables`` serves too.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy_bp
+    tallytree.CountModel
+    tallytree.assignment
+
     Notes
     -----
     Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.
@@ -146,7 +157,13 @@ class FactorGraph:
         return self._pair_tables
 
     def members(self, group: int) -> Ints:
-        """Variables of one count factor."""
+        """Variables of one count factor.
+
+        Parameters
+        ----------
+        group : int
+            Number of the factor.
+        """
         number = checks.integer("group", group)
         if not -self.n_groups <= number < self.n_groups:
             raise ParameterError(
@@ -202,6 +219,11 @@ class FactorGraph:
     def replace(self, *, logits: ArrayLike) -> FactorGraph:
         """The same factors with other log-odds.
 
+        Parameters
+        ----------
+        logits : array_like, (D,)
+            New log-odds.
+
         Examples
         --------
         >>> graph = tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(1))])
@@ -227,6 +249,11 @@ class FactorGraph:
 
     def log_weight(self, y: ArrayLike) -> Any:
         """Logarithm of the unnormalised weight of configurations (..., D).
+
+        Parameters
+        ----------
+        y : array_like, (..., D)
+            Configurations of zeros and ones.
 
         Examples
         --------

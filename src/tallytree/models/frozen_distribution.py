@@ -121,27 +121,63 @@ class FrozenDistribution(ABC):
     # -- probabilities -----------------------------------------------------------------------------------------
 
     def logpmf(self, k: ArrayLike) -> Any:
-        """``log P(X = k)``; -inf where k is not a possible value."""
+        """``log P(X = k)``; -inf where k is not a possible value.
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf)[()]
 
     def pmf(self, k: ArrayLike) -> Any:
-        """``P(X = k)``; 0 where k is not a possible value."""
+        """``P(X = k)``; 0 where k is not a possible value.
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return np.exp(self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf))[()]
 
     def logcdf(self, x: ArrayLike) -> Any:
-        """``log P(X <= x)``."""
+        """``log P(X <= x)``.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+        """
         return self._look_up(self._log_tails[0], "x", x, -np.inf, 0.0, None)[()]
 
     def cdf(self, x: ArrayLike) -> Any:
-        """``P(X <= x)``, with relative accuracy however small."""
+        """``P(X <= x)``, with relative accuracy however small.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+        """
         return self._look_up(self._tails[0], "x", x, 0.0, 1.0, None)[()]
 
     def logsf(self, x: ArrayLike) -> Any:
-        """``log P(X > x)``."""
+        """``log P(X > x)``.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+        """
         return self._look_up(self._log_tails[1], "x", x, 0.0, -np.inf, None)[()]
 
     def sf(self, x: ArrayLike) -> Any:
-        """``P(X > x)``, with relative accuracy however small."""
+        """``P(X > x)``, with relative accuracy however small.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+        """
         return self._look_up(self._tails[1], "x", x, 1.0, 0.0, None)[()]
 
     # -- quantiles ---------------------------------------------------------------------------------------------
@@ -164,11 +200,23 @@ class FrozenDistribution(ABC):
         return np.asarray(np.where(x == bottom, low - 1, np.where(x == top, high, np.clip(found, low, high))))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support."""
+        """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support.
+
+        Parameters
+        ----------
+        q : array_like
+            Probabilities.
+        """
         return self._quantile(q, self._tails[0], 1.0)[()]
 
     def isf(self, q: ArrayLike) -> Any:
-        """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support."""
+        """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support.
+
+        Parameters
+        ----------
+        q : array_like
+            Probabilities.
+        """
         return self._quantile(q, -self._tails[1], -1.0)[()]
 
     def median(self) -> Any:
@@ -176,7 +224,13 @@ class FrozenDistribution(ABC):
         return self.ppf(0.5)
 
     def interval(self, confidence: ArrayLike) -> tuple[Any, Any]:
-        """Return an interval that leaves at most ``(1 - confidence) / 2`` on either side."""
+        """Return an interval that leaves at most ``(1 - confidence) / 2`` on either side.
+
+        Parameters
+        ----------
+        confidence : array_like
+            Probability of the interval.
+        """
         tail = (1.0 - probability("confidence", confidence)) / 2.0
         return self.ppf(tail), self.isf(tail)
 
@@ -219,14 +273,26 @@ class FrozenDistribution(ABC):
             return (self._cumulants[3] / self._cumulants[1] ** 2)[()]
 
     def stats(self, moments: str = "mv") -> Any:
-        """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order."""
+        """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order.
+
+        Parameters
+        ----------
+        moments : str
+            Letters out of "mvsk".
+        """
         answers = {"m": self.mean, "v": self.var, "s": self.skew, "k": self.kurtosis}
         asked = moment_letters(moments, answers)
         found = tuple(answers[letter]() for letter in asked)
         return found[0] if len(found) == 1 else found
 
     def moment(self, order: int) -> Any:
-        """``E[X**order]``, about zero, for a whole number ``order``."""
+        """``E[X**order]``, about zero, for a whole number ``order``.
+
+        Parameters
+        ----------
+        order : int
+            Which moment.
+        """
         power = checks.integer("order", order)
         if power < 0:
             raise ParameterError(

@@ -26,6 +26,17 @@ class Group:
         A potential, its log-table ``log f(0), ..., log f(n)`` (with leading batch axes if it differs between models),
         a function from counts to log-values, or None: no preference, but the count can be asked for.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.FactorGraph
+    tallytree.Potential
+
     Examples
     --------
     >>> tt.Group(range(3), tt.at_least(1))

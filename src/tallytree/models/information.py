@@ -40,6 +40,11 @@ class Information(BinaryModel):
         The groups of both models together must be nested and fit the edges of this one, if it has any. ``inf`` where
         ``other`` excludes what this model allows, however improbable that is.
 
+        Parameters
+        ----------
+        other : CountModel
+            A model over as many variables.
+
         Notes
         -----
         Accuracy: 1e-10 relative or 1e-13 absolute; never negative.

@@ -42,6 +42,17 @@ class PoissonBinomial(FrozenDistribution):
         counts off characteristic functions (no weights). ``"dft"`` is one Fourier transform of the
         characteristic function (Fernandez and Williams; Hong), with absolute accuracy only.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.ConditionalPoissonBinomial
+    tallytree.CountModel
+    tallytree.k_out_of_n
+
     Notes
     -----
     It takes the place of a frozen `scipy.stats` distribution such as ``poisson_binom(p)``: the methods have its

@@ -28,6 +28,18 @@ class RaggedBatch(Sequence[CountModel]):
     sizes : array_like of int, optional
         Number of variables of each model.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.learn.fixed_counts
+
     Notes
     -----
     Cost: one batched inference per distinct size. Accuracy: as :class:`CountModel`.

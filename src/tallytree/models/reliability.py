@@ -53,6 +53,17 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     -------
     (...) array
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.k_to_l_out_of_n
+    tallytree.birnbaum_importance
+    tallytree.PoissonBinomial
+
     Notes
     -----
     Cost: one Poisson-binomial table, O(n^2) simple steps up to n of about 10^4 and O(n^1.5) beyond.
@@ -98,6 +109,16 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
     -------
     (...) array
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.k_out_of_n
+    tallytree.PoissonBinomial
+
     Notes
     -----
     Cost: as :func:`k_out_of_n`.
@@ -135,6 +156,16 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     Returns
     -------
     (..., n) array
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.k_out_of_n
+    tallytree.PoissonBinomial
 
     Notes
     -----

@@ -23,6 +23,10 @@ class SparseSamples:
     shape : tuple of int
         Shape of the dense samples, (size..., batch..., D).
 
+    See Also
+    --------
+    tallytree.CountModel
+
     Examples
     --------
     >>> model = tt.CountModel([np.inf, -np.inf, np.inf], tt.exactly(2))
@@ -53,6 +57,23 @@ class Modes(NamedTuple):
     """The best configurations, best first: ``configurations`` (..., k, D) and their ``log_weights`` (..., k).
 
     Log-weights are unnormalised; subtract ``log_partition`` for log-probabilities.
+
+    Attributes
+    ----------
+    configurations : (..., k, D) array
+        Zeros and ones, best first.
+    log_weights : (..., k) array
+        Their unnormalised log-weights.
+
+    See Also
+    --------
+    tallytree.CountModel
+
+    Examples
+    --------
+    >>> best = tt.CountModel([1.0, 2.0, 3.0], tt.exactly(2)).mode_k(2)
+    >>> best.configurations.tolist(), best.log_weights.tolist()
+    ([[0, 1, 1], [1, 0, 1]], [5.0, 4.0])
     """
 
     configurations: States
@@ -65,6 +86,26 @@ class ExpectedStatistics:
 
     ``logits`` (..., D) holds P(y_d = 1), ``tables[i]`` (..., n_i + 1) the probabilities of the counts of group i, and
     ``edges`` (..., E, 2, 2) the edge marginals of a model with edges, None for others.
+
+    Attributes
+    ----------
+    logits : (..., D) array
+        Expected y, the marginals: derivative by the logits.
+    tables : tuple of (..., n + 1) arrays
+        Probabilities of the counts of every group: derivative by the log-tables.
+    edges : (..., E, 2, 2) array or None
+        Probabilities of the pairs of every edge: derivative by their log-tables.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.learn.fit
+
+    Examples
+    --------
+    >>> found = tt.CountModel([0.0, 0.0], tt.exactly(1)).expected_statistics
+    >>> found.logits, found.tables[0]
+    (array([0.5, 0.5]), array([0., 1., 0.]))
     """
 
     logits: FloatArray

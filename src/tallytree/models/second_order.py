@@ -143,6 +143,11 @@ class SecondOrder(BinaryModel):
     def count_covariance(self, first: int | None = None, second: int | None = None) -> Any:
         """Covariance of the counts of two groups (None: all variables), (...,).
 
+        Parameters
+        ----------
+        first, second : int, optional
+            Numbers of the groups; default all variables.
+
         Examples
         --------
         >>> model = tt.CountModel(np.zeros(4), [tt.Group([0, 1]), tt.Group([2, 3]), tt.Group(None, tt.exactly(2))])

@@ -43,6 +43,16 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     -------
     matplotlib Axes
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.plot.count_distribution
+    tallytree.CountModel
+
     Examples
     --------
     >>> ax = marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
@@ -83,6 +93,20 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
         Number of the group; default all variables.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.plot.marginals
+    tallytree.CountModel
 
     Notes
     -----
@@ -144,6 +168,19 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     bar : bool
         Whether to add a colour bar.
 
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.assignment
+
     Examples
     --------
     >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
@@ -178,6 +215,19 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
         Where to draw; several runs can share one.
     label : str, optional
         Name of the run in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.loopy_bp
 
     Examples
     --------
@@ -240,6 +290,19 @@ def density_comparison(
         Groups whose counts are compared.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.estimators.CountDensity
 
     Examples
     --------

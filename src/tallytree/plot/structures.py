@@ -29,6 +29,20 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     names : sequence of str, optional
         Labels of the variables, shown for up to 30 of them.
 
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountTree
+    tallytree.plot.count_tree
+
     Examples
     --------
     >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
@@ -81,6 +95,20 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
         Where to draw; default a new figure.
     names : sequence of str, optional
         Labels of the variables; default y0, y1, ...
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountTree
+    tallytree.plot.group_tree
 
     Examples
     --------
@@ -146,6 +174,19 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
         Number of variables.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.Potential
 
     Examples
     --------

@@ -30,6 +30,12 @@ class Potential(ABC):
     The numbers of named potentials may be arrays of a batch shape, one number per model: ``exactly([2, 3])`` is a
     batch of two potentials, whose tables have the shape ``(2, n + 1)``.
 
+    See Also
+    --------
+    tallytree.table
+    tallytree.exactly
+    tallytree.Group
+
     Notes
     -----
     A named potential that cannot hold for ``n`` variables, such as ``exactly(5)`` for ``n = 3``, raises

@@ -41,6 +41,22 @@ def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> 
     t : {1, 0} or array of these
         Observed effect.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.noisy_and
+    tallytree.exponential_mixture
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table; the mixture has two terms (``t = 1``) or one (``t = 0``). For ``t = 1`` it is
@@ -89,6 +105,21 @@ def noisy_and(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) ->
         Probability, in [0, 1], that the effect fails although all variables are on.
     t : {1, 0} or array of these
         Observed effect.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.noisy_or
+    tallytree.CountModel
 
     Notes
     -----

@@ -34,6 +34,23 @@ def exactly(k: Counts) -> Potential:
     k : int or array of integers
         Required count, ``0 <= k <= n`` for a group of ``n`` variables.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.between
+    tallytree.one_of
+    tallytree.at_least
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table. For ``k = 0`` there is a one-term mixture, ``0**c``.
@@ -63,6 +80,22 @@ def at_least(k: Counts) -> Potential:
     k : int or array of integers
         Smallest count, ``0 <= k <= n`` for a group of ``n`` variables.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_most
+    tallytree.between
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table. For ``k = 1`` there is a two-term mixture, ``1 - 0**c``.
@@ -90,6 +123,22 @@ def at_most(k: Counts) -> Potential:
     ----------
     k : int or array of integers
         Largest count. In a group of ``k`` or fewer variables it has no effect.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_least
+    tallytree.between
+    tallytree.CountModel
 
     Notes
     -----
@@ -120,6 +169,23 @@ def between(lo: Counts, hi: Counts) -> Potential:
     ----------
     lo, hi : int or array of integers
         Smallest and largest count, ``0 <= lo <= hi``; ``lo <= n`` for a group of ``n`` variables.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.exactly
+    tallytree.at_least
+    tallytree.at_most
+    tallytree.CountModel
 
     Notes
     -----
@@ -156,6 +222,22 @@ def one_of(counts: Any) -> Potential:
     counts : iterable of int, or array of shape (..., m)
         Allowed counts, at least one, or one list of them per model; order and repetition do not matter. Those
         above the size of the group are ignored as long as one remains.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.exactly
+    tallytree.modulo
+    tallytree.CountModel
 
     Notes
     -----

@@ -23,6 +23,16 @@ def uniform() -> Potential:
 
     ``f(c) = 1``.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    See Also
+    --------
+    tallytree.table
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table; the mixture has one term.
@@ -50,6 +60,22 @@ def geometric(ratio: Numbers) -> Potential:
     ----------
     ratio : float or array of floats
         At least 0 and finite; above one it rewards activity. ``0**0 = 1``, so 0 allows count 0 only.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.exponential_mixture
+    tallytree.poisson
+    tallytree.CountModel
 
     Notes
     -----
@@ -81,6 +107,22 @@ def spike_and_slab(spike: Numbers, slab: Numbers = 1.0) -> Potential:
         Extra weight at count 0, at least 0 and finite.
     slab : float or array of floats
         Weight of every count, at least 0 and finite; not both weights may be 0.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.all_or_none
+    tallytree.exponential_mixture
+    tallytree.CountModel
 
     Notes
     -----
@@ -119,6 +161,22 @@ def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Po
         Two sequences of the same length, at least one term, all finite and real; or arrays of shape (..., terms),
         one list of terms per model. Signs are free as long as
         ``f(c) >= 0`` for every count of the group.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.noisy_or
+    tallytree.geometric
+    tallytree.CountModel
 
     Notes
     -----

@@ -31,6 +31,20 @@ def parse_potential(text: str) -> Potential:
         Name, then arguments separated by colons, in order or as ``name=value``. Lists are separated by
         commas: ``"one_of:0,3"``, ``"table:0,-1.5,-inf"``, ``"exponential_mixture:1,-1:1,0.5"``.
 
+    Returns
+    -------
+    Potential
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.Potential
+    tallytree.potentials.as_potential
+
     Notes
     -----
     Cost: nothing to speak of.

@@ -42,6 +42,22 @@ def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential
     fraction : bool
         Measure ``mean`` and ``sd`` in fractions of the group. An empty group has fraction 0.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.poisson
+    tallytree.quadratic
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table.
@@ -68,6 +84,22 @@ def poisson(mean: Numbers) -> Potential:
     ----------
     mean : float or array of floats
         Expected count, at least 0 and finite.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.gaussian
+    tallytree.geometric
+    tallytree.CountModel
 
     Notes
     -----
@@ -106,6 +138,22 @@ def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     center : float or array of floats, optional
         Lowest (or highest) point, in counts. Half the group, ``n / 2``, if not given.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.gaussian
+    tallytree.all_or_none
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table.
@@ -140,6 +188,22 @@ def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potenti
         Largest penalty, at least 0. ``np.inf`` makes agreement compulsory.
     truncation : float or array of floats, optional
         Number of dissenting variables, above 0, at which the penalty of the robust form stops growing.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.quadratic
+    tallytree.spike_and_slab
+    tallytree.CountModel
 
     Notes
     -----

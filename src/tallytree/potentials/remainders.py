@@ -30,6 +30,22 @@ def parity(which: Literal["even", "odd"] = "even") -> Potential:
     which : {"even", "odd"}
         The counts to allow; 0 is even.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.modulo
+    tallytree.one_of
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n) for the table; the mixture has two real terms.
@@ -62,6 +78,21 @@ def modulo(m: Counts, r: Counts = 0) -> Potential:
         Divisor, at least 1.
     r : int or array of integers
         Remainder, ``0 <= r < m``; ``r <= n`` for a group of ``n`` variables.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.parity
+    tallytree.CountModel
 
     Notes
     -----

@@ -29,6 +29,22 @@ def table(log_values: npt.ArrayLike) -> Potential:
         One logarithm per count ``0, ..., n``; ``-inf`` marks an impossible count. It fits groups of exactly
         ``n`` variables. The values are copied.
 
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.Potential
+    tallytree.uniform
+    tallytree.CountModel
+
     Notes
     -----
     Cost: O(n). Tables of up to 1000 values print in full, longer ones as their length.
@@ -63,6 +79,20 @@ def as_potential(obj: Any) -> Potential:
         A potential is returned as it is. A one-dimensional array holds ``log f(0), ..., log f(n)``, see
         :func:`table`. A callable receives the integer array ``0, ..., n`` and returns ``log f`` in an array
         of the same shape. ``None`` stands for :func:`uniform`.
+
+    Returns
+    -------
+    Potential
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.table
+    tallytree.Potential
 
     Notes
     -----

@@ -24,6 +24,19 @@ class CountDistribution(Distribution):
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
     groups
         As in :func:`tallytree.torch.log_partition`.
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.torch.ConditionalBernoulli
+    tallytree.torch.PoissonBinomial
 
     Notes
     -----
@@ -60,7 +73,13 @@ class CountDistribution(Distribution):
         return constraints.independent(constraints.boolean, 1)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> CountDistribution:
-        """The same models over more batch axes."""
+        """The same models over more batch axes.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+            The new batch shape.
+        """
         new = self._get_checked_instance(CountDistribution, _instance)
         shape = torch.Size(batch_shape)
         posed = self._posed
@@ -102,17 +121,35 @@ class CountDistribution(Distribution):
         return ops.mode(posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
 
     def count_log_probs(self, group: int | None = None) -> Tensor:
-        """Log-probabilities of the counts of a group (None: of all variables), (..., n + 1)."""
+        """Log-probabilities of the counts of a group (None: of all variables), (..., n + 1).
+
+        Parameters
+        ----------
+        group : int, optional
+            Number of the group; default all variables.
+        """
         return functions.count_log_probs_of(self._posed, group)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability of configurations, (sample..., ...)."""
+        """Log-probability of configurations, (sample..., ...).
+
+        Parameters
+        ----------
+        value : tensor
+            Where to evaluate.
+        """
         on = _states(value, self.event_shape[0], self._validate)
         score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
         return score.to(self._posed.dtype)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
-        """Exact draws of zeros and ones, (sample_shape..., ..., D)."""
+        """Exact draws of zeros and ones, (sample_shape..., ..., D).
+
+        Parameters
+        ----------
+        sample_shape : sequence of int
+            Leading axes of the draws.
+        """
         return functions.sample_of(self._posed, tuple(sample_shape), None)
 
     def entropy(self) -> Tensor:

@@ -30,6 +30,22 @@ def log_partition(logits: Any, groups: Any = None) -> Tensor:
         What :class:`tallytree.CountModel` takes; log-tables may be tensors, with batch axes and with gradients, and the
         numbers of the potentials in :mod:`tallytree.torch` may be tensors with one entry per model.
 
+    Returns
+    -------
+    tensor, (...,)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.torch.marginals
+    tallytree.CountModel
+
     Notes
     -----
     Cost: one inference; first derivatives cost no more, covariance products a few inferences. Third and higher
@@ -58,6 +74,30 @@ def log_partition_of(posed: Posed) -> Tensor:
 def marginals(logits: Any, groups: Any = None) -> Tensor:
     """P(y_d = 1), (..., D); the derivative is the exact covariance product. See :func:`log_partition`.
 
+    Parameters
+    ----------
+    logits : tensor, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+
+    Returns
+    -------
+    tensor, (..., D)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.torch.log_partition
+    tallytree.torch.KSubset
+    tallytree.CountModel
+
     Examples
     --------
     >>> import torch, tallytree.torch as ttt
@@ -80,6 +120,29 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -
     """Log-probabilities of the counts 0..n of a group (None: of all variables), (..., n + 1).
 
     Gradients are right also for counts whose probability underflows: they are conditional expectations.
+
+    Parameters
+    ----------
+    logits : tensor, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+    group : int, optional
+        Number of the group; default all variables.
+
+    Returns
+    -------
+    tensor, (..., n + 1)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.marginals
+    tallytree.CountModel
 
     Examples
     --------
@@ -123,6 +186,26 @@ def sample(
         Leading axes of independent draws.
     generator : torch.Generator, optional
         Default that of PyTorch.
+    logits : tensor, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+
+    Returns
+    -------
+    tensor, (sample_shape..., ..., D)
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked for and no configuration is possible.
+
+    See Also
+    --------
+    tallytree.torch.KSubset
+    tallytree.CountModel
 
     Examples
     --------

@@ -28,6 +28,16 @@ class KSubset(nn.Module):
     temperature : float
         Scores are divided by it.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.marginals
+    tallytree.torch.ConditionalBernoulli
+
     Examples
     --------
     >>> import torch, tallytree.torch as ttt
@@ -51,7 +61,15 @@ class KSubset(nn.Module):
         return f"k={self.k}, n_samples={self.n_samples}, temperature={self.temperature}"
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Probability of every score to be chosen, differentiable, (..., n)."""
+        """Probability of every score to be chosen, differentiable, (..., n).
+
+        Parameters
+        ----------
+        scores : tensor, (..., n)
+            Scores.
+        mask : bool tensor, optional
+            Which scores may be chosen.
+        """
         return functions.marginals(self._logits(scores, mask), self._potential(scores))
 
     def forward(

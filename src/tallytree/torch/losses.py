@@ -34,6 +34,23 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     counts : integer tensor, (bags,)
     reduction : "mean", "sum" or "none"
         Over the bags.
+    offsets : bool
+        Whether `bags` holds starts instead of numbers of bags.
+
+    Returns
+    -------
+    tensor
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.losses.proportion_nll
+    tallytree.estimators.LabelProportions
 
     Examples
     --------
@@ -67,6 +84,30 @@ def proportion_nll(
     proportions : tensor, (bags,)
         Between 0 and 1. The count is the integer next to proportion times size; with `tolerance` every count whose
         proportion is that near is allowed.
+    logits : tensor, (items,)
+        Log-odds of the items to be positive.
+    bags : integer tensor
+        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
+    tolerance : float, optional
+        Half the width of the range of proportions that is allowed.
+    offsets : bool
+        Whether `bags` holds starts instead of numbers of bags.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    tensor
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.losses.bag_nll
 
     Examples
     --------
@@ -105,6 +146,29 @@ def mil_nll(
     labels : tensor of 0 and 1, (bags,)
     at_least : int
         How many positive items make a bag positive.
+    logits : tensor, (items,)
+        Log-odds of the items to be positive.
+    bags : integer tensor
+        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
+    offsets : bool
+        Whether `bags` holds starts instead of numbers of bags.
+    reduction : "mean", "sum" or "none"
+        Over the bags.
+
+    Returns
+    -------
+    tensor
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.losses.bag_nll
+    tallytree.estimators.BagClassifier
 
     Examples
     --------
@@ -156,6 +220,20 @@ def positive_unlabelled_nll(
         Bags of unlabelled items; default one bag. Those of labelled items are not looked at.
     reduction : "mean" or "sum"
         "mean": mean over the labelled items plus mean over the bags.
+
+    Returns
+    -------
+    tensor
+        One number, or one per bag with ``reduction="none"``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.losses.bag_nll
 
     Examples
     --------

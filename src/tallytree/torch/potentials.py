@@ -47,6 +47,22 @@ def exactly(k: Any) -> TensorPotential:
     k : integer tensor, (...)
         Batch axes as those of the logits.
 
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.exactly
+    tallytree.torch.between
+    tallytree.torch.KSubset
+
     Examples
     --------
     >>> import torch, tallytree.torch as ttt
@@ -58,37 +74,224 @@ def exactly(k: Any) -> TensorPotential:
 
 
 def at_least(k: Any) -> TensorPotential:
-    """Potential that allows ``k`` active variables or more, one ``k`` per model."""
+    """Potential that allows ``k`` active variables or more, one ``k`` per model.
+
+    Parameters
+    ----------
+    k : int or integer tensor
+        One number, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_least
+    tallytree.torch.at_most
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.log_partition(torch.zeros(2, 3), ttt.at_least(torch.tensor([3, 0]))).exp().round()
+    tensor([1., 8.])
+    """
     return TensorPotential("at_least", _at_least, (_counts("k", k),))
 
 
 def at_most(k: Any) -> TensorPotential:
-    """Potential that allows ``k`` active variables or fewer, one ``k`` per model."""
+    """Potential that allows ``k`` active variables or fewer, one ``k`` per model.
+
+    Parameters
+    ----------
+    k : int or integer tensor
+        One number, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.at_most
+    tallytree.torch.at_least
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.log_partition(torch.zeros(2, 3), ttt.at_most(torch.tensor([0, 3]))).exp().round()
+    tensor([1., 8.])
+    """
     return TensorPotential("at_most", _at_most, (_counts("k", k),))
 
 
 def between(lo: Any, hi: Any) -> TensorPotential:
-    """Potential that allows ``lo`` to ``hi`` active variables, one pair per model."""
+    """Potential that allows ``lo`` to ``hi`` active variables, one pair per model.
+
+    Parameters
+    ----------
+    lo, hi : int or integer tensor
+        Both ends, included; one pair, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.between
+    tallytree.torch.exactly
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.log_partition(torch.zeros(1, 3), ttt.between(1, torch.tensor([2]))).exp().round()
+    tensor([6.])
+    """
     return TensorPotential("between", _between, (_counts("lo", lo), _counts("hi", hi)))
 
 
 def geometric(ratio: Any) -> TensorPotential:
-    """``f(c) = ratio**c`` with a positive ratio per model, differentiable in it."""
+    """``f(c) = ratio**c`` with a positive ratio per model, differentiable in it.
+
+    Parameters
+    ----------
+    ratio : float or tensor
+        Positive; one number, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.geometric
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.marginals(torch.zeros(2), ttt.geometric(3.0))
+    tensor([0.7500, 0.7500])
+    """
     return TensorPotential("geometric", _geometric, (_reals("ratio", ratio, positive=True),))
 
 
 def gaussian(mean: Any, sd: Any) -> TensorPotential:
-    """``f(c) = exp(-(c - mean)^2 / (2 sd^2))``, differentiable in both numbers of every model."""
+    """``f(c) = exp(-(c - mean)^2 / (2 sd^2))``, differentiable in both numbers of every model.
+
+    Parameters
+    ----------
+    mean, sd : float or tensor
+        One pair, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.gaussian
+    tallytree.torch.quadratic
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.marginals(torch.zeros(4), ttt.gaussian(2.0, 1.0))
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
     return TensorPotential("gaussian", _gaussian, (_reals("mean", mean), _reals("sd", sd, positive=True)))
 
 
 def poisson(mean: Any) -> TensorPotential:
-    """``f(c) = mean^c e^-mean / c!`` with a positive mean per model, differentiable in it."""
+    """``f(c) = mean^c e^-mean / c!`` with a positive mean per model, differentiable in it.
+
+    Parameters
+    ----------
+    mean : float or tensor
+        Positive; one number, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.poisson
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> bool(ttt.marginals(torch.zeros(20), ttt.poisson(3.0)).sum() < 10)
+    True
+    """
     return TensorPotential("poisson", _poisson, (_reals("mean", mean, positive=True),))
 
 
 def quadratic(curvature: Any, center: Any) -> TensorPotential:
-    """``f(c) = exp(-curvature (c - center)^2 / 2)``, differentiable in both."""
+    """``f(c) = exp(-curvature (c - center)^2 / 2)``, differentiable in both.
+
+    Parameters
+    ----------
+    curvature, center : float or tensor
+        One pair, or one per model.
+
+    Returns
+    -------
+    TensorPotential
+        For ``groups`` of the functions of :mod:`tallytree.torch`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.quadratic
+    tallytree.torch.gaussian
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.marginals(torch.zeros(4), ttt.quadratic(1.0, 2.0))
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
     return TensorPotential(
         "quadratic", _quadratic, (_reals("curvature", curvature), _reals("center", center))
     )

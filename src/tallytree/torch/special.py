@@ -26,6 +26,18 @@ class ConditionalBernoulli(CountDistribution):
     total_count : int or integer tensor
         One number, or one per model of the batch.
     logits : tensor, (..., D)
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.CountDistribution
+    tallytree.torch.KSubset
 
     Examples
     --------
@@ -42,7 +54,13 @@ class ConditionalBernoulli(CountDistribution):
         super().__init__(logits, exactly(self.total_count), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
-        """The same models over more batch axes."""
+        """The same models over more batch axes.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+            The new batch shape.
+        """
         new = self._get_checked_instance(ConditionalBernoulli, _instance)
         new.total_count = self.total_count.expand(batch_shape)
         super().expand(batch_shape, new)
@@ -56,6 +74,18 @@ class PoissonBinomial(Distribution):
     ----------
     logits, probs : tensor, (..., n)
         One of the two; the last axis holds the trials, leading axes are the batch shape, an event is a number.
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
+    tallytree.torch.CountDistribution
 
     Notes
     -----
@@ -102,7 +132,13 @@ class PoissonBinomial(Distribution):
         return constraints.integer_interval(0, self.total_count)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PoissonBinomial:
-        """The same laws over more batch axes."""
+        """The same laws over more batch axes.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+            The new batch shape.
+        """
         new = self._get_checked_instance(PoissonBinomial, _instance)
         new.logits = self.logits.expand(*batch_shape, self.total_count)
         super(PoissonBinomial, new).__init__(torch.Size(batch_shape), validate_args=False)
@@ -123,7 +159,13 @@ class PoissonBinomial(Distribution):
         return functions.count_log_probs(self.logits)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability of numbers of successes; -inf outside 0..n."""
+        """Log-probability of numbers of successes; -inf outside 0..n.
+
+        Parameters
+        ----------
+        value : tensor
+            Where to evaluate.
+        """
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
         count = torch.where(inside, count, 0)
@@ -136,7 +178,13 @@ class PoissonBinomial(Distribution):
         return torch.where(inside, found, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """P(X <= value)."""
+        """P(X <= value).
+
+        Parameters
+        ----------
+        value : tensor
+            Where to evaluate.
+        """
         totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
         place = (torch.floor(torch.as_tensor(value)).long() + 1).clamp(0, self.total_count + 1)
         shape = torch.broadcast_shapes(place.shape, self.batch_shape)
@@ -152,13 +200,25 @@ class PoissonBinomial(Distribution):
         return -torch.where(possible, log_probs.exp() * torch.where(possible, log_probs, 0.0), 0.0).sum(-1)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
-        """Numbers of successes of independent trials."""
+        """Numbers of successes of independent trials.
+
+        Parameters
+        ----------
+        sample_shape : sequence of int
+            Leading axes of the draws.
+        """
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.logits.shape
             return torch.bernoulli(self.probs.expand(shape)).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """0..n on a new first axis."""
+        """0..n on a new first axis.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to expand over the batch.
+        """
         values = torch.arange(self.total_count + 1, dtype=self.logits.dtype, device=self.logits.device)
         values = values.reshape(-1, *[1] * len(self.batch_shape))
         return values.expand(-1, *self.batch_shape) if expand else values

@@ -26,6 +26,23 @@ class CountTree(Keeper):
     :meth:`flat`, and give it numbers with :meth:`CountModel.from_tree`. A tree is analysed once and can be shared
     by any number of models.
 
+    Parameters
+    ----------
+    family : nested family
+        Made by the class methods ``from_groups``, ``from_linkage``, ``from_parents``, ``balanced`` and ``flat``, which
+        are how users make a tree.
+
+    Raises
+    ------
+    StructureError
+        If groups are not nested or do not fit the edges; the message names those that clash.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.Group
+    tallytree.plot.group_tree
+
     Notes
     -----
     Cost: near-linear in the total size of the groups; 10^6 variables in 10^5 nested groups take seconds.
@@ -73,6 +90,11 @@ class CountTree(Keeper):
     def flat(cls, n_variables: int) -> CountTree:
         """One group of all variables: the standard cardinality model.
 
+        Parameters
+        ----------
+        n_variables : int
+            Number of variables.
+
         Examples
         --------
         >>> tt.CountTree.flat(3)
@@ -86,6 +108,15 @@ class CountTree(Keeper):
 
         Groups are listed level by level, the group of all variables first; parts with fewer than ``min_size``
         variables are not groups.
+
+        Parameters
+        ----------
+        n_variables : int
+            Number of variables.
+        arity : int
+            Into how many parts a group is split.
+        min_size : int
+            Groups smaller than this are not made.
 
         Examples
         --------
@@ -221,7 +252,13 @@ class CountTree(Keeper):
         return split(self._family, lambda: self.program)
 
     def group_size(self, group: int) -> int:
-        """Number of variables in a group."""
+        """Number of variables in a group.
+
+        Parameters
+        ----------
+        group : int
+            Number of the group.
+        """
         number, total = checks.integer("group", group), self._family.n_groups
         if not -total <= number < total:
             raise ParameterError(
@@ -230,7 +267,13 @@ class CountTree(Keeper):
         return self._family.group_size(number)
 
     def with_singletons(self, variables: Ints) -> CountTree:
-        """The same tree with groups of one variable at the end of the list; nothing is analysed again."""
+        """The same tree with groups of one variable at the end of the list; nothing is analysed again.
+
+        Parameters
+        ----------
+        variables : (m,) int array
+            The variables.
+        """
         known = checks.members(variables, self.n_variables, "`variables`")
         if known.size and not 0 <= known.min() <= known.max() < self.n_variables:
             raise StructureError(f"`variables` must be numbers from 0 to {self.n_variables - 1}.")
@@ -241,7 +284,13 @@ class CountTree(Keeper):
         return tree
 
     def with_groups(self, extra: Iterable[Any]) -> CountTree:
-        """The same tree with more groups at the end of the list."""
+        """The same tree with more groups at the end of the list.
+
+        Parameters
+        ----------
+        extra : iterable of iterables of int
+            Members of the groups to add.
+        """
         return CountTree.from_groups([*self.groups, *checks.group_list(extra)], self.n_variables)
 
     def __repr__(self) -> str:
@@ -251,6 +300,11 @@ class CountTree(Keeper):
         from .printing import draw  # printing is needed only here
 
         return draw(self._family)
+
+    def _repr_html_(self) -> str:
+        from .drawing import svg  # drawing is needed only here
+
+        return svg(self._family, repr(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CountTree):

@@ -1,0 +1,177 @@
+"""Sphinx configuration: ``sphinx-build -W docs docs/_build/html`` (extra ``docs``)."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import tallytree  # noqa: E402
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+project = "tallytree"
+author = "the tallytree developers"
+copyright = "the tallytree developers"
+version = release = tallytree.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas without a network
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = [
+    "_build",
+    "gallery/*.py",
+    "gallery/*.ipynb",
+    "sg_execution_times.rst",
+    "gallery/sg_execution_times.rst",
+]
+templates_path = ["_templates"]
+nitpicky = True
+# Objects of other libraries and words for shapes are not links.
+nitpick_ignore_regex = [
+    (
+        r"py:.*",
+        r"(numpy|np|scipy|pandas|torch|jax|numpyro|sklearn|matplotlib|array_api_compat|collections|typing|os)\..*",
+    ),
+]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# -- API reference -----------------------------------------------------------------------------------------------------
+
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"
+autodoc_member_order = "groupwise"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+numpydoc_class_members_toctree = False
+
+# -- Pages -------------------------------------------------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "tallytree"
+html_static_path = ["_static"]
+html_css_files = ["tallytree.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "tallytree"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
+html_sidebars = {
+    "index": [],
+    "start/index": [],
+    "changelog": [],
+    "which_model": [],
+    "benchmarks": [],
+    "reproduction": [],
+    "questions": [],
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# -- Gallery -----------------------------------------------------------------------------------------------------------
+
+# These read real data (tallytree.data); without the folder their code is shown and not run.
+REAL_DATA = (
+    "a_conditional_logit",
+    "d_cooccurrence",
+    "g_elections",
+    "i_reviewers",
+    "j_survey_design",
+    "m_image_density",
+)
+
+
+def _pages_to_run() -> str:
+    from tallytree import data
+
+    if data.available():
+        return r"plot_"
+    return r"plot_(?!" + "|".join(REAL_DATA) + ")"
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": [str(HERE.parent / "examples" / "gallery")],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": _pages_to_run(),
+    "reset_modules": ("gallery_look.reset",),
+    "remove_config_comments": True,
+    "show_memory": False,
+    "download_all_examples": False,
+    "plot_gallery": "True",
+    "within_subsection_order": "FileNameSortKey",
+    "min_reported_time": 1000,
+    "show_signature": False,
+    "abort_on_example_error": True,
+    "matplotlib_animations": False,
+    "image_scrapers": ("matplotlib",),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "backreferences_dir": "gallery/uses",
+    "doc_module": ("tallytree",),
+    "inspect_global_variables": False,
+}
+warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
+
+
+# -- What the reference leaves out -------------------------------------------------------------------------------------
+
+
+def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Members that come from other libraries, and those that are for other parts of the package."""
+    target = inspect.unwrap(getattr(obj, "fget", None) or getattr(obj, "func", None) or obj)
+    home = getattr(target, "__module__", None)
+    if callable(target) and home is not None and not home.startswith("tallytree"):
+        return True
+    if name in {"family", "tree_flatten", "tree_unflatten", "kept"}:
+        return True
+    return None
+
+
+def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
+    """Names without their module, or with the module that holds them, lead to the public object."""
+    from sphinx.util.nodes import make_refnode
+
+    objects = env.domains["py"].objects
+    target = node.get("reftarget", "")
+    names = [
+        "tallytree." + target,
+        "tallytree." + target.rpartition(".")[2],
+        "tallytree.potentials." + target,
+    ]
+    for name in names:
+        if target and name in objects:
+            found = objects[name]
+            return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, contnode, name)
+    return None
+
+
+def setup(app: Any) -> None:
+    """Hooks."""
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("missing-reference", _public)

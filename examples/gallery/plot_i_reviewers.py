@@ -1,0 +1,128 @@
+"""
+Reviewer assignment with probabilities, not one matching
+========================================================
+
+*Each paper needs three reviewers, each reviewer takes two to four papers. A solver returns one assignment;
+how sure is it, and what are the alternatives?*
+
+:func:`tallytree.assignment` makes the distribution over all assignments that respect the counts, favouring
+high affinities. Its marginals say which pairs are certain and which are interchangeable, in milliseconds.
+Randomised assignments against collusion need exactly these numbers. Data: MIDL conference, 177 reviewers and
+118 papers (Kobren, Saha and McCallum).
+"""
+
+# %%
+# The problem
+# -----------
+
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import tallytree as tt
+from tallytree import data
+
+midl = data.load_npz("reviewers/midl.npz")
+scores = midl["scores"]
+sharpness = 8.0  # how much an affinity counts: the inverse temperature
+problem = tt.assignment(
+    sharpness * scores,
+    rows=[tt.between(int(lo), int(hi)) for lo, hi in zip(midl["load_min"], midl["load_max"])],
+    columns=tt.exactly(3),
+)
+problem
+
+# %%
+# One matching, as solvers give it
+# --------------------------------
+# The best assignment by linear programming, exactly. It says nothing about the second best.
+
+start = time.process_time()
+best = problem.mode()
+print(
+    f"best assignment: affinity {float((best.cells * scores).sum()):.2f}, {time.process_time() - start:.2f} s of processor time"
+)
+
+# %%
+# Probabilities
+# -------------
+
+start = time.process_time()
+beliefs = problem.loopy_bp()
+print(
+    f"marginals of {problem.n_cells} pairs: {time.process_time() - start:.2f} s, converged in {beliefs.iterations} sweeps"
+)
+chosen = beliefs.marginals[best.cells.astype(bool)]
+print(
+    f"pairs of the best assignment: {np.mean(chosen > 0.9):.0%} are nearly certain, {np.mean(chosen < 0.5):.0%} are not even likely"
+)
+
+# %%
+# Are they right? Long runs of a Gibbs sampler that draws whole rows and columns exactly:
+
+start = time.process_time()
+gibbs = problem.row_gibbs(sweeps=60, rng=0, burn_in=20, chains=16, moves="mixed")
+difference = np.abs(gibbs.marginals - beliefs.marginals)
+print(
+    f"sampler: {time.process_time() - start:.1f} s; mean difference {difference.mean():.5f}, largest {difference.max():.3f}"
+)
+known = np.isfinite(gibbs.standard_error)  # pairs that some chain never saw have no estimate
+noise = gibbs.standard_error[known].mean()
+print(f"mean standard error of the sampler itself: {noise:.5f}")
+assert difference.mean() < 1.2 * noise
+
+# %%
+# Quality against randomness
+# --------------------------
+# The sharpness trades affinity for unpredictability: programme committees that fear collusion want no pair to
+# be certain. The whole curve costs one run of marginals per point.
+
+sharpnesses = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+loads = [tt.between(int(lo), int(hi)) for lo, hi in zip(midl["load_min"], midl["load_max"])]
+expected, certain = [], []
+for value in sharpnesses:
+    p = tt.assignment(value * scores, rows=loads, columns=tt.exactly(3)).loopy_bp().marginals
+    expected.append((p * scores).sum())
+    certain.append(np.sort(p.ravel())[-354:].mean())
+optimum = float((best.cells * scores).sum())
+
+# %%
+# Assignments to choose from
+# --------------------------
+# Samples respect all counts.
+
+drawn = problem.sample(20, rng=1)
+quality = np.array([float((np.asarray(a) * scores).sum()) for a in drawn])
+print(
+    f"20 assignments: affinity {quality.mean():.1f} on average, {quality.std():.1f} spread, best possible {optimum:.1f}"
+)
+assert quality.max() <= optimum + 1e-9
+
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.7), width_ratios=[1.2, 1, 1])
+order = np.argsort(-beliefs.marginals.max(0))
+rows = np.argsort(np.argmax(beliefs.marginals[:, order], 1))
+tt.plot.assignment_heatmap(beliefs.marginals[np.ix_(rows, order)], ax=left)
+left.set(xlabel="paper", ylabel="reviewer", title="P(reviewer gets paper)")
+middle.plot(certain, np.array(expected) / optimum, "o-")
+for value, x, y in zip(sharpnesses, certain, np.array(expected) / optimum):
+    middle.annotate(f"{value:g}", (x, y), (5, -9), textcoords="offset points", fontsize=8)
+middle.set(
+    xlabel="mean probability of the 354 likeliest pairs",
+    ylabel="expected affinity / best",
+    title="Sharpness: quality against randomness",
+)
+paper = int(np.argmin(np.where(best.cells.astype(bool), beliefs.marginals, 1).min(0)))
+top = np.argsort(-beliefs.marginals[:, paper])[:9]
+colours = np.where(best.cells[top, paper] > 0, "#d9822b", "#3b6fb6")
+right.bar(range(9), beliefs.marginals[top, paper], color=colours)
+right.set_xticks(range(9), top, rotation=45)
+right.set(
+    xlabel="reviewer (orange: in the best one)",
+    ylabel="probability",
+    title=f"Paper {paper}: contested",
+)
+plt.show()
+# %%
+# **Claim, computed above:** probabilities for 20,886 pairs take less than the sampler by orders of magnitude
+# and agree with it within its noise; a large part of the "optimal" pairs are interchangeable.

@@ -1,0 +1,87 @@
+"""The code on the pages of the site runs, top to bottom, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from public_names import objects
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FRAMEWORKS = ("torch", "jax", "numpyro", "pandas", "sklearn")
+PAGES = [
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if not {"_build", "generated", "gallery"} & set(page.relative_to(DOCS).parts)
+]
+RUNNING = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+def run(block: str, page: str, names: dict) -> None:
+    """Statement by statement; an expression that is a claim, such as ``error < 1e-6``, must be true."""
+    for statement in ast.parse(block).body:
+        if not isinstance(statement, ast.Expr):
+            exec(compile(ast.Module([statement], []), page, "exec"), names)
+            continue
+        value = eval(compile(ast.Expression(statement.value), page, "eval"), names)
+        parts = value if isinstance(value, tuple) else (value,)
+        claims = [part for part in parts if isinstance(part, bool | np.bool_)]
+        assert all(claims), f"{page}: {ast.unparse(statement)} is not true"
+
+
+def test_there_are_pages_with_code():
+    assert len(RUNNING) > 20
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+@pytest.mark.filterwarnings("default")
+def test_python_blocks_run_in_order(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    for name in FRAMEWORKS:
+        if re.search(rf"^\s*(import|from) {name}\b", "\n".join(blocks), re.MULTILINE):
+            pytest.importorskip(name)
+    names: dict = {}
+    for block in blocks:
+        run(block, str(page), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_to_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        found = (page.parent / target).resolve()
+        if "gallery" in found.parts and found.name != "index.rst":
+            found = DOCS.parent / "examples" / "gallery" / (found.stem + ".py")
+        elif found.name == "index.rst":
+            found = DOCS.parent / "examples" / "gallery" / "README.rst"
+        assert found.exists(), f"{name_of(page)} links to {target}"
+
+
+def test_every_public_object_is_in_the_reference():
+    listed = set()
+    for page in (DOCS / "api").glob("*.md"):
+        module = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if found := re.match(r"\.\. (?:current)?module:: (\S+)", line):
+                module = found[1]
+            elif found := re.match(r"(?:   |\.\. autofunction:: )(\w+)$", line):
+                listed.add(f"{module}.{found[1]}")
+    missing = [name for name, _ in objects() if name not in listed]
+    assert not missing, f"Not on any page of docs/api: {missing}"
+
+
+def test_there_are_twenty_questions_each_with_a_page():
+    rows = re.findall(
+        r"^\| (\d+) \|.*\]\((.+?)\) \|$", (DOCS / "questions.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert [int(number) for number, _ in rows] == list(range(1, 21))
