@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/parallel.hpp"
+#include "tree/lane_batches.hpp"
 #include "tree/star_blocks.hpp"
 #include "tree/wave_blocks.hpp"
 
@@ -285,14 +286,9 @@ bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs&
 
 void solve_lanes(const Kernels& kernels, const CountTree& tree, const TreeInputs& in, const TreeOutputs& out,
                  size_t first, size_t count, double* scratch) {
-  const size_t leaves = (size_t)tree.leaves();
-  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
-  for (size_t l = 0; l < 8; l++) {
-    const size_t b = l < count ? first + l : first;
-    models.nu[l] = in.nu + b * leaves;
-    models.tables[l] = in.tables + (in.shared_tables ? 0 : b * in.table_entries);
-    models.messages[l] = out.messages + b * leaves;
-  }
+  LaneModels models = lanes_of(tree, in, first, count);
+  for (size_t l = 0; l < 8; l++)
+    models.messages[l] = out.messages + (l < count ? first + l : first) * (size_t)tree.leaves();
   double log_mean[8], bound[8];
   kernels.tree->lane_models(tree.view(), models, scratch, log_mean, bound);
   for (size_t l = 0; l < count; l++) {

@@ -99,6 +99,15 @@ struct LaneModels {
   double* messages[8];
 };
 
+// Samples of these models. Random numbers are those of stream (model, sample) under the key, whatever shares the register.
+struct LaneDraws {
+  const uint32_t* key;  // 128 bits
+  uint32_t model[8];
+  ptrdiff_t samples;
+  ptrdiff_t stride;  // bytes from one sample of a model to the next
+  uint8_t* out[8];   // the first sample of each model; null: only the bound is wanted
+};
+
 // Memory that grows in blocks and is released all at once.
 struct Arena;
 double* arena_take(Arena* arena, size_t doubles);  // 64-byte aligned

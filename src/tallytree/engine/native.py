@@ -127,6 +127,26 @@ def tree_pass(
     return Answer(log_mean, sent, log_beliefs, bound)
 
 
+def draw_small(
+    program: TreeProgram, nu: Float64, tables: Float64, key: NDArray[np.uint32], out: NDArray[np.uint8] | None
+) -> Float64:
+    """Samples of small models into `out` (count, B, n), if given, and what underflow took of their weight, (B,).
+
+    A share of infinity means that there are no samples.
+    """
+    plan, nu, tables = _plan(program), np.ascontiguousarray(nu), np.ascontiguousarray(tables)
+    return np.asarray(plan.draw(nu, tables, key, out, config.threads(), config.level()))
+
+
+def root_counts(
+    program: TreeProgram, nu: Float64, tables: Float64, node: int
+) -> tuple[Float64, NDArray[np.bool_]]:
+    """Log-probabilities of the counts of a root of small models, (B, counts), and which rows are right."""
+    plan, nu, tables = _plan(program), np.ascontiguousarray(nu), np.ascontiguousarray(tables)
+    log_probs, certain = plan.root_counts(nu, tables, node, config.threads(), config.level())
+    return np.asarray(log_probs), np.asarray(certain)
+
+
 # -- forests -------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ... import config
 from ...arrays import Float64, Ints
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
+from .. import choose, native
 from ..problem import Problem
 from .array import ArrayForest, Window
 from .compiled import NativeForest
@@ -26,14 +28,43 @@ LANES = 64  # samples that the compiled engine draws side by side
 
 
 class Sampler:
-    """Upward messages of every model of a batch, ready to draw from; safe to share between threads."""
+    """Draws from every model of a batch; safe to share between threads.
+
+    A few samples of small models are drawn side by side. Otherwise, and where plain numbers have too small a range, the
+    upward messages of a model are made when first needed, and kept.
+    """
 
     def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         self._shape = problem.nu.shape
-        tables = np.broadcast_to(problem.tables, (len(problem.nu), problem.tables.shape[1]))
-        plan = _plan(problem.tree)
-        self._models = [_Model(plan, nu, row) for nu, row in zip(problem.nu, tables)]
-        self.impossible = np.array([model.impossible for model in self._models], bool)
+        self._plan = _plan(problem.tree)
+        self._models: dict[int, _Model] = {}
+
+    @cached_property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Which models give no configuration a positive weight, (B,)."""
+        found = np.zeros(self._shape[0], bool)
+        for b in self._side_by_side(np.zeros(4, np.uint32), None) if self._small else range(self._shape[0]):
+            found[b] = self._model(b).impossible
+        return found
+
+    def _model(self, b: int) -> _Model:
+        if b not in self._models:
+            tables = self._problem.tables
+            self._models[b] = _Model(self._plan, self._problem.nu[b], tables[b if len(tables) > 1 else 0])
+        return self._models[b]
+
+    @property
+    def _small(self) -> bool:
+        batch, n = self._shape
+        return native.present() and batch >= choose.SIDE_BY_SIDE and n <= choose.DRAWN_IN_LANES
+
+    def _side_by_side(self, key: NDArray[np.uint32], out: NDArray[np.uint8] | None) -> list[int]:
+        """Fill `out` (count, B, D) and return the models for which this cannot be done."""
+        problem = self._problem
+        lost = native.draw_small(problem.tree.program, problem.nu, problem.tables, key, out)
+        rest: list[int] = np.flatnonzero(~(lost <= choose.NEVER_DRAWN)).tolist()
+        return rest
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Samples (count, B, D)."""
@@ -64,8 +95,11 @@ class Sampler:
 
     def _fill(self, out: NDArray[np.uint8], key: Key, chunk: int) -> None:
         count, batch, n = out.shape
-        for b, model in enumerate(self._models):
-            model.draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
+        models: Iterable[int] = range(batch)
+        if self._small and count <= choose.FEW_DRAWS:
+            models = self._side_by_side(stream((*key, chunk)).generate_state(4, np.uint32), out)
+        for b in models:
+            self._model(b).draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
 
 
 def _plan(tree: CountTree) -> _Plan:
