@@ -14,6 +14,7 @@ MIXTURE_TERMS = 8  # closed forms with more terms lose to the solver; also kMaxP
 SMALL_TREE = 64  # compiled: below this many variables direct passes are the quickest, and so is the last rung
 SIDE_BY_SIDE = 4  # compiled: so many models share the lanes of registers ...
 SMALL_IN_LANES = 320  # ... if they have at most this many variables
+COUNTED_IN_LANES = 512  # compiled: count distributions of models up to this size come from plain numbers in lanes
 DRAWN_IN_LANES = 512  # compiled: models up to this size are drawn side by side ...
 FEW_DRAWS = 8  # ... if so few samples of each are wanted; more pay for tables of their own
 NEVER_DRAWN = 2.0**-60  # share of the weight that samples need not reach

@@ -283,6 +283,21 @@ def set_log_beliefs(problem: Problem) -> Float64:
     return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
 
 
+def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
+    """The same of one set that is in no other, for small models side by side; None where these are not the quickest."""
+    program = problem.tree.program
+    node = int(program.set_node[set_id])
+    small = len(problem) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.COUNTED_IN_LANES
+    if not (native.present() and small) or program.parent[node] >= 0:
+        return None
+    found, certain = native.root_counts(program, problem.nu, problem.tables, node)
+    rest = np.flatnonzero(~certain)
+    if len(rest):
+        cells = slice(*program.set_offset[set_id : set_id + 2].tolist())
+        found[rest] = set_log_beliefs(problem.take(rest))[:, cells]
+    return found
+
+
 def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
     """The same on a binary tree."""
     if nu.shape[0] == 0:
