@@ -1,4 +1,4 @@
-"""Count distributions of batches of small models: lanes against recursions of unlimited range, and when they decline."""
+"""Count distributions of batches of small models: lanes against recursions of unlimited range; when they decline."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Sampler:
         count, batch, n = out.shape
         models: Iterable[int] = range(batch)
         if self._small and count <= choose.FEW_DRAWS:
-            models = self._side_by_side(stream((*key, chunk)).generate_state(4, np.uint32), out)
+            models = self._side_by_side(_words(stream((*key, chunk))), out)
         for b in models:
             self._model(b).draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
 
@@ -155,6 +155,10 @@ def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window
 def stream(key: Key, *place: int) -> np.random.SeedSequence:
     """Seed of an independent stream: a hash of the key and of where it is used."""
     return np.random.SeedSequence(key[:4], spawn_key=(*key[4:], *place))
+
+
+def _words(seed: np.random.SeedSequence) -> NDArray[np.uint32]:
+    return seed.generate_state(4, np.uint32).astype(np.uint32, copy=False)
 
 
 def _key(rng: np.random.Generator) -> Key:
