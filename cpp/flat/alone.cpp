@@ -44,7 +44,7 @@ Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
   a.tree = (vec*)take(tree_size(a.groups) * kLanes);
   a.lane_down = (vec*)take(counts * kLanes);
   a.padded = (vec*)take((counts + 2 * kLanePad) * kLanes);
-  a.buffer = (vec*)take((2 * counts + 64) * kLanes);
+  a.buffer = (vec*)take((2 * counts + 256) * kLanes);
   for (int level = 0; level < kLevels; level++) {
     a.up[level] = take((kLanes >> level) * a.stride(level));
     a.down[level] = take((kLanes >> level) * a.stride(level));
@@ -79,7 +79,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }
   for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};
-  lane_up(a.leaf, a.groups, a.tree, a.padded);
+  lane_up(a.leaf, a.groups, kGroup * a.groups, a.tree, a.padded);
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.up[0][l * a.stride(0) + k] = a.tree[k][l];
   for (int level = 1; level < kLevels; level++) {
@@ -113,7 +113,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.lane_down[k][l] = a.down[0][l * a.stride(0) + k];
   for (ptrdiff_t k = a.length(0); k <= kGroup * a.groups; k++) a.lane_down[k] = vec{};
-  lane_down(a.leaf, a.groups, a.tree, a.lane_down, a.buffer);
+  lane_down(a.leaf, a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
 
   vec least = splat(z);
   for (ptrdiff_t i = 0; i < a.slots; i++) {

@@ -63,7 +63,8 @@ struct Spectrum {
   double ratio_below = 0, ratio_above = 0;
 };
 constexpr double kBudget = 44;
-Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known);
+// `variance` is what is expected of it, if anything.
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known, double variance = 0);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
 struct SpectrumError {

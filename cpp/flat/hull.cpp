@@ -211,11 +211,11 @@ const Candidate* cut(const Candidate* begin, const Candidate* end) {
 }
 
 Piece solve_segment(const Logits& logits, const FlatTotals& untilted, const Candidate* begin, const Candidate* end,
-                    double tilt) {
+                    const Tilt& tilt) {
   const ptrdiff_t first = begin->count, length = end[-1].count - first + 1;
   std::vector<double> table((size_t)length, -kInfinity);
   for (const Candidate* c = begin; c != end; c++) table[(size_t)(c->count - first)] = c->log_f;
-  return solve_piece(logits, spectrum(logits, untilted, tilt, nullptr), table.data(), first, length);
+  return solve_piece(logits, spectrum(logits, untilted, tilt.s, nullptr, tilt.variance), table.data(), first, length);
 }
 
 }  // namespace
@@ -248,7 +248,7 @@ void solve_by_segments(const Logits& logits, const Sums& untilted, const double*
     const double expected = std::exp(f.log_amplification) * kRoundOff * (100 + 50 * std::sqrt(f.tilt.variance));
     Piece piece;
     if (single || expected < 10 * kTolerance)
-      piece = solve_segment(logits, untilted.totals, segment.begin, segment.end, f.tilt.s);
+      piece = solve_segment(logits, untilted.totals, segment.begin, segment.end, f.tilt);
     const bool enough = piece.bound <= (f.log_amplification < kLittle ? kRoundedTable : kTolerance);
     if (!enough && !single) {
       if (todo.size() + pieces.size() + 2 > (size_t)kMaxPieces) {

@@ -15,6 +15,7 @@ void messages(const double*, ptrdiff_t, const FlatMixtureView*, double*);
 void marginals_plain(const double*, ptrdiff_t, double, const double*, int, double*);
 void messages_plain(const double*, ptrdiff_t, double, const double*, int, double*);
 void tilted_moments(const double*, const double*, const double*, ptrdiff_t, double, double, double*);
+void tilted_mean(const double*, const double*, ptrdiff_t, double, double*);
 void exp_table(const double*, ptrdiff_t, double, double, double, double*);
 double max_table(const double*, ptrdiff_t, double, double);
 ptrdiff_t direct_scratch(ptrdiff_t);
@@ -31,6 +32,7 @@ extern const FlatKernels flat_kernels;
 const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
     leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
+    tilted_mean,
     exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
     messages_from_ratio, power_sums,      power_marginals,  power_messages,
 };

@@ -119,6 +119,9 @@ struct FlatKernels {
   void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
                          double growth, double tilt, double* out);
 
+  // K'(s) and K''(s) alone.
+  void (*tilted_mean)(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out);
+
   // exp(log_f[k] - slope (first + k) - scale) for k < length
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);

@@ -23,6 +23,17 @@ bool has_interior_support(const double* log_f, ptrdiff_t n) {
   return false;
 }
 
+// Whether the untilted count gets to what the table allows: it goes further than this many standard deviations with a
+// probability below the rounding of any sum, so that no certificate could hold.
+bool within_reach(const Sums& untilted, const double* log_f, ptrdiff_t n) {
+  const double reach = 9 * std::sqrt(untilted.variance()) + 30, low = untilted.mean() - reach;
+  const ptrdiff_t first = (ptrdiff_t)std::fmax(1.0, std::floor(low));
+  const ptrdiff_t last = (ptrdiff_t)std::fmin((double)n - 1, std::ceil(low + 2 * reach));
+  for (ptrdiff_t k = first; k <= last; k++)
+    if (log_f[k] > -kInfinity) return true;
+  return false;
+}
+
 // The counts 0 and n have closed forms, and messages of -inf and +inf; the rest is solved without them.
 void take_ends(const Logits& logits, const FlatTotals& untilted, const double* log_f, FlatSolution* s) {
   s->log_all_off = log_f[0] - softplus(untilted);
@@ -98,7 +109,7 @@ FlatPieceView view_of(const Piece& p, double log_share) {
           p.wave_im.data(), p.cos_w.data(), p.sin_w.data()};
 }
 
-int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
+int first_sums(ptrdiff_t n) { return n < 700 ? 40 : n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
 
 FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted) {
   const ptrdiff_t n = logits.n;
@@ -111,7 +122,9 @@ FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums&
     return s;
   }
   s.kind = FlatKind::series;
-  Piece plain = solve_piece(logits, spectrum(logits, untilted.totals, 0, &untilted), log_f + 1, 1, n - 1);
+  Piece plain;
+  if (within_reach(untilted, log_f, n))
+    plain = solve_piece(logits, spectrum(logits, untilted.totals, 0, &untilted), log_f + 1, 1, n - 1);
   s.bound = plain.bound;
   if (plain.bound <= kTolerance) {
     s.pieces.push_back(std::move(plain));

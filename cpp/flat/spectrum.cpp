@@ -142,7 +142,7 @@ void fill_from_powers(const Logits& logits, Spectrum* s) {
 
 Sums sum_deviations(const Logits& logits, double tilt, int count) {
   const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
-  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 28 ? 28 : count <= 32 ? 32 : 48;
+  const int rounded = count <= 8 ? 8 : count <= 12 ? 12 : count <= 16 ? 16 : count <= 24 ? 24 : count <= 28 ? 28 : count <= 32 ? 32 : count <= 40 ? 40 : 48;
   std::vector<FlatTotals> totals((size_t)chunks);
   std::vector<double> parts((size_t)(chunks * rounded));
   parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
@@ -172,12 +172,13 @@ Sums sum_deviations(const Logits& logits, double tilt, int count) {
 }
 
 // `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
-Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known) {
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known, double variance) {
   Sums sums;
   if (known) {
     sums = *known;
   } else {
-    const double guess = std::tan(widest_frequency(0.1 * (double)logits.n) / 4);
+    const double expected = variance > 0 ? 0.98 * variance : 0.1 * (double)logits.n;
+    const double guess = std::tan(widest_frequency(expected) / 4);
     sums = sum_deviations(logits, tilt, sums_needed(guess, 0.25 * (double)logits.n, logits.n));
   }
   Spectrum s;
