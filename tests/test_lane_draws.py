@@ -81,7 +81,9 @@ def wild_batch(n=200, models=40):
     logits = rng.normal(size=(models, n)) * scale[:, None]
     logits[1::4, :7] = INF
     logits[2::4, 7:20] = -INF
-    tables = rng.normal(size=(models, n + 1)) * np.array([0.5, 200.0, 1e4, 0.0])[np.arange(models) % 4][:, None]
+    tables = (
+        rng.normal(size=(models, n + 1)) * np.array([0.5, 200.0, 1e4, 0.0])[np.arange(models) % 4][:, None]
+    )
     tables[3::4] = np.where(np.arange(n + 1) == 180, 0.0, -INF)
     return tt.CountModel(logits, tables)
 
@@ -126,7 +128,9 @@ def test_the_same_seed_gives_the_same_samples_whatever_the_threads_and_the_level
 @pytest.mark.parametrize("batch", [0, 1, 4, 9])
 def test_every_shape(level, size, batch):
     for k in {0, size // 2, size}:
-        y = tt.CountModel(np.linspace(-2.0, 2.0, batch * size).reshape(batch, size), tt.exactly(k)).sample(rng=0)
+        y = tt.CountModel(np.linspace(-2.0, 2.0, batch * size).reshape(batch, size), tt.exactly(k)).sample(
+            rng=0
+        )
         assert y.shape == (batch, size)
         assert np.all(y.sum(-1, dtype=np.int64) == k)
 

@@ -138,6 +138,12 @@ def draw_small(
     return np.asarray(plan.draw(nu, tables, key, out, config.threads(), config.level()))
 
 
+def draw_given_count(nu: Float64, count: int, key: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
+    """One configuration of variables of finite log-odds, given how many are on; False if that is not to be had."""
+    nu = np.ascontiguousarray(nu)
+    return bool(_extension().draw_given_count(nu, count, key, out, config.threads(), config.level()))
+
+
 def root_counts(
     program: TreeProgram, nu: Float64, tables: Float64, node: int
 ) -> tuple[Float64, NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-"""Exact joint samples of a batch of models: small components together, large ones by windows of their total."""
+"""Exact joint samples of a batch of models: small components together, large ones each by itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from .. import choose, native
 from ..problem import Problem
 from .array import ArrayForest, Window
 from .compiled import NativeForest
-from .windows import Cover
+from .large import LargeBlock
 
 Key = tuple[int, ...]  # 128 random bits as four words, then the place where they are used
 
-LARGE = 4096  # components with one set and more variables than this are drawn in windows of their total
 CHUNK = 1 << 27  # bytes of dense samples drawn at a time
 LANES = 64  # samples that the compiled engine draws side by side
 
@@ -111,37 +110,38 @@ class _Plan:
 
     def __init__(self, tree: CountTree) -> None:
         program = tree.program
-        large = [b for b in tree.components.flat if b.size > LARGE]
+        large = [b for b in tree.components.flat if b.size > choose.DRAWN_IN_LANES]
         sets = [cells[0] for bucket in large for cells in bucket.cells]
         away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
         self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
-        self.large: list[tuple[Ints, BlockForest]] = []
+        self.large: list[tuple[Ints, Ints, BlockForest]] = []
         for bucket in large:
             own = CountTree.flat(bucket.size).program
             shape = cut(own, own.roots, free=False)
             for variables, cells in zip(bucket.variables, bucket.cells):
-                self.large.append((cells, replace(shape, variables=variables[shape.variables])))
+                own_shape = replace(shape, variables=variables[shape.variables])
+                self.large.append((variables, cells, own_shape))
 
 
 class _Model:
     def __init__(self, plan: _Plan, nu: Float64, tables: Float64) -> None:
-        self._small = make_forest(plan.small, nu, tables)
+        # A forest of nothing would only cost time.
+        small = plan.small.n_blocks or len(plan.small.free) or not plan.large
+        self._small: Any = make_forest(plan.small, nu, tables) if small else None
         self._large = [
-            Cover(nu[shape.variables], tables[cells], partial(make_forest, shape, nu, tables[cells]))
-            for cells, shape in plan.large
+            LargeBlock(
+                nu[variables], tables[cells], variables, partial(make_forest, shape, nu, tables[cells])
+            )
+            for variables, cells, shape in plan.large
         ]
-        self.impossible = self._small.impossible or any(cover.impossible for cover in self._large)
+        parts: list[Any] = [*self._large, self._small] if small else self._large
+        self.impossible = any(part.impossible for part in parts)
 
     def draw(self, out: NDArray[np.uint8], rows: Ints, key: Key) -> None:
-        self._small.draw(out, rows, stream(key, 0))
-        for i, cover in enumerate(self._large, 1):
-            weights = np.cumsum(np.exp(cover.log_weights - cover.log_weights.max()))
-            u = np.random.default_rng(stream(key, i)).random(len(rows)) * weights[-1]
-            at = np.minimum(np.searchsorted(weights, u, side="right"), int(np.argmax(weights)))
-            for j in np.unique(cover.window_of[at]).tolist():
-                mine = np.flatnonzero(cover.window_of[at] == j)
-                totals = cover.counts[at[mine]]
-                cover.part(j).draw(out, rows[mine], stream(key, i, j), totals)
+        if self._small is not None:
+            self._small.draw(out, rows, stream(key, 0))
+        for i, block in enumerate(self._large, 1):
+            block.draw(out, rows, partial(stream, key, i))
 
 
 def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:
