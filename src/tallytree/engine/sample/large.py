@@ -50,10 +50,10 @@ class LargeBlock:
         count = len(rows)
         few = count <= choose.FEW_LARGE_DRAWS and "_kept" not in self.__dict__ and native.present()
         bits = stream(0).generate_state(3 * count, np.uint64) if few else np.zeros(0, np.uint64)
-        totals = self._totals(bits[:count]) if few else None
-        if totals is None:
+        if not few:
             self._draw_kept(out, rows, stream)
             return
+        totals = self._totals(bits[:count])
         keys = bits[count:].astype(np.uint64).view(np.uint32).reshape(count, 4)
         for i, row in enumerate(rows.tolist()):
             if not self._draw_given(out[row], int(totals[i]), keys[i]):
@@ -61,18 +61,16 @@ class LargeBlock:
 
     # -- given the total -------------------------------------------------------------------------------------------
 
-    def _totals(self, bits: NDArray[Any]) -> Ints | None:
-        """How many of the free variables are on in every sample; None if their law is not known well enough."""
+    def _totals(self, bits: NDArray[Any]) -> Ints:
+        """How many of the free variables are on in every sample."""
         if len(self._possible) == 1:
             return np.repeat(self._possible, len(bits))
         law = self._law
-        if law is None:
-            return None
         u = (bits >> np.uint64(11)) * 2.0**-53
         return np.asarray(np.minimum(np.searchsorted(law, u * law[-1], side="right"), int(np.argmax(law))))
 
     @cached_property
-    def _law(self) -> Float64 | None:
+    def _law(self) -> Float64:
         """Cumulative probabilities of the count of the free variables."""
         nu = self._nu if self._free is None else self._nu[self._free]
         table = self._log_f[self._forced : self._forced + len(nu) + 1]
@@ -80,7 +78,8 @@ class LargeBlock:
         found = native.flat_tangent(nu[None], np.ascontiguousarray(table[None]), nothing, None, True)
         probs, bound = found[1][0], float(found[3][0])
         if not bound <= choose.LAW_KNOWN:
-            return None
+            log_weights = native.flat_log_pmf(nu[None])[0] + table
+            return np.cumsum(np.exp(log_weights - log_weights.max()))
         # What lies below the rounding of the largest is no weight of its own: it may be negative.
         return np.cumsum(np.where((table > -math.inf) & (probs > ROUNDING * probs.max()), probs, 0.0))
 
