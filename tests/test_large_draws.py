@@ -157,6 +157,17 @@ def test_the_same_seed_gives_the_same_samples_whatever_the_threads_and_the_level
         assert len(seen) == 1
 
 
+def test_the_same_seed_gives_the_same_samples_whatever_was_drawn_before():
+    rng = np.random.default_rng(0)
+    for model in (
+        tt.CountModel(rng.normal(size=5000), tt.exactly(700)),
+        tt.CountModel(rng.normal(size=(6, 50)), tt.exactly(7)),
+    ):
+        first = model.sample(2, rng=1)
+        model.sample(50, rng=2)
+        assert np.array_equal(model.sample(2, rng=1), first)
+
+
 def test_calls_that_do_not_fit_are_refused():
     key, out = np.zeros(4, np.uint32), np.zeros(5, np.uint8)
     with pytest.raises(ValueError, match="one entry per entry"):

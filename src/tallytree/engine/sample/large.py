@@ -48,11 +48,10 @@ class LargeBlock:
     def draw(self, out: NDArray[np.uint8], rows: Ints, stream: Stream) -> None:
         """Fill the columns of this block in ``out[rows]``."""
         count = len(rows)
-        few = count <= choose.FEW_LARGE_DRAWS and "_kept" not in self.__dict__ and native.present()
-        bits = stream(0).generate_state(3 * count, np.uint64) if few else np.zeros(0, np.uint64)
-        if not few:
+        if count > choose.FEW_LARGE_DRAWS or not native.present():
             self._draw_kept(out, rows, stream)
             return
+        bits = stream(0).generate_state(3 * count, np.uint64)
         totals = self._totals(bits[:count])
         keys = bits[count:].astype(np.uint64).view(np.uint32).reshape(count, 4)
         for i, row in enumerate(rows.tolist()):
