@@ -23,6 +23,7 @@ void direct(const double* const*, const double* const*, const double*, int, ptrd
             double* const*, double* const*);
 ptrdiff_t alone_scratch(ptrdiff_t);
 void alone(const double*, const double*, double, ptrdiff_t, double*, DirectTotals*, double*, double*);
+double alone_pmf(const double*, double, ptrdiff_t, double*, double*);
 void messages_from_ratio(const double*, ptrdiff_t, double, double*);
 void power_sums(const double*, ptrdiff_t, const double*, int, PowerSums*);
 void power_marginals(const double*, ptrdiff_t, const PowerForm&, double*);
@@ -34,6 +35,7 @@ const FlatKernels flat_kernels = {
     leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
     tilted_mean,
     exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
+    alone_pmf,
     messages_from_ratio, power_sums,      power_marginals,  power_messages,
 };
 
