@@ -81,13 +81,16 @@ std::tuple<array_out, nb::ndarray<nb::numpy, bool>> root_counts(TreePlan& plan, 
 
 Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
                 std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
-                bool cavities, int threads, const std::string& level) {
+                bool cavities, int threads, const std::string& level,
+                std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
   check_models(plan, nu, tables);
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
 
+  if (probability_bound && probability_bound->shape(0) != batch)
+    throw nb::value_error("`probability_bound` must have one entry per row of `nu`");
   array_out log_mean = new_array({batch}), bound = new_array({batch});
   std::optional<array_out> out_messages, out_beliefs;
   if (messages) out_messages = new_array({batch, leaves});
@@ -98,7 +101,7 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
         kernels, plan,
         {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1, cavities},
         {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
-         bound.data()},
+         bound.data(), probability_bound ? probability_bound->data() : nullptr},
         name, threads);
   }
   return {log_mean, out_messages, out_beliefs, bound};
@@ -109,7 +112,7 @@ Answer plan_and_run(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array
                  const std::string& method, bool beliefs, bool messages, bool cavities, int threads,
                  const std::string& level) {
   const auto plan = make_plan(left, right, table_offset, nu.shape(1), tables.shape(1));
-  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level);
+  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level, std::nullopt);
 }
 
 }  // namespace
@@ -122,7 +125,10 @@ void bind_tree(nb::module_& m) {
            "Whether the method 'waves' can differ from 'fft' on this tree.")
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
-           nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "", "As the function tree_pass, without the analysis.")
+           nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
+           nb::arg("probability_bound") = nb::none(),
+           "As the function tree_pass, without the analysis. `probability_bound` (B,) is filled with bounds on the errors "
+           "of P(y = 1).")
       .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(), nb::arg("threads") = 0,
            nb::arg("level") = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "

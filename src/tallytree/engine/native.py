@@ -117,14 +117,15 @@ def tree_pass(
     cavities: bool = True,
 ) -> Answer:
     """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide"."""
+    doubt = np.empty(len(nu))
     found = _plan(program).tree_pass(
-        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level()
+        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt
     )
     log_mean, sent, log_beliefs, bound = found
     if kind != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
         bound[log_mean == -math.inf] = math.inf
-    return Answer(log_mean, sent, log_beliefs, bound)
+    return Answer(log_mean, sent, log_beliefs, bound, doubt=doubt)
 
 
 def draw_small(

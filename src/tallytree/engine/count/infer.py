@@ -77,7 +77,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
     """Solve the components one bucket at a time and put their answers together."""
     parts, nu, tables = problem.tree.components, problem.nu, problem.tables
     batch, n = nu.shape
-    log_mean, bound = np.zeros(batch), np.zeros(batch)
+    log_mean, bound, doubt = np.zeros(batch), np.zeros(batch), np.zeros(batch)
     pieces: list[tuple[Ints | slice, tuple[int, ...], Answer]] = []
     for bucket in parts.flat:
         count = len(bucket.variables)
@@ -88,6 +88,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
         block = _flat(Rows(rows, own), None, method, cavities)
         log_mean += block.log_mean.reshape(batch, count).sum(1)
         bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
+        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, count).max(1, initial=0.0))
         pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
     if parts.nested is not None:
         part = parts.nested
@@ -96,6 +97,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
         block = _nested(part.program, Rows(rows, own), method, cavities)
         log_mean += block.log_mean
         bound += block.bound
+        doubt = np.maximum(doubt, block.probability_bound)
         where = slice(None) if part.variables is None else part.variables
         pieces.append((where, (batch, rows.shape[1]), block))
 
@@ -105,7 +107,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
             out[:, where] = block.messages.reshape(shape)
         return out
 
-    return Answer(log_mean, messages, None, bound)
+    return Answer(log_mean, messages, None, bound, doubt=doubt)
 
 
 # -- one potential over a block ------------------------------------------------------------------------------------
