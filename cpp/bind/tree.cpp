@@ -79,6 +79,18 @@ std::tuple<array_out, nb::ndarray<nb::numpy, bool>> root_counts(TreePlan& plan, 
   return {out, certain};
 }
 
+std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables, int threads,
+                                         const std::string& level) {
+  const Kernels& kernels = choose(level);
+  check_models(plan, nu, tables);
+  array_out out = new_array({nu.shape(0), tables.shape(1)}), bound = new_array({nu.shape(0)});
+  {
+    GilReleased release;
+    lane_belief_pass(kernels, plan, inputs_of(nu, tables), out.data(), bound.data(), threads);
+  }
+  return {out, bound};
+}
+
 Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
                 std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
                 bool cavities, int threads, const std::string& level,
@@ -133,6 +145,9 @@ void bind_tree(nb::module_& m) {
            nb::arg("level") = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
            "inf for models without samples here.")
+      .def("beliefs", &beliefs, nb::arg("nu"), nb::arg("tables"), nb::arg("threads") = 0, nb::arg("level") = "",
+           "P(count) of every table of small models, packed like the tables, and a bound that is inf for models without "
+           "an answer.")
       .def("root_counts", &root_counts, nb::arg("nu"), nb::arg("tables"), nb::arg("node"), nb::arg("threads") = 0,
            nb::arg("level") = "",
            "log P(count) of a root of small models, (B, counts), and which rows are right.");

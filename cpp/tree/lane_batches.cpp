@@ -24,7 +24,7 @@ void over_lanes(const Kernels& kernels, TreePlan& plan, size_t batch, ptrdiff_t 
 }  // namespace
 
 LaneModels lanes_of(const CountTree& tree, const TreeInputs& in, size_t first, size_t count) {
-  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
+  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}, {}};
   for (size_t l = 0; l < 8; l++) {
     const size_t b = l < count ? first + l : first;
     models.nu[l] = in.nu + b * (size_t)tree.leaves();
@@ -46,6 +46,19 @@ void lane_draw_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in
       draws.out[l] = out ? out + (first + l) * leaves : nullptr;
     }
     kernels.tree->lane_draws(view, lanes_of(tree, in, first, count), draws, scratch, lost + first);
+  });
+}
+
+void lane_belief_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, double* beliefs, double* bound,
+                      int threads) {
+  const CountTree& tree = plan.tree();
+  const TreeView view = tree.view();
+  over_lanes(kernels, plan, in.batch, kernels.tree->lane_models_scratch(view), threads,
+             [&](size_t first, size_t count, double* scratch) {
+    LaneModels models = lanes_of(tree, in, first, count);
+    for (size_t l = 0; l < count; l++) models.beliefs[l] = beliefs + (first + l) * in.table_entries;
+    double log_mean[8];
+    kernels.tree->lane_models(view, models, scratch, log_mean, bound + first);
   });
 }
 

@@ -41,6 +41,16 @@ void lane_models(const TreeView& f, const LaneModels& in, double* scratch, doubl
     } else {
       g = inner_down[i];
     }
+    if (in.beliefs[0] && up.table[i]) {
+      vec *belief = up.padded, sum = vec{};
+      for (ptrdiff_t k = 0; k < n; k++)
+        sum += belief[k] = f.parent[v] < 0 ? up.inner_up[i][k] : up.inner_up[i][k] * inner_down[i][k];
+      weakest = min(weakest, sum);
+      worst_lost = max(worst_lost, max(up.lost_up[v], lost_down[v]) + log2_of((double)n) + 2.0 - exponent_of(sum));
+      double* rows[8];
+      for (int l = 0; l < in.count; l++) rows[l] = in.beliefs[l] + f.table_offset[i];
+      to_rows(rows, in.count, n, [&](ptrdiff_t k) { return belief[k] / sum; });
+    }
     const int32_t child[2] = {f.left[i], f.right[i]};
     for (int side = 0; side < 2; side++) {
       const int32_t own = child[side], other = child[1 - side];
@@ -51,7 +61,7 @@ void lane_models(const TreeView& f, const LaneModels& in, double* scratch, doubl
       lost_down[own] = max(max(lost_down[v], up.lost_up[other]), splat(kUnderflow)) + log2_of((double)n) + 3.0 - shift;
     }
   }
-  for (ptrdiff_t v = 0; v < f.leaves; v++) {
+  for (ptrdiff_t v = 0; v < f.leaves && in.messages[0]; v++) {
     vec r = vec{};
     if (f.parent[v] >= 0) {
       const vec off = leaf_down[2 * v], on = leaf_down[2 * v + 1];
@@ -62,7 +72,7 @@ void lane_models(const TreeView& f, const LaneModels& in, double* scratch, doubl
     }
     up.leaf_up[v] = r;
   }
-  to_rows(in.messages, in.count, f.leaves, [&](ptrdiff_t d) { return up.leaf_up[d]; });
+  if (in.messages[0]) to_rows(in.messages, in.count, f.leaves, [&](ptrdiff_t d) { return up.leaf_up[d]; });
 
   const double rounding = kUnitRoundoff * (8 * std::sqrt(up.variance) + 0.5 * f.leaves);
   for (int l = 0; l < in.count; l++) {

@@ -96,7 +96,8 @@ struct LaneModels {
   int count;
   bool shared_tables;
   const double *nu[8], *tables[8];
-  double* messages[8];
+  double* messages[8];  // null: not wanted
+  double* beliefs[8];   // P(count) of every node with a table, packed like the tables; null: not wanted
 };
 
 // Samples of these models. Random numbers are those of stream (model, sample) under the key, whatever shares the register.

@@ -145,6 +145,12 @@ def draw_given_count(nu: Float64, count: int, key: NDArray[np.uint32], out: NDAr
     return bool(_extension().draw_given_count(nu, count, key, out, config.threads(), config.level()))
 
 
+def small_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """P(count) of every set of small models, packed (B, T), and a bound (B,), inf for models without an answer."""
+    found = _plan(program).beliefs(nu, tables, config.threads(), config.level())
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
 def root_counts(
     program: TreeProgram, nu: Float64, tables: Float64, node: int
 ) -> tuple[Float64, NDArray[np.bool_]]:
