@@ -165,7 +165,7 @@ def _nested(program: TreeProgram, *arguments: Any) -> _Part:
 
 
 def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
-    """Count probabilities of small models: relative accuracy wherever nothing underflows, so that they have no bound."""
+    """Count probabilities of small models; they have relative accuracy wherever nothing underflows, hence no bound."""
     probs, bound = native.small_beliefs(program, batch.nu, batch.tables)
     part = _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
     failed = np.flatnonzero(np.isinf(part.bound))
