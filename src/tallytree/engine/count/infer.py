@@ -203,10 +203,12 @@ def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
         roughness = choose.roughness(rows.tables)
         smooth = roughness < choose.FFT_ROUGHNESS
         rungs = [_tree_rung(program, "fft", cavities)] if smooth else []
-        if smooth and native.has_waves(program):
-            rungs.insert(0, _tree_rung(program, "waves", cavities))
+        waves = smooth and native.has_waves(program)
         if smooth and n >= choose.TILT_WORTH:
-            rungs.append(_tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
+            # Where blocks are solved as a whole a tilted pass costs less than one over all single merges.
+            rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
+        if waves:
+            rungs.insert(0, _tree_rung(program, "waves", cavities))
         if roughness < choose.TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled", cavities))
         return [*rungs, _last_rung(program)]

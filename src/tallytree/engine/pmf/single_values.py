@@ -47,7 +47,7 @@ def log_probabilities(nu: Float64, mean: float, which: str, points: Float64) -> 
 
 
 def _at(nu: Float64, x: float) -> float | None:
-    if x != math.floor(x) or not 0.0 <= x <= len(nu):
+    if not 0.0 <= x <= len(nu) or x != math.floor(x):
         return -math.inf
     return _log_mean(nu, int(x), int(x))
 
