@@ -79,8 +79,8 @@ std::tuple<array_out, nb::ndarray<nb::numpy, bool>> root_counts(TreePlan& plan, 
   return {out, certain};
 }
 
-std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables, int threads,
-                                         const std::string& level) {
+std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
+                                         int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   check_models(plan, nu, tables);
   array_out out = new_array({nu.shape(0), tables.shape(1)}), bound = new_array({nu.shape(0)});
@@ -139,15 +139,15 @@ void bind_tree(nb::module_& m) {
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
            nb::arg("probability_bound") = nb::none(),
-           "As the function tree_pass, without the analysis. `probability_bound` (B,) is filled with bounds on the errors "
-           "of P(y = 1).")
-      .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(), nb::arg("threads") = 0,
-           nb::arg("level") = "",
+           "As the function tree_pass, without the analysis. `probability_bound` (B,) is filled with bounds on the "
+           "errors of P(y = 1).")
+      .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(),
+           nb::arg("threads") = 0, nb::arg("level") = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
            "inf for models without samples here.")
       .def("beliefs", &beliefs, nb::arg("nu"), nb::arg("tables"), nb::arg("threads") = 0, nb::arg("level") = "",
-           "P(count) of every table of small models, packed like the tables, and a bound that is inf for models without "
-           "an answer.")
+           "P(count) of every table of small models, packed like the tables, and a bound that is inf for models "
+           "without an answer.")
       .def("root_counts", &root_counts, nb::arg("nu"), nb::arg("tables"), nb::arg("node"), nb::arg("threads") = 0,
            nb::arg("level") = "",
            "log P(count) of a root of small models, (B, counts), and which rows are right.");

@@ -64,7 +64,8 @@ struct Spectrum {
 };
 constexpr double kBudget = 44;
 // `variance` is what is expected of it, if anything.
-Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known, double variance = 0);
+Spectrum spectrum(const Logits& logits, const FlatTotals& untilted, double tilt, const Sums* known,
+                  double variance = 0);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
 struct SpectrumError {

@@ -134,8 +134,8 @@ struct FlatKernels {
   ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
   void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
                 double* ratio, double* marginal);
-  // The log of P(k) under a tilt, n + 1 of them, one model in all lanes; returns K(s). Where P(k) is below 1e-290 it may be
-  // wrong or -inf.
+  // The log of P(k) under a tilt, n + 1 of them, one model in all lanes; returns K(s). Where P(k) is below 1e-290 it may
+  // be wrong or -inf.
   double (*alone_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 

@@ -67,8 +67,9 @@ bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const Lo
     ptrdiff_t first = 1, last = n - 1;
     while (first <= last && !(found[(size_t)first] > kInRange)) first++;
     while (last >= first && !(found[(size_t)last] > kInRange)) last--;
-    const bool joins = tree == 0 ? first <= last : below ? first < left && last >= left - 1 : first <= right + 1 && last > right;
-    if (!joins) return false;
+    const bool some = first <= last && (tree == 0 || (below ? first < left : last > right));
+    const bool joins = tree == 0 || (below ? last >= left - 1 : first <= right + 1);
+    if (!some || !joins) return false;
     const ptrdiff_t from = tree == 0 || below ? first : right + 1, to = tree && below ? left - 1 : last;
     for (ptrdiff_t k = from; k <= to; k++) out[k] = found[(size_t)k] + (norm - tilt * (double)k);
     left = std::min(left, from);

@@ -109,7 +109,9 @@ FlatPieceView view_of(const Piece& p, double log_share) {
           p.wave_im.data(), p.cos_w.data(), p.sin_w.data()};
 }
 
-int first_sums(ptrdiff_t n) { return n < 700 ? 40 : n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
+int first_sums(ptrdiff_t n) {
+  return n < 700 ? 40 : n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12;
+}
 
 FlatSolution solve_series(const Logits& logits, const double* log_f, const Sums& untilted) {
   const ptrdiff_t n = logits.n;

@@ -12,8 +12,9 @@ constexpr int kTable = 64;   // entries of a row of thresholds; the count 64 can
 struct SampleKey {
   uint32_t word[4];
 };
-enum SampleTag : uint32_t { kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5, kTagLane = 6, kTagHalf = 7,
-                 kTagDecision = 8 };
+enum SampleTag : uint32_t {
+  kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5, kTagLane = 6, kTagHalf = 7, kTagDecision = 8
+};
 
 // P(variable i on | r of the variables i, i + 1, ... on). `high` holds the 15 leading bits, 2^15 for "always".
 struct BlockTable {

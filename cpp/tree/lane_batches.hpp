@@ -7,8 +7,8 @@ namespace tallytree {
 // The models first .. first + count - 1 of a batch, without messages; lanes beyond repeat the first.
 LaneModels lanes_of(const CountTree& tree, const TreeInputs& in, size_t first, size_t count);
 
-// Samples (samples, batch, leaves), or none where `out` is null, under a key of 128 bits. `lost` (batch,) is the share of
-// the weight that underflowed; a model for which it is infinite has no samples here.
+// Samples (samples, batch, leaves), or none where `out` is null, under a key of 128 bits. `lost` (batch,) is the share
+// of the weight that underflowed; a model for which it is infinite has no samples here.
 void lane_draw_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const uint32_t* key, size_t samples,
                     uint8_t* out, double* lost, int threads);
 

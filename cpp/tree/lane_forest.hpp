@@ -95,7 +95,8 @@ static inline LaneForest open_lanes(const TreeView& f, const LaneModels& in, Lan
 // Doubles that all of this takes.
 static inline ptrdiff_t lane_forest_doubles(const TreeView& f) {
   ptrdiff_t vectors = (ptrdiff_t)f.leaves + f.inner + longest_message(f) + 2 * kLanePad + 2 * (ptrdiff_t)f.leaves;
-  for (int32_t i = 0; i < f.inner; i++) vectors += (f.table_offset[i] >= 0 ? 2 : 1) * (f.size[f.leaves + i] + 1 + kLanes);
+  for (int32_t i = 0; i < f.inner; i++)
+    vectors += (f.table_offset[i] >= 0 ? 2 : 1) * (f.size[f.leaves + i] + 1 + kLanes);
   return kLanes * (vectors + 4) + 2 * f.inner;
 }
 

@@ -198,7 +198,8 @@ double Solver::bound(bool messages, double* of_probabilities) const {
   };
   for (const int32_t d : tree.loose())
     if (f.parent[d] >= 0)
-      include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d], spread_of(item.nu[d] + item.messages[d]));
+      include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d],
+              spread_of(item.nu[d] + item.messages[d]));
   for (int32_t i = 0; i < f.inner; i++) {
     const NodeNotes& note = item.notes[i];
     if (f.left[i] < 0) include(note.block_bound, note.block_amplification, note.block_message, 0.25);

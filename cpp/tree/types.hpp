@@ -100,7 +100,7 @@ struct LaneModels {
   double* beliefs[8];   // P(count) of every node with a table, packed like the tables; null: not wanted
 };
 
-// Samples of these models. Random numbers are those of stream (model, sample) under the key, whatever shares the register.
+// Samples of these models. Random numbers are those of stream (model, sample), whatever shares the register.
 struct LaneDraws {
   const uint32_t* key;  // 128 bits
   uint32_t model[8];

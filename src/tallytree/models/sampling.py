@@ -59,9 +59,9 @@ class Sampling(BinaryModel):
         ``sparse`` never holds more than about 128 MB of dense samples.
 
         Accuracy: messages have relative accuracy in every entry that can be drawn, so the law is exact up to rounding:
-        every decision has its probability to about 1e-13 (relative to table entries of size 1e5, 1e-10), and the total of
-        a large group to 1e-12. States of probability zero are never drawn. The same seed gives the same samples whatever the number of threads; the
-        compiled and the array engine use different streams.
+        every decision has its probability to about 1e-13 (relative to table entries of size 1e5, 1e-10), and the total
+        of a large group to 1e-12. States of probability zero are never drawn. The same seed gives the same samples
+        whatever the number of threads; the compiled and the array engine use different streams.
 
         Examples
         --------
