@@ -5,7 +5,9 @@
 #include <cstring>
 #include <string>
 
+#include "base/parallel.hpp"
 #include "bind/bindings.hpp"
+#include "sample/halves.hpp"
 #include "sample/tree.hpp"
 
 namespace tallytree {
@@ -15,6 +17,7 @@ namespace {
 using ints_in = array_in<int64_t, 1>;
 using doubles_in = array_in<double, 1>;
 using words_in = nb::ndarray<const uint32_t, nb::shape<4>, nb::c_contig, nb::device::cpu>;
+using row_out = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using bytes_out = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
@@ -79,6 +82,21 @@ static void check_draw(const SampleTree& tree, const bytes_out& out, const ints_
 }
 
 void bind_sample(nb::module_& m) {
+  m.def("draw_given_count",
+        [](doubles_in nu, int64_t count, words_in key, row_out out, int threads, const std::string& level) {
+          const Kernels& kernels = choose(level);
+          require(out.shape(0) == nu.shape(0), "`out` must have one entry per entry of `nu`");
+          require(count >= 0 && count <= (int64_t)nu.shape(0), "`count` must be between 0 and the length of `nu`");
+          for (size_t i = 0; i < nu.shape(0); i++) require(std::isfinite(nu.data()[i]), "`nu` must be finite");
+          SampleKey k;
+          std::memcpy(k.word, key.data(), sizeof k.word);
+          GilReleased release;
+          return draw_given_count(kernels, thread_count(threads), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)count,
+                                  k, out.data());
+        },
+        nb::arg("nu"), nb::arg("count"), nb::arg("key"), nb::arg("out"), nb::arg("threads"), nb::arg("level"),
+        "Fill `out` with one configuration of variables of finite log-odds, given how many are on; False if it took "
+        "too many attempts.");
   nb::class_<SampleTree>(m, "SampleTree", "Upward messages of one model, ready to draw from.")
       .def("__init__",
            [](SampleTree* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,

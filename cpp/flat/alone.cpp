@@ -44,7 +44,7 @@ Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
   a.tree = (vec*)take(tree_size(a.groups) * kLanes);
   a.lane_down = (vec*)take(counts * kLanes);
   a.padded = (vec*)take((counts + 2 * kLanePad) * kLanes);
-  a.buffer = (vec*)take((2 * counts + 64) * kLanes);
+  a.buffer = (vec*)take((2 * counts + 256) * kLanes);
   for (int level = 0; level < kLevels; level++) {
     a.up[level] = take((kLanes >> level) * a.stride(level));
     a.down[level] = take((kLanes >> level) * a.stride(level));
@@ -62,12 +62,17 @@ ptrdiff_t alone_scratch(ptrdiff_t n) {
   return doubles;
 }
 
-void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
-           double* ratio, double* marginal) {
-  ptrdiff_t doubles;
-  const Alone a = lay_out(n, scratch, &doubles);
+namespace {
+
+constexpr int kTop = kLevels - 1;
+
+struct LeafSums {
+  double softplus, largest;
+};
+
+// Leaves under the tilt and all messages up; the root's is up[kTop].
+LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
   const double inf = __builtin_inf(), low = -inf;
-  constexpr int kTop = kLevels - 1;
   vec positive = vec{}, norm = splat(1.0), largest = vec{};
   for (ptrdiff_t i = 0; i < a.slots; i++) {
     const ptrdiff_t left = n - i * kLanes;
@@ -79,7 +84,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }
   for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};
-  lane_up(a.leaf, a.groups, a.tree, a.padded);
+  lane_up(a.leaf, a.groups, kGroup * a.groups, a.tree, a.padded);
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.up[0][l * a.stride(0) + k] = a.tree[k][l];
   for (int level = 1; level < kLevels; level++) {
@@ -90,6 +95,28 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
       convolve_direct(below + 2 * m * stride, length, below + (2 * m + 1) * stride, length,
                       a.up[level] + m * a.stride(level), a.shifted);
   }
+  return {sum_lanes(positive) + sum_lanes(log(norm)), max_lanes(largest)};
+}
+
+}  // namespace
+
+double alone_pmf(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf) {
+  ptrdiff_t doubles;
+  const Alone a = lay_out(n, scratch, &doubles);
+  const LeafSums sums = alone_up(a, nu, tilt, n);
+  const double* p = a.up[kTop];
+  for (ptrdiff_t k = 0; k <= n; k += kLanes) store_up_to(log_pmf + k, log(load(p + k)), n + 1 - k);
+  for (ptrdiff_t k = 0; k <= n; k++)
+    if (!(p[k] > 0)) log_pmf[k] = -__builtin_inf();
+  return sums.softplus;
+}
+
+void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
+           double* ratio, double* marginal) {
+  ptrdiff_t doubles;
+  const Alone a = lay_out(n, scratch, &doubles);
+  const double low = -__builtin_inf();
+  const LeafSums sums = alone_up(a, nu, tilt, n);
 
   double* root = a.down[kTop];
   double top = low;
@@ -113,7 +140,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.lane_down[k][l] = a.down[0][l * a.stride(0) + k];
   for (ptrdiff_t k = a.length(0); k <= kGroup * a.groups; k++) a.lane_down[k] = vec{};
-  lane_down(a.leaf, a.groups, a.tree, a.lane_down, a.buffer);
+  lane_down(a.leaf, a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
 
   vec least = splat(z);
   for (ptrdiff_t i = 0; i < a.slots; i++) {
@@ -131,8 +158,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
       }
     }
   }
-  *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sum_lanes(positive) + sum_lanes(log(norm)),
-             max_lanes(largest)};
+  *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sums.softplus, sums.largest};
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -32,7 +32,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
   s.weight = s.leaf + kGroup * s.groups;
   s.tree = (vec*)(s.weight + kGroup * s.groups);
   s.root = s.tree + tree_size(s.groups);
-  s.padded = s.root + counts;
+  s.padded = s.root + counts + kLanePad;
   s.buffer = s.padded + counts + 2 * kLanePad;
   return s;
 }
@@ -42,7 +42,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
 // Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
 ptrdiff_t direct_scratch(ptrdiff_t n) {
   const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
-  return kLanes * (4 * kGroup * groups + tree_size(groups) + 2 * counts + 2 * kLanePad + 2 * counts + 64);
+  return kLanes * (4 * kGroup * groups + tree_size(groups) + 2 * counts + 3 * kLanePad + 2 * counts + 256);
 }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
@@ -66,22 +66,26 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   });
   log_norm += log(norm);
   for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
-  lane_up(s.leaf, s.groups, s.tree, s.padded);
 
-  vec top = splat(low);
+  // Counts above the last that a table allows are in nobody's message.
+  vec top = splat(low), last = vec{};
   by_entry(log_f, models, n + 1, [&](ptrdiff_t k, vec x) {
     s.root[k] = x - slope * (double)k;
     top = s.root[k] > top ? s.root[k] : top;
+    last = x > low ? splat((double)k) : last;
   });
+  const ptrdiff_t whole = kGroup * s.groups, cut = ((ptrdiff_t)max_lanes(last) + 7) / 8 * 8;
+  const ptrdiff_t most = cut < 8 ? 8 : cut < whole ? cut : whole;
+  lane_up(s.leaf, s.groups, most, s.tree, s.padded);
   vec z = vec{};
-  for (ptrdiff_t k = 0; k <= n; k++) {
+  for (ptrdiff_t k = 0; k <= (n < most ? n : most); k++) {
     s.root[k] = exp(s.root[k] - top);
     z += s.root[k] * s.tree[k];
   }
-  for (ptrdiff_t k = n + 1; k <= kGroup * s.groups; k++) s.root[k] = vec{};
+  for (ptrdiff_t k = (n < most ? n : most) + 1; k <= whole + kLanePad; k++) s.root[k] = vec{};
 
   vec least = z;
-  lane_down(s.leaf, s.groups, s.tree, s.root, s.buffer);
+  lane_down(s.leaf, s.groups, most, s.tree, s.root, s.buffer);
   ptrdiff_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     vec block[kLanes], on[kLanes];

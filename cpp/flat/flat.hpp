@@ -49,7 +49,9 @@ struct Spectrum {
 };
 constexpr double kBudget = 44;
 constexpr double kSmallVariance = 50;  // below it a spectrum is split
-Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known);
+// `variance` is what is expected of it, if anything.
+Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known,
+                  double variance = 0);
 
 // Round-off of log Phat_m: base + slope w_m, in absolute terms.
 struct SpectrumError {

@@ -230,7 +230,7 @@ Piece solve_segment(const Source& source, const FlatTotals& untilted, const Segm
   std::vector<double> log_f((size_t)(last - first + 1), -kInfinity);
   for (const Candidate* c = segment.begin; c != segment.end; c++) log_f[(size_t)(c->count - first)] = c->log_f;
   const ArrayTable table(source.kernels, source.threads, log_f.data(), first);
-  return solve_piece(source, spectrum(source, untilted, segment.forecast.tilt.s, nullptr), table, {first, last});
+  return solve_piece(source, spectrum(source, untilted, segment.forecast.tilt.s, nullptr, segment.forecast.tilt.variance), table, {first, last});
 }
 
 // Cuts until every segment is worth solving; false if they become too many.

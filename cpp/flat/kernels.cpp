@@ -15,6 +15,7 @@ void messages(const double*, ptrdiff_t, const FlatMixtureView*, double*);
 void marginals_plain(const double*, ptrdiff_t, double, const double*, int, double*);
 void messages_plain(const double*, ptrdiff_t, double, const double*, int, double*);
 void tilted_moments(const double*, const double*, const double*, ptrdiff_t, double, double, double*);
+void tilted_mean(const double*, const double*, ptrdiff_t, double, double*);
 void exp_table(const double*, ptrdiff_t, double, double, double, double*);
 double max_table(const double*, ptrdiff_t, double, double);
 ptrdiff_t direct_scratch(ptrdiff_t);
@@ -22,6 +23,7 @@ void direct(const double* const*, const double* const*, const double*, int, ptrd
             double* const*, double* const*);
 ptrdiff_t alone_scratch(ptrdiff_t);
 void alone(const double*, const double*, double, ptrdiff_t, double*, DirectTotals*, double*, double*);
+double alone_pmf(const double*, double, ptrdiff_t, double*, double*);
 void messages_from_ratio(const double*, ptrdiff_t, double, double*);
 void power_sums(const double*, ptrdiff_t, const double*, int, PowerSums*);
 void power_marginals(const double*, ptrdiff_t, const PowerForm&, double*);
@@ -35,7 +37,9 @@ extern const FlatKernels flat_kernels;
 const FlatKernels flat_kernels = {
     chebyshev_sums, small_deviation_sums, multiply_factors, transform,      inverse,
     leave_one_out,  marginals,            messages,         marginals_plain, messages_plain, tilted_moments,
+    tilted_mean,
     exp_table,      max_table,            direct_scratch,   direct,         alone_scratch, alone,
+    alone_pmf,
     messages_from_ratio, power_sums,      power_marginals,  power_messages,
     chain_scratch,  chain,
 };

@@ -120,6 +120,9 @@ struct FlatKernels {
   void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
                          double growth, double tilt, double* out);
 
+  // K'(s) and K''(s) alone.
+  void (*tilted_mean)(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out);
+
   // exp(log_f[k] - slope (first + k) - scale) for k < length
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
@@ -132,6 +135,9 @@ struct FlatKernels {
   ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
   void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
                 double* ratio, double* marginal);
+  // The log of P(k) under a tilt, n + 1 of them, one model in all lanes; returns K(s). Where P(k) is below 1e-290 it may
+  // be wrong or -inf.
+  double (*alone_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 
   // Sums of powers (flat_powers.cpp); infinite logits are welcome.

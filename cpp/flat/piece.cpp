@@ -189,10 +189,16 @@ void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece*
 
 void chebyshev_fit(const double* value, int count, double* series) {
   std::vector<double> cosine((size_t)(4 * count));
-  for (int i = 0; i < 4 * count; i++) cosine[i] = std::cos(kPi * i / (2 * count));
+  for (int i = 0; i <= count; i++) {
+    const double c = i < count ? std::cos(kPi * i / (2 * count)) : 0.0;
+    cosine[(size_t)i] = c;
+    cosine[(size_t)(2 * count - i)] = cosine[(size_t)((2 * count + i) % (4 * count))] = -c;
+    cosine[(size_t)((4 * count - i) % (4 * count))] = c;
+  }
   for (int j = 0; j < count; j++) {
     double sum = 0;
-    for (int i = 0; i < count; i++) sum += value[i] * cosine[(size_t)j * (2 * i + 1) % (4 * count)];
+    for (int i = 0, at = j; i < count; i++, at += at < 4 * count - 2 * j ? 2 * j : 2 * j - 4 * count)
+      sum += value[i] * cosine[(size_t)at];  // cos(j (2 i + 1) pi / (2 count))
     series[j] = sum * (j ? 2.0 : 1.0) / count;
   }
 }

@@ -4,8 +4,12 @@
 // error, so a tilt serves the counts around its mean at which P_s is large; the next tilt starts where the last one
 // ends. That takes O(sqrt n) tilts of O(n) each. The two end counts have closed forms. Where log-odds are far apart
 // few variables are undecided near a count and no transform is certified: such counts are summed directly.
+//
+// Of a small model a direct tree, which adds positive terms only, has all counts within hundreds of nats of its mean: a
+// few tilts cover all of them.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "flat/flat.hpp"
@@ -40,6 +44,35 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
   return k;
 }
 
+constexpr ptrdiff_t kDirectAtMost = 1024;
+constexpr int kMostTrees = 6;
+constexpr double kInRange = -640;  // log of a probability that underflow cannot have reached
+
+// All counts of a small model by direct trees under a few tilts; false if these do not reach them.
+bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const LogitSummary& summary, double* out) {
+  const ptrdiff_t n = logits.n;
+  std::vector<double> scratch((size_t)logits.kernels->alone_scratch(n) + 8), found((size_t)n + 1);
+  double* aligned = (double*)(((uintptr_t)scratch.data() + 63) / 64 * 64);
+  ptrdiff_t left = n, right = 0;  // the run of counts that are done
+  for (int tree = 0; tree < kMostTrees && (left > 1 || right < n - 1); tree++) {
+    const bool below = left > 1;
+    const double middle = 0.5 * (double)(below ? left : right + n), tilt = tree ? summary.with_mean(middle, 0).s : 0;
+    const double norm = logits.kernels->alone_pmf(logits.nu, tilt, n, aligned, found.data()) - softplus(untilted);
+    // P is log-concave, so what is in range is one run too.
+    ptrdiff_t first = 1, last = n - 1;
+    while (first <= last && !(found[(size_t)first] > kInRange)) first++;
+    while (last >= first && !(found[(size_t)last] > kInRange)) last--;
+    const bool some = first <= last && (tree == 0 || (below ? first < left : last > right));
+    const bool joins = tree == 0 || (below ? last >= left - 1 : first <= right + 1);
+    if (!some || !joins) return false;
+    const ptrdiff_t from = tree == 0 || below ? first : right + 1, to = tree && below ? left - 1 : last;
+    for (ptrdiff_t k = from; k <= to; k++) out[k] = found[(size_t)k] + (norm - tilt * (double)k);
+    left = std::min(left, from);
+    right = std::max(right, to);
+  }
+  return left <= 1 && right >= n - 1;
+}
+
 }  // namespace
 
 void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out) {
@@ -62,6 +95,7 @@ void flat_log_pmf(const Logits& logits, double* out) {
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
   const LogitSummary summary(logits, untilted);
+  if (n <= kDirectAtMost && log_pmf_by_trees(logits, untilted, summary, out)) return;
   std::optional<SparseCounts> sparse;
   double tilt = 0;
   for (ptrdiff_t k = 1; k < n;) {

@@ -19,7 +19,10 @@ namespace tallytree {
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
+constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest ...
+constexpr ptrdiff_t kDirectInLanes = 512;  // ... or up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
+constexpr ptrdiff_t kWorthLanes = 4;
 constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
@@ -48,6 +51,26 @@ bool only_ends(const double* log_f, ptrdiff_t n) {
   for (ptrdiff_t k = 1; k < n; k++)
     if (log_f[k] > -kInfinity) return false;
   return true;
+}
+
+// Whether all tables forbid the counts above `most`.
+bool none_above(const double* log_f, ptrdiff_t table_stride, ptrdiff_t batch, ptrdiff_t n, ptrdiff_t most) {
+  for (ptrdiff_t b = 0; b < (table_stride ? batch : 1); b++)
+    for (ptrdiff_t k = most + 1; k <= n; k++)
+      if (log_f[b * table_stride + k] > -kInfinity) return false;
+  return true;
+}
+
+bool quickest_by_direct_tree(const double* log_f, ptrdiff_t table_stride, ptrdiff_t batch, ptrdiff_t n) {
+  if (n <= kDirect || batch < kWorthLanes) return n <= kDirect;
+  return n <= kDirectInLanes || (n <= kFewInLanes && none_above(log_f, table_stride, batch, n, n / 4));
+}
+
+// One pass under tilt 0. Where a single count is possible it is mostly solved under another tilt, and few sums will do.
+Sums first_pass(const Logits& logits, const double* log_f) {
+  int possible = 0;
+  for (ptrdiff_t k = 0; k <= logits.n && possible < 2; k++) possible += log_f[k] > -kInfinity;
+  return logits.sums(0, possible < 2 ? 8 : first_sums(logits.n));
 }
 
 // Up to one register of models, solved directly at the given tilts; true where underflow did no harm.
@@ -168,7 +191,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     solve_small(kernels, n, false, &job, 1);
   } else {
     const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
-    solve_large(kernels, logits, log_f, logits.sums(0, first_sums(n)), s);
+    solve_large(kernels, logits, log_f, first_pass(logits, log_f), s);
   }
 }
 
@@ -247,7 +270,8 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
   const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
   const Kernels& kernels = *rows->kernels;
   rows->row.resize((size_t)batch);
-  if (n <= kDirect && batch > 0 && n > 0) {
+  const bool direct = n > 0 && quickest_by_direct_tree(log_f, table_stride, batch, n);
+  if (direct && batch > 0) {
     rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
     if (!rows->small_models) throw std::bad_alloc();
     for (ptrdiff_t b = 0; b < batch; b++) {
@@ -255,7 +279,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
       rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
     }
   }
-  const bool together = batch > 1 && n > 0 && n <= kDirect;
+  const bool together = batch > 1 && direct;
   const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
   over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
     DirectJob job[8];
@@ -263,10 +287,10 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
     for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
       const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
       FlatSolution* s = &rows->row[(size_t)b];
-      if (n > kDirect) {
+      if (n > 0 && !direct) {
         // The first pass of the series also says whether all logits are finite.
         const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
-        const Sums untilted = logits.sums(0, first_sums(n));
+        const Sums untilted = first_pass(logits, table);
         if (untilted.totals.infinite > 0)
           solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
         else

@@ -16,6 +16,15 @@ double log_add(double a, double b) {
   return high == -kInfinity ? high : high + std::log1p(std::exp(std::fmin(a, b) - high));
 }
 
+// Whether the untilted count gets to what the table allows: it goes further than this many standard deviations with a
+// probability below the rounding of any sum, so that no certificate could hold.
+bool within_reach(const Sums& untilted, const CountTable& table, ptrdiff_t n) {
+  const double reach = 9 * std::sqrt(untilted.variance()) + 30, low = untilted.mean() - reach;
+  const ptrdiff_t first = (ptrdiff_t)std::fmax(1.0, std::floor(low));
+  const ptrdiff_t last = (ptrdiff_t)std::fmin((double)n - 1, std::ceil(low + 2 * reach));
+  return table.any_possible({first, last});
+}
+
 // The counts 0 and n have closed forms, and messages of -inf and +inf; the rest is solved without them.
 void take_ends(const Source& source, const FlatTotals& untilted, const CountTable& table, FlatSolution* s) {
   s->log_all_off = table.at(0) - softplus(untilted);
@@ -56,7 +65,9 @@ void settle_ends(const Source& source, const FlatTotals& untilted, double interi
 
 }  // namespace
 
-int first_sums(ptrdiff_t n) { return n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12; }
+int first_sums(ptrdiff_t n) {
+  return n < 700 ? 40 : n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12;
+}
 
 FlatSolution solve_series(const Source& source, const CountTable& table, const Sums& untilted) {
   const ptrdiff_t n = source.n;
@@ -69,7 +80,9 @@ FlatSolution solve_series(const Source& source, const CountTable& table, const S
     return s;
   }
   s.kind = FlatKind::series;
-  Piece plain = solve_piece(source, spectrum(source, untilted.totals, 0, &untilted), table, {1, n - 1});
+  Piece plain;
+  if (within_reach(untilted, table, n))
+    plain = solve_piece(source, spectrum(source, untilted.totals, 0, &untilted), table, {1, n - 1});
   s.bound = plain.bound;
   if (plain.bound <= kTolerance) {
     s.pieces.push_back(std::move(plain));

@@ -105,12 +105,13 @@ int sums_to_begin(ptrdiff_t n) {
 }
 
 // `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
-Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known) {
+Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known,
+                  double variance) {
   Sums sums;
   if (known) {
     sums = *known;
   } else {
-    sums = source.sums(tilt, sums_to_begin(source.n));
+    sums = source.sums(tilt, variance > 0 ? sums_expected(variance, source.n) : sums_to_begin(source.n));
   }
   Spectrum s;
   s.tilt = tilt;

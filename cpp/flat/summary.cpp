@@ -75,18 +75,21 @@ Tilt LogitSummary::at(double s) const {
 Tilt LogitSummary::with_mean(double target, double start) const {
   const double reach = 60 + std::log(count_), wanted = std::log(target / (count_ - target));
   double low = -largest_ - reach, high = -smallest_ + reach;
-  double s = std::clamp(start, low, high);
-  Tilt t = at(s);
-  for (int i = 0; i < 100 && std::fabs(t.mean - target) > 0.01 * std::sqrt(t.variance) + 1e-9 * target; i++) {
-    (t.mean < target ? low : high) = s;
-    const double rest = count_ - t.mean;
-    double next = s + (wanted - std::log(t.mean / rest)) * t.mean * rest / (count_ * t.variance);
+  double s = std::clamp(start, low, high), moments[2];
+  const auto look = [&] {
+    kernels_->tilted_mean(value_.data(), weight_.data(), (ptrdiff_t)value_.size(), s, moments);
+  };
+  look();
+  for (int i = 0; i < 100 && std::fabs(moments[0] - target) > 0.01 * std::sqrt(moments[1]) + 1e-9 * target; i++) {
+    const double mean = moments[0], rest = count_ - mean;
+    (mean < target ? low : high) = s;
+    double next = s + (wanted - std::log(mean / rest)) * mean * rest / (count_ * moments[1]);
     if (!(next > low && next < high)) next = 0.5 * (low + high);
     if (next == s) break;
     s = next;
-    t = at(s);
+    look();
   }
-  return t;
+  return at(s);
 }
 
 }  // namespace tallytree

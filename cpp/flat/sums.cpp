@@ -90,6 +90,7 @@ void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatT
   if (count <= 24) return sums<24>(nu, n, tilt, totals, out);
   if (count <= 28) return sums<28>(nu, n, tilt, totals, out);
   if (count <= 32) return sums<32>(nu, n, tilt, totals, out);
+  if (count <= 40) return sums<40>(nu, n, tilt, totals, out);
   sums<48>(nu, n, tilt, totals, out);
 }
 
@@ -170,6 +171,20 @@ void tilted_moments(const double* value, const double* weight, const double* spr
   out[1] = out[0] + 0.5 * sum_lanes(slack);
   out[2] = sum_lanes(mean);
   out[3] = sum_lanes(var);
+}
+
+void tilted_mean(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out) {
+  vec mean = vec{}, var = vec{};
+  for (ptrdiff_t i = 0; i < count; i += kLanes) {
+    const bool whole = i + kLanes <= count;
+    const vec t = (whole ? load(value + i) : load_part(value + i, count - i, 0)) + tilt;
+    const vec w = whole ? load(weight + i) : load_part(weight + i, count - i, 0);
+    const vec half = 0.5 * deviation(t).delta;
+    mean += w * (t < 0.0 ? half : 1.0 - half);
+    var += w * (half * (1.0 - half));
+  }
+  out[0] = sum_lanes(mean);
+  out[1] = sum_lanes(var);
 }
 
 }  // namespace tallytree::TT_LEVEL

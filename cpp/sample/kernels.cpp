@@ -14,11 +14,14 @@ void random_bits(const SampleKey*, uint32_t, uint32_t, uint32_t, ptrdiff_t, uint
 void split(const MessageView*, const MessageView*, const int32_t*, const uint64_t*, ptrdiff_t, int32_t*, int32_t*,
            int32_t*, double*);
 void choose(const MessageView*, const uint64_t*, ptrdiff_t, int32_t*, double*);
+ptrdiff_t draw_bernoulli(const double*, ptrdiff_t, double, const SampleKey*, uint32_t, uint32_t, uint32_t, uint64_t*,
+                         uint8_t*);
 
 extern const SampleKernels sample_kernels;
 const SampleKernels sample_kernels = {
     log_convolve, block_message, block_table, plain_table, draw_block,
     write_block,  random_words,  random_bits, split,       choose,
+    draw_bernoulli,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -12,7 +12,9 @@ constexpr int kTable = 64;   // entries of a row of thresholds; the count 64 can
 struct SampleKey {
   uint32_t word[4];
 };
-enum SampleTag : uint32_t { kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5 };
+enum SampleTag : uint32_t {
+  kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5, kTagLane = 6, kTagHalf = 7, kTagDecision = 8
+};
 
 // P(variable i on | r of the variables i, i + 1, ... on). `high` holds the 15 leading bits, 2^15 for "always".
 struct BlockTable {
@@ -53,6 +55,9 @@ struct SampleKernels {
                 ptrdiff_t samples, int32_t* left_out, int32_t* right_out, int32_t* order, double* scratch);
   // Counts from one message.
   void (*choose)(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch);
+  // n independent variables of log-odds nu + tilt; returns how many are on. words: room for n rounded up to 32.
+  ptrdiff_t (*draw_bernoulli)(const double* nu, ptrdiff_t n, double tilt, const SampleKey* key, uint32_t tag,
+                              uint32_t id, uint32_t group, uint64_t* words, uint8_t* out);
 };
 
 static inline ptrdiff_t log_convolve_scratch(ptrdiff_t na, ptrdiff_t nb) { return 4 * (na + nb) + 512; }

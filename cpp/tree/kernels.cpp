@@ -14,6 +14,10 @@ void star_child(TreeItem&, Worker&, int32_t, int32_t, const double*, double, dou
 Interval star_domain(const TreeItem&, int32_t);
 ptrdiff_t lane_models_scratch(const TreeView&);
 void lane_models(const TreeView&, const LaneModels&, double*, double*, double*);
+ptrdiff_t lane_draws_scratch(const TreeView&);
+void lane_draws(const TreeView&, const LaneModels&, const LaneDraws&, double*, double*);
+ptrdiff_t lane_counts_scratch(const TreeView&);
+void lane_counts(const TreeView&, const LaneModels&, int32_t, double*, double* const*, bool*);
 void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
 void linear_start_down(TreeItem&, Worker&, int32_t);
 void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
@@ -37,6 +41,10 @@ const TreeKernels tree_kernels = {
     star_domain,
     lane_models_scratch,
     lane_models,
+    lane_draws_scratch,
+    lane_draws,
+    lane_counts_scratch,
+    lane_counts,
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},

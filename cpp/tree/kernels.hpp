@@ -31,6 +31,16 @@ struct TreeKernels {
   ptrdiff_t (*lane_models_scratch)(const TreeView& tree);  // doubles
   void (*lane_models)(const TreeView& tree, const LaneModels& models, double* scratch, double* log_mean,
                       double* bound);
+  // One configuration after the other of many small models: lane_draws.cpp. `lost` is the share of all weight that
+  // samples cannot reach because it underflowed; infinite where nothing is certain.
+  ptrdiff_t (*lane_draws_scratch)(const TreeView& tree);  // doubles
+  void (*lane_draws)(const TreeView& tree, const LaneModels& models, const LaneDraws& draws, double* scratch,
+                     double* lost);
+  // log P(count) of the root `node` of many small models: lane_counts.cpp. Rows of `out` have as many entries as the
+  // node has counts; false where an entry may have underflowed.
+  ptrdiff_t (*lane_counts_scratch)(const TreeView& tree);  // doubles
+  void (*lane_counts)(const TreeView& tree, const LaneModels& models, int32_t node, double* scratch, double* const* out,
+                      bool* certain);
   TreeMethod linear, tiled, wide;
 };
 

@@ -34,11 +34,26 @@ static inline void correlate_fixed(const vec* d, const vec* u, vec* out) {
   for (int k = 0; k < outputs; k++) out[k] = acc[k];
 }
 
+// Terms that are added with both factors in registers: 32 of them hold a tile, its terms and what they slide along.
+constexpr int kTerms = kLanes == 8 ? 8 : 1;
+
 template <int tile>
 static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* out) {
   vec acc[tile];
   for (int t = 0; t < tile; t++) acc[t] = vec{};
-  for (ptrdiff_t i = from; i < to; i++)
+  ptrdiff_t i = from;
+  for (; kTerms > 1 && i + kTerms <= to; i += kTerms) {
+    vec slide[tile + kTerms - 1];
+#pragma GCC unroll 16
+    for (int j = 0; j < tile + kTerms - 1; j++) slide[j] = b[j - i - (kTerms - 1)];
+#pragma GCC unroll 16
+    for (int s = 0; s < kTerms; s++) {
+      const vec term = a[i + s];
+#pragma GCC unroll 16
+      for (int t = 0; t < tile; t++) acc[t] += term * slide[t - s + kTerms - 1];
+    }
+  }
+  for (; i < to; i++)
 #pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += a[i] * b[t - i];
   for (int t = 0; t < tile; t++) out[t] = acc[t];
@@ -48,7 +63,19 @@ template <int tile>
 static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out) {
   vec acc[tile];
   for (int t = 0; t < tile; t++) acc[t] = vec{};
-  for (ptrdiff_t j = 0; j < terms; j++)
+  ptrdiff_t j = 0;
+  for (; kTerms > 1 && j + kTerms <= terms; j += kTerms) {
+    vec slide[tile + kTerms - 1];
+#pragma GCC unroll 16
+    for (int m = 0; m < tile + kTerms - 1; m++) slide[m] = d[j + m];
+#pragma GCC unroll 16
+    for (int s = 0; s < kTerms; s++) {
+      const vec term = u[j + s];
+#pragma GCC unroll 16
+      for (int t = 0; t < tile; t++) acc[t] += slide[t + s] * term;
+    }
+  }
+  for (; j < terms; j++)
 #pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += d[j + t] * u[j];
   for (int t = 0; t < tile; t++) out[t] = acc[t];
@@ -56,10 +83,10 @@ static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, v
 
 // Messages have 8 g + 1 entries, so outputs come in tiles of 8 and a last one of 9.
 // `padded` holds zeros on either side of a copy of b.
-static inline void convolve_lanes(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, vec* padded) {
+static inline void convolve_lanes(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, ptrdiff_t outputs,
+                                  vec* padded) {
   for (int t = 0; t < kLanePad; t++) padded[t] = padded[kLanePad + nb + t] = vec{};
   for (ptrdiff_t j = 0; j < nb; j++) padded[kLanePad + j] = b[j];
-  const ptrdiff_t outputs = na + nb - 1;
   for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
     const bool last = k + kTile + 1 == outputs;
     const ptrdiff_t after = k + kTile + last;
@@ -71,12 +98,15 @@ static inline void convolve_lanes(const vec* a, ptrdiff_t na, const vec* b, ptrd
   }
 }
 
-static inline void correlate_lanes(const vec* d, const vec* u, ptrdiff_t terms, vec* out, ptrdiff_t outputs) {
+// d has nd entries, and kLanePad zeros behind them unless nd = terms + outputs - 1.
+static inline void correlate_lanes(const vec* d, ptrdiff_t nd, const vec* u, ptrdiff_t terms, vec* out,
+                                   ptrdiff_t outputs) {
   for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
+    const ptrdiff_t within = terms < nd - k ? terms : nd - k;
     if (k + kTile + 1 == outputs)
-      correlate_tile<kTile + 1>(d + k, u, terms, out + k);
+      correlate_tile<kTile + 1>(d + k, u, within, out + k);
     else
-      correlate_tile<kTile>(d + k, u, terms, out + k);
+      correlate_tile<kTile>(d + k, u, within, out + k);
   }
 }
 
@@ -149,7 +179,12 @@ static inline void merge_group(const Leaf* leaf, Group* g) {
   for (int i = 0; i < 2; i++) convolve_fixed<3, 3>(g->pairs[2 * i], g->pairs[2 * i + 1], g->fours[i]);
 }
 
-static void lane_up(const Leaf* leaf, ptrdiff_t groups, vec* tree, vec* padded) {
+// Counts of a message over `groups` bottom groups if none above `most`, a multiple of 8, matters.
+static inline ptrdiff_t counts_of(ptrdiff_t groups, ptrdiff_t most) {
+  return (kGroup * groups < most ? kGroup * groups : most) + 1;
+}
+
+static void lane_up(const Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, vec* tree, vec* padded) {
   if (groups == 1) {
     Group g;
     merge_group(leaf, &g);
@@ -158,13 +193,13 @@ static void lane_up(const Leaf* leaf, ptrdiff_t groups, vec* tree, vec* padded) 
   }
   const ptrdiff_t left = (groups + 1) / 2, right = groups / 2;
   vec *l = tree + kGroup * groups + 1, *r = l + tree_size(left);
-  lane_up(leaf, left, l, padded);
-  lane_up(leaf + kGroup * left, right, r, padded);
-  convolve_lanes(l, kGroup * left + 1, r, kGroup * right + 1, tree, padded);
+  lane_up(leaf, left, most, l, padded);
+  lane_up(leaf + kGroup * left, right, most, r, padded);
+  convolve_lanes(l, counts_of(left, most), r, counts_of(right, most), tree, counts_of(groups, most), padded);
 }
 
-// Turns the leaves into their downward messages.
-static void lane_down(Leaf* leaf, ptrdiff_t groups, const vec* tree, const vec* d, vec* buffer) {
+// Turns the leaves into their downward messages. d has kLanePad zeros behind its counts if some are above `most`.
+static void lane_down(Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, const vec* tree, const vec* d, vec* buffer) {
   if (groups == 1) {
     Group g;
     merge_group(leaf, &g);
@@ -183,12 +218,17 @@ static void lane_down(Leaf* leaf, ptrdiff_t groups, const vec* tree, const vec* 
     for (int i = 0; i < kGroup; i++) leaf[i] = result[i];
     return;
   }
-  const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, nl = kGroup * left + 1, nr = kGroup * right + 1;
+  const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, nd = counts_of(groups, most);
+  const ptrdiff_t nl = counts_of(left, most), nr = counts_of(right, most);
   const vec *l = tree + kGroup * groups + 1, *r = l + tree_size(left);
-  correlate_lanes(d, r, nr, buffer, nl);
-  lane_down(leaf, left, l, buffer, buffer + nl);
-  correlate_lanes(d, l, nl, buffer, nr);
-  lane_down(leaf + kGroup * left, right, r, buffer, buffer + nr);
+  const auto descend = [&](Leaf* own, ptrdiff_t own_groups, const vec* own_tree, ptrdiff_t n, const vec* other,
+                           ptrdiff_t n_other) {
+    correlate_lanes(d, nd, other, n_other, buffer, n);
+    for (int t = 0; t < kLanePad; t++) buffer[n + t] = vec{};
+    lane_down(own, own_groups, most, own_tree, buffer, buffer + n + kLanePad);
+  };
+  descend(leaf, left, l, nl, r, nr);
+  descend(leaf + kGroup * left, right, r, nr, l, nl);
 }
 
 // P(y = 1) from a leaf's weights and the ratio of its downward message.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/parallel.hpp"
+#include "tree/lane_batches.hpp"
 #include "tree/star_blocks.hpp"
 #include "tree/wave_blocks.hpp"
 
@@ -20,6 +21,12 @@ constexpr size_t kGroupsPerTask = 16;
 
 bool is_linear(KernelName name) {
   return name == KernelName::direct || name == KernelName::fft || name == KernelName::waves;
+}
+
+// P (1 - P) of log-odds t: what an error of these makes of the probability. 0 for infinite ones, NaN counted as such.
+double spread_of(double t) {
+  const double e = std::exp(-std::fabs(t));
+  return e > 0 ? e / ((1 + e) * (1 + e)) : 0;
 }
 
 // One model, from opening to its bound. `carved` is null where every node is solved on its own.
@@ -46,7 +53,7 @@ struct Solver {
   void no_answer(double bound);
   void finish(bool downwards);
   double root_log_mean(bool& zero, bool& lost) const;
-  double bound(bool messages) const;
+  double bound(bool messages, double* of_probabilities) const;
 
   template <class Task>
   void for_groups(Task task) {
@@ -129,6 +136,7 @@ void Solver::down() {
 void Solver::no_answer(double bound) {
   out.log_mean[model] = -kInf;
   out.bound[model] = bound;
+  if (out.probability_bound) out.probability_bound[model] = bound;
   std::fill_n(item.messages, tree.leaves(), 0.0);
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
 }
@@ -149,7 +157,7 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
 // Rounding errors of the merges are modelled as independent, eight standard deviations allowed, with a bias of a
 // quarter unit per node on top. Those of transforms are independent as well: six standard deviations, each taken as the
 // bound on a single transform. Errors of underflow and cut tails are bounded without such a model.
-double Solver::bound(bool messages) const {
+double Solver::bound(bool messages, double* of_probabilities) const {
   const bool linear = is_linear(name);
   const TreeView& f = *item.tree;
   // Variables inside waves take part in no merge.
@@ -176,22 +184,29 @@ double Solver::bound(bool messages) const {
   const bool alternative = name == KernelName::tiled;
   // The rounding of log_mean itself, a few units of its size, is left out: callers grant it relative accuracy.
   const double of_mean = rounding + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified);
+  *of_probabilities = of_mean;
   if (!messages) return of_mean;
-  const auto include = [&](double by_floor, double amplification, double message) {
+  double probability = 0;
+  const auto include = [&](double by_floor, double amplification, double message, double spread) {
     // Infinite amplification: the share of Z says nothing about a state of (almost) no probability.
     const double by_share = amplification == kInf ? (amplified > 0 || alternative ? kInf : 0.0)
                                                  : amplification * amplified;
-    of_messages = std::max(of_messages, alternative ? std::min(by_floor, by_share) : by_floor + by_share);
+    const double error = alternative ? std::min(by_floor, by_share) : by_floor + by_share;
+    of_messages = std::max(of_messages, error);
+    if (spread > 0) probability = std::max(probability, spread * error);
     if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
   };
   for (const int32_t d : tree.loose())
-    if (f.parent[d] >= 0) include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d]);
+    if (f.parent[d] >= 0)
+      include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d],
+              spread_of(item.nu[d] + item.messages[d]));
   for (int32_t i = 0; i < f.inner; i++) {
     const NodeNotes& note = item.notes[i];
-    if (f.left[i] < 0) include(note.block_bound, note.block_amplification, note.block_message);
+    if (f.left[i] < 0) include(note.block_bound, note.block_amplification, note.block_message, 0.25);
   }
-  of_messages += 3 * rounding + 2 * kUnitRoundoff * (size + std::fabs(item.tilt));
-  return std::max(of_mean, of_messages);
+  const double rounded = 3 * rounding + 2 * kUnitRoundoff * (size + std::fabs(item.tilt));
+  *of_probabilities = probability + 0.25 * rounded;
+  return std::max(of_mean, of_messages + rounded);
 }
 
 void Solver::finish(bool downwards) {
@@ -206,8 +221,11 @@ void Solver::finish(bool downwards) {
   for (const int32_t d : tree.free()) item.messages[d] = 0.0;
   if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
   if (downwards) down();
-  const double certified = bound(downwards);
+  double of_probabilities;
+  const double certified = bound(downwards, &of_probabilities);
   out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
+  if (out.probability_bound)
+    out.probability_bound[model] = certified < kInf && of_probabilities >= 0 ? of_probabilities : kInf;
 }
 
 // The tree to work on: with waves where their characteristic functions can serve, with blocks where all counts are
@@ -285,19 +303,15 @@ bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs&
 
 void solve_lanes(const Kernels& kernels, const CountTree& tree, const TreeInputs& in, const TreeOutputs& out,
                  size_t first, size_t count, double* scratch) {
-  const size_t leaves = (size_t)tree.leaves();
-  LaneModels models = {(int)count, in.shared_tables, {}, {}, {}};
-  for (size_t l = 0; l < 8; l++) {
-    const size_t b = l < count ? first + l : first;
-    models.nu[l] = in.nu + b * leaves;
-    models.tables[l] = in.tables + (in.shared_tables ? 0 : b * in.table_entries);
-    models.messages[l] = out.messages + b * leaves;
-  }
+  LaneModels models = lanes_of(tree, in, first, count);
+  for (size_t l = 0; l < 8; l++)
+    models.messages[l] = out.messages + (l < count ? first + l : first) * (size_t)tree.leaves();
   double log_mean[8], bound[8];
   kernels.tree->lane_models(tree.view(), models, scratch, log_mean, bound);
   for (size_t l = 0; l < count; l++) {
     out.log_mean[first + l] = log_mean[l];
     out.bound[first + l] = bound[l];
+    if (out.probability_bound) out.probability_bound[first + l] = 0.25 * bound[l];
   }
 }
 

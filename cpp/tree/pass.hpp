@@ -20,7 +20,8 @@ struct TreeOutputs {
   double* log_mean;     // (batch,)
   double* messages;     // (batch, leaves) or null
   double* log_beliefs;  // (batch, table_entries) or null
-  double* bound;        // (batch,)
+  double* bound;        // (batch,): on the absolute error of every message, and of log_mean
+  double* probability_bound;  // (batch,) or null: likewise of every P(y = 1), where rare states count less
 };
 
 void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName method,

@@ -96,7 +96,17 @@ struct LaneModels {
   int count;
   bool shared_tables;
   const double *nu[8], *tables[8];
-  double* messages[8];
+  double* messages[8];  // null: not wanted
+  double* beliefs[8];   // P(count) of every node with a table, packed like the tables; null: not wanted
+};
+
+// Samples of these models. Random numbers are those of stream (model, sample), whatever shares the register.
+struct LaneDraws {
+  const uint32_t* key;  // 128 bits
+  uint32_t model[8];
+  ptrdiff_t samples;
+  ptrdiff_t stride;  // bytes from one sample of a model to the next
+  uint8_t* out[8];   // the first sample of each model; null: only the bound is wanted
 };
 
 // Memory that grows in blocks and is released all at once.

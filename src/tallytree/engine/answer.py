@@ -19,6 +19,9 @@ class Answer:
     bound : (B,)
         Bound on the absolute error of every message, and of ``log_mean`` beyond the rounding of a number of its size;
         inf where nothing is certified.
+    doubt : (B,) or None
+        Bound on the absolute error of every P(y = 1), where the executor knows a better one than that of the messages
+        implies. :attr:`probability_bound` is always there.
     messages : (B, D), with edges (B, D, K)
         ``log d(1)/d(0)`` of every leaf: posterior log-odds minus ``nu``, right also where ``nu`` is infinite. With
         edges what the rest of the model says about each state, up to a constant.
@@ -39,7 +42,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_messages", "arithmetic", "bound", "log_beliefs", "log_edges", "log_mean", "marginals", "softplus",
+        "_messages", "arithmetic", "bound", "doubt", "log_beliefs", "log_edges", "log_mean", "marginals", "softplus",
         "tilts", "vanished",
     )  # fmt: skip
 
@@ -50,6 +53,7 @@ class Answer:
         log_beliefs: Any,
         bound: Any,
         *,
+        doubt: Any = None,
         log_edges: Any = None,
         marginals: Any = None,
         softplus: Any = None,
@@ -63,12 +67,18 @@ class Answer:
         )
         self.log_beliefs = log_beliefs
         self.bound = bound
+        self.doubt = doubt
         self.log_edges = log_edges
         self.marginals = marginals
         self.softplus = softplus
         self.vanished = vanished
         self.tilts = tilts
         self.arithmetic = arithmetic
+
+    @property
+    def probability_bound(self) -> Any:
+        """Bound on the absolute error of every P(y = 1), (B,); log-odds move it by at most a quarter of their error."""
+        return 0.25 * self.bound if self.doubt is None else self.doubt
 
     @property
     def messages(self) -> Any:
@@ -90,6 +100,7 @@ class Answer:
             lambda: merged(self.messages, other.messages),
             merged(self.log_beliefs, other.log_beliefs),
             merged(self.bound, other.bound),
+            doubt=merged(self.probability_bound, other.probability_bound),
             log_edges=merged(self.log_edges, other.log_edges),
             vanished=merged(self.vanished, other.vanished),
             tilts=merged(self.tilts, other.tilts),
@@ -107,6 +118,7 @@ class Answer:
             lambda: picked(self.messages),
             picked(self.log_beliefs),
             picked(self.bound),
+            doubt=picked(self.doubt),
             log_edges=picked(self.log_edges),
             vanished=picked(self.vanished),
             tilts=picked(self.tilts),

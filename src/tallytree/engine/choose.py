@@ -14,6 +14,15 @@ MIXTURE_TERMS = 8  # closed forms with more terms lose to the solver; also kMaxP
 SMALL_TREE = 64  # compiled: below this many variables direct passes are the quickest, and so is the last rung
 SIDE_BY_SIDE = 4  # compiled: so many models share the lanes of registers ...
 SMALL_IN_LANES = 320  # ... if they have at most this many variables
+COUNTED_IN_LANES = (
+    512  # compiled: count distributions of models up to this size come from plain numbers in lanes
+)
+DRAWN_IN_LANES = 512  # compiled: models up to this size are drawn side by side ...
+FEW_DRAWS = 8  # ... if so few samples of each are wanted; more pay for tables of their own
+FEW_LARGE_DRAWS = 4  # compiled: so many samples of a large component are drawn given their totals, one by one
+LONG_DRAWS = 4096  # more samples of components above this size come from windows of their total
+LAW_KNOWN = 1e-12  # error that the probabilities of a total may have when it is drawn
+NEVER_DRAWN = 2.0**-60  # share of the weight that samples need not reach
 TILT_WORTH = 1 << 15  # compiled: from here on a few tilted FFT passes cost less than one tiled pass
 TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be worth a pass
 FFT_ROUGHNESS = 5.0  # an FFT pass fails for noise in the tables of standard deviation 3 and more

@@ -172,14 +172,47 @@ def tree_pass(
     cavities: bool = True,
 ) -> Answer:
     """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide"."""
+    doubt = np.empty(len(nu))
     found = _plan(program).tree_pass(
-        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level()
+        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt
     )
     log_mean, sent, log_beliefs, bound = found
     if kind != "wide":
         # Zero may be an impossible model or an underflow; only per-entry exponents can tell.
         bound[log_mean == -math.inf] = math.inf
-    return Answer(log_mean, sent, log_beliefs, bound)
+    return Answer(log_mean, sent, log_beliefs, bound, doubt=doubt)
+
+
+def draw_small(
+    program: TreeProgram, nu: Float64, tables: Float64, key: NDArray[np.uint32], out: NDArray[np.uint8] | None
+) -> Float64:
+    """Samples of small models into `out` (count, B, n), if given, and what underflow took of their weight, (B,).
+
+    A share of infinity means that there are no samples.
+    """
+    plan, nu, tables = _plan(program), np.ascontiguousarray(nu), np.ascontiguousarray(tables)
+    return np.asarray(plan.draw(nu, tables, key, out, config.threads(), config.level()))
+
+
+def draw_given_count(nu: Float64, count: int, key: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
+    """One configuration of variables of finite log-odds, given how many are on; False if that is not to be had."""
+    nu = np.ascontiguousarray(nu)
+    return bool(_extension().draw_given_count(nu, count, key, out, config.threads(), config.level()))
+
+
+def small_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """P(count) of every set of small models, packed (B, T), and a bound (B,), inf for models without an answer."""
+    found = _plan(program).beliefs(nu, tables, config.threads(), config.level())
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
+def root_counts(
+    program: TreeProgram, nu: Float64, tables: Float64, node: int
+) -> tuple[Float64, NDArray[np.bool_]]:
+    """Log-probabilities of the counts of a root of small models, (B, counts), and which rows are right."""
+    plan, nu, tables = _plan(program), np.ascontiguousarray(nu), np.ascontiguousarray(tables)
+    log_probs, certain = plan.root_counts(nu, tables, node, config.threads(), config.level())
+    return np.asarray(log_probs), np.asarray(certain)
 
 
 # -- forests -------------------------------------------------------------------------------------------------------

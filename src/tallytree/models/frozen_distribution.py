@@ -120,6 +120,26 @@ class FrozenDistribution(ABC):
 
     # -- probabilities -----------------------------------------------------------------------------------------
 
+    def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
+        """Log of P(X = x), P(X <= x) or P(X > x) for "at", "below" or "above", if there is a way without the table."""
+        return None
+
+    def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
+        """The same at the points of an array."""
+        few = self._few_logs(which, name, x)
+        if few is not None:
+            return few
+        if which == "at":
+            return self._look_up(self._log_table, name, x, -np.inf, -np.inf, -np.inf)
+        side, ends = (0, (-np.inf, 0.0)) if which == "below" else (1, (0.0, -np.inf))
+        return self._look_up(self._log_tails[side], name, x, *ends, None)
+
+    def _tail(self, side: int, x: ArrayLike) -> Float64:
+        few = self._few_logs(("below", "above")[side], "x", x)
+        if few is not None:
+            return np.asarray(np.exp(few))
+        return self._look_up(self._tails[side], "x", x, float(side), 1.0 - side, None)
+
     def logpmf(self, k: ArrayLike) -> Any:
         """``log P(X = k)``; -inf where k is not a possible value.
 
@@ -128,7 +148,7 @@ class FrozenDistribution(ABC):
         k : array_like
             Where to evaluate.
         """
-        return self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf)[()]
+        return self._log_probability("at", "k", k)[()]
 
     def pmf(self, k: ArrayLike) -> Any:
         """``P(X = k)``; 0 where k is not a possible value.
@@ -138,7 +158,7 @@ class FrozenDistribution(ABC):
         k : array_like
             Where to evaluate.
         """
-        return np.exp(self._look_up(self._log_table, "k", k, -np.inf, -np.inf, -np.inf))[()]
+        return np.exp(self._log_probability("at", "k", k))[()]
 
     def logcdf(self, x: ArrayLike) -> Any:
         """``log P(X <= x)``.
@@ -148,7 +168,7 @@ class FrozenDistribution(ABC):
         x : array_like
             Where to evaluate.
         """
-        return self._look_up(self._log_tails[0], "x", x, -np.inf, 0.0, None)[()]
+        return self._log_probability("below", "x", x)[()]
 
     def cdf(self, x: ArrayLike) -> Any:
         """``P(X <= x)``, with relative accuracy however small.
@@ -158,7 +178,7 @@ class FrozenDistribution(ABC):
         x : array_like
             Where to evaluate.
         """
-        return self._look_up(self._tails[0], "x", x, 0.0, 1.0, None)[()]
+        return self._tail(0, x)[()]
 
     def logsf(self, x: ArrayLike) -> Any:
         """``log P(X > x)``.
@@ -168,7 +188,7 @@ class FrozenDistribution(ABC):
         x : array_like
             Where to evaluate.
         """
-        return self._look_up(self._log_tails[1], "x", x, 0.0, -np.inf, None)[()]
+        return self._log_probability("above", "x", x)[()]
 
     def sf(self, x: ArrayLike) -> Any:
         """``P(X > x)``, with relative accuracy however small.
@@ -178,7 +198,7 @@ class FrozenDistribution(ABC):
         x : array_like
             Where to evaluate.
         """
-        return self._look_up(self._tails[1], "x", x, 1.0, 0.0, None)[()]
+        return self._tail(1, x)[()]
 
     # -- quantiles ---------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from tallytree.checks import configurations
 from tallytree.checks.sums import from_probs, integer_weights, read_only, real_array
+from tallytree.engine.pmf import single_values
 from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
 from tallytree.engine.pmf.recursion import recursion_log_pmf
 from tallytree.engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
@@ -62,7 +63,8 @@ class PoissonBinomial(FrozenDistribution):
     Arguments ``k``, ``x`` and ``q`` broadcast against the batch axes: for a batch of shape (5,), ``k`` of shape
     (3, 1) gives (3, 5). Whole tables are in ``count_log_probs`` (..., m), the log-probabilities of ``values`` (m,).
 
-    Cost: the table of all sums is computed once, at the first call that needs it. Unweighted: O(n^2) simple
+    Cost: one probability of a long unweighted sum takes one pass, O(n). The table of all sums is computed once, at the
+    first call that needs it. Unweighted: O(n^2) simple
     steps up to n of about 10^4, O(n^1.5) beyond. Weighted: O(n W), W the range of X over the greatest common
     divisor of the weights. Moments up to the fourth need no table: O(n).
 
@@ -217,6 +219,16 @@ class PoissonBinomial(FrozenDistribution):
             table = tilted_rows_log_pmf(nu) if self._method == "tilted" else log_pmf(nu)
         read_only(table)
         return table
+
+    def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
+        """One inference per point, as long as no table of all counts is at hand and points are few."""
+        known = "_log_table" in self.__dict__ or self._method != "auto"
+        if known or self._weights is not None or self.batch_shape or self.n <= single_values.SHORTEST:
+            return None
+        points = real_array(name, x, least_axes=0).astype(np.float64)
+        if points.size > single_values.MOST:
+            return None
+        return single_values.log_probabilities(self._nu, float(self._p.sum()), which, points)
 
     @cached_property
     def _bounds(self) -> tuple[Any, Any]:

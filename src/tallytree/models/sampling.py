@@ -54,13 +54,14 @@ class Sampling(BinaryModel):
         Notes
         -----
         Cost: once per model an upward pass, near-linear for one potential and O(D^2) at most for arbitrary tables in
-        nested groups; then O(D) per sample. Many samples at once are much cheaper than one at a time. ``sparse`` never
-        holds more than about 128 MB of dense samples.
+        nested groups; then O(D) per sample. Many samples at once are much cheaper than one at a time. A few samples of
+        every model of a batch of small models, or of one potential over many variables, cost about as many inferences.
+        ``sparse`` never holds more than about 128 MB of dense samples.
 
         Accuracy: messages have relative accuracy in every entry that can be drawn, so the law is exact up to rounding:
-        every decision has its probability to about 1e-13 (relative to table entries of size 1e5, 1e-10). States of
-        probability zero are never drawn. The same seed gives the same samples whatever the number of threads; the
-        compiled and the array engine use different streams.
+        every decision has its probability to about 1e-13 (relative to table entries of size 1e5, 1e-10), and the total
+        of a large group to 1e-12. States of probability zero are never drawn. The same seed gives the same samples
+        whatever the number of threads; the compiled and the array engine use different streams.
 
         Examples
         --------

@@ -21,7 +21,7 @@ from scipy.special import expit
 from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
-from .. import native
+from .. import choose, native
 from ..answer import Derivatives, posterior
 from ..problem import Problem
 from . import infer, retilt
@@ -158,7 +158,20 @@ def _nested(program: TreeProgram, *arguments: Any) -> _Part:
     batch = _Batch(*arguments)
     if not native.present():
         return _array_nested(program, batch)
+    small = len(batch.nu) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.SMALL_IN_LANES
+    if small and batch.counts and not len(batch.v):
+        return _side_by_side(program, batch)
     return _nested_rungs(program, batch)
+
+
+def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
+    """Count probabilities of small models; they have relative accuracy wherever nothing underflows, hence no bound."""
+    probs, bound = native.small_beliefs(program, batch.nu, batch.tables)
+    part = _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
+    failed = np.flatnonzero(np.isinf(part.bound))
+    if len(failed):
+        _put(part, failed, _nested_rungs(program, batch.rows(failed)))
+    return part
 
 
 def _nested_rungs(program: TreeProgram, batch: _Batch) -> _Part:

@@ -77,7 +77,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
     """Solve the components one bucket at a time and put their answers together."""
     parts, nu, tables = problem.tree.components, problem.nu, problem.tables
     batch, n = nu.shape
-    log_mean, bound = np.zeros(batch), np.zeros(batch)
+    log_mean, bound, doubt = np.zeros(batch), np.zeros(batch), np.zeros(batch)
     pieces: list[tuple[Ints | slice, tuple[int, ...], Answer]] = []
     for bucket in parts.flat:
         count = len(bucket.variables)
@@ -88,6 +88,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
         block = _flat(Rows(rows, own), None, method, cavities)
         log_mean += block.log_mean.reshape(batch, count).sum(1)
         bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
+        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, count).max(1, initial=0.0))
         pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
     if parts.nested is not None:
         part = parts.nested
@@ -96,6 +97,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
         block = _nested(part.program, Rows(rows, own), method, cavities)
         log_mean += block.log_mean
         bound += block.bound
+        doubt = np.maximum(doubt, block.probability_bound)
         where = slice(None) if part.variables is None else part.variables
         pieces.append((where, (batch, rows.shape[1]), block))
 
@@ -105,7 +107,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
             out[:, where] = block.messages.reshape(shape)
         return out
 
-    return Answer(log_mean, messages, None, bound)
+    return Answer(log_mean, messages, None, bound, doubt=doubt)
 
 
 # -- one potential over a block ------------------------------------------------------------------------------------
@@ -204,10 +206,12 @@ def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
         roughness = choose.roughness(rows.tables)
         smooth = roughness < choose.FFT_ROUGHNESS
         rungs = [_tree_rung(program, "fft", cavities)] if smooth else []
-        if smooth and native.has_waves(program):
-            rungs.insert(0, _tree_rung(program, "waves", cavities))
+        waves = smooth and native.has_waves(program)
         if smooth and n >= choose.TILT_WORTH:
-            rungs.append(_tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
+            # Where blocks are solved as a whole a tilted pass costs less than one over all single merges.
+            rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
+        if waves:
+            rungs.insert(0, _tree_rung(program, "waves", cavities))
         if roughness < choose.TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled", cavities))
         return [*rungs, _last_rung(program)]
@@ -297,6 +301,21 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
 def set_log_beliefs(problem: Problem) -> Float64:
     """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
     return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
+
+
+def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
+    """The same of one set that is in no other, for small models side by side; None where these are not the quickest."""
+    program = problem.tree.program
+    node = int(program.set_node[set_id])
+    small = len(problem) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.COUNTED_IN_LANES
+    if not (native.present() and small) or program.parent[node] >= 0:
+        return None
+    found, certain = native.root_counts(program, problem.nu, problem.tables, node)
+    rest = np.flatnonzero(~certain)
+    if len(rest):
+        cells = slice(*program.set_offset[set_id : set_id + 2].tolist())
+        found[rest] = set_log_beliefs(problem.take(rest))[:, cells]
+    return found
 
 
 def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:

@@ -127,7 +127,9 @@ def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
     )
     # A forced variable counts one, so the tilted root table took s from it; an excluded one counts nothing.
     change = np.where(finite, change, np.where(nu > 0, shift, 0.0))
-    return Answer(found.log_mean + change.sum(-1), lambda: found.messages + shift, None, found.bound)
+    return Answer(
+        found.log_mean + change.sum(-1), lambda: found.messages + shift, None, found.bound, doubt=found.doubt
+    )
 
 
 def _mean_counts(nu: Float64, root_of_leaf: NDArray[np.int64], count: int) -> Float64:

@@ -70,6 +70,9 @@ class CountSolver(Solver):
                 return np.array(np.broadcast_to(certain, (len(self.problem), table.shape[1])))
             prior = log_pmf(np.ascontiguousarray(self.problem.nu[:, bucket.variables[row]]))
             return _normalised(prior + table)
+        root = infer.root_log_beliefs(self.problem, set_id)
+        if root is not None:
+            return _normalised(root)
         packed = self._cached("beliefs", lambda: infer.set_log_beliefs(self.problem))
         offset = tree.family.set_offset
         return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])

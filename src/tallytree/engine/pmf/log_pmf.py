@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
-from tallytree.engine import far, native
+from tallytree.engine import choose, far, native
 from tallytree.engine.pmf.recursion import band_size, recursion_log_pmf
 from tallytree.engine.pmf.tilted import tilted_log_pmf
 
 from ...arrays import Float64, Ints
+from ...structure.nested.count_tree import CountTree
 
 DIRECT_LENGTH = 12_000  # up to here the O(n^2) recursion is the faster one
 DIRECT_BAND = 4e8  # entry updates for which the recursion is still the faster one at any length
@@ -38,14 +39,27 @@ def log_pmf(nu: Float64) -> Float64:
     """
     if not far.all_near(nu):
         nu = far.near_logits(nu)[0]
-    if native.present():
-        return native.flat_log_pmf(nu)
     rows, n = nu.shape
+    if native.present():
+        if rows >= choose.SIDE_BY_SIDE and 2 <= n <= choose.COUNTED_IN_LANES:
+            return _side_by_side(nu)
+        return native.flat_log_pmf(nu)
     if n <= DIRECT_LENGTH:
         step = max(1, ROWS_AT_ONCE // (n + 1))
         parts = [recursion_log_pmf(nu[start : start + step]) for start in range(0, rows, step)]
         return np.concatenate(parts) if parts else np.zeros((0, n + 1))
     return np.stack([_free_part(row, _long_row) for row in nu]) if rows else np.zeros((0, n + 1))
+
+
+def _side_by_side(nu: Float64) -> Float64:
+    """Small rows by plain numbers in the lanes of registers; what may have underflowed by tilts, row by row."""
+    n = nu.shape[1]
+    program = CountTree.flat(n).program
+    found, certain = native.root_counts(program, nu, np.zeros((1, n + 1)), int(program.set_node[0]))
+    rest = np.flatnonzero(~certain)
+    if len(rest):
+        found[rest] = native.flat_log_pmf(nu[rest])
+    return found
 
 
 def tilted_rows_log_pmf(nu: Float64) -> Float64:

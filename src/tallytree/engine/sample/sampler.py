@@ -1,9 +1,10 @@
-"""Exact joint samples of a batch of models: small components together, large ones by windows of their total."""
+"""Exact joint samples of a batch of models: small components together, large ones each by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,56 @@ from ... import config
 from ...arrays import Float64, Ints
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
+from .. import choose, native
 from ..problem import Problem
 from .array import ArrayForest, Window
 from .compiled import NativeForest
-from .windows import Cover
+from .large import LargeBlock
 
 Key = tuple[int, ...]  # 128 random bits as four words, then the place where they are used
 
-LARGE = 4096  # components with one set and more variables than this are drawn in windows of their total
 CHUNK = 1 << 27  # bytes of dense samples drawn at a time
 LANES = 64  # samples that the compiled engine draws side by side
 
 
 class Sampler:
-    """Upward messages of every model of a batch, ready to draw from; safe to share between threads."""
+    """Draws from every model of a batch; safe to share between threads.
+
+    A few samples of small models are drawn side by side. Otherwise, and where plain numbers have too small a range, the
+    upward messages of a model are made when first needed, and kept.
+    """
 
     def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         self._shape = problem.nu.shape
-        tables = np.broadcast_to(problem.tables, (len(problem.nu), problem.tables.shape[1]))
-        plan = _plan(problem.tree)
-        self._models = [_Model(plan, nu, row) for nu, row in zip(problem.nu, tables)]
-        self.impossible = np.array([model.impossible for model in self._models], bool)
+        self._plan = _plan(problem.tree)
+        self._models: dict[int, _Model] = {}
+
+    @cached_property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Which models give no configuration a positive weight, (B,)."""
+        found = np.zeros(self._shape[0], bool)
+        for b in self._side_by_side(np.zeros(4, np.uint32), None) if self._small else range(self._shape[0]):
+            found[b] = self._model(b).impossible
+        return found
+
+    def _model(self, b: int) -> _Model:
+        if b not in self._models:
+            tables = self._problem.tables
+            self._models[b] = _Model(self._plan, self._problem.nu[b], tables[b if len(tables) > 1 else 0])
+        return self._models[b]
+
+    @property
+    def _small(self) -> bool:
+        batch, n = self._shape
+        return native.present() and batch >= choose.SIDE_BY_SIDE and n <= choose.DRAWN_IN_LANES
+
+    def _side_by_side(self, key: NDArray[np.uint32], out: NDArray[np.uint8] | None) -> list[int]:
+        """Fill `out` (count, B, D) and return the models for which this cannot be done."""
+        problem = self._problem
+        lost = native.draw_small(problem.tree.program, problem.nu, problem.tables, key, out)
+        rest: list[int] = np.flatnonzero(~(lost <= choose.NEVER_DRAWN)).tolist()
+        return rest
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Samples (count, B, D)."""
@@ -64,8 +94,11 @@ class Sampler:
 
     def _fill(self, out: NDArray[np.uint8], key: Key, chunk: int) -> None:
         count, batch, n = out.shape
-        for b, model in enumerate(self._models):
-            model.draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
+        models: Iterable[int] = range(batch)
+        if self._small and count <= choose.FEW_DRAWS:
+            models = self._side_by_side(_words(stream((*key, chunk))), out)
+        for b in models:
+            self._model(b).draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
 
 
 def _plan(tree: CountTree) -> _Plan:
@@ -77,37 +110,38 @@ class _Plan:
 
     def __init__(self, tree: CountTree) -> None:
         program = tree.program
-        large = [b for b in tree.components.flat if b.size > LARGE]
+        large = [b for b in tree.components.flat if b.size > choose.DRAWN_IN_LANES]
         sets = [cells[0] for bucket in large for cells in bucket.cells]
         away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
         self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
-        self.large: list[tuple[Ints, BlockForest]] = []
+        self.large: list[tuple[Ints, Ints, BlockForest]] = []
         for bucket in large:
             own = CountTree.flat(bucket.size).program
             shape = cut(own, own.roots, free=False)
             for variables, cells in zip(bucket.variables, bucket.cells):
-                self.large.append((cells, replace(shape, variables=variables[shape.variables])))
+                own_shape = replace(shape, variables=variables[shape.variables])
+                self.large.append((variables, cells, own_shape))
 
 
 class _Model:
     def __init__(self, plan: _Plan, nu: Float64, tables: Float64) -> None:
-        self._small = make_forest(plan.small, nu, tables)
+        # A forest of nothing would only cost time.
+        small = plan.small.n_blocks or len(plan.small.free) or not plan.large
+        self._small: Any = make_forest(plan.small, nu, tables) if small else None
         self._large = [
-            Cover(nu[shape.variables], tables[cells], partial(make_forest, shape, nu, tables[cells]))
-            for cells, shape in plan.large
+            LargeBlock(
+                nu[variables], tables[cells], variables, partial(make_forest, shape, nu, tables[cells])
+            )
+            for variables, cells, shape in plan.large
         ]
-        self.impossible = self._small.impossible or any(cover.impossible for cover in self._large)
+        parts: list[Any] = [*self._large, self._small] if small else self._large
+        self.impossible = any(part.impossible for part in parts)
 
     def draw(self, out: NDArray[np.uint8], rows: Ints, key: Key) -> None:
-        self._small.draw(out, rows, stream(key, 0))
-        for i, cover in enumerate(self._large, 1):
-            weights = np.cumsum(np.exp(cover.log_weights - cover.log_weights.max()))
-            u = np.random.default_rng(stream(key, i)).random(len(rows)) * weights[-1]
-            at = np.minimum(np.searchsorted(weights, u, side="right"), int(np.argmax(weights)))
-            for j in np.unique(cover.window_of[at]).tolist():
-                mine = np.flatnonzero(cover.window_of[at] == j)
-                totals = cover.counts[at[mine]]
-                cover.part(j).draw(out, rows[mine], stream(key, i, j), totals)
+        if self._small is not None:
+            self._small.draw(out, rows, stream(key, 0))
+        for i, block in enumerate(self._large, 1):
+            block.draw(out, rows, partial(stream, key, i))
 
 
 def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:
@@ -121,6 +155,10 @@ def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window
 def stream(key: Key, *place: int) -> np.random.SeedSequence:
     """Seed of an independent stream: a hash of the key and of where it is used."""
     return np.random.SeedSequence(key[:4], spawn_key=(*key[4:], *place))
+
+
+def _words(seed: np.random.SeedSequence) -> NDArray[np.uint32]:
+    return seed.generate_state(4, np.uint32).astype(np.uint32, copy=False)
 
 
 def _key(rng: np.random.Generator) -> Key:

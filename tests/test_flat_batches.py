@@ -1,0 +1,65 @@
+"""Batches of flat models of every size against recursions of unlimited range: tables that end early, far tails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from oracle_nested import log_space_tree
+
+INF = math.inf
+
+
+def agrees(logits, tables, tolerance=1e-9):
+    """The accuracy contract for some models of a batch."""
+    model = tt.CountModel(logits, tables)
+    n = logits.shape[1]
+    wide = np.broadcast_to(model.tables[0], (len(logits), n + 1))
+    for b in (0, 1, len(logits) - 1):
+        truth = log_space_tree(logits[b], [(tuple(range(n)), wide[b])])
+        assert abs(model.log_partition[b] - truth.log_partition) < 1e-10 * (1.0 + abs(truth.log_partition))
+        got, want = model.posterior_logits[b], truth.posterior_logits
+        assert np.array_equal(np.isinf(got), np.isinf(want))
+        seen = np.isfinite(want)
+        error = np.abs(got[seen] - want[seen])
+        assert np.all(error <= np.maximum(tolerance, 1e-10 * np.abs(want[seen])))
+        np.testing.assert_allclose(model.marginals[b], truth.marginals, atol=1e-9, rtol=1e-8)
+        assert model.error_bound[b] <= tolerance
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 63, 64, 65, 330, 511, 512, 513, 700, 1100])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.24, 0.5, 1.0])
+def test_exact_counts(n, share):
+    logits = np.random.default_rng(n).normal(size=(9, n))
+    agrees(logits, tt.exactly(round(share * n)))
+
+
+@pytest.mark.parametrize("n", [9, 200, 600, 1000])
+def test_tables_that_end_early_at_another_count_in_every_model(n):
+    rng = np.random.default_rng(n)
+    tables = rng.normal(size=(12, n + 1))
+    for b in range(12):
+        tables[b, 1 + b * n // 60 :] = -INF
+    agrees(rng.normal(size=(12, n)), tables)
+
+
+@pytest.mark.parametrize("n", [40, 400, 900])
+@pytest.mark.parametrize("scale", [30.0, 400.0])
+def test_wild_logits_and_infinite_ones(n, scale):
+    rng = np.random.default_rng(n)
+    logits = rng.normal(size=(10, n)) * scale
+    logits[1, : n // 10] = INF
+    logits[-1, n // 2 :] = -INF
+    agrees(logits, tt.at_most(n // 5))
+    agrees(logits, rng.normal(size=n + 1) * 50.0)
+
+
+@pytest.mark.parametrize("n", [512, 1000, 1200, 1500])
+def test_one_count_far_out_in_the_tail(n):
+    logits = np.full((5, n), 3.0) + np.random.default_rng(0).normal(size=(5, n))
+    agrees(logits, tt.exactly(3))
+    agrees(logits, tt.exactly(n // 8))
+    agrees(-logits, tt.exactly(n - 2))
