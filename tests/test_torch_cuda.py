@@ -314,6 +314,18 @@ def test_one_long_model_sums_to_its_count(n):
 
 
 @gpu
+def test_gradients_of_one_long_model_need_no_tree():
+    n = 1 << 20
+    x = doubles(n).cuda().requires_grad_()
+    weights = doubles(n, seed=1).cuda()
+    (ttt.marginals(x, tt.exactly(n // 10)) * weights).sum().backward()
+    assert torch.cuda.max_memory_allocated() < 8e9
+    # The marginals sum to k whatever the log-odds, and a covariance matrix is positive.
+    assert abs(float(x.grad.sum())) < 1e-8 * float(x.grad.abs().sum())
+    assert float((x.grad * weights).sum()) > 0.0
+
+
+@gpu
 def test_no_row_waits_for_the_host():
     x = doubles(256, 200).cuda()
     ttt.marginals(x, tt.exactly(20))

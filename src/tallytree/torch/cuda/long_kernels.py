@@ -156,7 +156,9 @@ def waves(
     forced = _total(part, row, programs, 3, BLOCK).to(tl.int32)
     free = _total(part, row, programs, 4, BLOCK).to(tl.int32)
     s = tl.load(tilt + row)
-    length, used, start = _window(mean, var, forced, free, W)
+    # One count has a probability of about 1 / sd, so that what is left out has to be smaller by that.
+    exponent = tl.log(1.0 + var) * 0.5 + 2.0 + EXPONENT
+    length, used, start = _window(mean, var, forced, free, exponent, W)
     least = tl.maximum(tl.load(low + row).to(tl.int32), forced)
     most = tl.minimum(tl.load(high + row).to(tl.int32), forced + free)
     first = tl.maximum(least, start)
@@ -199,8 +201,8 @@ def waves(
         fi += weight * zi
         zr, zi = _times(zr, zi, cw, -sw)
     whole = length > free
-    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - anchor, 600.0) - EXPONENT))
-    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-EXPONENT))
+    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - anchor, 600.0) - exponent))
+    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-exponent))
     decided = tl.where((most == least) & (least == forced + free), 1.0, 0.0)
     decided = tl.where((most == least) & (least == forced), -1.0, decided)
     at = info + row * _INFO

@@ -178,17 +178,17 @@ def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.conste
 
 
 @triton.jit
-def _window(mean, var, forced, free, W: tl.constexpr):
-    """N, M and the first count (R,) of a window that holds all but e^-30 of the tilted law."""
-    third = EXPONENT / 3.0
-    radius = tl.sqrt(var * (2.0 * EXPONENT) + third * third) + third
+def _window(mean, var, forced, free, exponent, W: tl.constexpr):
+    """N, M and the first count (R,) of a window that holds all but e^-exponent of the tilted law."""
+    third = exponent / 3.0
+    radius = tl.sqrt(var * (2.0 * exponent) + third * third) + third
     full = free + 1
     length = tl.minimum((2.0 * radius).to(tl.int32) + 3, full)
     length = (length + 1) // 2 * 2
     first = tl.floor(mean).to(tl.int32) - length // 2
     first = tl.minimum(tl.maximum(first, forced), forced + tl.maximum(full - length, 0))
     # var (1 - cos w) = B: sin(w / 2) = sqrt(B / 2 var). The series of asin, with a last term that is right at 1.
-    y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * EXPONENT)), 1.0)
+    y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * exponent)), 1.0)
     y2 = y * y
     highest = 2.0 * y * (1.0 + y2 * (1.0 / 6.0 + y2 * (0.075 + y2 * 0.32912966012823)))
     used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 1
@@ -211,7 +211,7 @@ def prepare(
     p, q, soft = _probabilities(t + s[:, None])
     mean = tl.sum(p, 1)
     var = tl.sum(p * q, 1)
-    length, used, start = _window(mean, var, forced, free, W)
+    length, used, start = _window(mean, var, forced, free, tl.full((R,), EXPONENT, tl.float64), W)
     first = tl.maximum(low, start)
     last = tl.minimum(high, start + length - 1)
     inner, outer = _tops(table, rows, count, stride, n, s, first, last, low, high, R, BLOCK)
