@@ -33,7 +33,7 @@ export ASAN_OPTIONS=detect_leaks=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 # -S keeps an editable installation from getting in front of the copy; workers of pytest-xdist would start without it.
 unset PYTEST_ADDOPTS
-packages=$(env -u LD_PRELOAD python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+packages=$(env -u LD_PRELOAD python -c 'import sys; print(":".join(p for p in sys.path if p.endswith("site-packages")))')
 export PYTHONPATH="$work/package:$packages"
 
 python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__file__, *n.levels())'

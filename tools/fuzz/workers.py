@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from .run import Violation, checked, drawn, first_of_case, violations
 from .tally import Part, Tally
 
 CHUNK = 100  # models per job, or one case
-PATIENCE = 300  # seconds for one case
+PATIENCE = 120  # seconds of processor time for one case
+ASLEEP = 3600  # seconds, however little it works: a machine may be busy with other things
 
 
 def one(kind: str, engines: Iterable[str], seed: int, index: int) -> Tally:
@@ -73,11 +75,14 @@ def in_process(jobs: Iterable[Job], stop: float) -> Iterator[Tally]:
 
 def _work(pipe: Connection) -> None:
     """Jobs as they arrive, until None does: the number of every case before its turn, its tally afterwards."""
+    faulthandler.register(signal.SIGPROF, chain=True)  # says where, and ends the process
     while (job := pipe.recv()) is not None:
         for index in job.cases:
             pipe.send(index)
-            faulthandler.dump_traceback_later(PATIENCE, exit=True)
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+            faulthandler.dump_traceback_later(ASLEEP, exit=True)
             pipe.send(one(job.kind, job.engines, job.seed, index))
+        signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(None)
 
