@@ -515,3 +515,14 @@ def test_a_masked_cell_is_out_whatever_stands_beside_it():
     assert problem.decided[1, 0] == 0
     assert problem.mode().cells[1].tolist() == [False, True]
     assert problem.log_weight(np.array([[0, 0], [1, 1]])) == -np.inf
+
+
+def test_the_best_assignment_is_best_beside_large_numbers():
+    # Both on in row 1 is worth 32, none 30: 2 of 100,032 are less than a mixed-integer code's usual tolerance.
+    rows = [[0.0, 0.0, 0.0], [30.0, 0.0, 30.0], [0.0, 0.0, 0.0], [1e5, 0.0, -0.5]]
+    problem = tt.assignment(
+        [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0], [0.0, 0.0]], rows=rows, columns=[[0.0] * 5] * 2
+    )
+    best = problem.mode()
+    assert best.log_weight == 100032.0
+    assert np.asarray(best.cells)[1].all()

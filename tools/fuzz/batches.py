@@ -145,9 +145,9 @@ class BatchCase:
                 rows[i] = replace(row, theta=theta)
         truth = truth_of(rows, self.shape)
         sound = np.atleast_1d(truth.possible & truth.settled).ravel()
-        if not sound.all():  # these keep their own; a single model is asked to refuse
+        if self.shape and not sound.all():  # these keep their own; a single model is asked to refuse
             rows = [r if ok else self.rows[i] for i, (r, ok) in enumerate(zip(rows, sound))]
-            truth = truth_of(rows, self.shape) if self.shape else truth
+            truth = truth_of(rows, self.shape)
         changed = np.array([r.theta for r in rows]).reshape(*self.shape, -1).astype(dtype)
         with ask.report.answer("replace"):
             if self.shape or sound.all() or not truth.possible:

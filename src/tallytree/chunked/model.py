@@ -65,6 +65,20 @@ class ChunkedCountModel(Remembers):
     scratch : path, optional
         Folder for temporary files, which scattered groups need; every worker must see it.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong type or value; the message says what was required.
+    SourceError
+        If a chunk holds NaN or changed between two passes; the message names it.
+    InfeasibleError
+        When an answer is asked of a model that allows no configuration.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.ChunkedPoissonBinomial
+
     Notes
     -----
     Cost: one pass over the source, two when the posterior lies far from the prior, and one more for every vector that
@@ -241,7 +255,13 @@ class ChunkedCountModel(Remembers):
         return self._vector("marginals", out, overwrite)
 
     def posterior_logits(self, out: Any = None, *, overwrite: bool = False) -> Any:
-        """Log-odds of the marginals, accurate where these round to 0 or 1; arguments as :meth:`marginals`."""
+        """Log-odds of the marginals, accurate where these round to 0 or 1; arguments as :meth:`marginals`.
+
+        Parameters
+        ----------
+        out, overwrite
+            As in :meth:`marginals`.
+        """
         return self._vector("posterior_logits", out, overwrite)
 
     def sample(self, rng: Any = None, out: Any = None, *, overwrite: bool = False) -> Any:
@@ -315,6 +335,11 @@ class ChunkedCountModel(Remembers):
         """The model given the values of some variables.
 
         ``log_partition`` of the result is that of the joint event, so a difference of two is a log-probability.
+
+        Parameters
+        ----------
+        evidence : mapping
+            Values ``{index: 0 or 1}``.
 
         Examples
         --------

@@ -39,6 +39,18 @@ class ChunkedPoissonBinomial(Remembers):
     column, chunk_size, scheduler, workers, progress
         As in :class:`ChunkedCountModel`.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong type or value; the message says what was required.
+    SourceError
+        If a chunk holds NaN, no probabilities, or changed between two passes.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
+    tallytree.ChunkedCountModel
+
     Notes
     -----
     Methods have the names and the meaning of :class:`~tallytree.PoissonBinomial`.
@@ -110,27 +122,63 @@ class ChunkedPoissonBinomial(Remembers):
     # -- probabilities -----------------------------------------------------------------------------------------
 
     def logpmf(self, k: ArrayLike) -> Any:
-        """Log P(X = k); -inf where k is no count."""
+        """Log P(X = k); -inf where k is no count.
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return self._each(k, lambda c: exactly(c), lambda c: -math.inf, whole=True)
 
     def pmf(self, k: ArrayLike) -> Any:
-        """P(X = k)."""
+        """P(X = k).
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return np.exp(self.logpmf(k))
 
     def logcdf(self, k: ArrayLike) -> Any:
-        """Log P(X <= k)."""
+        """Log P(X <= k).
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return self._tail(k, lower=True)
 
     def cdf(self, k: ArrayLike) -> Any:
-        """P(X <= k)."""
+        """P(X <= k).
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return np.exp(self.logcdf(k))
 
     def logsf(self, k: ArrayLike) -> Any:
-        """Log P(X > k)."""
+        """Log P(X > k).
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return self._tail(k, lower=False)
 
     def sf(self, k: ArrayLike) -> Any:
-        """P(X > k)."""
+        """P(X > k).
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+        """
         return np.exp(self.logsf(k))
 
     def _tail(self, k: ArrayLike, lower: bool) -> Any:
@@ -143,7 +191,13 @@ class ChunkedPoissonBinomial(Remembers):
         return found[()]
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The smallest count whose cumulative probability is at least q."""
+        """The smallest count whose cumulative probability is at least q.
+
+        Parameters
+        ----------
+        q : array_like
+            Probabilities.
+        """
         levels = np.asarray(q, np.float64)
         if not np.all((levels >= 0.0) & (levels <= 1.0)):
             raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")

@@ -41,6 +41,8 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
         The bag of every item, or with ``offsets=True`` where every bag starts; see the module.
     counts : (bags,) or (...,) integers
         How many items of each bag are on.
+    offsets : bool
+        Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
         What to do with the losses of the bags.
 
@@ -91,6 +93,8 @@ def proportion_nll(
         The bag of every item.
     proportions : (bags,) array
         Shares of items that are on.
+    offsets : bool
+        Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : "mean", "sum" or "none"
         Over the bags.
 
@@ -147,6 +151,8 @@ def positive_unlabelled_nll(
         The bag of every item.
     positives : (bags,) integer array
         Items that are on, labelled ones included.
+    offsets : bool
+        Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : "mean", "sum" or "none"
         Over the bags.
 
@@ -203,6 +209,8 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
         The bag of every item.
     labels : (bags,) array of 0 and 1
         Whether the bag has an item that is on.
+    offsets : bool
+        Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : "mean", "sum" or "none"
         Over the bags.
 

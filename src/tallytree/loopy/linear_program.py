@@ -86,7 +86,9 @@ def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: li
             elif len(slopes):
                 program.add(i, -np.ones(len(slopes)), slopes, 1.0, False)
         else:
-            choices.append(program.add(i, -counts.astype(float), table[counts], 1.0, True))
+            # One count of each is chosen: what all have in common would only blur the comparison.
+            gains = table[counts] - table[counts].max()
+            choices.append(program.add(i, -counts.astype(float), gains, 1.0, True))
     return _solve(program, choices, n)
 
 
@@ -114,6 +116,7 @@ def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
             integrality=np.concatenate(program.integral) | (np.arange(program.size) < n),
             bounds=optimize.Bounds(0.0, highest),
             constraints=optimize.LinearConstraint(matrix, right, right),
+            options={"mip_rel_gap": 0.0},  # by default it stops within 1e-4 of the best
         )
     else:
         limits = np.stack([np.zeros(program.size), highest], axis=1)

@@ -54,6 +54,18 @@ class LinearModel:
     grid_error : float
         How far ``w . y`` may be from its value on the grid.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked of a model that allows no configuration.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.PoissonBinomial
+
     Notes
     -----
     Cost: O(D M) for M points of the grid; "potetz-lee" O(D^2 M log M) time and O(D M) memory.
@@ -155,7 +167,13 @@ class LinearModel:
         return self._shaped(out)
 
     def log_prob(self, y: ArrayLike) -> Any:
-        """Log-probability of configurations (..., D) of 0 and 1."""
+        """Log-probability of configurations (..., D) of 0 and 1.
+
+        Parameters
+        ----------
+        y : (..., D) array
+            Configurations.
+        """
         states = configurations.states(y, self.n_variables)
         at = states @ self._units - int(self._units[self._units < 0].sum())
         agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)

@@ -47,6 +47,18 @@ class ThinnedModel:
     acting : CountModel
         The law of which variables act, and after them the leak if there is one: marginals, counts, samples of these.
 
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape or value; the message says what was required.
+    InfeasibleError
+        When an answer is asked of a model that allows no configuration.
+
+    See Also
+    --------
+    tallytree.noisy_or_model
+    tallytree.noisy_or
+
     Notes
     -----
     Cost and accuracy: those of one :class:`~tallytree.CountModel`.
@@ -116,7 +128,13 @@ class ThinnedModel:
         return np.asarray(expit(self.posterior_logits))
 
     def log_prob(self, y: ArrayLike) -> Any:
-        """Log-probability of configurations (..., D) of 0 and 1; one batched inference."""
+        """Log-probability of configurations (..., D) of 0 and 1; one batched inference.
+
+        Parameters
+        ----------
+        y : (..., D) array
+            Configurations.
+        """
         states = configurations.states(y, self.n_variables)
         law = np.asarray(
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
@@ -135,7 +153,15 @@ class ThinnedModel:
         return np.concatenate([np.broadcast_to(odds, (*shape, odds.shape[-1])), extra], axis=-1)
 
     def sample(self, size: Any = None, rng: Any = None) -> States:
-        """Independent configurations, (size..., ..., D) of 0 and 1, as :meth:`CountModel.sample`."""
+        """Independent configurations, (size..., ..., D) of 0 and 1, as :meth:`CountModel.sample`.
+
+        Parameters
+        ----------
+        size : int or tuple of ints, optional
+            How many.
+        rng : numpy.random.Generator, int or None
+            Generator or seed.
+        """
         generator = checks.generator(rng)
         acts = self.acting.sample(size, rng=generator)[..., : self.n_variables]
         idle = generator.random(acts.shape) < np.where(np.isposinf(self._theta), 1.0, expit(self._idle))
@@ -159,6 +185,20 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
         As for :class:`ThinnedModel`.
     t : {1, 0}
         Observed effect.
+
+    Returns
+    -------
+    ThinnedModel
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.ThinnedModel
+    tallytree.noisy_or
 
     Examples
     --------

@@ -45,6 +45,7 @@ class Tilter:
         shift = np.where(top >= 0, tilts[:, top], 0.0)
         leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
         weight = self._marginals(leaf, log_edge)
+        weight = np.where(np.isfinite(weight), weight, 0.0)  # a tilt may be poor, the certificate tells
         mean = (weight * problem.score).sum(2)
         variance = (weight * problem.score**2).sum(2) - mean**2
         out = np.zeros((2, len(rows), len(self.tops)))
