@@ -187,7 +187,7 @@ class ChunkedCountModel(Remembers):
         Parameters
         ----------
         window : bool
-            Return a :class:`CountWindow`, the counts that can matter; False returns all n + 1 numbers.
+            Return the window of counts that can matter; False returns all n + 1 numbers.
 
         Returns
         -------

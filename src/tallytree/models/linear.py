@@ -28,10 +28,10 @@ _TOLERANCE = 1e-9  # of the log-odds
 
 
 class LinearModel:
-    """``p(y) = exp(logits . y) f(weights . y) / Z`` for real weights, which are rounded to a grid.
+    """Binary variables with a function of a linear combination of them, whose real weights are rounded to a grid.
 
-    The potentials of Potetz and Lee (2008). Where all weights are equal it is a count, and
-    :class:`~tallytree.CountModel` answers in near-linear time without a grid.
+    ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal it is
+    a count, and :class:`~tallytree.CountModel` answers in near-linear time without a grid.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class LinearModel:
     weights : array_like, (D,)
         Real weights w.
     log_f : callable or array_like
-        ``log f`` as a function of an array of values of ``w . y``; or its values (..., M) at :attr:`values`.
+        ``log f`` as a function of an array of values of ``w . y``; or its values (..., M) at ``values``.
     step : float
         Distance of two points of the grid. Every weight is replaced by the nearest multiple of it.
     method : {"auto", "potetz-lee"}
@@ -52,7 +52,7 @@ class LinearModel:
     values : (M,) array
         The grid.
     grid_error : float
-        How far ``w . y`` may be from its value on the grid.
+        How far the linear combination may be from its value on the grid.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class LinearModel:
 
     @property
     def grid_error(self) -> float:
-        """How far ``w . y`` may be from its value on the grid."""
+        """How far the linear combination may be from its value on the grid."""
         off = self.weights - self.step * self._units
         return float(max(off[off > 0].sum(), -off[off < 0].sum()))
 
@@ -159,7 +159,7 @@ class LinearModel:
 
     @cached_property
     def sum_log_probs(self) -> Float64:
-        """Log P(w . y = v) for the values v of the grid, (..., M)."""
+        """Log-probabilities of the values of the grid, (..., M)."""
         out = np.full((len(self._nu), len(self.values)), -math.inf)
         lattice, log_f = self._lattice
         found = self._log_prior + log_f - self._log_mean[:, None]

@@ -29,7 +29,9 @@ from .count import CountModel
 
 
 class ThinnedModel:
-    """``p(y) = exp(logits . y) E[f(number that act)] / Z``; each variable that is on acts with a rate of its own.
+    """Binary variables of which each that is on acts with a rate of its own; a potential on how many act.
+
+    ``p(y) = exp(logits . y) E[f(number that act)] / Z``.
 
     Parameters
     ----------
