@@ -30,8 +30,8 @@ _TOLERANCE = 1e-9  # of the log-odds
 class LinearModel:
     """Binary variables with a function of a linear combination of them, whose real weights are rounded to a grid.
 
-    ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal it is
-    a count, and :class:`~tallytree.CountModel` answers in near-linear time without a grid.
+    ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal
+    it is a count, and :class:`~tallytree.CountModel` answers in near-linear time without a grid.
 
     Parameters
     ----------
