@@ -186,3 +186,19 @@ def test_a_tree_of_laws_splits_a_total_as_the_laws_say():
         third[cell[2]] += weight
     expected = third / third.sum() * len(drawn)
     assert stats.chisquare(np.bincount(drawn[:, 2], minlength=4), expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_in_stretches_may_cross_the_chunks_of_an_iterable(seed):
+    rng = np.random.default_rng(seed)
+    ids, x = np.sort(rng.integers(0, 4, 20)), rng.normal(size=20)
+    cuts = np.sort(rng.integers(0, 21, 3))
+    chunks, names = np.split(x, cuts), np.split(ids, cuts)
+    for source, groups in ((chunks, names), (lambda: iter(chunks), lambda: iter(names))):
+        model = tt.ChunkedCountModel(source, tt.exactly(6), groups=groups, group_potential=tt.at_most(4))
+        exact = tt.CountModel(
+            x, [*(tt.Group(np.flatnonzero(ids == g), tt.at_most(4)) for g in np.unique(ids)), tt.exactly(6)]
+        )
+        found = np.concatenate(list(model.posterior_logits()))
+        np.testing.assert_allclose(found, exact.posterior_logits, rtol=1e-10, atol=1e-9)
+        assert sum(int(part.sum()) for part in model.sample(rng=seed)) == 6

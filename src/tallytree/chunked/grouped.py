@@ -19,7 +19,7 @@ from .group_index import GroupIndex, bundle_bounds, read_ids, read_index
 from .passes import Job, Passes, require_travelling
 from .reading import Loaded, Reading
 from .scattered import Scattered
-from .source import Source, as_source, recut
+from .source import Iterated, Source, as_source, recut
 from .states import states_of
 from .two_level import TwoLevel
 
@@ -78,6 +78,9 @@ class Grouped:
         bounds = bundle_bounds(index.starts, passes.source.length, self._step)
         if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
             return TwoLevel(passes, self.ids, self.potentials, total)
+        if isinstance(passes.source, Iterated) or isinstance(self.ids, Iterated):
+            # Their chunks cannot be cut where the groups end.
+            return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
         inner = Passes(
             recut(passes.source, bounds), passes.executor, passes.known, passes.progress, passes.scale
         )
