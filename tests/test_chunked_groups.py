@@ -196,9 +196,8 @@ def test_groups_in_stretches_may_cross_the_chunks_of_an_iterable(seed):
     chunks, names = np.split(x, cuts), np.split(ids, cuts)
     for source, groups in ((chunks, names), (lambda: iter(chunks), lambda: iter(names))):
         model = tt.ChunkedCountModel(source, tt.exactly(6), groups=groups, group_potential=tt.at_most(4))
-        exact = tt.CountModel(
-            x, [*(tt.Group(np.flatnonzero(ids == g), tt.at_most(4)) for g in np.unique(ids)), tt.exactly(6)]
-        )
+        inner = [tt.Group(np.flatnonzero(ids == g), tt.at_most(4)) for g in np.unique(ids)]
+        exact = tt.CountModel(x, [*inner, tt.Group(None, tt.exactly(6))])
         found = np.concatenate(list(model.posterior_logits()))
         np.testing.assert_allclose(found, exact.posterior_logits, rtol=1e-10, atol=1e-9)
         assert sum(int(part.sum()) for part in model.sample(rng=seed)) == 6
