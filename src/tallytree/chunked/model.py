@@ -31,7 +31,8 @@ class ChunkedCountModel(Remembers):
     """Distribution over binary vectors with a potential on their count, read chunk by chunk.
 
     ``p(y) = exp(sum_d logits_d y_d) f(sum_d y_d) / Z`` with as many variables as a disk or a cluster holds. Answers
-    are those of :class:`~tallytree.CountModel`, with the same certificate.
+    are those of :class:`~tallytree.CountModel`, with the same certificate; with groups ``error_bound`` adds an
+    allowance for the laws of their counts, which is tested and not derived.
 
     Parameters
     ----------

@@ -124,9 +124,9 @@ def fit(
         "newton-cg" is a trust-region Newton method on exact Hessian products, scaled by the variances; there are no
         products for edges that move. "l-bfgs" keeps the last twenty gradients; "cg" is nonlinear conjugate gradients.
         "auto" takes what was faster when measured side by side: Newton, unless there are edges or some variable is
-        in more than five nested groups. With a table to learn on every group, L-BFGS took 3 to 30 times the processor
-        time of Newton's method for one group, 2 to 10 times for two levels, 1 to 4 times for three to five; for a
-        balanced binary tree of 64 to 256 variables, six to eight levels, 0.3 to 0.7 times.
+        in more than five nested groups. With a table to learn on every group, L-BFGS mostly took 2 to 30 times the
+        processor time of Newton's method for one group, 0.8 to 10 times for two levels, 0.9 to 6 times for
+        three to five; for a balanced binary tree of 64 to 256 variables, six to eight levels, 0.3 to 0.7 times.
     tol : float
         Stop when no free statistic differs by more than this.
     max_iter : int

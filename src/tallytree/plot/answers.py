@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._plot_data import binary_rows, distributions, numbers, probabilities, single, tree_of, variable_names
 from ..arrays import Float64
 from ..checks import describe, flag
 from ..errors import ParameterError
 from ..learn.statistics import CountFeatures
 from ..models.frozen_distribution import FrozenDistribution
 from ..structure.nested.count_tree import CountTree
+from .inputs import binary_rows, distributions, numbers, probabilities, single, tree_of, variable_names
 from .style import (
     BLUE,
     GREY,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from .._plot_data import tree_of, variable_names
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import Potential
+from .inputs import tree_of, variable_names
 from .style import BLUE, MOST_BARS, MOST_NAMES, ORANGE, axes_of, finish, whole_ticks
 
 _MOST_COUNTS = 16  # variables up to which potentials fit into the tree

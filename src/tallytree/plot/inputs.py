@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .arrays import Float64
-from .checks import describe
-from .errors import ParameterError
-from .models.chain import ChainModel
-from .models.conditional_sum import ConditionalPoissonBinomial
-from .models.count import CountModel
-from .models.frozen_distribution import FrozenDistribution
-from .models.poisson_binomial import PoissonBinomial
-from .structure.nested.count_tree import CountTree
+from ..arrays import Float64
+from ..checks import describe
+from ..errors import ParameterError
+from ..models.chain import ChainModel
+from ..models.conditional_sum import ConditionalPoissonBinomial
+from ..models.count import CountModel
+from ..models.frozen_distribution import FrozenDistribution
+from ..models.poisson_binomial import PoissonBinomial
+from ..structure.nested.count_tree import CountTree
 
 
 def single(model: Any) -> Any:
