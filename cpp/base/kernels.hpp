@@ -28,11 +28,11 @@ struct Kernels {
   // P(y = 1) = 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
   void (*posterior_marginals)(const double* nu, const double* message, ptrdiff_t n, double* out);
 
-  // One potential over all variables: flat_kernels.hpp.
+  // One potential over all variables: flat/kernels.hpp.
   const FlatKernels* flat;
-  const TreeKernels* tree;  // tree_kernels.hpp
-  const ClusterKernels* cluster;  // cluster_types.hpp
-  const SampleKernels* sample;  // sample_kernels.hpp
+  const TreeKernels* tree;  // tree/kernels.hpp
+  const ClusterKernels* cluster;  // cluster/types.hpp
+  const SampleKernels* sample;  // sample/kernels.hpp
   const HookKernels* hooks;  // hook_kernels.hpp; null without the build option for tests
   const TangentKernels* tangent;  // tangent_kernels.hpp
 

@@ -86,7 +86,7 @@ struct TangentKernels {
   void (*apply_plain)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentPieceView& piece,
                       int directions, double* out, ptrdiff_t out_stride);
 
-  const TreeTangentKernels* tree;   // tree_tangent_kernels.hpp
+  const TreeTangentKernels* tree;   // tree/tangent_kernels.hpp
   const EdgeTangentKernels* edges;  // edge_tangent_kernels.hpp
 };
 

@@ -127,7 +127,7 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp): leave-one-out ratios
+  // Direct tree, one model per lane (direct.cpp), or one model in all lanes (alone.cpp): leave-one-out ratios
   // and marginals, n of each for every model.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
@@ -140,7 +140,7 @@ struct FlatKernels {
   double (*alone_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 
-  // Sums of powers (flat_powers.cpp); infinite logits are welcome.
+  // Sums of powers (powers.cpp); infinite logits are welcome.
   void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
   void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
   void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);

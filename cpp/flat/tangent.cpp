@@ -1,6 +1,6 @@
 // Tangents of a flat model from its characteristic functions, one piece of the posterior after the other.
 //
-// With G_m = Phat_m F_m / N as in flat_piece.cpp and H_m the transform of f h, the direction moves a piece's waves by
+// With G_m = Phat_m F_m / N as in piece.cpp and H_m the transform of f h, the direction moves a piece's waves by
 //   dG_m = G_m S_m + Phat_m H_m / N,
 // and the leave-one-out message at a leaf t by a(t) + v d/dt log r(t), a = A_1 / F_1 - A_0 / F_0, where A_b are the
 // sums F_b over dG_m. Both functions of t are Chebyshev series. Any multiple of G_m may be subtracted from dG_m.
@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInf = __builtin_inf();
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kFloor = 0.05;  // see flat_piece.cpp
+constexpr double kFloor = 0.05;  // see piece.cpp
 constexpr double kSeriesTail = 1e-13;
 constexpr int kSplitTerms = 20;
 constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled

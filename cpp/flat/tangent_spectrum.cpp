@@ -1,7 +1,7 @@
 // How a direction moves the characteristic function of a sum of Bernoulli variables.
 //
 //   S(w) = d log Phat(w) = sum_i v_i p_i q_i (e^{iw} - 1) / (q_i + p_i e^{iw}).
-// In the notation of flat_spectrum.cpp, d T_j / dt = j (T_{j-1} - T_{j+1}) / 4, so with the weighted deviation sums
+// In the notation of spectrum.cpp, d T_j / dt = j (T_{j-1} - T_{j+1}) / 4, so with the weighted deviation sums
 // V_j = sum_i v_i sign_i^j (1 - T_j(|x_i|)), V_0 = 0,
 //   S(w) = -1/2 sum_j (-i tau)^j (V_{j+1} - V_{j-1}).
 // A direction that moves all variables alike acts like the table direction h(k) = k. That part, `shift`, is taken out

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Ints
 from ..errors import ParameterError
 from .chunk import Chunk
 from .executors import Executor, Task
@@ -124,10 +123,6 @@ class Passes:
                 _explain(sink, self.source, error)
                 raise
         return sink.finish()
-
-    def chunk_of(self, variable: int) -> int:
-        ends: Ints = np.array([chunk.stop for chunk in self.source.chunks], np.int64)
-        return int(np.searchsorted(ends, variable, side="right"))
 
 
 def require_travelling(source: Source, executor: Executor) -> None:

@@ -36,11 +36,6 @@ SCALE = 11  # out[p] = a[p] b
 SCALE_PATH = 12  # out[p, r] = a[p, r] b
 OUTER = 13  # out[p, r] = a[p] b[r]
 
-OUTPUT = {
-    LEAF: VECTOR, ONES: VECTOR, THROUGH: VECTOR, SUM: SCALAR, TURN: MATRIX, RAKE: VECTOR, HANG: MATRIX,
-    CLOSE: VECTOR, COMPRESS: MATRIX, JOIN: SCALAR, SCALE: VECTOR, SCALE_PATH: MATRIX, OUTER: MATRIX,
-}  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Step:
