@@ -17,7 +17,6 @@ namespace tallytree {
 namespace {
 
 using any_array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
-using matrix_in = array_in<double, 2>;
 
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
 constexpr size_t kChunk = 1 << 16;   // doubles of one task

@@ -119,14 +119,6 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
   return {log_mean, out_messages, out_beliefs, bound};
 }
 
-Answer plan_and_run(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
-                 array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
-                 const std::string& method, bool beliefs, bool messages, bool cavities, int threads,
-                 const std::string& level) {
-  const auto plan = make_plan(left, right, table_offset, nu.shape(1), tables.shape(1));
-  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level, std::nullopt);
-}
-
 }  // namespace
 
 void bind_tree(nb::module_& m) {
@@ -139,8 +131,9 @@ void bind_tree(nb::module_& m) {
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
            nb::arg("probability_bound") = nb::none(),
-           "As the function tree_pass, without the analysis. `probability_bound` (B,) is filled with bounds on the "
-           "errors of P(y = 1).")
+           "Sum-product: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to variables with "
+           "infinite logits are as infinite as these. `probability_bound` (B,) is filled with bounds on the errors of "
+           "P(y = 1).")
       .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(),
            nb::arg("threads") = 0, nb::arg("level") = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
@@ -151,11 +144,6 @@ void bind_tree(nb::module_& m) {
       .def("root_counts", &root_counts, nb::arg("nu"), nb::arg("tables"), nb::arg("node"), nb::arg("threads") = 0,
            nb::arg("level") = "",
            "log P(count) of a root of small models, (B, counts), and which rows are right.");
-  m.def("tree_pass", &plan_and_run, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
-        nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
-        nb::arg("messages") = true, nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary tree: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
-        "variables with infinite logits are as infinite as these.");
 }
 
 }  // namespace tallytree

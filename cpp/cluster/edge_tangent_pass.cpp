@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/tangent_kernels.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 
@@ -51,7 +50,7 @@ struct Joined {
 
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
                   double* worst, std::complex<double>* law, std::complex<double>* law_change) {
-  const EdgeTangentKernels& k = *kernels.tangent->edges;
+  const EdgeTangentKernels& k = *kernels.edge_tangent;
   const Joined joined(in);
   const EdgeTree tree = joined.tree();
   const size_t n = (size_t)tree.vertices, lanes = (size_t)kernels.lanes;

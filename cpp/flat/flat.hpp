@@ -58,6 +58,8 @@ struct SpectrumError {
   double base, slope;
 };
 SpectrumError spectrum_error(const Spectrum& s);
+// (re, im) *= share_m Phat_m, and to `error` the error that Phat and the table bring in.
+void times_spectrum(const Spectrum& s, double table_error, double mass, double* re, double* im, double* error);
 constexpr double kRoundOff = 1.1102230246251565e-16;
 
 // The part of the posterior whose counts are solved under one tilt.

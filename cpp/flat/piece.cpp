@@ -12,8 +12,6 @@ namespace tallytree {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-// A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
-constexpr double kFloor = 0.05;
 constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
 
 struct Waves {
@@ -35,14 +33,8 @@ Waves weave(const Source& source, const Spectrum& s, const double* f, Range wind
   source.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
                             waves.im.data());
   const double mass = waves.re[0];
-  SpectrumError error = spectrum_error(s);
-  error.base += table_error;
+  times_spectrum(s, table_error, mass, waves.re.data(), waves.im.data(), waves.error.data());
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = waves.re[m], fi = waves.im[m];
-    waves.re[m] = share * (fr * s.re[m] - fi * s.im[m]);
-    waves.im[m] = share * (fr * s.im[m] + fi * s.re[m]);
-    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
-    waves.error[m] = share * table * (error.base * (size + kFloor) + error.slope * s.w[m] * size);
     waves.value += waves.re[m];
     waves.total += waves.error[m];
   }

@@ -231,4 +231,18 @@ SpectrumError spectrum_error(const Spectrum& s) {
   return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
 }
 
+// A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
+static constexpr double kFloor = 0.05;
+void times_spectrum(const Spectrum& s, double table_error, double mass, double* re, double* im, double* error) {
+  SpectrumError e = spectrum_error(s);
+  e.base += table_error;
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = re[m], fi = im[m];
+    re[m] = share * (fr * s.re[m] - fi * s.im[m]);
+    im[m] = share * (fr * s.im[m] + fi * s.re[m]);
+    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
+    error[m] += share * table * (e.base * (size + kFloor) + e.slope * s.w[m] * size);
+  }
+}
+
 }  // namespace tallytree

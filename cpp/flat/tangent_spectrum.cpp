@@ -29,7 +29,7 @@ WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const do
   std::vector<WeightedSums> parts((size_t)chunks);
   parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
     const ptrdiff_t from = c * kChunk, length = std::min(kChunk, logits.n - from);
-    kernels.tangent->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
+    kernels.flat_tangent->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
   });
   if (chunks == 1) return parts[0];
   WeightedSums total{};
@@ -102,7 +102,7 @@ double split_rates(const Kernels& kernels, const Logits& logits, const Spectrum&
   large.p.resize((size_t)logits.n);
   large.v.resize((size_t)logits.n);
   const ptrdiff_t found =
-      kernels.tangent->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
+      kernels.flat_tangent->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
   large.p.resize((size_t)found);
   large.v.resize((size_t)found);
   rate_from_powers(s, sums, large, re, im, error);

@@ -1,6 +1,6 @@
 // Pass 1 of a flat model's tangent: the sums of sums.cpp, and the same sums weighted by the direction.
 #include "flat/elementary.hpp"
-#include "base/tangent_kernels.hpp"
+#include "flat/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -126,4 +126,15 @@ static inline double table_exponent(const TreeItem& item, int32_t i, int lo, int
   return exponent[0];
 }
 
+// log(d(1) / d(0)) of a leaf, whose downward message begins at its reach; infinite where one of them is 0.
+static inline void write_message(TreeItem& item, int32_t leaf, const double* d) {
+  const Interval reach = item.reach[leaf];
+  const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
+  if (off > 0 && on > 0) {
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
+  } else {
+    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
+  }
+}
+
 }  // namespace tallytree::TT_LEVEL

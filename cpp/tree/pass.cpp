@@ -294,8 +294,6 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
 }
 
 // Small models of a batch go side by side in the lanes of a register.
-constexpr int32_t kLaneModelMost = 320;
-
 bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
   return name == KernelName::direct && in.batch > 1 && tree.leaves() <= kLaneModelMost && tree.inner() > 0 &&
          !in.tilt && out.messages && !out.log_beliefs;

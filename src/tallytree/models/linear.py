@@ -17,9 +17,9 @@ from ..checks import configurations
 from ..checks.numbers import check_real
 from ..checks.sums import read_only
 from ..engine.count import potetz_lee
+from ..engine.log_sums import log_sum
 from ..engine.pmf.inclusion import inclusion_evidence
 from ..engine.pmf.recursion import softplus
-from ..engine.pmf.tails import log_sum
 from ..engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from ..errors import InfeasibleError, ParameterError, PrecisionError
 

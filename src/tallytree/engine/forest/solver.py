@@ -11,6 +11,7 @@ from scipy.special import expit
 from ...arrays import Float64, Ints, States
 from ...memo import answer
 from ..answer import Answer, Derivatives
+from ..log_sums import anchor
 from ..solver import Solver
 from . import configurations
 from .conditional import conditional_derivatives
@@ -126,8 +127,7 @@ class ForestSolver(Solver):
 
 def _below_top(log_weights: Float64) -> Float64:
     """Differences to the largest along the last axis; -inf where all are."""
-    top = log_weights.max(axis=-1, keepdims=True)
-    return np.asarray(log_weights - np.where(top == -math.inf, 0.0, top))
+    return np.asarray(log_weights - anchor(log_weights))
 
 
 def log_odds(log_weights: Float64) -> Float64:
