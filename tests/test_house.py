@@ -38,6 +38,8 @@ def test_includes_point_downwards():
 @pytest.mark.skipif(not CPP.is_dir(), reason="the sources are not here")
 def test_every_source_is_compiled_and_every_header_is_used():
     listed = set(re.findall(r"[\w/]+\.cpp", (CPP / "CMakeLists.txt").read_text()))
-    included = {name for path in files() for name in re.findall(r'#include "([\w/]+\.hpp)"', path.read_text())}
+    included = {
+        name for path in files() for name in re.findall(r'#include "([\w/]+\.hpp)"', path.read_text())
+    }
     found = {str(path.relative_to(CPP)) for path in files()}
     assert found == listed | included
