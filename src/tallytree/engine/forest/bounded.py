@@ -23,6 +23,9 @@ from .maxima import log_weights, solve
 from .problem import ForestProblem
 
 LARGE = 2048  # counts up to this size are as quick without bounds
+_MOST_ENTRIES = (
+    32  # of all tables per vertex: with more, the search for multipliers takes longer than it can save
+)
 _HUB = 1.0 / 16.0  # of all vertices are neighbours of one
 _JITTER = 1e-5  # of the usual size of log-odds
 _ROUNDOFF = 2.0**-53
@@ -30,7 +33,7 @@ _ROUNDOFF = 2.0**-53
 
 def best(problem: ForestProblem) -> tuple[Ints, Float64]:
     """A best configuration of every model (B, D), and its log-weight (B,)."""
-    if problem.longest <= LARGE or not len(problem):
+    if _quick_enough(problem):
         found = solve(problem, states=True)
         states = found.states
         values = np.where(np.isneginf(found.values), -math.inf, log_weights(problem, states))
@@ -41,7 +44,7 @@ def best(problem: ForestProblem) -> tuple[Ints, Float64]:
 
 def max_beliefs(problem: ForestProblem) -> Float64:
     """Best log-weight with every vertex in every state, (B, D, K)."""
-    if problem.longest <= LARGE or not len(problem):
+    if _quick_enough(problem):
         return solve(problem).beliefs
     parts = []
     for b in range(len(problem)):
@@ -53,6 +56,14 @@ def max_beliefs(problem: ForestProblem) -> Float64:
 def max_counts(problem: ForestProblem) -> Float64:
     """Best log-weight for every count of every set, (B, T); all counts are asked for, so none can be left out."""
     return solve(problem, counts=True).counts
+
+
+def _quick_enough(problem: ForestProblem) -> bool:
+    """Whether the quadratic pass is not worth avoiding."""
+    entries = int(problem.offset[-1])
+    return (
+        len(problem) == 0 or problem.longest <= LARGE or entries > _MOST_ENTRIES * problem.program.n_variables
+    )
 
 
 def _branches(problem: ForestProblem) -> list[ForestProblem]:
