@@ -223,6 +223,16 @@ def cluster_pass(*arguments: Any) -> Any:
     return _extension().cluster_pass(*arguments, config.threads(), config.level())
 
 
+def cluster_maxima(*arguments: Any) -> Any:
+    """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
+    return _extension().cluster_maxima(*arguments, config.threads(), config.level())
+
+
+def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
+    """A best configuration of one rooted forest without counts, and its weight."""
+    return _extension().forest_best(*rooted, log_leaf, log_edge)
+
+
 def forest_means(
     rooted: tuple[NDArray[Any], ...], leaf: Float64, edges: Float64, everything: bool = False
 ) -> Any:
