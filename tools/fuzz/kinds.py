@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import batches, chains, counts, large, long
+from . import batches, chains, counts, large, long, tangents
 from .assignments import draw_assignment
 from .compare import Report
 from .graphs import draw_graph
@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "long": Kind(long.draw_long, long.LOT),
     "batches": Kind(batches.draw_batch, batches.LOT),
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
+    "tangents": Kind(tangents.draw_tangents, tangents.LOT),
     "sums": Kind(draw_sum),
     "graphs": Kind(draw_graph),
     "assignments": Kind(draw_assignment),

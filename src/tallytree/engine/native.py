@@ -167,14 +167,19 @@ def tree_pass(
     kind: str,
     *,
     tilt: Float64 | None = None,
+    centre: Float64 | None = None,
     beliefs: bool = False,
     messages: bool = True,
     cavities: bool = True,
 ) -> Answer:
-    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide"."""
+    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide".
+
+    A tilt (B,) is added to the log-odds and, times ``count - centre``, taken from the tables of the roots; the answer
+    is that of the model without it.
+    """
     doubt = np.empty(len(nu))
     found = _plan(program).tree_pass(
-        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt
+        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt, centre
     )
     log_mean, sent, log_beliefs, bound = found
     if kind != "wide":

@@ -11,7 +11,6 @@ from scipy.special import expit
 from ...arrays import Float64, Ints, States
 from ...memo import answer
 from ..answer import Answer, Derivatives
-from ..log_sums import anchor
 from ..solver import Solver
 from . import configurations
 from .conditional import conditional_derivatives
