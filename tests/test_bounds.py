@@ -359,7 +359,7 @@ def test_messages_that_run_away_leave_a_lower_bound_below_log_z():
 
 @pytest.mark.parametrize("bound", [holder_bound, trw_bound])
 def test_upper_bounds_allow_for_the_rounding_of_shares_that_cancel(bound):
-    """The bound falls with slope 1 until shares of about 30: a line search tries 6e10, where it rounds to 3e-6 below."""
+    """The bound falls with slope 1 until shares of about 30: a line search tries 6e10, where it rounds 3e-6 below."""
     below = tt.CountModel([-30.0, -30.0, 0.0], edges=tt.Forest([], np.zeros((0, 2, 2))))
     both = [[[-INF, -INF], [-INF, 0.0]]]
     graph = tt.FactorGraph(np.zeros(4), [tt.Group([1, 2, 0], below)], edges=([(1, 2)], both))

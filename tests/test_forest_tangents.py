@@ -142,7 +142,7 @@ def test_wild_tables_and_far_tails_are_not_noise(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_products_notice_what_underflow_takes(seed):
-    """All weight is on what ordinary numbers beside the largest weight hold with half of their digits, or not at all."""
+    """All weight is on what ordinary numbers beside the largest weight hold with half their digits, or not at all."""
     rng = np.random.default_rng(seed)
     v, h = rng.normal(size=2), rng.normal(size=3)
     logits, pairs = np.array([-800.0, 800.0]), [(0, 1)]

@@ -54,7 +54,11 @@ def forest_tangent(
         drift = np.abs(total[:, 1] / total[:, 0]) + np.abs(change)
         lost = underflow([n, *order.tolist()], above, links, weights)
         worst = np.array(
-            [relative[:, 0].max(initial=0.0), (relative[:, 1] + relative[:, 0] * drift).max(initial=0.0), lost]
+            [
+                relative[:, 0].max(initial=0.0),
+                (relative[:, 1] + relative[:, 0] * drift).max(initial=0.0),
+                lost,
+            ]
         )
     if not np.all(total[:, 0] > 0.0):
         worst[:] = np.inf
@@ -103,7 +107,7 @@ def _sweep(
 def underflow(order: list[int], parent: Any, links: Float64, weights: Float64) -> float:
     """The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
 
-    The products and scales of `_sweep`, each entry with a bound on what it lacks; messages are (value and bound, state).
+    The products and scales of `_sweep`, each entry with a bound on what it lacks; messages are (value or bound, state).
     """
     below = np.stack([weights, np.full_like(weights, _LOST)], axis=1)
     sent, before, over = np.empty_like(below), np.empty_like(below), np.ones_like(below)
