@@ -40,14 +40,15 @@ def conditional_derivatives(problem: ForestProblem, answer: Answer, v: Float64, 
     moving = np.where(np.isfinite(problem.log_leaf).all(axis=2), v, 0.0)
     model, place = np.nonzero(means > 0.0)
     for start in range(0, len(model), room):
-        b, part = model[start : start + room], place[start : start + room]
-        given, count = _given_on(problem, b, part)
-        own = means[b, part, None]
-        with_counts = own * (count - probs[b])
-        marginals[:, b, part] = np.einsum("rpd,pd->rp", moving[:, b], own * (given - means[b]))
-        marginals[:, b, part] += np.einsum("rpt,pt->rp", pushed[:, b], with_counts)
-        for r in range(len(v)):
-            np.add.at(counts[r], b, moving[r, b, part][:, None] * with_counts)
+        rows, variables = model[start : start + room], place[start : start + room]
+        given, count = _given_on(problem, rows, variables)
+        own = means[rows, variables, None]
+        with_means, with_counts = own * (given - means[rows]), own * (count - probs[rows])
+        for b in np.unique(rows).tolist():
+            here = rows == b
+            part, own_counts = variables[here], with_counts[here]
+            marginals[:, b, part] = moving[:, b] @ with_means[here].T + pushed[:, b] @ own_counts.T
+            counts[:, b] += moving[:, b, part] @ own_counts
     return Derivatives(marginals, counts)
 
 
