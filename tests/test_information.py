@@ -93,8 +93,8 @@ def test_entropy_of_near_deterministic_models_is_not_negative():
 
 
 def test_entropy_of_a_decided_model_is_not_below_zero_by_rounding():
-    table = [0.0, 0.0, 15.3, -0.7900720076687788, -math.inf]
-    model = tt.CountModel([math.inf, math.inf, math.inf, -math.inf], table)
+    table = [0.0, 0.0, 15.3, -0.7900720076687788, -np.inf]
+    model = tt.CountModel([np.inf, np.inf, np.inf, -np.inf], table)
     assert 0.0 <= model.entropy < 1e-30
 
 
