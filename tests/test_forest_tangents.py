@@ -183,3 +183,31 @@ def test_many_equal_pairs_have_a_closed_form(pairs, k, engine):
     np.testing.assert_allclose(model.marginals[:2], np.array(mean, float), rtol=1e-9)
     found = model.hessian_vector_product(np.eye(1, n)[0]).logits
     np.testing.assert_allclose(found, right, rtol=0, atol=1e-10 * float(same[0]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_products_notice_what_underflow_takes(seed):
+    """All weight is on what ordinary numbers beside the largest weight hold with half their digits, or not at all."""
+    rng = np.random.default_rng(seed)
+    v, h = rng.normal(size=2), rng.normal(size=3)
+    logits, pairs = np.array([-800.0, 800.0]), [(0, 1)]
+    log_edge = np.array([[[450.0, -280.0], [0.0, 0.0]]])
+    model = tt.CountModel(logits, [tt.Group([0, 1], np.zeros(3))], edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, [0, 1], np.zeros(3), v, h)
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-12)
+
+
+def test_products_of_equal_variables_beside_underflow():
+    """Either all are on or all are off; messages in plain numbers keep seven digits of one of the two."""
+    logits = np.array([0.0, 442.0, -230.0, 517.66, -730.0])
+    pairs = [(2, 3), (1, 2), (2, 0), (3, 4)]
+    equal = [[0.0, -INF], [-INF, 0.0]]
+    log_edge = np.array([equal, equal, [[0.0, 0.0], [-INF, 0.3]], equal])
+    v = np.array([0.3, -0.7, 0.2, 1.1, 0.4])
+    model = tt.CountModel(logits, edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v)
+    want, _ = enumerated(logits, pairs, log_edge, [0], np.zeros(2), v, np.zeros(2))
+    assert np.abs(want).max() > 0.1
+    np.testing.assert_allclose(found.logits, want, atol=1e-12)

@@ -8,7 +8,7 @@
 
 #include "base/kernels.hpp"
 #include "cluster/terms.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 

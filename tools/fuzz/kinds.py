@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "counts": Kind(counts.draw_counts, counts.LOT),
-    "forests": Kind(counts.draw_forest, counts.FOREST_LOT),
+    "forests": Kind(counts.draw_forest, counts.LOT),
     "large": Kind(large.draw_large, large.LOT),
     "chains": Kind(chains.draw_chain, chains.LOT),
     "long": Kind(long.draw_long, long.LOT),

@@ -182,6 +182,7 @@ class _Run:
     def consider(self, x: Float64, marginals: Float64 | None) -> None:
         """The bound at x, and what can be decoded there."""
         bound, best = self.parts.maximum(x)
+        bound += self.parts.rounding(x)
         if bound < self.bound:
             self.bound, self.at = bound, x.copy()
         for y in decode(self.parts.graph, best, marginals):

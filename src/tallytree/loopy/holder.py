@@ -171,8 +171,9 @@ class Minimisation:
 
     def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
         value, gradient, marginals = self.parts.value(x, w)
-        if self.best is None or value <= self.best[0]:
-            self.best = (value, x.copy(), w.copy(), marginals)
+        bound = value + self.parts.rounding(x)
+        if self.best is None or bound <= self.best[0]:
+            self.best = (bound, x.copy(), w.copy(), marginals)
         return value, gradient, marginals
 
     def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Progress) -> None:

@@ -27,6 +27,7 @@ METHODS = (
     "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+_SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
 class Rows(NamedTuple):
@@ -298,7 +299,13 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
     if np.array_equal(highest, program.size[program.set_node]):
         return program.kept("full schedule", lambda: build_schedule(program))
-    return build_schedule(program, count_caps(program, highest))
+    kept: dict[bytes, Schedule] = program.kept("capped schedules", dict)
+    key = highest.tobytes()
+    if key not in kept:
+        if len(kept) >= _SCHEDULES:
+            kept.clear()
+        kept[key] = build_schedule(program, count_caps(program, highest))
+    return kept[key]
 
 
 # -- count distributions -------------------------------------------------------------------------------------------

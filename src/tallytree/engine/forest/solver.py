@@ -88,13 +88,12 @@ class ForestSolver(Solver):
         odds = self.odds()
         out = np.zeros((batch, len(rows), n))
         room = max(1, _ROOM // max(1, n))
-        for b in range(batch):
-            possible = np.flatnonzero(odds[b, rows] > -math.inf)
-            for start in range(0, len(possible), room):
-                part = possible[start : start + room]
-                given = self.problem.given(np.full(len(part), b), rows[part], 1)
-                belief = log_odds(given.log_leaf + infer(given).messages)
-                out[b, part] = expit(odds[b, rows[part]])[:, None] * expit(belief)
+        model, place = np.nonzero(odds[:, rows] > -math.inf)
+        for start in range(0, len(model), room):
+            b, at = model[start : start + room], place[start : start + room]
+            given = self.problem.given(b, rows[at], 1)
+            belief = log_odds(given.log_leaf + infer(given).messages)
+            out[b, at] = expit(odds[b, rows[at]])[:, None] * expit(belief)
         return out
 
     def covariance(self, rows: Ints) -> Float64:

@@ -114,6 +114,7 @@ def _one(
     slope = np.stack([-means * v, (1.0 - means) * v], axis=-1)
     period = len(model.table)
     f, pushed = _transform(model.table), _transform(model.table * push)
+    reach = 1.0 + np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
     counted = problem.program.counted.astype(np.int8)
     order, parent, edge, flip = problem.structure.rooting
     arguments = (order, parent, edge, flip, counted, model.leaf, model.edges, slope, period, f, pushed)
@@ -123,12 +124,15 @@ def _one(
             found, change, worst, law = native.forest_tangent(*arguments, everything)
         else:
             found, change, worst, law = forest_tangent(*arguments)
-        wrong = rounding * worst
+        wrong = rounding * worst[:2]
+        # What underflow took is missing at every frequency, where |F| is at most twice that at 0.
+        lost = 2.0 * period * worst[2] * worst[0] * reach
         size = max(np.abs(change).max(initial=0.0), 1e-3 * np.abs(v).max(initial=0.0), 1e-300)
         if (
             np.all(np.abs(found - means) <= _AGREEMENT)
             and wrong[0] <= _ACCEPTED
             and wrong[1] <= _ACCEPTED * size
+            and lost <= _AGREEMENT * size
         ):
             break
     else:
