@@ -291,6 +291,49 @@ def test_empty_batches_and_single_variables(where):
     np.testing.assert_allclose(one.cpu().squeeze(-1), torch.sigmoid(torch.tensor([0.8, -0.5]).double()))
 
 
+class TwoKinds:
+    """Marginals of `m` variables of log-odds a and `r` of log-odds b, k of all active, by ratios of binomials."""
+
+    def __init__(self, m, a, r, b, k):
+        i = np.arange(max(0, k - r), min(m, k), dtype=np.longdouble)
+        steps = np.log((m - i) / (i + 1)) + np.log((k - i) / (r - k + i + 1)) + (np.longdouble(a) - b)
+        weight = np.append(np.longdouble(0.0), np.cumsum(steps))
+        weight = np.exp(weight - weight.max())
+        count = np.append(i, i[-1] + 1)
+        mean = (weight * count).sum() / weight.sum()
+        self.a, self.b = float(mean / m), float((k - mean) / r)
+
+
+@pytest.mark.parametrize("k", [30_000, 120_000])
+def test_huge_models_by_a_series(where, k, monkeypatch):
+    from tallytree.torch.cuda import long, series
+
+    for name, value in (
+        ("SHORTEST", 1),
+        ("_SAMPLE", 4096),
+        ("_STRETCH", 1 << 15),
+        ("_PER", 4),
+        ("_BLOCK", 1 << 16),
+    ):
+        monkeypatch.setattr(series, name, value)
+    m, r, forced, excluded = 100_000, 150_000, 70, 1000
+    kinds = torch.tensor([0.7, -1.3, math.inf, -math.inf], dtype=torch.float64, device=where)
+    x = kinds.repeat_interleave(torch.tensor([m, r, forced, excluded], device=where))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1)).to(where)
+    found = series.marginals(x[order][None], long.interval(k + forced, k + forced, x[None]))
+    assert found is not None
+    assert float(found.bound) < 1e-9
+    values = torch.empty_like(x).scatter_(0, order, found.values[0]).cpu().numpy()
+    truth = TwoKinds(m, 0.7, r, -1.3, k)
+    np.testing.assert_allclose(values[:m], truth.a, rtol=1e-10)
+    np.testing.assert_allclose(values[m : m + r], truth.b, rtol=1e-10)
+    assert (values[m + r : m + r + forced] == 1.0).all()
+    assert (values[m + r + forced :] == 0.0).all()
+    far = x.clone()
+    far[order[0]] = -800.0
+    assert series.marginals(far[None], long.interval(k + forced, k + forced, x[None])) is None
+
+
 @gpu
 @pytest.mark.parametrize(("batch", "n", "k"), [(64, 512, 51), (16, 1000, 500), (4, 3000, 30), (2, 6000, 600)])
 def test_large_rows_against_the_recursion(batch, n, k):
