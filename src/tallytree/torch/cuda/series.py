@@ -27,9 +27,10 @@ _SAMPLE = 1 << 20
 _EXPONENT = 34.0  # nats that windows and frequencies may leave out
 _ROUNDING = 1e-13
 _NODES = kernels.TERMS
+_NEAR = kernels.SUMS - 1
 _SHORT = 1e-12  # what a series of three terms, at 20 bits, may leave out
-_STRETCH, _PER = 512, 128  # variables that a program of the reduction reads at a time, and how often
-_BLOCK = 1024  # variables that a program of the map answers for
+_STRETCH, _PER = 256, 256  # variables that a program of the reduction reads at a time, and how often
+_BLOCK = 512  # variables that a program of the map answers for
 
 
 class _Row(NamedTuple):
@@ -47,36 +48,39 @@ def marginals(x: Tensor, counts: Counts) -> Solved | None:
     sample = x[:, :: max(1, n // _SAMPLE)].contiguous()
     share = sample.shape[-1] / n
     s = tilts(sample, Counts(None, counts.low * share, counts.high * share))
-    sums = torch.cat([_sums(x, s), torch.stack([s, counts.low, counts.high], -1)], -1).cpu().numpy()
-    rows = []
-    for numbers in sums:
-        row = _solve(n, numbers)
-        if row is None:
-            return None
-        rows.append(row)
-    short = [_shortened(row) for row in rows]
-    if all(row is not None for row in short):
-        rows = [row for row in short if row is not None]
-    given = np.stack([[row.log_z, row.bound, row.tilt, *row.series] for row in rows])
-    found = torch.as_tensor(given, device=x.device)
+    numbers = torch.cat([_sums(x, s), torch.stack([s, counts.low, counts.high], -1)], -1).tolist()
+    infinite = _infinite(x) if any(row[_NEAR] != n for row in numbers) else [(0, 0)] * batch
+    rows = [_solve(n, row, *kinds) for row, kinds in zip(numbers, infinite)]
+    if None in rows:
+        return None
+    short = [None if row is None else _shortened(row) for row in rows]
+    given = [row for row in (rows if None in short else short) if row is not None]
+    found = torch.tensor([[row.log_z, row.bound, row.tilt, *row.series] for row in given], dtype=x.dtype).to(
+        x.device
+    )
     values = torch.empty_like(x)
     stretches = -(-n // _BLOCK)
     kernels.spread[(batch * stretches,)](
         x, found[:, 2].contiguous(), found[:, 3:].contiguous(), values, n, stretches,
-        SHORT=None not in short, BLOCK=_BLOCK, num_warps=4,
+        SHORT=None not in short, WHOLE=n % _BLOCK == 0, BLOCK=_BLOCK, num_warps=4,
     )  # fmt: skip
     return Solved(found[:, 0], values, x.new_empty(batch, 0), found[:, 1])
 
 
 def _sums(x: Tensor, s: Tensor) -> Tensor:
-    """Sums (B, 12) of :mod:`.series_kernels`."""
+    """Sums (B, 10) of :mod:`.series_kernels`."""
     batch, n = x.shape
     programs = -(-n // (_STRETCH * _PER))
     out = x.new_empty(batch, programs, kernels.SUMS)
-    kernels.reduce[(batch * programs,)](x, s, out, n, programs, _PER, BLOCK=_STRETCH, STAGES=3, num_warps=4)
-    found = out.sum(1)
-    found[:, kernels.POWERS + 2] -= programs * _PER * _STRETCH - n  # places beyond the row count as excluded
-    return found
+    kernels.reduce[(batch * programs,)](
+        x, s, out, n, programs, _PER, WHOLE=n % (_STRETCH * _PER) == 0, BLOCK=_STRETCH, num_warps=4
+    )
+    return out.sum(1)
+
+
+def _infinite(x: Tensor) -> list[tuple[int, int]]:
+    """How many variables of every row are forced, and how many are excluded."""
+    return list(zip((x == math.inf).sum(-1).tolist(), (x == -math.inf).sum(-1).tolist()))
 
 
 class _Cumulants:
@@ -116,26 +120,21 @@ class _Cumulants:
         return 2.0 * self.n * t**j / (j * (1.0 - t)) if t < 1.0 else math.inf
 
 
-def _chebyshev_sums(free: float, powers: Any) -> Any:
-    """C_1 to C_8 from the sums of v to v^8, where tanh(t / 2) = -2 v."""
-    whole = np.concatenate([[free], powers * (-2.0) ** np.arange(1, len(powers) + 1)])
-    return _POLYNOMIALS @ whole
-
-
 _POLYNOMIALS = np.stack(
-    [np.pad(chebyshev.cheb2poly(np.eye(kernels.POWERS + 1)[j])[: j + 1], (0, kernels.POWERS - j))
-     for j in range(1, kernels.POWERS + 1)]
-)  # fmt: skip
+    [
+        np.pad(chebyshev.cheb2poly(np.eye(kernels.POWERS + 1)[j])[: j + 1], (0, kernels.POWERS - j))
+        for j in range(1, kernels.POWERS + 1)
+    ]
+) * (-2.0) ** np.arange(kernels.POWERS + 1)  # C_1 to C_8 from the sums of 1 to v^8, where tanh(t / 2) = -2 v
 
 
-def _solve(n: int, numbers: Any) -> _Row | None:
+def _solve(n: int, numbers: list[float], forced: int, excluded: int) -> _Row | None:
     """The series of the map of one row, from its sums; counts are those of the free variables."""
-    powers = numbers[: kernels.POWERS]
-    norm, forced, excluded, free, s, low, high = (float(v) for v in numbers[kernels.POWERS :])
+    *powers, norm, free, s, low, high = numbers
     if forced + excluded + free != n:
         return None  # some log-odds are too far away, or NaN
     low, high = low - forced, high - forced
-    law = _Cumulants(free, _chebyshev_sums(free, powers))
+    law = _Cumulants(free, (_POLYNOMIALS @ [free, *powers]).tolist())
     delta = 0.0
     for _ in range(20):
         mean, var = law.moments(delta)

@@ -13,7 +13,7 @@ import triton.language as tl
 from .wave_kernels import _INF, _INTERPRETED
 
 POWERS = 8
-SUMS = POWERS + 4  # sums of v to v^8, of log(1 + E), forced, excluded and free variables
+SUMS = POWERS + 2  # sums of v to v^8, of log(1 + E), and the number of variables that are near
 TERMS = 12  # of the series of the map
 FARTHEST = 1000.0  # powers of two: up to here 2^y is far from the ends of the range
 _SUMS = tl.constexpr(SUMS)
@@ -75,10 +75,10 @@ def _corrected(guess, size):
 
 
 @triton.jit(do_not_specialize=["programs", "per"])
-def reduce(x, tilt, out, n, programs, per, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Sums of stretches, (B, programs, 12), under the rows' tilts.
+def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of stretches, (B, programs, 10), under the rows' tilts; WHOLE where all stretches are full.
 
-    What is not near counts as y = 0, where v is 0, and adds one to the exponents.
+    What is not near counts as y = 0, where v is 0 and log2(1 + E) is 1.
     """
     row = (tl.program_id(0) // programs).to(tl.int64)
     own = (tl.program_id(0) % programs).to(tl.int64)
@@ -87,21 +87,19 @@ def reduce(x, tilt, out, n, programs, per, BLOCK: tl.constexpr, STAGES: tl.const
     s1, s2, s3, s4, s5, s6, s7, s8 = zero, zero, zero, zero, zero, zero, zero, zero
     product = zero + 1.0
     exponents = tl.zeros((BLOCK,), tl.int32)
-    forced = tl.zeros((BLOCK,), tl.int32)
-    excluded = tl.zeros((BLOCK,), tl.int32)
-    free = tl.zeros((BLOCK,), tl.int32)
-    for k in tl.range(0, per, num_stages=STAGES):
+    number = tl.zeros((BLOCK,), tl.int32)
+    for k in range(0, per):
         place = (own * per + k) * BLOCK + tl.arange(0, BLOCK)
-        y = tl.load(x + row * n + place, mask=place < n, other=-_INF) * _LOG2_E + shift
-        upper = _upper(y)
-        near = _is_near(upper)
-        forced += (upper == 0x7FF00000).to(tl.int32)
-        excluded += (upper == -0x100000).to(tl.int32)
-        free += near.to(tl.int32)
+        if WHOLE:
+            y = tl.load(x + row * n + place) * _LOG2_E + shift
+        else:
+            y = tl.load(x + row * n + place, mask=place < n, other=-_INF) * _LOG2_E + shift
+        near = _is_near(_upper(y))
+        number += near.to(tl.int32)
         size = _power_of_two(tl.where(near, y, 0.0)) + 1.0
         # Exponents add up as integers; mantissas between 1 and 2 multiply, a few hundred of them at most.
         bits = size.to(tl.int64, bitcast=True)
-        exponents += (bits >> 52).to(tl.int32) - 1023
+        exponents += (bits >> 52).to(tl.int32)
         product *= ((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).to(tl.float64, bitcast=True)
         v = _corrected(_guess(size), size) - 0.5
         square = v * v
@@ -124,16 +122,15 @@ def reduce(x, tilt, out, n, programs, per, BLOCK: tl.constexpr, STAGES: tl.const
     tl.store(at + 5, tl.sum(s6, 0))
     tl.store(at + 6, tl.sum(s7, 0))
     tl.store(at + 7, tl.sum(s8, 0))
-    known = tl.sum(free, 0)
-    turns = tl.sum(exponents, 0) - (per * BLOCK - known)
+    known = tl.sum(number, 0)
+    # Exponents are stored with 1023 more, and those of what is not near are one.
+    turns = tl.sum(exponents, 0) - 1024 * per * BLOCK + known
     tl.store(at + 8, turns.to(tl.float64) * _LOG_2 + tl.sum(tl.log(product), 0))
-    tl.store(at + 9, tl.sum(forced, 0).to(tl.float64))
-    tl.store(at + 10, tl.sum(excluded, 0).to(tl.float64))
-    tl.store(at + 11, known.to(tl.float64))
+    tl.store(at + 9, known.to(tl.float64))
 
 
 @triton.jit(do_not_specialize=["programs"])
-def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, BLOCK: tl.constexpr):
+def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Marginals E r / (1 + E r) from the ratio r = d(1) / d(0) of leave-one-out sums.
 
     Short series are r = a + b q + c q^2 with b and c so small that 20 bits of q = 1 / (1 + E) suffice; others are
@@ -141,7 +138,11 @@ def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, BLOCK: tl.con
     """
     row = (tl.program_id(0) // programs).to(tl.int64)
     place = (tl.program_id(0) % programs).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    y = tl.load(x + row * n + place, mask=place < n, other=0.0) * _LOG2_E + tl.load(tilt + row) * _LOG2_E
+    shift = tl.load(tilt + row) * _LOG2_E
+    if WHOLE:
+        y = tl.load(x + row * n + place) * _LOG2_E + shift
+    else:
+        y = tl.load(x + row * n + place, mask=place < n, other=0.0) * _LOG2_E + shift
     upper = _upper(y)
     near = _is_near(upper)
     power = _power_of_two(tl.where(near, y, 0.0))
@@ -162,4 +163,7 @@ def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, BLOCK: tl.con
     whole = odds + 1.0
     answer = odds * _corrected(_guess(whole), whole)
     answer = tl.where(near, answer, tl.where(upper > 0, 1.0, 0.0))
-    tl.store(out + row * n + place, answer, mask=place < n)
+    if WHOLE:
+        tl.store(out + row * n + place, answer)
+    else:
+        tl.store(out + row * n + place, answer, mask=place < n)
