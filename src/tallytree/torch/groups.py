@@ -16,6 +16,7 @@ from ..models.group import Group, read_groups
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
+from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import Structure
 
@@ -29,10 +30,12 @@ class Posed(NamedTuple):
     dtype: torch.dtype
 
 
-def pose(logits: Any, groups: Any) -> Posed:
+def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
     """Log-odds and tables with one batch shape."""
     given = as_logits(logits)
     structure, tables = read(groups, given)
+    if edges is not None:
+        structure, tables = with_edges(structure, tables, edges, given)
     values = given.to(torch.float64)
     if tables is not None and tables.dim() > 1:
         shape = _common(values.shape[:-1], tables.shape[:-1])
