@@ -1,9 +1,10 @@
-"""Exact joint samples on the device: counts down the tree, from the roots to the variables.
+"""Exact joint samples on the device: trials for rows of flat models, counts down the tree for all others.
 
     P(z_l = i | z_p) ~ up_l(i) up_r(z_p - i)
 
-Messages are those of the certified pass; rows whose plain numbers are not certified have theirs in logarithms. Random
-numbers are those of Philox, counted by draw and step, so that the same seed gives the same samples.
+Messages are those of the certified pass; rows whose plain numbers are not certified have theirs in logarithms. A row
+of which no trial is kept for long is drawn down its tree: both ways follow the same law, so that their mixture does.
+Random numbers are those of Philox, counted by draw and step, so that the same seed gives the same samples.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import Tensor
 from .. import log_tree
 from ..structure import Structure
 from . import draw_kernels as kernels
-from . import logarithms, nested
+from . import logarithms, nested, rows
+from . import trial_kernels as trial
 from .answers import (
     TOLERANCE,
     is_flat,
@@ -29,11 +31,39 @@ from .plan import Family, family_of
 
 _LANES = 128
 _DRAWN = 1 << 28  # counts that one round of draws may hold
+_VARIABLES = 64  # of short rows that one program draws
+_ROUNDS = 512  # of two trials; rows of 4096 variables need about 40 of them
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T)."""
     refuse_nan(logits, tables)
+    if is_flat(structure) and logits.shape[-1] <= rows.LONGEST:
+        return _by_trials(structure, logits, tables, seed, count)
+    return _by_tree(structure, logits, tables, seed, count)
+
+
+def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
+    """Draws of short flat models; those that no trial has given go down the tree together."""
+    batch, n = logits.shape
+    draws = count * batch
+    out = torch.empty(draws, n, dtype=torch.uint8, device=logits.device)
+    done = torch.empty(draws, dtype=torch.uint8, device=logits.device)
+    block = max(2, 1 << (n - 1).bit_length())
+    together = max(1, _VARIABLES // block)
+    trial.trials[(-(-draws // together),)](
+        logits, tables, rows.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
+        0 if len(tables) == 1 else tables.stride(0), _ROUNDS,
+        R=together, BLOCK=block, num_warps=max(1, block // 512),
+    )  # fmt: skip
+    if not bool(done.all()):
+        left = torch.nonzero(done == 0).squeeze(-1)
+        own = left % batch
+        out[left] = _by_tree(structure, logits[own], own_tables(tables, own), seed, 1)[0]
+    return out.view(count, batch, n)
+
+
+def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     if is_flat(structure):
         logits, tables = tilted(logits, tables)
     family = family_of(structure, logits.device)

@@ -121,7 +121,7 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     log_z, total, error = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
     kernels.gather[(batch,)](
         parts, info, wave, log_z, total, error, programs, _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n)),
-        W=FREQUENCIES, BLOCK=32, num_warps=8,
+        W=FREQUENCIES, BLOCK=128, num_warps=16,
     )  # fmt: skip
     return _Waves(info, wave, log_z, total, error, block, programs)
 
