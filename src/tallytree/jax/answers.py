@@ -226,7 +226,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """
     problem = read(logits, groups, tables)
     value = problem.core.log_partition(problem.nu, problem.tables)
-    return problem.shaped(value - ask(_energy, problem))
+    found = problem.core.posterior(problem.nu, problem.tables)
+    return problem.shaped(value - ask(_energy, problem, found))
 
 
 @in_wide
@@ -280,7 +281,7 @@ def _compiled(question: Question) -> Question:
 def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
     if found is None:
-        found = problem.core.posterior(problem.nu, problem.tables)
+        found = problem.core.messages(problem.nu, problem.tables)
     value = found.log_mean + jax.lax.stop_gradient(problem.constant)
     refuse_impossible(value.reshape(problem.batch_shape))
     return _compiled(question)(problem.nu, problem.tables, value, found)

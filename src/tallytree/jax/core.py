@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 
 from ..structure.nested.count_tree import CountTree
 from . import flat, nested, spectral
-from .escalation import Pass, Rungs, climb, differential
+from .escalation import Pass, Rungs, climb, differential, lean
 from .precision import in_wide
 from .solution import Solution
 
@@ -39,7 +40,7 @@ class Posterior(NamedTuple):
     """What a model says beside log Z."""
 
     messages: Any  # (B, D)
-    log_beliefs: Any  # (B, T)
+    log_beliefs: Any  # (B, T); None where they were not asked for
     log_mean: Any  # (B,) a constant to derivatives; -inf for an impossible model
 
 
@@ -47,6 +48,7 @@ class Core(NamedTuple):
     """The functions of one structure; all of them take ``nu, tables`` with one batch axis."""
 
     log_partition: Callable[[Any, Any], Any]
+    messages: Callable[[Any, Any], Posterior]  # it may have no log-beliefs
     posterior: Callable[[Any, Any], Posterior]
     bound: Callable[[Any, Any], Any]
     tails: Callable[
@@ -84,35 +86,44 @@ def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
     rungs, in_tails = _passes(structure)
-    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
-    posterior = _differentiable(values, rungs)
-    tails = _differentiable(jax.jit(_mapped_as_batch(partial(climb, in_tails))), in_tails)
+    values, posterior = _differentiable(rungs)
+    _, tails = _differentiable(in_tails)
+    messages = posterior
+    if rungs[0] is spectral.solve:  # there the law of the count is work of its own
+        values, messages = _differentiable(lean(rungs))
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
         return values(nu, tables)[0].log_mean + log_weight_of_leaves(nu)
 
-    @log_partition.defjvp
+    @partial(log_partition.defjvp, symbolic_zeros=True)
     @in_wide
     def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
         nu, tables = primals
         d_nu, d_tables = tangents
-        messages, log_beliefs, _ = posterior(nu, tables)
+        fixed = isinstance(d_tables, SymbolicZero)
+        found = (messages if fixed else posterior)(nu, tables)
         value = log_partition(nu, tables)
         # Where nothing is possible no direction helps: the derivative of -inf is taken as 0.
         possible = (value > -jnp.inf)[:, None]
-        on = jnp.where(possible, on_probability(nu, messages), 0.0)
-        probs = jnp.where(possible, jnp.exp(log_beliefs), 0.0)
-        return value, jnp.sum(on * d_nu, -1) + jnp.sum(probs * d_tables, -1)
+        moved = jnp.zeros_like(value)
+        if not isinstance(d_nu, SymbolicZero):
+            on = jnp.where(possible, on_probability(nu, found.messages), 0.0)
+            moved = moved + jnp.sum(on * d_nu, -1)
+        if not fixed:
+            probs = jnp.where(possible, jnp.exp(found.log_beliefs), 0.0)
+            moved = moved + jnp.sum(probs * d_tables, -1)
+        return value, moved
 
     def bound(nu: Any, tables: Any) -> Any:
         return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables))[0].bound)
 
-    return Core(log_partition, posterior, bound, tails)
+    return Core(log_partition, messages, posterior, bound, tails)
 
 
-def _differentiable(values: Callable[[Any, Any], Any], rungs: Rungs) -> Callable[[Any, Any], Posterior]:
-    """The posterior: from `values`, with the derivatives of the passes that gave them."""
+def _differentiable(rungs: Rungs) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Posterior]]:
+    """What `climb` finds, and the posterior, with the derivatives of the passes that gave it."""
+    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
     def parts(found: Solution) -> Posterior:
         return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
@@ -129,8 +140,7 @@ def _differentiable(values: Callable[[Any, Any], Any], rungs: Rungs) -> Callable
         return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_mean))
 
     moved = jax.jit(partial(differential, rungs))
-    found: Callable[[Any, Any], Posterior] = posterior
-    return found
+    return values, posterior
 
 
 def posterior_logits(nu: Any, messages: Any) -> Any:
