@@ -213,8 +213,10 @@ def _assemble(
     values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
     near = []
     for table in given:
-        table, base = _near_table(xp, table)
-        near.append(table)
+        table, base = _near_table(np if is_concrete(table) else xp, table)
+        # A long constant is kept from the compiler, which would spend seconds on folding what is computed from it.
+        opaque: Any = jax.lax.optimization_barrier  # untyped in JAX
+        near.append(opaque(jnp.asarray(table)) if xp is jnp and is_concrete(table) else table)
         constant = constant + base
     nu = flatten(values)
     constant = xp.broadcast_to(constant, batch_shape).reshape(rows)

@@ -132,9 +132,10 @@ def _differentiable(rungs: Rungs) -> tuple[Callable[[Any, Any], Any], Callable[[
     def posterior(nu: Any, tables: Any) -> Posterior:
         return parts(values(nu, tables)[0])
 
-    @posterior.defjvp
+    @partial(posterior.defjvp, symbolic_zeros=True)
     @in_wide
     def rule(primals: Any, directions: Any) -> Any:
+        directions = tuple(None if isinstance(d, SymbolicZero) else d for d in directions)
         found, certified = values(*(lax.stop_gradient(x) for x in primals))
         messages, log_beliefs = moved(certified, primals, directions)
         return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_mean))

@@ -75,12 +75,15 @@ def _rows_at_once(rows: int, width: int) -> int:
 
 
 def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
-    """How messages and log-beliefs move along directions (d_nu, d_tables); linear in them, and differentiable again."""
+    """How messages and log-beliefs move along directions (d_nu, d_tables); linear in them, and differentiable again.
+
+    What does not move has None for its direction.
+    """
     quick, right = rungs
     keep = certified[:, None]
     # What is not certified is kept out of the quick pass: its derivatives there may not even be numbers.
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
-    directions_there = tuple(jnp.where(keep, d, 0.0) for d in directions)
+    directions_there = jax.tree.map(lambda d: jnp.where(keep, d, 0.0), directions)
     rows = certified.shape[0]
     block = rows_in_a_block(rows, primals[0].shape[-1])
     if block == rows:
@@ -101,11 +104,17 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
 
 
 def _moved(solve: Pass, primals: Any, directions: Any) -> tuple[Any, Any]:
-    def wanted(nu: Any, tables: Any) -> tuple[Any, Any]:
-        found = solve(nu, tables)
+    moving = [i for i, d in enumerate(directions) if d is not None]
+
+    def wanted(*some: Any) -> tuple[Any, Any]:
+        whole = list(primals)
+        for i, x in zip(moving, some):
+            whole[i] = x
+        found = solve(*whole)
         return found.messages, found.log_beliefs
 
-    moved: tuple[Any, Any] = jax.jvp(wanted, primals, directions)[1]
+    given, along = ([x[i] for i in moving] for x in (primals, directions))
+    moved: tuple[Any, Any] = jax.jvp(wanted, given, along)[1]
     return moved
 
 
@@ -113,7 +122,7 @@ def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tu
     """Tangents of the slow pass for models without a certificate, 0 for all others."""
 
     def slow(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
-        directions = tuple(jnp.where(certified[:, None], 0.0, d) for d in directions)
+        directions = jax.tree.map(lambda d: jnp.where(certified[:, None], 0.0, d), directions)
         return _moved(right, primals, directions)
 
     def piece(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
