@@ -23,17 +23,18 @@ from jax.custom_derivatives import SymbolicZero
 from ..structure.nested.count_tree import CountTree
 from . import flat, nested, spectral
 from .escalation import Pass, Rungs, climb, differential, lean
-from .precision import in_wide
+from .precision import in_floats, unit_roundoff
 from .solution import Solution
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
 
 class Structure(NamedTuple):
-    """What is static: the padded size of a flat model, or a tree."""
+    """What is static: the padded size of a flat model, or a tree; and whether arithmetic is 32-bit."""
 
     size: int
     tree: CountTree | None = None
+    single: bool = False
 
 
 class Posterior(NamedTuple):
@@ -60,10 +61,14 @@ def _passes(structure: Structure) -> tuple[Rungs, Rungs]:
     """The quick pass and the one that is always right, for the posterior and for the far tails of counts."""
     if structure.tree is None:
         right: Pass = flat.solve_logarithms
+        if structure.single:  # plain numbers have too little room
+            return (right, right), (right, right)
         quick = spectral.solve if structure.size >= LONG else flat.solve_plain
         return (quick, right), (flat.solve_plain_in_tails, right)
     schedule = nested.schedule_of(structure.tree)
     right = partial(nested.solve, schedule, nested.LOGARITHMS)
+    if structure.single:
+        return (right, right), (right, right)
     return (partial(nested.solve, schedule, nested.PLAIN), right), (right, right)
 
 
@@ -86,18 +91,19 @@ def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
     rungs, in_tails = _passes(structure)
-    values, posterior = _differentiable(rungs)
-    _, tails = _differentiable(in_tails)
+    wide = not structure.single
+    values, posterior = _differentiable(rungs, wide=wide)
+    tails = posterior if in_tails == rungs else _differentiable(in_tails, wide=wide)[1]
     messages = posterior
     if rungs[0] is spectral.solve:  # there the law of the count is work of its own
-        values, messages = _differentiable(lean(rungs))
+        values, messages = _differentiable(lean(rungs), wide=wide)
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
         return values(nu, tables)[0].log_mean + log_weight_of_leaves(nu)
 
     @partial(log_partition.defjvp, symbolic_zeros=True)
-    @in_wide
+    @partial(in_floats, wide=wide)
     def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
         nu, tables = primals
         d_nu, d_tables = tangents
@@ -116,12 +122,18 @@ def core_of(structure: Structure) -> Core:
         return value, moved
 
     def bound(nu: Any, tables: Any) -> Any:
-        return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables))[0].bound)
+        nu, tables = lax.stop_gradient(nu), lax.stop_gradient(tables)
+        found = lax.stop_gradient(values(nu, tables)[0].bound)
+        if structure.single:  # in 64 bits the leaves add nothing that anybody could see
+            found = found + nu.shape[-1] * unit_roundoff(found.dtype) * log_weight_of_leaves(nu)
+        return found
 
     return Core(log_partition, messages, posterior, bound, tails)
 
 
-def _differentiable(rungs: Rungs) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Posterior]]:
+def _differentiable(
+    rungs: Rungs, *, wide: bool
+) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Posterior]]:
     """What `climb` finds, and the posterior, with the derivatives of the passes that gave it."""
     values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
@@ -133,7 +145,7 @@ def _differentiable(rungs: Rungs) -> tuple[Callable[[Any, Any], Any], Callable[[
         return parts(values(nu, tables)[0])
 
     @partial(posterior.defjvp, symbolic_zeros=True)
-    @in_wide
+    @partial(in_floats, wide=wide)
     def rule(primals: Any, directions: Any) -> Any:
         directions = tuple(None if isinstance(d, SymbolicZero) else d for d in directions)
         found, certified = values(*(lax.stop_gradient(x) for x in primals))

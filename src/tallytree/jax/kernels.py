@@ -2,8 +2,8 @@
 
 XLA makes kernels of these reductions that take up to fifteen times as long. A program holds a few models (or stretches
 of one model) and eight frequencies, and runs over the variables; or it holds variables of one model and runs over its
-frequencies. Nothing is reduced across lanes. All sizes are powers of two but the number of frequencies, a multiple of 8,
-and the number of models: programs share models only as far as their number divides.
+frequencies. Nothing is reduced across lanes. All sizes are powers of two but the number of frequencies, a multiple of
+eight, and the number of models: programs share models only as far as their number divides.
 
 Two constants under one `select` do not survive the lowering to Triton, so bounds of loops are products.
 """
@@ -60,13 +60,15 @@ def products(p: Any, versine: Any, sine: Any, needed: Any, *, interpret: bool = 
     def kernel(p_ref: Any, y_ref: Any, s_ref: Any, used_ref: Any, re_ref: Any, im_ref: Any) -> None:
         y, s = y_ref[...][:, None, :], s_ref[...][:, None, :]
 
+        def factor(i: Any) -> tuple[Any, Any]:
+            own = p_ref[:, :, i][:, :, None]
+            return 1.0 - own * y, own * s
+
         def step(i: Any, state: Any) -> Any:
-            re, im = state
-            for j in range(at_once):
-                own = p_ref[:, :, i * jnp.int32(at_once) + jnp.int32(j)][:, :, None]
-                a, b = 1.0 - own * y, own * s
-                factor = (a, b) if j == 0 else _times(*factor, a, b)
-            return _times(re, im, *factor)
+            product = factor(i * jnp.int32(at_once))
+            for j in range(1, at_once):
+                product = _times(*product, *factor(i * jnp.int32(at_once) + jnp.int32(j)))
+            return _times(*state, *product)
 
         shape = (models, stretches, _LANES)
         start = jnp.ones(shape, p.dtype), jnp.zeros(shape, p.dtype)
@@ -195,7 +197,9 @@ def transform(
 
         def step(c: Any, sums: Any) -> Any:
             i, j = c % jnp.int32(size), c // jnp.int32(size)
-            turned = _times(a_ref[own, i, lanes], b_ref[own, i, lanes], c_ref[own, j, lanes], d_ref[own, j, lanes])
+            turned = _times(
+                a_ref[own, i, lanes], b_ref[own, i, lanes], c_ref[own, j, lanes], d_ref[own, j, lanes]
+            )
             weight = f_ref[:, c][:, None]
             return tuple(s + weight * t for s, t in zip(sums, turned))
 

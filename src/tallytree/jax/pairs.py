@@ -1,6 +1,7 @@
 """Two linear maps over pairs of variable and frequency, each the other's transpose, for derivatives of any order.
 
-    over_variables:    x -> sum_i x_i / (1 - v_i versine_m)          over_frequencies:  a -> sum_m a_m / (1 - v_i versine_m)
+    over_variables:    x -> sum_i x_i / (1 - v_i versine_m)
+    over_frequencies:  a -> sum_m a_m / (1 - v_i versine_m)
 
 On a CPU they are plain sums. A kernel can be neither differentiated nor transposed by JAX; but K x is part of the
 solution of a linear system,

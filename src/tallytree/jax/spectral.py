@@ -22,10 +22,10 @@ from jax import lax
 from .flat import rounding_of_inputs, untilt
 from .frequencies import NATS, Frequencies, choose, times, turned_back
 from .logarithmic import finite_or_zero, safe_log
-from .precision import UNIT_ROUNDOFF
+from .precision import unit_roundoff
 from .solution import Solution
 from .spectrum import characteristic, inverse, over_frequencies, transform
-from .tilt import choose_tilt
+from .tilt import choose_tilt, decided
 
 ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 
@@ -77,8 +77,8 @@ def _tilted(nu: Any, log_f: Any) -> _Tilted:
     near = jnp.isfinite(nu)
     p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), 0.0)
     fixed = lax.stop_gradient(p)
-    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True).astype(nu.dtype)
-    highest = forced + jnp.sum(near, -1, keepdims=True)
+    forced, possible = decided(nu)
+    highest = forced + possible
     mean = forced + jnp.sum(fixed, -1, keepdims=True)
     variance = jnp.sum(fixed * (1.0 - fixed), -1, keepdims=True)
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
@@ -179,7 +179,7 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
     size = frequencies.share * _size(*phat) * small
     in_product = jnp.sum(_size(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
     in_table = (64.0 + 3.0 * n**0.5) * jnp.sum(size, -1) * total
-    rounded = UNIT_ROUNDOFF * (in_product + in_table)
+    rounded = unit_roundoff(total.dtype) * (in_product + in_table)
     return lax.stop_gradient(model.negligible + folded + cut + rounded)
 
 

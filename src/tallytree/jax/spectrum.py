@@ -71,9 +71,7 @@ def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) 
         weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
         return tuple(jnp.sum(weight * a[:, :, None], 1) for a in given)
 
-    return dispatched(
-        lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed
-    )
+    return dispatched(lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed)
 
 
 def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
