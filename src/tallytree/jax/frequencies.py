@@ -33,6 +33,7 @@ class Frequencies(NamedTuple):
     sine: Any
     small: tuple[Any, Any]  # (B, S, M) e^{-iwb}, real and imaginary parts
     large: tuple[Any, Any]  # (B, n / S + 1, M) e^{-iwaS}
+    powers: Any  # the same two before models picked theirs, (K, ..., M), and which they pick, (B,)
 
 
 def choose(least: Any, variance: Any, n: int) -> Frequencies:
@@ -52,12 +53,14 @@ def choose(least: Any, variance: Any, n: int) -> Frequencies:
     needed = jnp.minimum(jnp.minimum(jnp.floor(last) + 1.0, most), (plain[0] + 1.0) / 2.0)
     omitted = jnp.where(2.0 * needed < plain[0], 2.0 * jnp.sin(np.pi * needed / plain[0]) ** 2, jnp.inf)
     small, large = (tuple(taken(x) for x in pair) for pair in (table.small, table.large))
+    powers: Any = table.small, table.large, place
     if n > _STORED:
         final = tuple(x[:, -1:] for x in large)
         whole = _multiplied(tuple(x[:, :-1] for x in large))
         small, large = _multiplied(small), tuple(jnp.concatenate(pair, 1) for pair in zip(whole, final))
+        powers = small, large, jnp.arange(place.shape[0], dtype=jnp.int32)
     count = needed[:, 0].astype(jnp.int32)
-    return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large)
+    return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large, powers)
 
 
 def turned_back(frequencies: Frequencies, counts: Any) -> tuple[Any, Any]:
@@ -106,6 +109,7 @@ def _constants(n: int) -> Frequencies:
         np.where(used, np.sin(2.0 * half), 0.0),
         _turns(periods, m, steps[0]),
         _turns(periods, m, steps[1]),
+        None,
     )
 
 
