@@ -54,7 +54,8 @@ class Design:
 
 def is_table(data: Any) -> bool:
     """Whether data have named columns, as a formula needs them."""
-    return isinstance(data, Mapping) or hasattr(data, "to_pandas") or hasattr(data, "iloc")
+    named = hasattr(data, "columns") and (hasattr(data, "iloc") or hasattr(data, "to_pandas"))
+    return isinstance(data, Mapping) or named
 
 
 def table_of(data: Any) -> Any:
