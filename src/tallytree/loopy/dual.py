@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
 from .options import check_graph, check_limits, positive_numbers
-from .progress import Progress, Report
 from .split import Split, split
 
 
@@ -127,7 +127,7 @@ def dual_decomposition(
     check_limits(tol, max_iter)
     ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
-    with Progress(progress, len(ladder), "dual_decomposition") as shown:
+    with Iterations(progress, len(ladder), "dual_decomposition") as shown:
         try:
             for t in ladder:
                 run.cool(t, max_iter)
