@@ -33,8 +33,12 @@ class Assignment:
 
     Parameters
     ----------
-    affinity, rows, columns, forbidden
+    affinity : (I, J) array or sparse matrix
         As in :func:`tallytree.assignment`, which makes it.
+    rows, columns : potential or sequence of potentials, optional
+        As in :func:`tallytree.assignment`.
+    forbidden : (I, J) array of bool, optional
+        As in :func:`tallytree.assignment`.
 
     Raises
     ------

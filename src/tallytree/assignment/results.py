@@ -99,7 +99,7 @@ class AssignmentMode:
 
         See Also
         --------
-        Assignment.mode, Assignment.dual_decomposition
+        tallytree.assignment.Assignment.mode, tallytree.assignment.Assignment.dual_decomposition
 
         Examples
         --------
@@ -151,7 +151,7 @@ class AssignmentBounds:
 
         See Also
         --------
-        Assignment.bounds
+        tallytree.assignment.Assignment.bounds
 
         Examples
         --------

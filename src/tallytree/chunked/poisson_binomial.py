@@ -36,8 +36,16 @@ class ChunkedPoissonBinomial(Remembers):
     ----------
     probs, logits : array, path, dask.array, zarr array, list or function
         Probabilities or log-odds of the events, one of the two; see :class:`ChunkedCountModel` for what is taken.
-    column, chunk_size, scheduler, workers, progress
-        As in :class:`ChunkedCountModel`.
+    column : str, optional
+        Of a Parquet file.
+    chunk_size : int, optional
+        Numbers in a chunk, as in :class:`ChunkedCountModel`.
+    scheduler : optional
+        Who works on the chunks, as in :class:`ChunkedCountModel`.
+    workers : int, optional
+        How many work at once, as in :class:`ChunkedCountModel`.
+    progress : bool or callable
+        Whether to report, as in :class:`ChunkedCountModel`.
 
     Raises
     ------

@@ -119,7 +119,7 @@ class WaldReport:
         df : int
             Degrees of freedom.
         p : float
-            p-value of the chi-square distribution.
+            Upper tail of the chi-square distribution.
 
         Raises
         ------

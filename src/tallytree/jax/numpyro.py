@@ -329,7 +329,6 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
 
-
     Raises
     ------
     ParameterError

@@ -68,6 +68,7 @@ def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
     Returns
     -------
     Strata
+        Rows and cases of every set.
 
     Raises
     ------
@@ -483,6 +484,7 @@ def newton(
     Returns
     -------
     NewtonFit
+        Coefficients, their information and how the search ended.
 
     Raises
     ------

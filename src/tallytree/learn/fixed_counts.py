@@ -99,6 +99,7 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     Returns
     -------
     FixedCounts
+        Log-sums, marginals and the batch of models.
 
     Raises
     ------

@@ -225,6 +225,7 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
     Returns
     -------
     ParametricPotential
+        To be passed to :func:`~tallytree.learn.fit` as the potential of a group.
 
     Raises
     ------

@@ -182,6 +182,7 @@ def fit_conditional(
     Returns
     -------
     ConditionalFit
+        Coefficients, tables and how the search ended.
 
     Raises
     ------

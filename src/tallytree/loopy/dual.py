@@ -107,6 +107,7 @@ def dual_decomposition(
     Returns
     -------
     DualDecomposition
+        A configuration, its log-weight and an upper bound of the largest.
 
     Raises
     ------

@@ -128,6 +128,7 @@ def holder_bound(
     Returns
     -------
     UpperBound
+        The bound, and the marginals that belong to it.
 
     Raises
     ------

@@ -340,6 +340,7 @@ def loopy_bp(
     Returns
     -------
     LoopyResult
+        Marginals, the Bethe value of log Z and how the messages settled.
 
     Raises
     ------

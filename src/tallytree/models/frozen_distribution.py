@@ -440,8 +440,10 @@ class FrozenDistribution(ABC):
 
         Returns
         -------
-        low, high : int or ndarray of int
-            Ends of the interval, both included.
+        low : int or ndarray of int
+            Lower end, included.
+        high : int or ndarray of int
+            Upper end, included.
 
         Raises
         ------
@@ -466,8 +468,10 @@ class FrozenDistribution(ABC):
 
         Returns
         -------
-        low, high : int or ndarray
-            Both are possible: their probabilities are not zero.
+        low : int or ndarray of int
+            The smallest value whose probability is not zero.
+        high : int or ndarray of int
+            The largest one.
 
         See Also
         --------

@@ -40,7 +40,7 @@ class ThinnedModel:
     rates : array_like, (..., D)
         Probabilities that a variable acts if it is on.
     potential : potential or array_like
-        f on the number of variables that act, as for :class:`~tallytree.CountModel`.
+        Function f of the number of variables that act, as for :class:`~tallytree.CountModel`.
     leak : array_like, (...,)
         Probability that something else acts, which counts like a variable.
 
@@ -273,14 +273,19 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
 
     Parameters
     ----------
-    logits, rates, leak
-        As for :class:`ThinnedModel`.
+    logits : array_like, (..., D)
+        Log-odds of the causes.
+    rates : array_like, (..., D)
+        Probabilities that a cause acts if it is on.
+    leak : array_like, (...)
+        Probability of the effect without any cause.
     t : {1, 0}
         Observed effect.
 
     Returns
     -------
     ThinnedModel
+        The causes given the effect.
 
     Raises
     ------

@@ -118,8 +118,10 @@ class Potential(ABC):
 
         Returns
         -------
-        lo, hi : int or ndarray of int
-            Arrays have the shape of the batch.
+        lo : int or ndarray of int
+            Lower end, in the shape of the batch.
+        hi : int or ndarray of int
+            Upper end.
 
         Raises
         ------
@@ -156,9 +158,11 @@ class Potential(ABC):
 
         Returns
         -------
-        coefficients, rates : ndarray
-            Two new arrays of equal length, float64 or complex128; or None instead of both for a batch, when no short
-            closed form exists, or when its terms would cancel to fewer than about 11 digits.
+        coefficients : ndarray
+            Float64 or complex128. None instead of both arrays for a batch, when no short closed form exists, or when
+            its terms would cancel to fewer than about 11 digits.
+        rates : ndarray
+            As many.
 
         Raises
         ------

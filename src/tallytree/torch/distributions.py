@@ -20,9 +20,9 @@ class CountDistribution(Distribution):
 
     Parameters
     ----------
-    logits : tensor, (..., D)
+    logits : Tensor, (..., D)
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
-    groups
+    groups : potential or sequence of Group, optional
         As in :func:`tallytree.torch.log_partition`.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.

@@ -32,7 +32,8 @@ def log_partition(logits: Any, groups: Any = None) -> Tensor:
 
     Returns
     -------
-    tensor, (...,)
+    Tensor, (...)
+        One number per model, in the dtype of `logits`.
 
     Raises
     ------
@@ -83,7 +84,8 @@ def marginals(logits: Any, groups: Any = None) -> Tensor:
 
     Returns
     -------
-    tensor, (..., D)
+    Tensor, (..., D)
+        Probabilities, in the dtype of `logits`.
 
     Raises
     ------
@@ -132,7 +134,8 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -
 
     Returns
     -------
-    tensor, (..., n + 1)
+    Tensor, (..., n + 1)
+        Logarithms; ``-inf`` for impossible counts.
 
     Raises
     ------
@@ -182,18 +185,19 @@ def sample(
 
     Parameters
     ----------
+    logits : Tensor, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
     sample_shape : sequence of int
         Leading axes of independent draws.
     generator : torch.Generator, optional
         Default that of PyTorch.
-    logits : tensor, (..., D)
-        Log-odds; leading axes are a batch.
-    groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
 
     Returns
     -------
-    tensor, (sample_shape..., ..., D)
+    Tensor, (sample_shape..., ..., D)
+        Zeros and ones.
 
     Raises
     ------

@@ -23,9 +23,10 @@ class ConditionalBernoulli(CountDistribution):
 
     Parameters
     ----------
-    total_count : int or integer tensor
+    total_count : int or Tensor of int
         One number, or one per model of the batch.
-    logits : tensor, (..., D)
+    logits : Tensor, (..., D)
+        Log-odds before the number is known; leading axes are the batch shape.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
 
