@@ -58,6 +58,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
@@ -95,6 +96,7 @@ html_sidebars = {
     "changelog": [],
     "which_model": [],
     "benchmarks": [],
+    "scaling": [],
     "reproduction": [],
     "questions": [],
 }
