@@ -177,7 +177,9 @@ def main() -> int:
     parser.add_argument("site", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="", help="pages whose path contains this")
-    parser.add_argument("--reference", action="store_true", help="also the pages of single objects, which are many")
+    parser.add_argument(
+        "--reference", action="store_true", help="also the pages of single objects, which are many"
+    )
     parser.add_argument(
         "--browser", default=shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     )
