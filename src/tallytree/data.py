@@ -101,6 +101,7 @@ def available(folder: str | os.PathLike[str] | None = None) -> list[str]:
     Returns
     -------
     list of str
+        Names as :func:`path` takes them.
 
     See Also
     --------
@@ -128,6 +129,7 @@ def path(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     Returns
     -------
     pathlib.Path
+        An existing file.
 
     Raises
     ------
@@ -177,7 +179,8 @@ def load_npz(name: str, folder: str | os.PathLike[str] | None = None) -> dict[st
 
     Returns
     -------
-    dict of arrays
+    dict of str to ndarray
+        The arrays.
 
     Raises
     ------
@@ -215,6 +218,7 @@ def load_csv(name: str, folder: str | os.PathLike[str] | None = None, **options:
     Returns
     -------
     pandas.DataFrame
+        As :func:`pandas.read_csv` makes it.
 
     Raises
     ------
@@ -256,6 +260,7 @@ def load_bags(name: str, folder: str | os.PathLike[str] | None = None) -> BagDat
     Returns
     -------
     BagData
+        Instances, their bags and the labels of the bags.
 
     Raises
     ------
@@ -299,6 +304,7 @@ def load_binary(name: str, folder: str | os.PathLike[str] | None = None) -> Bina
     Returns
     -------
     BinaryData
+        Rows of 0 and 1 for training, validation and testing.
 
     Raises
     ------

@@ -168,6 +168,28 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Labels of clusters of strata that may be dependent (for instance the clinic of every set): standard
             errors come from the sandwich ``I^-1 (sum_c u_c u_c') I^-1`` over the clusters' scores, without a
             correction for few clusters. `groups` itself gives the sandwich over strata.
+
+        Returns
+        -------
+        ConditionalLogit
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a shape or a setting is wrong, or ``y`` does not hold two classes.
+
+        See Also
+        --------
+        fit_survival, from_formula, summary
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.coef_.round(4)  # log(2): in two of three pairs the case has the larger value
+        array([0.6931])
         """
         if groups is None:
             taken = "all rows are taken as one stratum"
@@ -225,6 +247,26 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Known part of the linear predictor.
         sample_weight : (n_rows,) array of whole numbers, optional
             How often each row occurs.
+
+        Returns
+        -------
+        ConditionalLogit
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a shape is wrong, or ``event`` holds anything but 0 and 1.
+
+        See Also
+        --------
+        fit, from_formula
+
+        Examples
+        --------
+        >>> model = ConditionalLogit().fit_survival([[1.0], [0.0], [0.0], [1.0]], time=[1, 1, 2, 3], event=[1, 0, 1, 1])
+        >>> model.n_strata_, model.n_cases_
+        (2, 2)
         """
         x = validate_data(self, X, dtype=np.float64)
         times = row_vector("time", time, len(x))
@@ -270,6 +312,26 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Columns with the weights and clusters of :meth:`fit`.
         **parameters
             Of the estimator.
+
+        Returns
+        -------
+        ConditionalLogit
+            A fitted estimator.
+
+        Raises
+        ------
+        ParameterError
+            If the formula cannot be read, names a column that is not there, or no covariate.
+
+        See Also
+        --------
+        fit, fit_survival
+
+        Examples
+        --------
+        >>> data = {"case": [1, 0, 1, 0, 1, 0], "x": [1.0, 0.0, 1.0, 0.0, 0.0, 1.0], "set": [0, 0, 1, 1, 2, 2]}
+        >>> ConditionalLogit.from_formula("case ~ x + strata(set)", data).coef_.round(4)
+        array([0.6931])
         """
         extra = tuple(name for name in (sample_weight, cluster) if name is not None)
         table = table_of(data)
@@ -354,6 +416,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Covariates.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Log-odds.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, predict_proba
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.decision_function([[0.0], [1.0]], offset=[-model.intercept_, -model.intercept_]).round(4)
+        array([0.    , 0.6931])
         """
         return self._linear(X, offset) + self.intercept_
 
@@ -377,6 +463,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Cases per stratum, in the order of the sorted labels, 1 by default.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows, 2)
+            Columns as ``classes_``.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        decision_function, predict
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.predict_proba([[1.0], [0.0]], groups=[0, 0], n_cases=1)[:, 1].round(4)
+        array([0.6667, 0.3333])
         """
         eta = self.decision_function(X, offset)
         if groups is None and n_cases is not None and self._design is not None and is_table(X):
@@ -401,6 +511,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Covariates.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Entries of ``classes_``.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, decision_function
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.predict(X).shape
+        (6,)
         """
         eta = self.decision_function(X, offset)
         return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
@@ -424,6 +558,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Stratum of every row.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        float
+            In nats.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        fit, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> round(model.log_likelihood(X, [1, 0, 1, 0, 1, 0], groups=pairs), 4)
+        -1.9095
         """
         eta = self._linear(X, offset)
         if self._design is not None and is_table(X):

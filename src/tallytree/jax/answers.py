@@ -34,7 +34,8 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (...,)
+    jax.Array, (...)
+        One number per model.
 
     Raises
     ------
@@ -80,7 +81,8 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (..., D)
+    jax.Array, (..., D)
+        Probabilities.
 
     Raises
     ------
@@ -117,7 +119,8 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any
 
     Returns
     -------
-    array, (..., D)
+    jax.Array, (..., D)
+        Log-odds.
 
     Raises
     ------
@@ -155,7 +158,8 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
 
     Returns
     -------
-    array, (..., n + 1)
+    jax.Array, (..., n + 1)
+        Logarithms; ``-inf`` for impossible counts.
 
     Raises
     ------
@@ -207,7 +211,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (...,)
+    jax.Array, (...)
+        One number per model.
 
     Raises
     ------
@@ -248,7 +253,8 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (...,)
+    jax.Array, (...)
+        One number per model.
 
     Raises
     ------

@@ -26,15 +26,19 @@ def sample(
 
     Parameters
     ----------
-    key : key of jax.random
-    logits, groups, tables
+    key : jax.Array
+        Key of :mod:`jax.random`.
+    logits : array_like, (..., D)
+        Log-odds; leading axes are a batch.
+    groups, tables : optional
         As in :func:`~tallytree.jax.log_partition`.
     sample_shape : tuple of int
         Leading axes of independent draws from every model.
 
     Returns
     -------
-    array, ``(*sample_shape, ..., D)``
+    jax.Array, (sample_shape..., ..., D)
+        Zeros and ones.
 
     Raises
     ------
@@ -79,7 +83,8 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (..., D)
+    jax.Array, (..., D)
+        Zeros and ones.
 
     Raises
     ------

@@ -143,17 +143,17 @@ def positive_unlabelled_nll(
 
     Parameters
     ----------
-    labelled : boolean array, like ``logits``
-        Items that are known to be on.
     logits : array, (items,)
         Log-odds of the items to be on.
-    bags : (items,) integer array
+    labelled : array of bool, (items,)
+        Items that are known to be on.
+    bags : array of int, (items,)
         The bag of every item.
-    positives : (bags,) integer array
+    positives : array of int, (bags,)
         Items that are on, labelled ones included.
     offsets : bool
         Whether `bags` says where every bag starts instead of the bag of every item.
-    reduction : "mean", "sum" or "none"
+    reduction : {"mean", "sum", "none"}
         Over the bags.
 
     Returns

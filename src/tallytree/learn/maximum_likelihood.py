@@ -142,6 +142,7 @@ def fit(
     Returns
     -------
     Fit
+        The fitted model and how the search ended.
 
     Raises
     ------

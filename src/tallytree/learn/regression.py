@@ -85,6 +85,22 @@ class ConditionalFit:
             Covariates of new rows.
         classes : array_like, optional
             Class of every new row.
+
+        Returns
+        -------
+        CountModel
+            One model for every row.
+
+        See Also
+        --------
+        fit_conditional
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.normal(size=(50, 2)), rng.integers(0, 2, size=(50, 3))
+        >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
+        (4, 3)
         """
         x = np.asarray(X, np.float64)
         which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
@@ -167,6 +183,7 @@ def fit_conditional(
     Returns
     -------
     ConditionalFit
+        Coefficients, tables and how the search ended.
 
     Raises
     ------

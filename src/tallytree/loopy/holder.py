@@ -72,6 +72,22 @@ class UpperBound:
         ----------
         lower_bound : float
             A lower bound of log Z.
+
+        Returns
+        -------
+        float
+            Width of the bracket of log Z, in nats.
+
+        See Also
+        --------
+        holder_bound, LoopyResult
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> upper = tt.loopy.holder_bound(graph)
+        >>> bool(0.0 <= upper.gap(np.log(5.0)) < 0.5)
+        True
         """
         return self.value - lower_bound
 
@@ -112,6 +128,7 @@ def holder_bound(
     Returns
     -------
     UpperBound
+        The bound, and the marginals that belong to it.
 
     Raises
     ------

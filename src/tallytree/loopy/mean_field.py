@@ -107,6 +107,7 @@ def mean_field(
     Returns
     -------
     LowerBound
+        The bound of log Z and the marginals that belong to it.
 
     Raises
     ------

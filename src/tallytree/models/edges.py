@@ -106,8 +106,22 @@ class Forest:
         ----------
         tree : CountTree
             The groups.
-        log_tables, coupling
-            As for :class:`Forest`.
+        log_tables, coupling : array_like, optional
+            As for :class:`Forest`; one of the two is needed.
+
+        Returns
+        -------
+        Forest
+            The edges, with these tables.
+
+        Raises
+        ------
+        ParameterError
+            If ``tree`` is no CountTree, or the tables do not fit the number of edges.
+
+        See Also
+        --------
+        descendants, fits
 
         Examples
         --------
@@ -136,6 +150,15 @@ class Forest:
         tuple of int
             The variables of a set, increasing; every set once, those with small boundaries first.
 
+        Raises
+        ------
+        ParameterError
+            If ``width`` is not 0, 1 or 2, or an edge names a variable that does not exist.
+
+        See Also
+        --------
+        fits, boundary_width, descendants
+
         Notes
         -----
         A forest with a vertex of degree k has at least 2^k of them, so this is an iterator: take what is needed. Any
@@ -159,6 +182,20 @@ class Forest:
         members : iterable of int
             Variables of a group.
 
+        Returns
+        -------
+        int
+            Size of the smallest cover.
+
+        Raises
+        ------
+        ParameterError
+            If ``members`` are no variables.
+
+        See Also
+        --------
+        fits, compatible_sets
+
         Examples
         --------
         >>> path = tt.Forest([(0, 1), (1, 2), (2, 3), (3, 4)], 0.0)
@@ -180,6 +217,20 @@ class Forest:
             The groups.
         n_variables : int, optional
             Number of variables of the model, for a list; default up to the largest that is named.
+
+        Returns
+        -------
+        bool
+            False also for groups that are not nested.
+
+        Raises
+        ------
+        ParameterError
+            If ``groups`` are no lists of variables, or an edge names a variable that does not exist.
+
+        See Also
+        --------
+        compatible_sets, boundary_width
 
         Examples
         --------
@@ -213,6 +264,20 @@ class Forest:
             Number of variables of the model; default up to the largest that an edge names.
         roots : array_like of int
             Where components are rooted; by default at their first vertex.
+
+        Returns
+        -------
+        CountTree
+            The groups, without single variables.
+
+        Raises
+        ------
+        ParameterError
+            If ``roots`` are no variables.
+
+        See Also
+        --------
+        compatible_with, compatible_sets
 
         Examples
         --------
@@ -268,6 +333,25 @@ class Forest:
             New tables, as in :class:`Forest`.
         coupling : array_like, optional
             New Ising couplings.
+
+        Returns
+        -------
+        Forest
+            A new forest; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If both or none of the arguments are given, or they do not fit the number of edges.
+
+        See Also
+        --------
+        log_tables, CountModel.replace
+
+        Examples
+        --------
+        >>> tt.Forest([(0, 1), (1, 2)], coupling=1.0).replace(coupling=0.5).n_edges
+        2
         """
         new = Forest.__new__(Forest)
         new._pairs = self._pairs

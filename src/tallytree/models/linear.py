@@ -126,7 +126,18 @@ class LinearModel:
 
     @property
     def grid_error(self) -> float:
-        """How far the linear combination may be from its value on the grid."""
+        """How far the linear combination may be from its value on the grid.
+
+        See Also
+        --------
+        sum_log_probs
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> model.grid_error
+        0.0
+        """
         off = self.weights - self.step * self._units
         return float(max(off[off > 0].sum(), -off[off < 0].sum()))
 
@@ -134,14 +145,46 @@ class LinearModel:
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, (...,); infinite logits weigh 1."""
+        """Log Z, (...,); infinite logits weigh 1.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> np.exp(model.log_partition).round(6)
+        np.float64(2.0)
+        """
         finite = np.where(np.isfinite(self.logits), self.logits, -math.inf)
         constant = softplus(finite).sum(-1)
         return (constant + self._log_mean.reshape(self.batch_shape))[()]
 
     @cached_property
     def posterior_logits(self) -> Float64:
-        """Log-odds of the marginals, (..., D)."""
+        """Log-odds of the marginals, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> model.posterior_logits
+        array([ 0., inf])
+        """
         lattice, log_f = self._lattice
         self._log_mean  # noqa: B018 - raises for an impossible model
         out = np.array(self._nu)
@@ -154,12 +197,44 @@ class LinearModel:
 
     @property
     def marginals(self) -> Float64:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> model.marginals.round(6)
+        array([0.5, 1. ])
+        """
         return np.asarray(expit(self.posterior_logits))
 
     @cached_property
     def sum_log_probs(self) -> Float64:
-        """Log-probabilities of the values of the grid, (..., M)."""
+        """Log-probabilities of the values of the grid, (..., M).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, log_prob
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> np.exp(model.sum_log_probs).round(6)
+        array([0. , 0. , 0.5, 0.5])
+        """
         out = np.full((len(self._nu), len(self.values)), -math.inf)
         lattice, log_f = self._lattice
         found = self._log_prior + log_f - self._log_mean[:, None]
@@ -173,6 +248,27 @@ class LinearModel:
         ----------
         y : (..., D) array
             Configurations.
+
+        Returns
+        -------
+        float or ndarray, (...)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` does not consist of 0 and 1 with D of them on the last axis.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition, sum_log_probs
+
+        Examples
+        --------
+        >>> tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0).log_prob([0, 1])
+        np.float64(-0.6931471805599453)
         """
         states = configurations.states(y, self.n_variables)
         at = states @ self._units - int(self._units[self._units < 0].sum())

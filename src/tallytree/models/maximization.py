@@ -35,6 +35,10 @@ class Maximization(BinaryModel):
         InfeasibleError
             If every configuration has probability zero.
 
+        See Also
+        --------
+        mode_k, max_log_weight, sample
+
         Notes
         -----
         Ties: of all most probable configurations one with the fewest variables on is returned, in each maximal group
@@ -64,6 +68,15 @@ class Maximization(BinaryModel):
 
         On the scale of ``log_partition``: ``max_log_weight - log_partition`` is the log-probability of the mode.
 
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mode, log_partition
+
         Examples
         --------
         >>> float(tt.CountModel([0.5, -0.25, 1.0], tt.exactly(2)).max_log_weight)
@@ -78,6 +91,10 @@ class Maximization(BinaryModel):
         ``max_marginals[..., d, v] = max_{y: y_d = v}  log weight of y``, on the scale of ``log_partition``; ``-inf``
         where no possible configuration has ``y_d = v``. The larger of the two is :attr:`max_log_weight` for every d,
         and their difference says what the mode loses when y_d is turned over.
+
+        See Also
+        --------
+        max_count_values, mode
 
         Notes
         -----
@@ -104,6 +121,20 @@ class Maximization(BinaryModel):
         ----------
         group : int, optional
             Number of the group in the order given; default the count of all variables.
+
+        Returns
+        -------
+        ndarray, (..., n + 1)
+            Log-weights. Read-only.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+
+        See Also
+        --------
+        max_marginals, mode, count_log_probs
 
         Notes
         -----
@@ -134,8 +165,14 @@ class Maximization(BinaryModel):
 
         Raises
         ------
+        ParameterError
+            If ``k`` is not at least 1, or the model has edges.
         InfeasibleError
             If every configuration has probability zero.
+
+        See Also
+        --------
+        mode, Modes
 
         Notes
         -----

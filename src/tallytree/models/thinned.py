@@ -40,7 +40,7 @@ class ThinnedModel:
     rates : array_like, (..., D)
         Probabilities that a variable acts if it is on.
     potential : potential or array_like
-        f on the number of variables that act, as for :class:`~tallytree.CountModel`.
+        Function f of the number of variables that act, as for :class:`~tallytree.CountModel`.
     leak : array_like, (...,)
         Probability that something else acts, which counts like a variable.
 
@@ -106,7 +106,23 @@ class ThinnedModel:
 
     @property
     def log_partition(self) -> Any:
-        """Log Z relative to ``exp(logits . y) E[f]``, (...,); infinite logits weigh 1."""
+        """Log Z relative to ``exp(logits . y) E[f]``, (...,); infinite logits weigh 1.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> np.exp(model.log_partition).round(6)
+        np.float64(1.75)
+        """
         forced = np.isposinf(self._theta)
         with np.errstate(divide="ignore", invalid="ignore"):
             own = np.where(forced, np.log1p(-self.rates), softplus(self._idle))
@@ -117,7 +133,23 @@ class ThinnedModel:
 
     @cached_property
     def posterior_logits(self) -> Float64:
-        """Log-odds of the marginals, (..., D)."""
+        """Log-odds of the marginals, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> model.posterior_logits.round(4)
+        array([0.9163, 0.9163])
+        """
         acts = np.asarray(self.acting.posterior_logits)[..., : self.n_variables]
         theta = np.broadcast_to(self._theta, acts.shape)
         # P(on) / P(off) = (odds of acting) (1 + e^idle) + e^idle
@@ -126,7 +158,23 @@ class ThinnedModel:
 
     @property
     def marginals(self) -> Float64:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> model.marginals.round(4)
+        array([0.7143, 0.7143])
+        """
         return np.asarray(expit(self.posterior_logits))
 
     def log_prob(self, y: ArrayLike) -> Any:
@@ -136,6 +184,27 @@ class ThinnedModel:
         ----------
         y : (..., D) array
             Configurations.
+
+        Returns
+        -------
+        float or ndarray, (...)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` does not consist of 0 and 1 with D of them on the last axis.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition, sample
+
+        Examples
+        --------
+        >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).log_prob([1, 1]).round(4)
+        np.float64(-0.8473)
         """
         states = configurations.states(y, self.n_variables)
         law = np.asarray(
@@ -163,6 +232,27 @@ class ThinnedModel:
             How many.
         rng : numpy.random.Generator, int or None
             Generator or seed.
+
+        Returns
+        -------
+        ndarray of uint8, (size..., ..., D)
+            Configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, marginals
+
+        Examples
+        --------
+        >>> tt.ThinnedModel(np.zeros(3), np.full(3, 0.5), tt.at_least(1)).sample(5, rng=0).shape
+        (5, 3)
         """
         generator = checks.generator(rng)
         acts = self.acting.sample(size, rng=generator)[..., : self.n_variables]
@@ -183,14 +273,19 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
 
     Parameters
     ----------
-    logits, rates, leak
-        As for :class:`ThinnedModel`.
+    logits : array_like, (..., D)
+        Log-odds of the causes.
+    rates : array_like, (..., D)
+        Probabilities that a cause acts if it is on.
+    leak : array_like, (...)
+        Probability of the effect without any cause.
     t : {1, 0}
         Observed effect.
 
     Returns
     -------
     ThinnedModel
+        The causes given the effect.
 
     Raises
     ------

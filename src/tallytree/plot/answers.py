@@ -41,7 +41,8 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -96,7 +97,8 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -170,7 +172,8 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -218,7 +221,8 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -293,7 +297,8 @@ def density_comparison(
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------

@@ -31,7 +31,8 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -98,7 +99,8 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -177,7 +179,8 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------

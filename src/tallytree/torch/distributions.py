@@ -23,9 +23,9 @@ class CountDistribution(Distribution):
 
     Parameters
     ----------
-    logits : tensor, (..., D)
+    logits : Tensor, (..., D)
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
-    groups
+    groups : potential or sequence of Group, optional
         As in :func:`tallytree.torch.log_partition`.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
@@ -86,6 +86,22 @@ class CountDistribution(Distribution):
         ----------
         batch_shape : sequence of int
             The new batch shape.
+
+        Returns
+        -------
+        CountDistribution
+            Its parameters share memory with these.
+
+        See Also
+        --------
+        log_prob, sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.expand((3,)).mean.shape
+        torch.Size([3, 4])
         """
         new = self._get_checked_instance(CountDistribution, _instance)
         shape = torch.Size(batch_shape)
@@ -102,28 +118,112 @@ class CountDistribution(Distribution):
 
     @property
     def log_partition(self) -> Tensor:
-        """Log Z, (...,)."""
+        """Log Z, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.log_partition
+        tensor(1.3863)
+        """
         return functions.log_partition_of(self._posed)
 
     @property
     def marginals(self) -> Tensor:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mean, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.marginals
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        """
         return functions.marginals_of(self._posed)
 
     @property
     def mean(self) -> Tensor:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, variance
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.mean
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        """
         return self.marginals
 
     @property
     def variance(self) -> Tensor:
-        """Variances of the variables, (..., D)."""
+        """Variances of the variables, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.variance
+        tensor([0.1875, 0.1875, 0.1875, 0.1875])
+        """
         marginals = self.marginals
         return marginals * (1.0 - marginals)
 
     @property
     def mode(self) -> Tensor:
-        """A most probable configuration, (..., D)."""
+        """A most probable configuration, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.CountDistribution(torch.tensor([0.5, -1.0, 2.0]), tt.exactly(1)).mode
+        tensor([0., 0., 1.])
+        """
         posed = detached(self._posed)
         return ops.mode(posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
 
@@ -134,6 +234,29 @@ class CountDistribution(Distribution):
         ----------
         group : int, optional
             Number of the group; default all variables.
+
+        Returns
+        -------
+        Tensor, (..., n + 1)
+            Logarithms, differentiable; ``-inf`` for impossible counts.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.count_log_probs().exp()
+        tensor([0., 1., 0., 0., 0.])
         """
         return functions.count_log_probs_of(self._posed, group)
 
@@ -144,6 +267,29 @@ class CountDistribution(Distribution):
         ----------
         value : tensor
             Where to evaluate.
+
+        Returns
+        -------
+        Tensor, (sample..., ...)
+            Logarithms, differentiable in the parameters.
+
+        Raises
+        ------
+        ParameterError
+            If ``value`` has another last axis, or, with ``validate_args``, holds anything but 0 and 1.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sample, entropy
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0, 0.0]))
+        tensor(-1.3863)
         """
         on = _states(value, self.event_shape[0], self._validate)
         score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
@@ -156,11 +302,54 @@ class CountDistribution(Distribution):
         ----------
         sample_shape : sequence of int
             Leading axes of the draws.
+
+        Returns
+        -------
+        Tensor, (sample_shape..., ..., D)
+            Zeros and ones, without gradients.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, mode
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.sample((5,)).sum(-1)
+        tensor([1., 1., 1., 1., 1.])
         """
         return functions.sample_of(self._posed, tuple(sample_shape), None)
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, (...,), accurate also where it is tiny."""
+        """Entropy in nats, (...,), accurate also where it is tiny.
+
+        Returns
+        -------
+        Tensor, (...)
+            Differentiable.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, log_partition
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.entropy()
+        tensor(1.3863)
+        """
         posed = _wide(self._posed)
         formula = functions.log_partition_of(posed) - _expected_weight(posed, posed)
         exact = detached(posed)

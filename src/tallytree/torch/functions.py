@@ -34,7 +34,8 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
 
     Returns
     -------
-    tensor, (...,)
+    Tensor, (...)
+        One number per model, in the dtype of `logits`.
 
     Raises
     ------
@@ -87,7 +88,8 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
 
     Returns
     -------
-    tensor, (..., D)
+    Tensor, (..., D)
+        Probabilities, in the dtype of `logits`.
 
     Raises
     ------
@@ -140,7 +142,8 @@ def count_log_probs(
 
     Returns
     -------
-    tensor, (..., n + 1)
+    Tensor, (..., n + 1)
+        Logarithms; ``-inf`` for impossible counts.
 
     Raises
     ------
@@ -192,20 +195,21 @@ def sample(
 
     Parameters
     ----------
+    logits : Tensor, (..., D)
+        Log-odds; leading axes are a batch.
+    groups : optional
+        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
     sample_shape : sequence of int
         Leading axes of independent draws.
     generator : torch.Generator, optional
         Default that of PyTorch.
-    logits : tensor, (..., D)
-        Log-odds; leading axes are a batch.
-    groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
     edges : Forest, optional
         Pairwise tables on a forest, as in :func:`log_partition`.
 
     Returns
     -------
-    tensor, (sample_shape..., ..., D)
+    Tensor, (sample_shape..., ..., D)
+        Zeros and ones.
 
     Raises
     ------
