@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._data_files import FILES, DataError, download, folder_of, how_to_get, is_local, verify
+from ._data_files import FOLDER_VARIABLE as FOLDER_VARIABLE
 from .errors import ParameterError
 
 __all__ = [
