@@ -67,7 +67,7 @@ class Forest:
     >>> chain = ttt.Forest([(0, 1), (1, 2), (2, 3)], coupling=coupling)
     >>> ttt.log_partition(torch.zeros(4), tt.exactly(2), edges=chain).backward()
     >>> coupling.grad.round(decimals=4)
-    tensor([0.7336, -0.4673, 0.7336])
+    tensor([ 0.7336, -0.7654,  0.7336])
     """
 
     def __init__(self, pairs: Any, log_tables: Any = None, *, coupling: Any = None) -> None:

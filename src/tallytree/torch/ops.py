@@ -223,7 +223,7 @@ def _(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int)
 def _mode(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """A most probable configuration, (*b, D), uint8."""
     structure = structure_of(key)
-    if _by_device(structure, logits) and device.has_mode(structure, logits):
+    if _by_device(structure, logits) and device.has_kernels(logits):
         return device.mode(structure, logits, tables)
     found = _model(structure, logits.cpu(), None if tables is None else tables.cpu()).mode()
     return _tensor(found, logits.shape).to(logits.device)
@@ -239,8 +239,25 @@ def _(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
 
 def _entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     """Entropy in nats, (*b,), accurate also where it is tiny."""
-    model = _model(structure_of(key), logits.cpu(), None if tables is None else tables.cpu())
+    structure = structure_of(key)
+    if _by_device(structure, logits) and device.has_kernels(logits):
+        return _device_entropy(structure, logits, tables)
+    model = _model(structure, logits.cpu(), None if tables is None else tables.cpu())
     return _tensor(np.array(model.entropy, np.float64), logits.shape[:-1]).to(logits.device)
+
+
+def _device_entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+    """On the device, except small ones, which cancel: those rows, and only they, go to the engine."""
+    found, sound = device.entropy(structure, logits, tables)
+    if not bool(sound.all()):
+        packed = structure.packed_on(logits.device) if tables is None else tables
+        small = torch.nonzero(~sound).squeeze(-1)
+        x = logits.reshape(len(found), -1)[small].cpu()
+        if packed.dim() > 1:
+            packed = packed.expand(*logits.shape[:-1], packed.shape[-1]).reshape(len(found), -1)[small]
+        model = _model(structure.opened, x, packed.cpu())
+        found[small] = _tensor(np.array(model.entropy, np.float64), (len(small),)).to(found.device)
+    return found.reshape(logits.shape[:-1])
 
 
 entropy = Operator("entropy", _entropy)

@@ -93,7 +93,23 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     return storage
 
 
-def _counts(family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int) -> Tensor:
+def best(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
+    """A most probable configuration of every row, (B, D), uint8: the same walk down the messages of the best."""
+    refuse_nan(logits, tables)
+    family = family_of(structure, logits.device)
+    parts = []
+    for x, t in stretches(structure, logits, tables):
+        storage = logarithms.upward(structure, x, t, best=True)
+        tops = torch.stack([storage[:, cell : cell + n].amax(-1) for _, cell, n in family.heads.tolist()], -1)
+        refuse_impossible(tops.amin(-1))
+        z = _counts(family, storage, storage, len(x), 0, best=True)
+        parts.append(z[:, : x.shape[-1]].to(torch.uint8))
+    return torch.cat(parts)
+
+
+def _counts(
+    family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int, *, best: bool = False
+) -> Tensor:
     """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
     z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
     batch, cells = storage.shape
@@ -103,6 +119,6 @@ def _counts(family: Family, storage: Tensor, seed: Tensor, copies: int, stream: 
         draws = copies * len(nodes)
         kernel[(-(-draws // _LANES),)](
             storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
-            L=_LANES, num_warps=4,
+            BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z

@@ -29,7 +29,8 @@ _ROUNDING = 1e-13
 _NODES = kernels.TERMS
 _NEAR = kernels.SUMS - 1
 _SHORT = 1e-12  # what a series of three terms, at 20 bits, may leave out
-_STRETCH, _PER = 256, 256  # variables that a program of the reduction reads at a time, and how often
+_STRETCH, _PER = 256, 256  # variables that a program of the reduction reads at a time, and how often at most
+_PROGRAMS = 2048  # at least, in a reduction
 _BLOCK = 512  # variables that a program of the map answers for
 
 
@@ -70,17 +71,27 @@ def marginals(x: Tensor, counts: Counts) -> Solved | None:
 def _sums(x: Tensor, s: Tensor) -> Tensor:
     """Sums (B, 10) of :mod:`.series_kernels`."""
     batch, n = x.shape
-    programs = -(-n // (_STRETCH * _PER))
+    per, programs = _shares(n)
     out = x.new_empty(batch, programs, kernels.SUMS)
     kernels.reduce[(batch * programs,)](
-        x, s, out, n, programs, _PER, WHOLE=n % (_STRETCH * _PER) == 0, BLOCK=_STRETCH, num_warps=4
+        x, s, out, n, programs, per, WHOLE=n % (_STRETCH * per) == 0, BLOCK=_STRETCH, num_warps=4
     )
     return out.sum(1)
 
 
 def _infinite(x: Tensor) -> list[tuple[int, int]]:
     """How many variables of every row are forced, and how many are excluded."""
-    return list(zip((x == math.inf).sum(-1).tolist(), (x == -math.inf).sum(-1).tolist()))
+    batch, n = x.shape
+    per, programs = _shares(n)
+    out = x.new_empty(batch, programs, 2, dtype=torch.int32)
+    kernels.infinities[(batch * programs,)](x, out, n, programs, per, BLOCK=_STRETCH, num_warps=4)
+    return [(forced, excluded) for forced, excluded in out.sum(1).tolist()]
+
+
+def _shares(n: int) -> tuple[int, int]:
+    """How often a program reads, and how many programs there are: enough for every processor."""
+    per = max(1, min(_PER, n // (_STRETCH * _PROGRAMS)))
+    return per, -(-n // (_STRETCH * per))
 
 
 class _Cumulants:

@@ -129,6 +129,23 @@ def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.conste
     tl.store(at + 9, known.to(tl.float64))
 
 
+@triton.jit(do_not_specialize=["programs", "per"])
+def infinities(x, out, n, programs, per, BLOCK: tl.constexpr):
+    """Numbers of forced and of excluded variables of stretches, (B, programs, 2)."""
+    row = (tl.program_id(0) // programs).to(tl.int64)
+    own = (tl.program_id(0) % programs).to(tl.int64)
+    forced = tl.zeros((BLOCK,), tl.int32)
+    excluded = tl.zeros((BLOCK,), tl.int32)
+    for k in range(0, per):
+        place = (own * per + k) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(x + row * n + place, mask=place < n, other=0.0)
+        forced += (value == _INF).to(tl.int32)
+        excluded += (value == -_INF).to(tl.int32)
+    at = out + (row * programs + own) * 2
+    tl.store(at, tl.sum(forced, 0))
+    tl.store(at + 1, tl.sum(excluded, 0))
+
+
 @triton.jit(do_not_specialize=["programs"])
 def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Marginals E r / (1 + E r) from the ratio r = d(1) / d(0) of leave-one-out sums.
