@@ -72,14 +72,14 @@ def test_transforms_read_the_window_of_a_table_and_nothing_else(rows, n):
     f = np.random.default_rng(1).random((rows, n + 1))
     f = np.where((counts >= first[:, None]) & (counts <= last[:, None]), f, 0.0)
     window = np.stack([first, last], 1).astype(np.int32)
-    re, im = kernels.transform(
-        jnp.asarray(f), None, None, chosen.powers, jnp.asarray(window), chosen.needed, interpret=True
-    )
+    by_kernel = kernels.transform(jnp.asarray(f), chosen, jnp.asarray(window), interpret=True)
+    by_turns = spectrum.transform(jnp.asarray(f), chosen, jnp.asarray(window))
     w = np.arctan2(sine, 1.0 - versine)
     for row in range(rows):
         exact = np.exp(-1j * w[row, used[row], None] * counts) @ f[row]
-        found = (np.asarray(re) + 1j * np.asarray(im))[row, used[row]]
-        np.testing.assert_allclose(found, exact, atol=1e-13 * n)
+        for re, im in (by_kernel, by_turns):
+            found = (np.asarray(re) + 1j * np.asarray(im))[row, used[row]]
+            np.testing.assert_allclose(found, exact, atol=1e-13 * n)
 
 
 @pytest.fixture
