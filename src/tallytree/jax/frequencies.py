@@ -63,16 +63,6 @@ def choose(least: Any, variance: Any, n: int) -> Frequencies:
     return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large, powers)
 
 
-def turned_back(frequencies: Frequencies, counts: Any) -> tuple[Any, Any]:
-    """``e^{iwc}`` for one count per model, (B, 1) integers."""
-    size = np.int32(frequencies.small[0].shape[1])
-    a, b = (counts // size)[..., None], (counts % size)[..., None]
-    small = [jnp.take_along_axis(x, b, 1, mode="promise_in_bounds")[:, 0] for x in frequencies.small]
-    large = [jnp.take_along_axis(x, a, 1, mode="promise_in_bounds")[:, 0] for x in frequencies.large]
-    re, im = times(*small, *large)
-    return re, -im
-
-
 def times(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
     """``(a + ib)(c + id)``."""
     return a * c - b * d, a * d + b * c

@@ -175,15 +175,12 @@ def _inverse(x: Any, interpret: bool) -> Any:
     return guess * (2.0 - x * guess)
 
 
-def transform(
-    f: Any, _small: Any, _large: Any, powers: Any, window: Any, needed: Any, *, interpret: bool = False
-) -> tuple[Any, Any]:
+def transform(f: Any, frequencies: Any, window: Any, *, interpret: bool = False) -> tuple[Any, Any]:
     """``sum_k f_k e^{-iwk}`` over the counts of a window, (B, M), real and imaginary parts.
 
-    f is (B, n + 1), `powers` are (K, S, M) and (K, n / S + 1, M), of which a model takes the number (B,) that comes
-    with them; `window` (B, 2) holds the first and the last count with f > 0.
+    f is (B, n + 1); `window` (B, 2) holds the first and the last count with f > 0.
     """
-    small, large, place = powers
+    (small, large, place), needed = frequencies.powers, frequencies.needed
     rows, width = f.shape[0], small[0].shape[-1]
     size = small[0].shape[1]
     models = math.gcd(rows, _STREAMS)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .flat import rounding_of_inputs, untilt
-from .frequencies import NATS, Frequencies, choose, times, turned_back
+from .frequencies import NATS, Frequencies, choose, times
 from .logarithmic import finite_or_zero, safe_log
 from .precision import unit_roundoff
 from .solution import Solution
@@ -33,7 +33,7 @@ ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 class _Tilted(NamedTuple):
     """A batch under its tilt; (B, 1) unless said otherwise."""
 
-    p: Any  # (B, n) 0 for decided variables
+    p: Any  # (B, n) 0 or 1 for decided variables
     mean: Any
     variance: Any
     forced: Any  # variables that are on whatever happens
@@ -51,10 +51,7 @@ def solve(nu: Any, log_f: Any) -> Solution:
     model = _tilted(nu, log_f)
     frequencies = choose(_period(model), model.variance, nu.shape[-1])
     phat = characteristic(model.p, frequencies.versine, frequencies.sine, frequencies.needed)
-    phat = times(*phat, *turned_back(frequencies, model.forced.astype(jnp.int32)))
-    spectrum_f = transform(
-        model.f, frequencies.small, frequencies.large, frequencies.powers, model.window, frequencies.needed
-    )
+    spectrum_f = transform(model.f, frequencies, model.window)
     g = tuple(frequencies.share * x for x in times(*phat, *spectrum_f))
     z = jnp.sum(g[0], -1)
     off, on = _leave_one_out(model, frequencies, g)
@@ -75,11 +72,11 @@ def solve(nu: Any, log_f: Any) -> Solution:
 def _tilted(nu: Any, log_f: Any) -> _Tilted:
     tilt = choose_tilt(nu, log_f)
     near = jnp.isfinite(nu)
-    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), 0.0)
+    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), jnp.where(nu > 0.0, 1.0, 0.0))
     fixed = lax.stop_gradient(p)
     forced, possible = decided(nu)
     highest = forced + possible
-    mean = forced + jnp.sum(fixed, -1, keepdims=True)
+    mean = jnp.sum(fixed, -1, keepdims=True)
     variance = jnp.sum(fixed * (1.0 - fixed), -1, keepdims=True)
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
     centre = jnp.round(mean)
@@ -178,7 +175,10 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
     small = lax.rsqrt(1.0 - v * frequencies.versine)
     size = frequencies.share * _size(*phat) * small
     in_product = jnp.sum(_size(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
-    in_table = (64.0 + 3.0 * n**0.5) * jnp.sum(size, -1) * total
+    turns = (model.window[:, 1] - model.window[:, 0]).astype(
+        total.dtype
+    )  # each may add the round-off of a product
+    in_table = (64.0 + 3.0 * n**0.5 + 4.0 * turns) * jnp.sum(size, -1) * total
     rounded = unit_roundoff(total.dtype) * (in_product + in_table)
     return lax.stop_gradient(model.negligible + folded + cut + rounded)
 

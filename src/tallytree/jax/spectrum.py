@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .frequencies import times
+from .frequencies import Frequencies, times
 from .pairs import pairs_over_frequencies, pairs_over_variables
 from .stages import dispatched, on_cpu, staged
 
@@ -92,21 +92,15 @@ def _over_frequencies_jvp(power: int, primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_jvp
-def transform(f: Any, small: Any, large: Any, powers: Any, window: Any, needed: Any) -> tuple[Any, Any]:
-    """``sum_k f_k e^{-iwk}`` over k = a S + b, (B, M); f is (B, n + 1) and 0 outside of a window (B, 2) of counts.
+def transform(f: Any, frequencies: Frequencies, window: Any) -> tuple[Any, Any]:
+    """``sum_k f_k e^{-iwk}``, (B, M); f is (B, n + 1) and 0 outside of a window (B, 2) of counts."""
+    if on_cpu() or f.shape[0] == 0:
+        return _by_turns(f, frequencies.versine, frequencies.sine, frequencies.powers, window)
 
-    `small` (B, S, M) and `large` (B, n / S + 1, M) are the powers b and a S of every model, `powers` the same before
-    models picked theirs; see :class:`.frequencies.Frequencies`.
-    """
-    if on_cpu():
-        return _by_blocks(f, small, large, window)
+    def plain(f: Any, frequencies: Any, window: Any) -> tuple[Any, Any]:
+        return _transform(f, frequencies.small, frequencies.large)
 
-    def plain(f: Any, small: Any, large: Any, powers: Any, window: Any, needed: Any) -> tuple[Any, Any]:
-        return _transform(f, small, large)
-
-    if f.shape[0] == 0:
-        return plain(f, small, large, powers, window, needed)
-    found: tuple[Any, Any] = dispatched(lambda k: k.transform, plain, f, small, large, powers, window, needed)
+    found: tuple[Any, Any] = dispatched(lambda k: k.transform, plain, f, frequencies, window)
     return found
 
 
@@ -115,36 +109,30 @@ def _blocks(f: Any, small: Any) -> Any:
     return f[:, :-1].reshape(f.shape[0], f.shape[1] // small[0].shape[1], small[0].shape[1])
 
 
-def _by_blocks(f: Any, small: Any, large: Any, window: Any) -> tuple[Any, Any]:
-    """Block by block, from the first to the last that any model needs."""
-    blocks = _blocks(f, small)
-    count, size = blocks.shape[1:]
-    first = jnp.min(window[:, 0], initial=count * size) // np.int32(size)
-    stop = jnp.minimum(jnp.max(window[:, 1], initial=0) // np.int32(size) + 1, count)
+def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tuple[Any, Any]:
+    """Count by count from the first of every model on: ``e^{-iwk}`` is looked up there, and then turned by -w."""
+    small, large, place = powers
+    size = np.int32(small[0].shape[1])
+    first, last = window[:, 0], window[:, 1]
+    start = times(
+        *(jnp.asarray(x).at[place, first % size].get(mode="promise_in_bounds") for x in small),
+        *(jnp.asarray(x).at[place, first // size].get(mode="promise_in_bounds") for x in large),
+    )
+    longest = jnp.max(last - first, initial=-1)
+    cosine = 1.0 - versine
 
-    def some(state: Any) -> Any:
-        a, re, im = state
-        own = lax.dynamic_index_in_dim(blocks, a, 1, keepdims=False)
-        inner = _weighted(own, small)
-        more = times(*inner, *(lax.dynamic_index_in_dim(x, a, 1, keepdims=False) for x in large))
-        return a + 1, re + more[0], im + more[1]
+    def more(state: Any) -> Any:
+        k, turn, sums = state
+        at = jnp.minimum(first + k, last)[:, None]
+        weight = jnp.take_along_axis(f, at, 1, mode="promise_in_bounds")
+        weight = jnp.where((first + k <= last)[:, None], weight, 0.0)
+        found = tuple(s + weight * t for s, t in zip(sums, turn))
+        return k + 1, times(*turn, cosine, -sine), found
 
-    last = tuple(f[:, -1:] * x[:, -1] for x in large)
-    _, re, im = lax.while_loop(lambda state: state[0] < stop, some, (first, *last))
+    zeros = jnp.zeros_like(versine), jnp.zeros_like(versine)
+    begin = jnp.zeros((), jnp.int32), start, zeros
+    re, im = lax.while_loop(lambda state: state[0] <= longest, more, begin)[2]
     return re, im
-
-
-def _weighted(own: Any, small: Any) -> Any:
-    """``sum_b own_b e^{-iwb}``, a few terms at a time in registers, (B, M) from (B, S) and (B, S, M)."""
-    width = own.shape[-1]
-    at_once = AT_ONCE if width % AT_ONCE == 0 else 1
-    entries = own.reshape(own.shape[0], at_once, width // at_once)
-    terms = []
-    for x in small:
-        parts = x.reshape(x.shape[0], at_once, width // at_once, x.shape[-1])
-        terms.append(sum(entries[:, j, :, None] * parts[:, j] for j in range(at_once)))
-    zero = np.zeros((), own.dtype)
-    return lax.reduce(tuple(terms), (zero, zero), _add, (1,))
 
 
 def _transform(f: Any, small: Any, large: Any) -> tuple[Any, Any]:
@@ -155,8 +143,8 @@ def _transform(f: Any, small: Any, large: Any) -> tuple[Any, Any]:
 
 @transform.defjvp
 def _transform_jvp(primals: Any, tangents: Any) -> Any:
-    _, small, large, *_ = primals
-    return transform(*primals), _transform(tangents[0], small, large)
+    frequencies = primals[1]
+    return transform(*primals), _transform(tangents[0], frequencies.small, frequencies.large)
 
 
 def inverse(re: Any, im: Any, small: Any, large: Any) -> Any:

@@ -22,7 +22,7 @@ _LONGEST_STEP = 8.0  # nats; the curvature is no guide further out
 
 def decided(nu: Any) -> tuple[Any, ...]:
     """How many variables are on whatever happens, and how many can still move, (B, 1) each."""
-    return tuple(jnp.sum(x, -1, keepdims=True).astype(nu.dtype) for x in (nu == jnp.inf, jnp.isfinite(nu)))
+    return tuple(jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (nu == jnp.inf, jnp.isfinite(nu)))
 
 
 def choose_tilt(nu: Any, log_f: Any) -> Any:
@@ -50,9 +50,9 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
         total, moment = (jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (weight, weight * away))
         return mean + jnp.where(total > 0.0, moment / jnp.where(total > 0.0, total, 1.0), 0.0)
 
-    def log_odds(free: Any) -> Any:
+    def odds(free: Any) -> Any:
         share = jnp.clip(free / jnp.maximum(possible, 1.0), 1e-12, 1.0 - 1e-12)
-        return jnp.log(share) - jnp.log1p(-share)
+        return share / (1.0 - share)
 
     def step(state: Any) -> Any:
         number, tilt, _ = state
@@ -64,7 +64,7 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
             target(mean, variance, tilt), forced + 0.3, forced + jnp.maximum(possible - 0.3, 0.3)
         )
         apart = jnp.max(jnp.abs(wanted - mean) / jnp.sqrt(variance), initial=0.0)
-        length = log_odds(wanted - forced) - log_odds(mean - forced)
+        length = jnp.log(odds(wanted - forced) / odds(mean - forced))
         slope = (mean - forced) * (forced + possible - mean) / (jnp.maximum(possible, 1.0) * variance)
         return number + 1, tilt + jnp.clip(length * slope, -_LONGEST_STEP, _LONGEST_STEP), apart
 
