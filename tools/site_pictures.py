@@ -31,14 +31,14 @@ COLOURS = ("light", "dark")
 TALLEST = 6000  # of a picture, in pixels of the page
 FAULTS = """(() => {
   const wide = document.documentElement.clientWidth, faults = [];
-  const scrolls = e => { for (let p = e.parentElement; p; p = p.parentElement)
-    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX)) return true; return false; };
-  if (document.documentElement.scrollWidth > wide + 1) {
-    const sticking = [...document.querySelectorAll('main *')].filter(
-      e => e.getBoundingClientRect().right > wide + 1 && e.offsetParent && !scrolls(e));
-    faults.push(`wider than the screen by ${document.documentElement.scrollWidth - wide}: ` +
-      [...new Set(sticking.map(e => e.tagName.toLowerCase() + '.' + e.className))].slice(0, 3).join(' '));
-  }
+  const scrolls = e => { for (let p = e.parentElement; p && p.tagName !== 'ARTICLE'; p = p.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(p).overflowX)) return true; return false; };
+  const beyond = [...document.querySelectorAll('article *')].filter(
+    e => e.getBoundingClientRect().right > wide + 1 && e.getClientRects().length && !scrolls(e));
+  if (beyond.length) faults.push('sticks out: ' + beyond.slice(0, 2).map(
+    e => `${e.tagName.toLowerCase()}.${e.className} ${e.textContent.trim().slice(0, 50)}`).join(' | '));
+  if (document.documentElement.scrollWidth > wide + 1)
+    faults.push(`wider than the screen by ${document.documentElement.scrollWidth - wide}`);
   for (const i of document.images)
     if (i.complete && !i.naturalWidth) faults.push('image does not load: ' + i.src);
   for (const m of document.querySelectorAll('.math'))
