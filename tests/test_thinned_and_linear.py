@@ -241,3 +241,12 @@ def test_given_values_are_those_of_enumeration_and_impossible_evidence_is_refuse
         model.replace(logits=np.full(D, -np.inf)).condition({0: 1})
     with pytest.raises(ParameterError, match="`replace` takes"):
         model.replace(colour=1)
+
+
+def test_a_thinned_model_without_variables_is_its_potential_at_zero():
+    model = tt.ThinnedModel(np.zeros(0), np.zeros(0), [1.5])
+    assert float(model.log_partition) == 1.5
+    assert float(model.log_prob(np.zeros(0, int))) == 0.0
+    assert model == tt.ThinnedModel(np.zeros(0), np.zeros(0), [1.5])
+    assert model != tt.ThinnedModel(np.zeros(0), np.zeros(0), [2.5])
+    assert model.sample(3, rng=0).shape == (3, 0)

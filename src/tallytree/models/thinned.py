@@ -147,7 +147,7 @@ class ThinnedModel(ByArguments):
         law = np.asarray(
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
         )
-        log_mean = np.logaddexp.reduce(law + np.asarray(self.acting.tables[0]), axis=-1)
+        log_mean = np.logaddexp.reduce(law + self._table, axis=-1)
         score = np.where(states & np.isfinite(self.logits), self.logits, 0.0).sum(-1)
         agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)
         return np.where(agrees, score + log_mean - self.log_partition, -math.inf)[()]
@@ -163,7 +163,15 @@ class ThinnedModel(ByArguments):
 
     def _numbers(self) -> tuple[Any, ...]:
         logits = self.logits.astype(self._dtype, copy=False)
-        return logits, self.rates, self.leak, np.asarray(self.acting.tables[0])
+        return logits, self.rates, self.leak, self._table
+
+    @property
+    def _table(self) -> Float64:
+        """Log f of the number that acts; a model of nothing has it in its constant."""
+        tables = self.acting.tables
+        return np.asarray(
+            tables[0] if tables else np.asarray(self.acting.log_partition)[..., None], np.float64
+        )
 
     def _with_leak(self, odds: Float64) -> Float64:
         """Log-odds of acting (..., D), and of the leak behind them if there is one."""
