@@ -12,6 +12,7 @@ from .assignments import draw_assignment
 from .compare import Report
 from .graphs import draw_graph
 from .sums import draw_sum
+from .weighted import draw_weighted
 
 
 class Case(Protocol):
@@ -39,6 +40,7 @@ KINDS: dict[str, Kind] = {
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
     "tangents": Kind(tangents.draw_tangents, tangents.LOT),
     "sums": Kind(draw_sum),
+    "weighted": Kind(draw_weighted),
     "graphs": Kind(draw_graph),
     "assignments": Kind(draw_assignment),
 }

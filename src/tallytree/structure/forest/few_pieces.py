@@ -33,7 +33,7 @@ def build(pieces: Pieces, boundary: list[int], out: ClusterList) -> tuple[Ints, 
         hanging[v].append(node)
     vertices = pieces.vertex.tolist()
     component = np.full(pieces.n, -1, np.int64)
-    values = []
+    values: list[int] = []
 
     def value(v: int, parent: int) -> int:
         component[v] = len(values)
