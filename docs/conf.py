@@ -39,6 +39,7 @@ exclude_patterns = [
     "gallery/*.ipynb",
     "sg_execution_times.rst",
     "gallery/sg_execution_times.rst",
+    "benchmark_tables.md",  # included in benchmarks.md
 ]
 templates_path = ["_templates"]
 nitpicky = True
@@ -58,9 +59,16 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
+# What numpydoc says about form; that no section is missing, tests/test_docstrings.py checks.
+numpydoc_validation_checks = {
+    *("GL03", "GL05", "GL06", "GL07", "GL08", "GL10", "SS01", "SS02", "SS03", "SS04", "YD01"),
+    *("PR02", "PR03", "PR04", "PR05", "PR07", "PR08", "PR09", "PR10", "RT02", "RT03", "RT04", "RT05"),
+}
+numpydoc_validation_exclude = {r"\.Modes\."}  # fields of a named tuple: their sentences are Python's
 
 # -- Pages -------------------------------------------------------------------------------------------------------------
 
@@ -89,6 +97,7 @@ html_sidebars = {
     "changelog": [],
     "which_model": [],
     "benchmarks": [],
+    "scaling": [],
     "reproduction": [],
     "questions": [],
 }

@@ -35,7 +35,59 @@ def test_examples_print_what_they_say(name):
 
 
 PUBLIC = dict(objects())
-NOT_FOR_USERS = {"kept", "tree_unflatten"}  # protocols of the package and of JAX
+NOT_FOR_USERS = {"kept", "tree_flatten", "tree_unflatten"}  # protocols of the package and of JAX
+ORDER = ("Summary", "Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns", "See Also", "Notes")
+ORDER += ("References", "Examples")
+# Properties that say what the object was made of; one line is enough for them.
+PLAIN = {
+    "batch_shape",
+    "components",
+    "edges",
+    "family",
+    "iterations",
+    "converged",
+    "largest",
+    "lengths",
+    "log_tables",
+}
+PLAIN |= {
+    "logits",
+    "method",
+    "models",
+    "n",
+    "n_cases",
+    "n_cells",
+    "n_chunks",
+    "n_edges",
+    "n_groups",
+    "n_labels",
+}
+PLAIN |= {
+    "n_positions",
+    "n_strata",
+    "n_variables",
+    "pair_tables",
+    "pairs",
+    "potential",
+    "probs",
+    "program",
+    "scores",
+}
+PLAIN |= {"shape", "support", "total_count", "tree", "values", "weights"}
+
+
+def every_docstring():
+    """Every public object and method once: name, the class it belongs to, function, whether it is a property."""
+    seen = set()
+    for name, target in PUBLIC.items():
+        yield name, target if inspect.isclass(target) else None, target, False
+        for method, function, is_property in methods(target) if inspect.isclass(target) else ():
+            if function not in seen and method not in NOT_FOR_USERS:
+                seen.add(function)
+                yield f"{name}.{method}", target, function, is_property
+
+
+EVERY = {name: rest for name, *rest in every_docstring()}
 
 
 def arguments(target):
@@ -74,10 +126,66 @@ def test_a_public_object_is_documented_in_full(name):
     assert wanted <= {heading for heading, text in found.items() if text.strip()}
 
 
-@pytest.mark.parametrize("name", [name for name, target in PUBLIC.items() if inspect.isclass(target)])
-def test_every_public_method_says_what_it_does_and_takes(name):
-    for method, target, is_property in methods(PUBLIC[name]):
-        found = sections(target)
-        assert found["Summary"], method
-        if not is_property and method not in NOT_FOR_USERS:
-            assert set(arguments(target)) <= documented(found), method
+@pytest.mark.parametrize("name", [name for name, (_, target, _) in EVERY.items() if name not in PUBLIC])
+def test_every_public_method_is_documented_in_full(name):
+    _, target, is_property = EVERY[name]
+    found = sections(target)
+    wanted = {"Summary"}
+    if not is_property:
+        assert set(arguments(target)) <= documented(found)
+        result = str(inspect.signature(target).return_annotation)
+        wanted |= {"See Also", "Examples", "Yields" if result.startswith("Iterator") else "Returns"}
+        wanted |= (
+            {"Raises"}
+            if re.search(r"\braise |\bchecks\.", inspect.getsource(inspect.unwrap(target)))
+            else set()
+        )
+    elif name.rpartition(".")[2] not in PLAIN:
+        wanted |= {"See Also", "Examples"}
+    assert wanted <= {heading for heading, text in found.items() if text.strip()}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_sections_stand_in_the_usual_order(name):
+    headings = list(sections(EVERY[name][1]))
+    assert headings == [heading for heading in ORDER if heading in headings]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_see_also_names_exists(name):
+    home, target, _ = EVERY[name]
+    listed = sections(target).get("See Also", "")
+    for line in listed.splitlines():
+        if line.strip() and not line.startswith(" "):
+            for reference in line.partition(" : ")[0].split(","):
+                assert exists(reference.strip(), home, target), reference
+
+
+def exists(reference, home, target):
+    """Whether a name can be looked up as the site does: in the class, in its module, in the package."""
+    starts = [home, importlib.import_module(target.__module__), importlib.import_module("tallytree")]
+    starts += [importlib.import_module(f"tallytree.{part}") for part in ("learn", "loopy", "potentials")]
+    paths = [(start, reference.split(".")) for start in starts if start is not None]
+    module, _, rest = reference.removeprefix("tallytree.").partition(".")
+    if rest and module in (
+        "assignment",
+        "data",
+        "estimators",
+        "jax",
+        "learn",
+        "loopy",
+        "plot",
+        "potentials",
+        "torch",
+    ):
+        paths.append((importlib.import_module(f"tallytree.{module}"), rest.split(".")))
+    paths.append((tallytree, reference.removeprefix("tallytree.").split(".")))
+    return any(leads_somewhere(start, names) for start, names in paths)
+
+
+def leads_somewhere(start, names):
+    for name in names:
+        if not hasattr(start, name):
+            return name in getattr(start, "__annotations__", {})  # a field of a result
+        start = getattr(start, name)
+    return True

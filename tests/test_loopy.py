@@ -234,8 +234,9 @@ def test_progress_is_shown_when_asked(capsys, monkeypatch):
     assert [c for _, c in seen] == result.trace.tolist()
 
 
-def test_progress_uses_tqdm_where_it_is_installed(monkeypatch):
+def test_progress_uses_tqdm_where_somebody_looks(monkeypatch):
     calls = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
     class Bar:
         def __init__(self, **options):

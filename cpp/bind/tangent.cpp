@@ -93,7 +93,7 @@ void bind_tangent(nb::module_& m) {
       require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
                   (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
               "order, parent and edge must describe a rooted forest");
-    array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({2});
+    array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({3});
     complex* spectra = new complex[2 * frequencies];
     nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
     complex_out law(spectra, {2, frequencies}, owner);
@@ -109,7 +109,8 @@ void bind_tangent(nb::module_& m) {
   }, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a, "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a,
         "everything"_a = false, "level"_a = "",
         "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all "
-        "terms are amplified in them, (2,); and the characteristic function of the count with its derivative, (2, M).");
+        "terms are amplified in them and the share of the weight that underflow may have taken, (3,); and the "
+        "characteristic function of the count with its derivative, (2, M).");
 }
 
 }  // namespace tallytree

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/workspace.hpp"
+#include "cluster/edge_underflow.hpp"
 
 namespace tallytree {
 
@@ -82,6 +83,7 @@ void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* m
     }
   }
   k.finish(tree.vertices - 1, sums.get(), out.data(), out.data() + n, worst);
+  worst[2] = edge_underflow(tree);
   std::copy_n(out.data(), n - 1, marginals);
   std::copy_n(out.data() + n, n - 1, change);
 }

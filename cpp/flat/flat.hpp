@@ -111,6 +111,8 @@ FlatPieceView view_of(const Piece& piece, double log_share);
 
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series);
+// cos(k pi / (2 count)) for k < 4 count; the nodes are those of odd k. At most kMaxNodes + kMoreNodes.
+const double* chebyshev_cosines(int count);
 
 enum class FlatKind { impossible, ends, series, direct, powers };
 

@@ -82,7 +82,7 @@ static inline vec first_lanes(vec x, int count, double pad) {
   return index < (double)count ? x : splat(pad);
 }
 
-// log f - tilt * count at a root, log f elsewhere.
+// log f - tilt * (count - centre) at a root, log f elsewhere.
 static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
   const int64_t at = item.tree->table_offset[i] + count;
   const double* f = item.tables + at;
@@ -90,7 +90,7 @@ static inline vec log_table(const TreeItem& item, int32_t i, int count, int vali
   if (at + kLanes <= item.table_entries) x = first_lanes(load(f), valid, -__builtin_inf());
   else x = load_part(f, valid < kLanes ? valid : kLanes, -__builtin_inf());
   if (item.tilt != 0 && item.tree->parent[item.tree->leaves + i] < 0)
-    for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j);
+    for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j - item.centre);
   return x;
 }
 

@@ -115,7 +115,7 @@ struct TreeItem {
   const TreeView* tree;
   const double *nu, *tables;
   int64_t table_entries;
-  double tilt;
+  double tilt, centre;  // the tilt takes tilt * (count - centre) from the tables of the roots
   const Interval *support;  // counts at which up messages can be positive
   const Interval *reach;    // counts needed downwards: support, were one infinite logit finite
   double *leaf_value[2], *leaf_exponent[2];  // Bernoulli weights of y=0 and y=1 (the latter times e^tilt)

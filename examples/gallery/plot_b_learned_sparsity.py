@@ -38,7 +38,7 @@ exact = ttt.marginals(scores, tt.exactly(2))
 weights = torch.randn(5, 4, dtype=torch.float64)
 want = torch.autograd.grad((by_enumeration * weights).sum(), scores)[0]
 got = torch.autograd.grad((exact * weights).sum(), scores)[0]
-difference = max(float((exact - by_enumeration).abs().max()), float((got - want).abs().max()))
+difference = max((exact - by_enumeration).abs().max().item(), (got - want).abs().max().item())
 print(f"2:4, marginals and gradients against all {len(patterns)} patterns: {difference:.1e}")
 assert difference < 1e-12
 for n, m in ((2, 4), (4, 8), (8, 16), (8, 32)):

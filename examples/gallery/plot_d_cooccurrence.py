@@ -57,9 +57,8 @@ both = (p[:, first] * p[:, second]).T  # (pairs, species)
 start = time.process_time()
 log_odds = np.log(both) - np.log1p(-both)
 log_p = tt.CountModel(log_odds, tt.at_least(shared)).log_partition + np.log1p(-both).sum(1)
-print(
-    f"{len(first)} exact p-values with {n_species} trials each: {time.process_time() - start:.2f} s of processor time"
-)
+seconds = time.process_time() - start
+print(f"{len(first)} exact p-values with {n_species} trials each: {seconds:.2f} s of processor time")
 print(f"smallest: 1e{log_p.min() / np.log(10):.0f}")
 
 # %%
@@ -97,6 +96,7 @@ def discoveries(log_p_values, rate=0.001):
 exact_links, poisson_links = discoveries(log_p), discoveries(poisson)
 print(f"validated links: exact {exact_links.sum()}, Poisson approximation {poisson_links.sum()}")
 assert poisson_links.sum() < exact_links.sum()
+assert log_p.min() < -70 * np.log(10) and seconds < 0.2 * each * len(first)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=[1.1, 1])
 left.plot(log_p / np.log(10), poisson / np.log(10), ".", ms=3, alpha=0.5)
@@ -123,6 +123,6 @@ right.set(
 plt.show()
 
 # %%
-# **Claim, computed above:** one batched call gives exact p-values for all pairs, down to 1e-70 and below,
-# faster than scipy does a few; the Poisson approximation is too cautious in the upper tail and loses
-# validated links.
+# **Claim, computed above:** one batched call gives exact p-values for all pairs, down to 1e-70 and below, in
+# less than a fifth of the time of scipy's law; the Poisson approximation is too cautious in the upper tail and
+# loses validated links.

@@ -77,6 +77,7 @@ print(f"{len(kept)} of 40,000 paths have the right total; largest difference of 
 assert difference < 5 * np.sqrt(0.25 / len(kept))
 six = np.all([drawn[:, p].sum(1) == state[p].sum() for p in parts], axis=0).sum()
 print(f"paths with all six counts right: {six}")
+assert six < 10 and len(kept) > 100
 
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(10, 5.2), height_ratios=[1, 1.6], sharex=True)
 top.plot(signal, color="0.6", lw=0.7)

@@ -6,7 +6,7 @@ A k-subset layer in PyTorch and JAX
 
 The layer samples a k-subset exactly and passes back the gradient of the exact marginals. Relaxations (softmax
 top-k, Gumbel top-k, sorting) are biased; the exact marginals by the O(nk) recursion (SIMPLE) are slow for
-large n. Here they cost about as much as reading the scores, in both frameworks.
+large n. Here they take near-linear time, in both frameworks.
 """
 
 # %%
@@ -186,9 +186,12 @@ axes[2].set_ylim(top=axes[2].get_ylim()[1] * 6)
 axes[2].legend()
 plt.show()
 assert curves["exact (KSubset)"].mean() >= max(c.mean() for c in curves.values()) - 0.03
+print(
+    f"{sizes[3]} items: gradients of our marginals take {ours[3] / recursion[3]:.0%} of the time of the recursion"
+)
 assert ours[3] < recursion[3]
 
 # %%
 # **Claim, computed above:** samples follow the law and gradients agree between the frameworks; the exact
-# layer learns which features matter at least as well as the relaxations, and costs a small part of the
-# recursion.
+# layer learns which features matter at least as well as the relaxations, and at 400 items the gradient of its
+# marginals costs less than the marginals alone by the recursion.

@@ -102,6 +102,7 @@ def available(folder: str | os.PathLike[str] | None = None) -> list[str]:
     Returns
     -------
     list of str
+        Names as :func:`path` takes them.
 
     See Also
     --------
@@ -129,6 +130,7 @@ def path(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     Returns
     -------
     pathlib.Path
+        An existing file.
 
     Raises
     ------
@@ -178,7 +180,8 @@ def load_npz(name: str, folder: str | os.PathLike[str] | None = None) -> dict[st
 
     Returns
     -------
-    dict of arrays
+    dict of str to ndarray
+        The arrays.
 
     Raises
     ------
@@ -216,6 +219,7 @@ def load_csv(name: str, folder: str | os.PathLike[str] | None = None, **options:
     Returns
     -------
     pandas.DataFrame
+        As :func:`pandas.read_csv` makes it.
 
     Raises
     ------
@@ -257,6 +261,7 @@ def load_bags(name: str, folder: str | os.PathLike[str] | None = None) -> BagDat
     Returns
     -------
     BagData
+        Instances, their bags and the labels of the bags.
 
     Raises
     ------
@@ -300,6 +305,7 @@ def load_binary(name: str, folder: str | os.PathLike[str] | None = None) -> Bina
     Returns
     -------
     BinaryData
+        Rows of 0 and 1 for training, validation and testing.
 
     Raises
     ------

@@ -12,11 +12,11 @@ from scipy import sparse
 from scipy.special import expit
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Bools, Float64
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
-from ..loopy.progress import Progress, Report
 from ..models.factor_graph import FactorGraph
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
@@ -33,8 +33,12 @@ class Assignment:
 
     Parameters
     ----------
-    affinity, rows, columns, forbidden
+    affinity : (I, J) array or sparse matrix
         As in :func:`tallytree.assignment`, which makes it.
+    rows, columns : potential or sequence of potentials, optional
+        As in :func:`tallytree.assignment`.
+    forbidden : (I, J) array of bool, optional
+        As in :func:`tallytree.assignment`.
 
     Raises
     ------
@@ -76,17 +80,50 @@ class Assignment:
 
     @property
     def n_free(self) -> int:
-        """Number of cells that the constraints do not decide."""
+        """Number of cells that the constraints do not decide.
+
+        See Also
+        --------
+        decided, n_cells
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[0.0, 1.0], [-np.inf, 2.0]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.n_cells, problem.n_free
+        (3, 0)
+        """
         return len(self._reduced.free)
 
     @cached_property
     def graph(self) -> FactorGraph:
-        """Factor graph of the free cells: rows first, then columns; log-weights differ by a constant."""
+        """Factor graph of the free cells: rows first, then columns; log-weights differ by a constant.
+
+        See Also
+        --------
+        loopy_bp, FactorGraph
+
+        Examples
+        --------
+        >>> tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1)).graph.n_groups
+        5
+        """
         return reduction.graph(self._cells, self._reduced)
 
     @cached_property
     def decided(self) -> Any:
-        """Matrix of 1 and 0 where every feasible assignment agrees, and -1 elsewhere."""
+        """Matrix of 1 and 0 where every feasible assignment agrees, and -1 elsewhere.
+
+        See Also
+        --------
+        n_free
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[0.0, 1.0], [-np.inf, 2.0]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.decided
+        array([[1, 0],
+               [0, 1]], dtype=int8)
+        """
         values = np.zeros(self.n_cells, np.int8)
         values[self._reduced.free] = -1
         values[self._reduced.on] = 1
@@ -99,6 +136,26 @@ class Assignment:
         ----------
         y : (I, J) array or sparse matrix
             An assignment.
+
+        Returns
+        -------
+        float
+            Its logarithm; ``-inf`` for an assignment that breaks a count.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` is no matrix of 0 and 1 of this shape.
+
+        See Also
+        --------
+        mode
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.log_weight([[1, 0], [0, 1]]), problem.log_weight([[1, 1], [0, 0]])
+        (5.5, -inf)
         """
         on, outside = self._chosen(y)
         if outside or not on[self._cells.logits == math.inf].all():
@@ -114,6 +171,20 @@ class Assignment:
         ----------
         **options
             Passed to :func:`~tallytree.loopy_bp`.
+
+        Returns
+        -------
+        AssignmentBeliefs
+            Marginals, expected counts of rows and columns, and the Bethe approximation of log Z.
+
+        Raises
+        ------
+        ParameterError
+            If an option is unknown or has the wrong value.
+
+        See Also
+        --------
+        bounds, row_gibbs, tallytree.loopy_bp
 
         Notes
         -----
@@ -143,12 +214,24 @@ class Assignment:
     def bounds(self, **options: Any) -> AssignmentBounds:
         """Upper bound of log Z and, where its condition holds, a lower one.
 
-        Options as in :func:`~tallytree.loopy.holder_bound`.
-
         Parameters
         ----------
         **options
             Passed to :func:`~tallytree.loopy.holder_bound`.
+
+        Returns
+        -------
+        AssignmentBounds
+            ``lower``, ``upper`` and the marginals of the upper bound.
+
+        Raises
+        ------
+        ParameterError
+            If an option is unknown or has the wrong value.
+
+        See Also
+        --------
+        loopy_bp, loopy.holder_bound
 
         Examples
         --------
@@ -166,6 +249,20 @@ class Assignment:
 
     def mode(self) -> AssignmentMode:
         """The assignment with the largest log-weight, by linear programming (exact).
+
+        Returns
+        -------
+        AssignmentMode
+            The assignment, its affinity and its log-weight.
+
+        Raises
+        ------
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        dual_decomposition, sample, log_weight
 
         Notes
         -----
@@ -187,6 +284,26 @@ class Assignment:
         ----------
         **options
             Passed to :func:`~tallytree.loopy.dual_decomposition`.
+
+        Returns
+        -------
+        AssignmentMode
+            The assignment, its log-weight and a bound of the largest.
+
+        Raises
+        ------
+        ParameterError
+            If an option is unknown or has the wrong value.
+
+        See Also
+        --------
+        mode, loopy.dual_decomposition
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.dual_decomposition().log_weight
+        5.5
         """
         found = dual_decomposition(self.graph, **options)
         on = self._scatter(found.mode, True, False)
@@ -224,11 +341,32 @@ class Assignment:
         Returns
         -------
         (size, I, J) array of bool, or a list of sparse matrices for a sparse problem
+            Assignments.
+
+        Raises
+        ------
+        ParameterError
+            If a number is too small, or ``rng`` cannot be used.
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        mode, row_gibbs
 
         Notes
         -----
         Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
         ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached.
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1))
+        >>> problem.sample(4, rng=0).sum(axis=2)
+        array([[1, 1],
+               [1, 1],
+               [1, 1],
+               [1, 1]])
         """
         count, every = _at_least("size", size, 0), _at_least("thin", thin, 1)
         parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
@@ -238,7 +376,7 @@ class Assignment:
         kept: list[Bools] = []
         left = count
         states = self._run("states", sweeps, burn, parallel, rng) if count else ()
-        with Progress(progress, burn + sweeps, "sample") as shown:
+        with Iterations(progress, burn + sweeps, "sample") as shown:
             for s, (_, y, _) in enumerate(states, 1):
                 if s > burn and (s - burn) % every == 0:
                     kept.append(y[:left].copy())
@@ -250,11 +388,50 @@ class Assignment:
     # -- the paper's baselines, by name ------------------------------------------------------------------------
 
     def node_marginals(self) -> Any:
-        """Marginals of the affinities alone, without any count: the paper's "Node Marginals"."""
+        """Marginals of the affinities alone, without any count: the paper's "Node Marginals".
+
+        Returns
+        -------
+        (I, J) array of float, or a sparse matrix for a sparse problem
+            Probabilities.
+
+        See Also
+        --------
+        lp_marginals, loopy_bp
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 2)), rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.node_marginals()
+        array([[0.5, 0.5],
+               [0.5, 0.5]])
+        """
         return self._matrix(np.asarray(expit(self._cells.logits)), 0.0)
 
     def lp_marginals(self) -> Any:
-        """The best assignment taken as marginals of 0 and 1: the paper's "LP"."""
+        """The best assignment taken as marginals of 0 and 1: the paper's "LP".
+
+        Returns
+        -------
+        (I, J) array of float, or a sparse matrix for a sparse problem
+            Zeros and ones.
+
+        Raises
+        ------
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        mode, node_marginals, loopy_bp
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.lp_marginals()
+        array([[1., 0.],
+               [0., 1.]])
+        """
         return self._matrix(self._best_cells.astype(np.float64), 0.0)
 
     def block_gibbs(
@@ -273,12 +450,39 @@ class Assignment:
 
         Parameters
         ----------
-        sweeps, burn_in, chains : int
-            Length of a chain, what is thrown away of it, and how many chains run.
+        sweeps : int
+            Length of a chain.
         rng : Generator, int or None
             Source of randomness.
+        burn_in : int
+            Sweeps that are thrown away.
+        chains : int
+            How many chains run.
         progress : bool or callable
             Whether to report.
+
+        Returns
+        -------
+        GibbsMarginals
+            Averages over chains and sweeps, with standard errors.
+
+        Raises
+        ------
+        ParameterError
+            If a number is too small, or ``rng`` cannot be used.
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        row_gibbs, loopy_bp, sample
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 2)), rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.block_gibbs(200, rng=0).marginals.round(1)
+        array([[0.5, 0.5],
+               [0.5, 0.5]])
         """
         ergodicity.check_square_blocks(self._shape_of_chains)
         return self._average("square", sweeps, burn_in, chains, rng, progress)
@@ -300,14 +504,41 @@ class Assignment:
 
         Parameters
         ----------
-        sweeps, burn_in, chains : int
-            Length of a chain, what is thrown away of it, and how many chains run.
+        sweeps : int
+            Length of a chain.
         rng : Generator, int or None
             Source of randomness.
-        moves : "rows" or "mixed"
+        burn_in : int
+            Sweeps that are thrown away.
+        chains : int
+            How many chains run.
+        moves : {"rows", "mixed"}
             What is drawn at once.
         progress : bool or callable
             Whether to report.
+
+        Returns
+        -------
+        GibbsMarginals
+            Averages over chains and sweeps, with standard errors.
+
+        Raises
+        ------
+        ParameterError
+            If a number is too small, ``moves`` is neither, or ``rng`` cannot be used.
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        block_gibbs, loopy_bp, sample
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1))
+        >>> problem.row_gibbs(100, rng=0, moves="mixed").marginals.round(1)
+        array([[0.3, 0.3, 0.3],
+               [0.3, 0.3, 0.3]])
         """
         checks.one_of("moves", moves, ("rows", "mixed"))
         if moves == "rows":
@@ -358,7 +589,7 @@ class Assignment:
         burn_in = _at_least("burn_in", burn_in, 0)
         total = np.zeros((chains, *self.shape))
         done, interrupted = 0, False
-        with Progress(progress, sweeps, "gibbs") as shown:
+        with Iterations(progress, sweeps, "gibbs") as shown:
             try:
                 for keep, y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
                     if not keep:

@@ -95,7 +95,18 @@ class AssignmentMode:
 
     @property
     def gap(self) -> float:
-        """Distance of the log-weight to an upper bound of the best one; 0 for the linear program."""
+        """Distance of the log-weight to an upper bound of the best one; 0 for the linear program.
+
+        See Also
+        --------
+        tallytree.assignment.Assignment.mode, tallytree.assignment.Assignment.dual_decomposition
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 2)), rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.mode().gap
+        0.0
+        """
         return self.upper_bound - self.log_weight
 
     def __repr__(self) -> str:
@@ -136,7 +147,18 @@ class AssignmentBounds:
 
     @property
     def gap(self) -> float:
-        """Distance between the two bounds."""
+        """Distance between the two bounds.
+
+        See Also
+        --------
+        tallytree.assignment.Assignment.bounds
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 2)), rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> bool(problem.bounds().gap > 0.0)
+        True
+        """
         return self.upper - self.lower
 
     def __repr__(self) -> str:

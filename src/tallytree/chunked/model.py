@@ -62,7 +62,7 @@ class ChunkedCountModel(Remembers):
     workers : int, optional
         Threads, by default as many as cores.
     progress : bool
-        Show bars with the remaining time (needs tqdm).
+        Show how far each pass is; a bar with the remaining time where tqdm is installed.
     scratch : path, optional
         Folder for temporary files, which scattered groups need; every worker must see it.
 
@@ -174,12 +174,44 @@ class ChunkedCountModel(Remembers):
 
     @property
     def log_partition(self) -> np.float64:
-        """Log Z."""
+        """Log Z.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> model = tt.ChunkedCountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> np.exp(model.log_partition).round(6)
+        np.float64(4.0)
+        """
         return np.float64(self._solver.log_partition)
 
     @property
     def error_bound(self) -> np.float64:
-        """What is certified: no posterior log-odds is further off than this."""
+        """What is certified: no posterior log-odds is further off than this.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits
+
+        Examples
+        --------
+        >>> model = tt.ChunkedCountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> bool(model.error_bound < 1e-10)
+        True
+        """
         return np.float64(self._cached("error bound", lambda: self._solver.error_bound + 0.0))
 
     def count_log_probs(self, window: bool = True) -> Any:
@@ -192,8 +224,24 @@ class ChunkedCountModel(Remembers):
 
         Returns
         -------
-        CountWindow or array
+        CountWindow or ndarray
             ``first`` and ``log_probs``: counts outside have less than 1e-15 of the probability together.
+
+        Raises
+        ------
+        ParameterError
+            If the answer would be longer than memory should hold.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        count_windows, marginals
+
+        Examples
+        --------
+        >>> tt.ChunkedCountModel(np.zeros(3), tt.exactly(1)).count_log_probs(window=False)
+        array([-inf,   0., -inf, -inf])
         """
         checks.flag("window", window)
         windows = self.count_windows()
@@ -213,6 +261,25 @@ class ChunkedCountModel(Remembers):
         """Windows ``(first, log_probs)`` of the distribution of the count, in rising order; one for every mode.
 
         Counts outside all of them have less than 1e-15 of the probability together.
+
+        Returns
+        -------
+        tuple of CountWindow
+            In rising order of ``first``.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        count_log_probs
+
+        Examples
+        --------
+        >>> [window.first for window in tt.ChunkedCountModel(np.zeros(3), tt.exactly(1)).count_windows()]
+        [0]
         """
         found: tuple[CountWindow, ...] = self._cached("counts", self._solver.count_windows)
         return found
@@ -222,10 +289,31 @@ class ChunkedCountModel(Remembers):
 
         Parameters
         ----------
-        y : as `source`
-            Zeros and ones of any dtype, as many as there are variables.
+        y : array, path or iterable of chunks
+            Zeros and ones of any dtype, as many as there are variables; whatever `source` may be.
         column : str, optional
             Of a Parquet file.
+
+        Returns
+        -------
+        numpy.float64
+            In nats.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` has another length, or holds anything but 0 and 1.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition, mode
+
+        Examples
+        --------
+        >>> tt.ChunkedCountModel(np.zeros(4), tt.exactly(1)).log_prob([0, 0, 1, 0]).round(4)
+        np.float64(-1.3863)
         """
         given = as_source(y, label="y", column=column).cut_like(self._source)
         weight = states.total(self._passes.each("log_prob", Job(states.weigh, [given])))
@@ -249,9 +337,25 @@ class ChunkedCountModel(Remembers):
 
         Returns
         -------
-        array, dask.array, iterable of chunks, or path
+        ndarray, dask.array, iterable of chunks, or path
             Without `out`: an array for an array, a lazy Dask array for a Dask array, otherwise chunks that are computed
             when they are iterated over, as often as wanted. With `out`: `out`, as a path if it is one.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+        OutputError
+            If ``out`` exists already, or cannot be written.
+
+        See Also
+        --------
+        posterior_logits, count_log_probs, CountModel.marginals
+
+        Examples
+        --------
+        >>> tt.ChunkedCountModel(np.zeros(4), tt.exactly(1)).marginals()
+        array([0.25, 0.25, 0.25, 0.25])
         """
         return self._vector("marginals", out, overwrite)
 
@@ -260,8 +364,31 @@ class ChunkedCountModel(Remembers):
 
         Parameters
         ----------
-        out, overwrite
-            As in :meth:`marginals`.
+        out : array or path, optional
+            Where to write, as in :meth:`marginals`.
+        overwrite : bool
+            Replace a file that exists.
+
+        Returns
+        -------
+        ndarray, dask.array, iterable of chunks, or path
+            As :meth:`marginals`.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+        OutputError
+            If ``out`` exists already, or cannot be written.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> tt.ChunkedCountModel(np.zeros(2), tt.exactly(1)).posterior_logits().round(6) + 0.0
+        array([0., 0.])
         """
         return self._vector("posterior_logits", out, overwrite)
 
@@ -276,8 +403,33 @@ class ChunkedCountModel(Remembers):
         ----------
         rng : numpy.random.Generator, int or None
             Generator or seed.
-        out, overwrite
-            As in :meth:`marginals`; states are uint8.
+        out : array or path, optional
+            Where to write, as in :meth:`marginals`; states are uint8.
+        overwrite : bool
+            Replace a file that exists.
+
+        Returns
+        -------
+        ndarray, dask.array, iterable of chunks, or path
+            As :meth:`marginals`.
+
+        Raises
+        ------
+        ParameterError
+            If ``rng`` cannot be used.
+        InfeasibleError
+            If every configuration has probability zero.
+        OutputError
+            If ``out`` exists already, or cannot be written.
+
+        See Also
+        --------
+        mode, CountModel.sample
+
+        Examples
+        --------
+        >>> int(tt.ChunkedCountModel(np.zeros(100), tt.exactly(7)).sample(rng=0).sum())
+        7
         """
         generator = checks.generator(rng)
         key = tuple(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist())
@@ -288,15 +440,54 @@ class ChunkedCountModel(Remembers):
 
         Parameters
         ----------
-        out, overwrite
-            As in :meth:`marginals`; states are uint8.
+        out : array or path, optional
+            Where to write, as in :meth:`marginals`; states are uint8.
+        overwrite : bool
+            Replace a file that exists.
+
+        Returns
+        -------
+        ndarray, dask.array, iterable of chunks, or path
+            As :meth:`marginals`.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+        OutputError
+            If ``out`` exists already, or cannot be written.
+
+        See Also
+        --------
+        sample, marginals
+
+        Examples
+        --------
+        >>> tt.ChunkedCountModel([0.5, -1.0, 2.0], tt.exactly(2)).mode()
+        array([1, 0, 1], dtype=uint8)
         """
         job = self._cached("mode", lambda: modes.decide(self._passes, self._best))
         return self._written("mode", job, out, np.dtype(np.uint8), overwrite)
 
     @property
     def max_log_weight(self) -> np.float64:
-        """Log-weight of :meth:`mode`, on the scale of ``log_partition``."""
+        """Log-weight of :meth:`mode`, on the scale of ``log_partition``.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mode
+
+        Examples
+        --------
+        >>> model = tt.ChunkedCountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> np.exp(model.max_log_weight).round(6)
+        np.float64(3.0)
+        """
         return np.float64(self._best.log_weight)
 
     @answer
@@ -341,6 +532,20 @@ class ChunkedCountModel(Remembers):
         ----------
         evidence : mapping
             Values ``{index: 0 or 1}``.
+
+        Returns
+        -------
+        ChunkedCountModel
+            The model with these values required.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping of variables to 0 or 1, or contradicts what is known.
+
+        See Also
+        --------
+        log_prob, marginals
 
         Examples
         --------

@@ -36,8 +36,16 @@ class ChunkedPoissonBinomial(Remembers):
     ----------
     probs, logits : array, path, dask.array, zarr array, list or function
         Probabilities or log-odds of the events, one of the two; see :class:`ChunkedCountModel` for what is taken.
-    column, chunk_size, scheduler, workers, progress
-        As in :class:`ChunkedCountModel`.
+    column : str, optional
+        Of a Parquet file.
+    chunk_size : int, optional
+        Numbers in a chunk, as in :class:`ChunkedCountModel`.
+    scheduler : optional
+        Who works on the chunks, as in :class:`ChunkedCountModel`.
+    workers : int, optional
+        How many work at once, as in :class:`ChunkedCountModel`.
+    progress : bool or callable
+        Whether to report, as in :class:`ChunkedCountModel`.
 
     Raises
     ------
@@ -103,19 +111,79 @@ class ChunkedPoissonBinomial(Remembers):
         return (0.0, 0.0, 0.0) if found is None else found
 
     def mean(self) -> float:
-        """Expected count."""
+        """Expected count.
+
+        Returns
+        -------
+        float
+            One number.
+
+        See Also
+        --------
+        var, std
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).mean()
+        1.0
+        """
         return self._moments[0]
 
     def var(self) -> float:
-        """Variance of the count."""
+        """Variance of the count.
+
+        Returns
+        -------
+        float
+            One number.
+
+        See Also
+        --------
+        mean, std
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).var()
+        0.5
+        """
         return self._moments[1]
 
     def std(self) -> float:
-        """Standard deviation of the count."""
+        """Standard deviation of the count.
+
+        Returns
+        -------
+        float
+            One number.
+
+        See Also
+        --------
+        var, mean
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5] * 4).std()
+        1.0
+        """
         return math.sqrt(self._moments[1])
 
     def skew(self) -> float:
-        """Skewness of the count; NaN if it is certain, as in `scipy.stats`."""
+        """Skewness of the count; NaN if it is certain, as in `scipy.stats`.
+
+        Returns
+        -------
+        float
+            One number.
+
+        See Also
+        --------
+        var, mean
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).skew()
+        0.0
+        """
         _, variance, third = self._moments
         return third / variance**1.5 if variance > 0.0 else math.nan
 
@@ -128,6 +196,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        pmf, logcdf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).logpmf([1, 3]).round(4)
+        array([-0.6931,    -inf])
         """
         return self._each(k, lambda c: exactly(c), lambda c: -math.inf, whole=True)
 
@@ -138,6 +225,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        logpmf, cdf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).pmf([0, 1, 2])
+        array([0.25, 0.5 , 0.25])
         """
         return np.exp(self.logpmf(k))
 
@@ -148,6 +254,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        cdf, logsf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).logcdf([0, 1]).round(4)
+        array([-1.3863, -0.2877])
         """
         return self._tail(k, lower=True)
 
@@ -158,6 +283,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        logcdf, sf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).cdf([0, 1, 2])
+        array([0.25, 0.75, 1.  ])
         """
         return np.exp(self.logcdf(k))
 
@@ -168,6 +312,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        sf, logcdf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).logsf([0, 2]).round(4)
+        array([-0.2877,    -inf])
         """
         return self._tail(k, lower=False)
 
@@ -178,6 +341,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``k``.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers.
+
+        See Also
+        --------
+        logsf, cdf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).sf([0, 1, 2])
+        array([0.75, 0.25, 0.  ])
         """
         return np.exp(self.logsf(k))
 
@@ -197,6 +379,25 @@ class ChunkedPoissonBinomial(Remembers):
         ----------
         q : array_like
             Probabilities.
+
+        Returns
+        -------
+        int or ndarray of int
+            Counts, of the shape of ``q``.
+
+        Raises
+        ------
+        ParameterError
+            If ``q`` is not between 0 and 1.
+
+        See Also
+        --------
+        cdf
+
+        Examples
+        --------
+        >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
+        array([1, 2])
         """
         levels = np.asarray(q, np.float64)
         if not np.all((levels >= 0.0) & (levels <= 1.0)):

@@ -32,12 +32,48 @@ class WaldReport:
 
     @property
     def z_(self) -> Float64:
-        """Coefficients over standard errors."""
+        """Coefficients over standard errors.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        p_values_, summary
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=[0, 0, 1, 1, 2, 2])
+        >>> model.z_.round(4)
+        array([0.566])
+        """
         return self.summary().z
 
     @property
     def p_values_(self) -> Float64:
-        """Two-sided Wald tests."""
+        """Two-sided Wald tests.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        z_, summary
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=[0, 0, 1, 1, 2, 2])
+        >>> model.p_values_.round(4)
+        array([0.5714])
+        """
         return self.summary().p_values
 
     def conf_int(self, level: float | None = None) -> Float64:
@@ -47,11 +83,63 @@ class WaldReport:
         ----------
         level : float, optional
             Coverage; default that of the estimator.
+
+        Returns
+        -------
+        ndarray, (n_features, 2)
+            Lower and upper ends.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        summary, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.conf_int(0.9).round(2)
+        array([[-1.32,  2.71]])
         """
         return self.summary(level).intervals
 
     def likelihood_ratio_test(self) -> tuple[float, int, float]:
-        """Statistic, degrees of freedom and p-value against all coefficients zero."""
+        """Statistic, degrees of freedom and p-value against all coefficients zero.
+
+        Returns
+        -------
+        statistic : float
+            Twice the difference of the log-likelihoods.
+        df : int
+            Degrees of freedom.
+        p : float
+            Upper tail of the chi-square distribution.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        summary, conf_int
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> statistic, df, p = model.likelihood_ratio_test()
+        >>> round(statistic, 4), df, round(p, 4)
+        (0.3398, 1, 0.5599)
+        """
         check_is_fitted(self)
         statistic = 2.0 * (self.log_likelihood_ - self.log_likelihood_null_)
         df = int((~self.aliased_).sum())
@@ -64,6 +152,29 @@ class WaldReport:
         ----------
         level : float, optional
             Coverage of the intervals; default that of the estimator.
+
+        Returns
+        -------
+        CoefficientTable
+            ``print`` it, or take its columns.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        conf_int, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.summary().names
+        ('x0',)
         """
         check_is_fitted(self)
         names: Any = getattr(self, "feature_names_in_", None)

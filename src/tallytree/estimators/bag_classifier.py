@@ -150,6 +150,28 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Labels of the bags, in the order of the sorted group labels, or repeated for every instance.
         groups : (n_instances,) array, optional
             Bag of every instance.
+
+        Returns
+        -------
+        BagClassifier
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a setting or a shape is wrong, or only one class of bags arrived.
+
+        See Also
+        --------
+        predict, instance_probabilities
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.classes_
+        array([0, 1])
         """
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         potential = settings(self)
@@ -240,6 +262,30 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Covariates.
         groups : (n_rows,) array_like
             Bag of every row.
+
+        Returns
+        -------
+        ndarray, (n_bags,)
+            In the order of the sorted group labels.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, predict_proba
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.decision_function(X, groups=bags) > 0
+        array([ True, False,  True, False])
         """
         return self._log_odds(X, groups, "decision_function")[0]
 
@@ -256,6 +302,30 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Covariates.
         groups : (n_rows,) array_like
             Bag of every row.
+
+        Returns
+        -------
+        ndarray, (n_bags, 2)
+            In the order of the sorted group labels; columns as ``classes_``.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, decision_function
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.predict_proba(X, groups=bags).shape
+        (4, 2)
         """
         odds = self._log_odds(X, groups, "predict_proba")[0]
         return np.column_stack([expit(-odds), expit(odds)])
@@ -269,6 +339,30 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Covariates.
         groups : (n_rows,) array_like
             Bag of every row.
+
+        Returns
+        -------
+        ndarray, (n_bags,)
+            In the order of the sorted group labels.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, score
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.predict(X, groups=bags)
+        array([1, 0, 1, 0])
         """
         odds = self._log_odds(X, groups, "predict")[0]
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
@@ -284,6 +378,30 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Labels of the bags.
         groups : (n_rows,) array_like
             Bag of every row.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.score(X, [1, 0, 1, 0], groups=bags)
+        1.0
         """
         odds, bags = self._log_odds(X, groups, "score")
         return float(np.mean(self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)))
@@ -295,10 +413,36 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
 
         Parameters
         ----------
-        X, groups
-            As in :meth:`fit`.
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        groups : (n_instances,) array, optional
+            Bag of every instance.
         y : (n_bags,) or (n_instances,) array, optional
             Known labels of the bags.
+
+        Returns
+        -------
+        ndarray, (n_instances,)
+            Probabilities.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, fit
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
+        >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)
+        >>> model.instance_probabilities(X, bags, [1, 0, 1, 0]).round(1)[:2]
+        array([0., 1.])
         """
         theta, likelihood = self._scores(X, groups, "instance_probabilities")
         knots = self.knots_.reshape(-1)

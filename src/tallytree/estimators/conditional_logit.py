@@ -23,13 +23,15 @@ from ._conditional_fit import Settings, estimate
 from ._conditional_inputs import cases_per_group, named_columns, repeated_rows, row_vector, weights_of_strata
 from ._conditional_report import WaldReport
 from ._formula import (
-    Terms,
+    Specification,
     is_table,
     new_covariates,
     new_groups,
     new_response,
     read_formula,
+    table_of,
 )
+from ._formula_terms import OFFSET
 from ._routing import refuse_without_groups, warn_without_groups
 
 
@@ -166,6 +168,28 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Labels of clusters of strata that may be dependent (for instance the clinic of every set): standard
             errors come from the sandwich ``I^-1 (sum_c u_c u_c') I^-1`` over the clusters' scores, without a
             correction for few clusters. `groups` itself gives the sandwich over strata.
+
+        Returns
+        -------
+        ConditionalLogit
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a shape or a setting is wrong, or ``y`` does not hold two classes.
+
+        See Also
+        --------
+        fit_survival, from_formula, summary
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.coef_.round(4)  # log(2): in two of three pairs the case has the larger value
+        array([0.6931])
         """
         if groups is None:
             taken = "all rows are taken as one stratum"
@@ -223,6 +247,26 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Known part of the linear predictor.
         sample_weight : (n_rows,) array of whole numbers, optional
             How often each row occurs.
+
+        Returns
+        -------
+        ConditionalLogit
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a shape is wrong, or ``event`` holds anything but 0 and 1.
+
+        See Also
+        --------
+        fit, from_formula
+
+        Examples
+        --------
+        >>> model = ConditionalLogit().fit_survival([[1.0], [0.0], [0.0], [1.0]], time=[1, 1, 2, 3], event=[1, 0, 1, 1])
+        >>> model.n_strata_, model.n_cases_
+        (2, 2)
         """
         x = validate_data(self, X, dtype=np.float64)
         times = row_vector("time", time, len(x))
@@ -254,23 +298,45 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
     ) -> ConditionalLogit:
         """Fit a formula such as ``"case ~ a + b + strata(set)"`` or ``"Surv(time, event) ~ a + b"``.
 
-        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``.
+        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``. Means of ``scale(a)``,
+        knots of ``bs(a)`` and levels of factors are those of `data`; a level that was not there is refused.
 
         Parameters
         ----------
         formula : str
             Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``
-            and ``offset(...)``.
-        data : DataFrame or mapping of columns
+            and ``offset(...)``, which may hold expressions; ``Surv(entry, time, event)`` for delayed entry.
+        data : DataFrame, mapping of columns, Arrow or Polars table
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
         sample_weight, cluster : str, optional
             Columns with the weights and clusters of :meth:`fit`.
         **parameters
             Of the estimator.
+
+        Returns
+        -------
+        ConditionalLogit
+            A fitted estimator.
+
+        Raises
+        ------
+        ParameterError
+            If the formula cannot be read, names a column that is not there, or no covariate.
+
+        See Also
+        --------
+        fit, fit_survival
+
+        Examples
+        --------
+        >>> data = {"case": [1, 0, 1, 0, 1, 0], "x": [1.0, 0.0, 1.0, 0.0, 0.0, 1.0], "set": [0, 0, 1, 1, 2, 2]}
+        >>> ConditionalLogit.from_formula("case ~ x + strata(set)", data).coef_.round(4)
+        array([0.6931])
         """
         extra = tuple(name for name in (sample_weight, cluster) if name is not None)
-        columns = named_columns(data, extra)
-        design = read_formula(formula, data, extra)
+        table = table_of(data)
+        columns = named_columns(table, extra)
+        design = read_formula(formula, table, extra)
         model = cls(**parameters)
         if design.x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
@@ -279,13 +345,13 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         if design.time is not None and design.event is not None:
             if clusters is not None:
                 raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, design.time, design.event, groups, None, known, weights)
+            model.fit_survival(x, design.time, design.event, groups, design.entry, known, weights)
         elif design.response is not None:
             model._fit_sets(x, design.response, groups, known, weights, clusters)
         model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
         model.formula_ = formula
-        model._design = (design.spec, design.terms)
+        model._design = design.specification
         return model
 
     def _fit(
@@ -315,7 +381,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         self.n_strata_, self.n_strata_dropped_ = found.n_strata, found.n_strata_dropped
         self.n_rows_used_, self.n_rows_dropped_ = found.n_rows, len(x) - found.n_rows
         self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, found.n_cases, found.n_clusters
-        self._design: tuple[Any, Terms] | None = None
+        self._design: Specification | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:
         eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)
@@ -327,7 +393,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         check_is_fitted(self)
         known: Float64 | None = None
         if self._design is not None and is_table(X) and not self._is_design(X):
-            X, known = new_covariates(*self._design, X)
+            X, known = new_covariates(self._design, X)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         if offset is not None:
             known = row_vector("offset", offset, len(x))
@@ -337,7 +403,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         """Whether a table holds the columns of the design matrix itself."""
         assert self._design is not None
         names = self.feature_names_in_.tolist()
-        return hasattr(X, "columns") and list(X.columns) == names and not self._design[1].offsets
+        return hasattr(X, "columns") and list(X.columns) == names and not self._design.has(OFFSET)
 
     def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
         """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
@@ -350,6 +416,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Covariates.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Log-odds.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, predict_proba
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.decision_function([[0.0], [1.0]], offset=[-model.intercept_, -model.intercept_]).round(4)
+        array([0.    , 0.6931])
         """
         return self._linear(X, offset) + self.intercept_
 
@@ -373,10 +463,34 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Cases per stratum, in the order of the sorted labels, 1 by default.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows, 2)
+            Columns as ``classes_``.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        decision_function, predict
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.predict_proba([[1.0], [0.0]], groups=[0, 0], n_cases=1)[:, 1].round(4)
+        array([0.6667, 0.3333])
         """
         eta = self.decision_function(X, offset)
         if groups is None and n_cases is not None and self._design is not None and is_table(X):
-            groups = new_groups(self._design[1], X)
+            groups = new_groups(self._design, X)
         if groups is None:
             if n_cases is not None:
                 raise ParameterError("`n_cases` says how many cases each group has; pass `groups` too.")
@@ -397,6 +511,30 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Covariates.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Entries of ``classes_``.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, decision_function
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> model.predict(X).shape
+        (6,)
         """
         eta = self.decision_function(X, offset)
         return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
@@ -420,11 +558,35 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             Stratum of every row.
         offset : (n_rows,) array_like, optional
             Added to the linear predictor.
+
+        Returns
+        -------
+        float
+            In nats.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        fit, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
+        >>> round(model.log_likelihood(X, [1, 0, 1, 0, 1, 0], groups=pairs), 4)
+        -1.9095
         """
         eta = self._linear(X, offset)
         if self._design is not None and is_table(X):
-            y = new_response(self._design[1], X) if y is None else y
-            groups = new_groups(self._design[1], X) if groups is None else groups
+            y = new_response(self._design, X) if y is None else y
+            groups = new_groups(self._design, X) if groups is None else groups
         if y is None:
             raise ParameterError("`y` must hold the class of every row; none arrived.")
         if groups is None and self.has_groups_:

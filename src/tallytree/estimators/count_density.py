@@ -148,6 +148,27 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             Ignored.
         sample_weight : (n_rows,) array, optional
             Weights of the rows.
+
+        Returns
+        -------
+        CountDensity
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a setting is wrong, or ``X`` holds NaN or anything but two values.
+
+        See Also
+        --------
+        score_samples, sample, marginals
+
+        Examples
+        --------
+        >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+        >>> density = CountDensity(l2=0.1).fit(X)
+        >>> len(density.components_)
+        1
         """
         checks.one_of("kind", self.kind, tuple(KINDS))
         if self.binarize is not None:
@@ -238,6 +259,29 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         ----------
         X : (n_rows, D) array_like
             Rows of 0, 1 and NaN.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            In nats.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        score, marginals
+
+        Examples
+        --------
+        >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+        >>> density = CountDensity(l2=0.1).fit(X)
+        >>> density.score_samples([[np.nan, np.nan, np.nan]]).round(6) + 0.0
+        array([0.])
         """
         check_is_fitted(self)
         return self._evidence(self._binary(X, reset=False))[0]
@@ -251,6 +295,29 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             Rows of 0, 1 and NaN.
         y : None
             Not used.
+
+        Returns
+        -------
+        float
+            In nats.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        score_samples
+
+        Examples
+        --------
+        >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+        >>> density = CountDensity(l2=0.1).fit(X)
+        >>> bool(density.score(X) > -3 * np.log(2))
+        True
         """
         return float(np.mean(self.score_samples(X)))
 
@@ -261,6 +328,29 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         ----------
         X : (n_rows, D) array with NaN where unknown, optional
             What is known.
+
+        Returns
+        -------
+        ndarray, (D,) or (n_rows, D)
+            Probabilities.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        score_samples, sample
+
+        Examples
+        --------
+        >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+        >>> density = CountDensity(l2=0.1).fit(X)
+        >>> density.marginals([[1.0, np.nan, np.nan]]).round(1)
+        array([[1. , 1. , 0.5]])
         """
         check_is_fitted(self)
         if X is None:
@@ -278,6 +368,29 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         rng : Generator, int or None
             Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
             that calls differ from each other.
+
+        Returns
+        -------
+        ndarray of uint8, (n_samples, D)
+            Rows of 0 and 1.
+
+        Raises
+        ------
+        ParameterError
+            If ``n_samples`` is negative, or ``rng`` cannot be used.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        marginals, fit
+
+        Examples
+        --------
+        >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
+        >>> density = CountDensity(l2=0.1).fit(X)
+        >>> density.sample(4, rng=0).shape
+        (4, 3)
         """
         check_is_fitted(self)
         size = checks.integer("n_samples", n_samples)

@@ -112,6 +112,28 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
             See `target`; per bag in the order of the sorted group labels.
         groups : (n_instances,) array, optional
             Bag of every instance.
+
+        Returns
+        -------
+        LabelProportions
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If a setting or a shape is wrong, or ``y`` is not what ``target`` says.
+
+        See Also
+        --------
+        predict, instance_probabilities
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.coef_.shape
+        (1,)
         """
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         check_penalties(l1=self.l1, l2=self.l2)
@@ -197,6 +219,28 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Log-odds of ``classes_[1]``.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, predict_proba
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.decision_function(X) > 0
+        array([False, False,  True,  True, False,  True])
         """
         check_is_fitted(self)
         x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -209,6 +253,28 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
+
+        Returns
+        -------
+        ndarray, (n_rows, 2)
+            Columns as ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict, instance_probabilities
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.predict_proba(X).shape
+        (6, 2)
         """
         odds = self.decision_function(X)
         return np.column_stack([expit(-odds), expit(odds)])
@@ -220,6 +286,28 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Entries of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, score
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.predict(X)
+        array([0, 0, 1, 1, 0, 1])
         """
         odds = self.decision_function(X)
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
@@ -235,6 +323,30 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
             Labels.
         sample_weight : (n_rows,) array_like, optional
             Weights.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.score(X, [0, 0, 1, 1, 0, 1])
+        1.0
         """
         found, labels = self.predict(X), target_vector(y)
         if labels.shape != found.shape:
@@ -256,6 +368,30 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
             As `target` says.
         groups : (n_rows,) array_like
             Bag of every row.
+
+        Returns
+        -------
+        ndarray, (n_instances,)
+            In every bag they sum to its count.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments do not fit each other; the message says what was required.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        predict_proba, fit
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
+        >>> bags = [0, 0, 1, 1, 2, 2]
+        >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
+        >>> model.instance_probabilities(X, [0.0, 1.0, 0.5], bags).round(1)
+        array([0., 0., 1., 1., 0., 1.])
         """
         theta = self.decision_function(X)
         bags = make_bags(groups, len(theta), alone=True)

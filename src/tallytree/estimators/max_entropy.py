@@ -54,7 +54,17 @@ class HorvitzThompson:
 
     @property
     def standard_error(self) -> float:
-        """Square root of the variance, NaN where the estimate is negative."""
+        """Square root of the variance, NaN where the estimate is negative.
+
+        See Also
+        --------
+        MaxEntropySampler.horvitz_thompson
+
+        Examples
+        --------
+        >>> round(HorvitzThompson(total=4.0, variance=2.25).standard_error, 6)
+        1.5
+        """
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
 
 
@@ -140,6 +150,20 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         n : int
             Size of the sample.
 
+        Returns
+        -------
+        ndarray, (N,)
+            To be passed to :meth:`fit`.
+
+        Raises
+        ------
+        ParameterError
+            If ``sizes`` are negative, or fewer than ``n`` are positive.
+
+        See Also
+        --------
+        fit
+
         Examples
         --------
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
@@ -172,6 +196,26 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
             Inclusion probabilities in [0, 1] whose sum is the sample size, an integer.
         y : None
             Ignored.
+
+        Returns
+        -------
+        MaxEntropySampler
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If ``pik`` are no probabilities, or their sum is not an integer.
+
+        See Also
+        --------
+        sample, inclusion_probabilities
+
+        Examples
+        --------
+        >>> design = MaxEntropySampler(random_state=0).fit([0.25, 0.5, 0.5, 0.75])
+        >>> design.sample_size_, design.inclusion_probabilities_.round(6)
+        (2, array([0.25, 0.5 , 0.5 , 0.75]))
         """
         pi = _probabilities(pik)
         checks.one_of("method", self.method, ("newton", "fixed-point"))
@@ -224,9 +268,31 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
             Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
             that calls differ from each other.
 
+        Returns
+        -------
+        ndarray of bool, (size, N)
+            Every row has ``sample_size_`` units.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` is negative, or ``rng`` cannot be used.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        horvitz_thompson, fit
+
         Notes
         -----
         Cost: O(N) per sample. Exact (see :meth:`CountModel.sample`).
+
+        Examples
+        --------
+        >>> design = MaxEntropySampler(random_state=0).fit([0.25, 0.5, 0.5, 0.75])
+        >>> design.sample(3, rng=0).sum(axis=1)
+        array([2, 2, 2])
         """
         check_is_fitted(self)
         many = checks.integer("size", size)
@@ -246,11 +312,30 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        (m, m) array
+        ndarray, (m, m)
+            Symmetric.
+
+        Raises
+        ------
+        ParameterError
+            If ``units`` are no units of the population.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        sample, horvitz_thompson
 
         Notes
         -----
         Cost: m inferences of m variables, after one law of the count of the other units.
+
+        Examples
+        --------
+        >>> design = MaxEntropySampler(random_state=0).fit([0.25, 0.5, 0.5, 0.75])
+        >>> design.joint_inclusion_probabilities([0, 3]).round(4)
+        array([[0.25  , 0.1338],
+               [0.1338, 0.75  ]])
         """
         check_is_fitted(self)
         size = len(self.logits_)
@@ -305,10 +390,32 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         values : (N,) or (n,) array
             The quantity for all units, or for the sampled ones in increasing order of index.
 
+        Returns
+        -------
+        HorvitzThompson
+            ``total`` and its ``variance``.
+
+        Raises
+        ------
+        ParameterError
+            If the sample has another size, or ``values`` do not fit it.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        sample, joint_inclusion_probabilities
+
         Notes
         -----
         Cost: n inferences of n variables and one law of the count of the other units; no matrix over the
         population is formed.
+
+        Examples
+        --------
+        >>> design = MaxEntropySampler(random_state=0).fit([0.25, 0.5, 0.5, 0.75])
+        >>> round(design.horvitz_thompson([1, 3], [10.0, 20.0, 20.0, 30.0]).total, 6)
+        80.0
         """
         check_is_fitted(self)
         size = len(self.pikt_)

@@ -15,10 +15,10 @@ from ..errors import ParameterError
 from . import backtrack
 from .answers import require_possible
 from .arguments import Problem, is_concrete, read
-from .precision import in_wide
+from .precision import in_own_floats
 
 
-@in_wide
+@in_own_floats
 def sample(
     key: Any, logits: Any, groups: Any = None, tables: Any = None, *, sample_shape: tuple[int, ...] = ()
 ) -> Any:
@@ -26,15 +26,19 @@ def sample(
 
     Parameters
     ----------
-    key : key of jax.random
-    logits, groups, tables
+    key : jax.Array
+        Key of :mod:`jax.random`.
+    logits : array_like, (..., D)
+        Log-odds; leading axes are a batch.
+    groups, tables : optional
         As in :func:`~tallytree.jax.log_partition`.
     sample_shape : tuple of int
         Leading axes of independent draws from every model.
 
     Returns
     -------
-    array, ``(*sample_shape, ..., D)``
+    jax.Array, (sample_shape..., ..., D)
+        Zeros and ones.
 
     Raises
     ------
@@ -64,7 +68,7 @@ def sample(
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
 
-@in_wide
+@in_own_floats
 def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
 
@@ -79,7 +83,8 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 
     Returns
     -------
-    array, (..., D)
+    jax.Array, (..., D)
+        Zeros and ones.
 
     Raises
     ------

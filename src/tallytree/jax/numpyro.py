@@ -25,7 +25,7 @@ from ..structure.nested.count_tree import CountTree
 from . import answers, draws
 from .arguments import read
 from .potentials import ArrayPotential, exactly
-from .precision import in_wide
+from .precision import in_own_floats, working_dtype
 
 __all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
 
@@ -80,26 +80,85 @@ class CountDistribution(Distribution):  # type: ignore[misc]
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, ``batch_shape``."""
+        """Log Z, ``batch_shape``.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.log_partition.round(4)
+        Array(1.3863, dtype=float32)
+        """
         return self._over_batch(self._ask(answers.log_partition), 0)
 
     @property
     def mean(self) -> Any:
-        """P(y = 1)."""
+        """P(y = 1).
+
+        See Also
+        --------
+        variance, count_log_probs
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.mean
+        Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+        """
         return self._over_batch(self._ask(answers.marginals), 1)
 
     @property
     def variance(self) -> Any:
-        """P(y = 1) P(y = 0)."""
+        """P(y = 1) P(y = 0).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.variance
+        Array([0.1875, 0.1875, 0.1875, 0.1875], dtype=float32)
+        """
         return self.mean * (1.0 - self.mean)
 
     @property
     def mode(self) -> Any:
-        """A most probable configuration."""
+        """A most probable configuration.
+
+        See Also
+        --------
+        sample
+
+        Examples
+        --------
+        >>> CountDistribution(jnp.array([0.5, -1.0, 2.0]), tt.exactly(1)).mode
+        Array([0., 0., 1.], dtype=float32)
+        """
         return self._over_batch(self._ask(draws.mode), 1)
 
     def entropy(self) -> Any:
-        """Shannon entropy in nats."""
+        """Shannon entropy in nats.
+
+        Returns
+        -------
+        jax.Array, (...)
+            One number per member of the batch.
+
+        See Also
+        --------
+        log_prob, log_partition
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.entropy().round(4)
+        Array(1.3863, dtype=float32)
+        """
         return self._over_batch(self._ask(answers.entropy), 0)
 
     def count_log_probs(self, group: int | None = None) -> Any:
@@ -109,6 +168,21 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         ----------
         group : int, optional
             Number of the group; default all variables.
+
+        Returns
+        -------
+        jax.Array, (..., n + 1)
+            Logarithms; ``-inf`` for impossible counts.
+
+        See Also
+        --------
+        log_prob, mean
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> jnp.exp(d.count_log_probs())
+        Array([0., 1., 0., 0., 0.], dtype=float32)
         """
         return self._over_batch(self._ask(answers.count_log_probs, group), 1)
 
@@ -121,6 +195,21 @@ class CountDistribution(Distribution):  # type: ignore[misc]
             Source of randomness.
         sample_shape : tuple of int
             Leading axes of the draws.
+
+        Returns
+        -------
+        jax.Array, (sample_shape..., ..., D)
+            Zeros and ones.
+
+        See Also
+        --------
+        log_prob, mode
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.sample(jax.random.key(0), (5,)).sum(-1)
+        Array([1., 1., 1., 1., 1.], dtype=float32)
         """
         shape = tuple(sample_shape)
         if self._batch_now() == self.batch_shape:
@@ -136,6 +225,21 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         ----------
         value : array
             Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        See Also
+        --------
+        sample, entropy
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> round(float(d.log_prob(jnp.array([0.0, 1.0, 0.0, 0.0]))), 4)
+        -1.3863
         """
         return _log_prob(self.tree, self.logits, self.tables, value)
 
@@ -149,17 +253,17 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         return jnp.broadcast_to(found, (*self.batch_shape, *found.shape[found.ndim - event_axes :]))
 
 
-@in_wide
+@in_own_floats
 def _read(logits: Any, groups: Any, tables: Any) -> Any:
     problem = read(logits, groups, tables)
     rounded = tuple(jnp.asarray(t).astype(problem.dtype) for t in problem.group_tables)
     return problem._replace(group_tables=rounded)
 
 
-@in_wide
+@in_own_floats
 def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
     """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
-    wide = logits.astype(jnp.float64)
+    wide = logits.astype(working_dtype())
     weight = _log_weight(tree, wide, tables, value)
     return (weight - answers.log_partition(wide, tree, list(tables))).astype(logits.dtype)
 
@@ -176,7 +280,7 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
         inside[members] = True
         count = jnp.sum(on & inside, -1)
         hit = count[..., None] == jnp.arange(len(members) + 1)
-        total = total + jnp.sum(jnp.where(hit, table.astype(jnp.float64), 0.0), -1)
+        total = total + jnp.sum(jnp.where(hit, table.astype(working_dtype()), 0.0), -1)
     return total
 
 
@@ -225,7 +329,6 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
 
-
     Raises
     ------
     ParameterError
@@ -266,12 +369,34 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
 
     @property
     def mean(self) -> Any:
-        """Sum of the probabilities."""
+        """Sum of the probabilities.
+
+        See Also
+        --------
+        variance
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.mean
+        Array(1., dtype=float32)
+        """
         return jnp.broadcast_to(jnp.sum(jax.nn.sigmoid(self.logits), -1), self.batch_shape)
 
     @property
     def variance(self) -> Any:
-        """Sum of p (1 - p)."""
+        """Sum of p (1 - p).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.variance
+        Array(0.5, dtype=float32)
+        """
         found = jnp.sum(jax.nn.sigmoid(self.logits) * jax.nn.sigmoid(-self.logits), -1)
         return jnp.broadcast_to(found, self.batch_shape)
 
@@ -284,6 +409,21 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
             Source of randomness.
         sample_shape : tuple of int
             Leading axes of the draws.
+
+        Returns
+        -------
+        jax.Array, (sample_shape..., ...)
+            Counts.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.sample(jax.random.key(0), (5,)).shape
+        (5,)
         """
         shape = (*sample_shape, *self.batch_shape, self.logits.shape[-1])
         return jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
@@ -296,6 +436,21 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         ----------
         value : array
             Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Logarithms.
+
+        See Also
+        --------
+        enumerate_support, sample
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> jnp.exp(d.log_prob(jnp.arange(3)))
+        Array([0.25, 0.5 , 0.25], dtype=float32)
         """
         n = self.logits.shape[-1]
         count = jnp.asarray(value).astype(jnp.int32)
@@ -312,6 +467,21 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         ----------
         expand : bool
             Whether to expand over the batch.
+
+        Returns
+        -------
+        jax.Array, (n + 1, ...)
+            Counts.
+
+        See Also
+        --------
+        log_prob, support
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.enumerate_support()
+        Array([0, 1, 2], dtype=int32)
         """
         values = jnp.arange(self.logits.shape[-1] + 1).reshape(-1, *[1] * len(self.batch_shape))
         return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
@@ -319,8 +489,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
     has_enumerate_support = True
 
 
-@in_wide
+@in_own_floats
 def _event_log_prob(logits: Any, table: Any) -> Any:
     """``log P(count allowed by the table)``, subtracted in 64 bits."""
-    wide = logits.astype(jnp.float64)
+    wide = logits.astype(working_dtype())
     return (answers.log_partition(wide, table) - answers.log_partition(wide)).astype(logits.dtype)

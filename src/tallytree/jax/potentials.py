@@ -55,6 +55,25 @@ class ArrayPotential:
         ----------
         n : int
             Size of the group.
+
+        Returns
+        -------
+        jax.Array, (..., n + 1)
+            Parameters that are arrays put their axes in front.
+
+        Raises
+        ------
+        ParameterError
+            If the group is too small for the potential and its parameters are known.
+
+        See Also
+        --------
+        tallytree.Potential.log_table
+
+        Examples
+        --------
+        >>> np.asarray(ttj.exactly(1).log_table(2))
+        array([-inf,   0., -inf], dtype=float32)
         """
         counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
         expanded = [jnp.asarray(p)[..., None] for p in self.parameters]

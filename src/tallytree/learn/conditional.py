@@ -68,6 +68,7 @@ def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
     Returns
     -------
     Strata
+        Rows and cases of every set.
 
     Raises
     ------
@@ -224,6 +225,21 @@ class ConditionalLikelihood:
         ----------
         beta : (p,) array
             Coefficients.
+
+        Returns
+        -------
+        float
+            Logarithm of the probability of the outcomes given their number in every stratum.
+
+        See Also
+        --------
+        first_order, derivatives
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> round(tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).value(np.zeros(1)), 4)
+        -0.6931
         """
         return self.first_order(beta)[0]
 
@@ -234,6 +250,25 @@ class ConditionalLikelihood:
         ----------
         beta : (p,) array
             Coefficients.
+
+        Returns
+        -------
+        value : float
+            Log-likelihood.
+        gradient : ndarray, (p,)
+            Its first derivatives.
+
+        See Also
+        --------
+        value, derivatives
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> likelihood = tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets)
+        >>> value, gradient = likelihood.first_order(np.zeros(1))
+        >>> round(value, 4), gradient
+        (-0.6931, array([0.5]))
         """
         value, terms = self._contributions(beta)
         return value, np.einsum("s,sp->p", *terms)
@@ -245,6 +280,21 @@ class ConditionalLikelihood:
         ----------
         beta : (p,) array
             Coefficients.
+
+        Returns
+        -------
+        ndarray, (n_strata, p)
+            Their sum is the gradient.
+
+        See Also
+        --------
+        first_order, information
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).scores(np.zeros(1))
+        array([[0.5]])
         """
         weights, rows = self._contributions(beta)[1]
         out = np.zeros((len(self.informative), len(beta)))
@@ -280,6 +330,21 @@ class ConditionalLikelihood:
         ----------
         beta : (p,) array
             Coefficients.
+
+        Returns
+        -------
+        ndarray, (p, p)
+            Symmetric, positive semidefinite.
+
+        See Also
+        --------
+        derivatives, scores
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).information(np.zeros(1))
+        array([[0.25]])
         """
         total = np.zeros((len(beta), len(beta)))
         for bucket, _, found in self._solve(beta):
@@ -293,11 +358,49 @@ class ConditionalLikelihood:
         ----------
         beta : (p,) array
             Coefficients.
+
+        Returns
+        -------
+        value : float
+            Log-likelihood.
+        gradient : ndarray, (p,)
+            Its first derivatives.
+        information : ndarray, (p, p)
+            Minus its second derivatives.
+
+        See Also
+        --------
+        first_order, information
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0, 0]), np.array([True, False, False]))
+        >>> likelihood = tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0], [2.0]]), sets)
+        >>> value, gradient, information = likelihood.derivatives(np.zeros(1))
+        >>> round(value, 4), information.round(4)
+        (-1.0986, array([[0.6667]]))
         """
         return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:
-        """Covariates minus their stratum means over informative strata, (total, p)."""
+        """Covariates minus their stratum means over informative strata, (total, p).
+
+        Returns
+        -------
+        ndarray, (total, p)
+            One row for every row of an informative stratum.
+
+        See Also
+        --------
+        information
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).within()
+        array([[ 0.5],
+               [-0.5]])
+        """
         parts = []
         for bucket in self._buckets:
             there = bucket.index < len(self.x)
@@ -381,6 +484,7 @@ def newton(
     Returns
     -------
     NewtonFit
+        Coefficients, their information and how the search ended.
 
     Raises
     ------

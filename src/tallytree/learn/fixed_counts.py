@@ -52,11 +52,26 @@ class FixedCounts:
         x : (B, n, p) array
             Statistics of the variables.
 
+        Returns
+        -------
+        ndarray, (B, p, p)
+            One matrix per set.
+
+        See Also
+        --------
+        CountModel.hessian_vector_product
+
         Notes
         -----
         Equal to ``x' H x``, H the Hessian of the log-sum.
 
         Cost: p products of :meth:`~tallytree.CountModel.hessian_vector_product`.
+
+        Examples
+        --------
+        >>> sets = tt.learn.fixed_counts(np.zeros((1, 2)), np.array([1]))
+        >>> sets.covariances(np.array([[[1.0], [0.0]]]))
+        array([[[0.25]]])
         """
         # The count is fixed, so statistics may be shifted; this shift leaves little to cancel.
         weight = self.marginals * (1.0 - self.marginals)
@@ -84,6 +99,7 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     Returns
     -------
     FixedCounts
+        Log-sums, marginals and the batch of models.
 
     Raises
     ------

@@ -89,11 +89,38 @@ class ParametricPotential:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, in the order of the arguments."""
+        """The parameters, in the order of the arguments.
+
+        See Also
+        --------
+        ranges
+
+        Examples
+        --------
+        >>> bell = tt.learn.parametric(tt.gaussian, tt.learn.Parameter("mean", 3.0), 2.0)
+        >>> [parameter.name for parameter in bell.parameters]
+        ['mean']
+        """
         return tuple(value for value in self.arguments.values() if isinstance(value, Parameter))
 
     def ranges(self) -> list[tuple[Parameter, Domain]]:
-        """Every parameter with the range of the argument in whose place it is."""
+        """Every parameter with the range of the argument in whose place it is.
+
+        Returns
+        -------
+        list of (Parameter, Domain)
+            In the order of the arguments.
+
+        See Also
+        --------
+        table, Parameter
+
+        Examples
+        --------
+        >>> bell = tt.learn.parametric(tt.gaussian, tt.learn.Parameter("mean", 3.0), 2.0)
+        >>> [parameter.name for parameter, domain in bell.ranges()]
+        ['mean']
+        """
         named = self.arguments.items()
         return [(value, self.domains[name]) for name, value in named if isinstance(value, Parameter)]
 
@@ -106,6 +133,24 @@ class ParametricPotential:
             Size of the group.
         coordinates : mapping
             Coordinates of the parameters by name.
+
+        Returns
+        -------
+        log_f : ndarray, (n + 1,)
+            The log-table.
+        slopes : dict of str to ndarray, (n + 1,)
+            Its derivatives by the parameters' names.
+
+        See Also
+        --------
+        ranges, at
+
+        Examples
+        --------
+        >>> bell = tt.learn.parametric(tt.gaussian, tt.learn.Parameter("mean", 3.0), 2.0)
+        >>> log_f, slopes = bell.table(2, {"mean": 0.5})
+        >>> log_f, slopes["mean"]
+        (array([-0.03125, -0.03125, -0.28125]), array([-0.125,  0.125,  0.375]))
         """
         numbers = {
             name: coordinates[value.name]
@@ -130,6 +175,20 @@ class ParametricPotential:
         ----------
         values : mapping
             Values of the parameters by name.
+
+        Returns
+        -------
+        Potential
+            With numbers in the place of the parameters.
+
+        Raises
+        ------
+        ParameterError
+            If the family is a function of one's own.
+
+        See Also
+        --------
+        table, parametric
 
         Examples
         --------
@@ -166,6 +225,7 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
     Returns
     -------
     ParametricPotential
+        To be passed to :func:`~tallytree.learn.fit` as the potential of a group.
 
     Raises
     ------

@@ -52,7 +52,17 @@ class Statistics:
 
     @property
     def packed(self) -> Float64:
-        """Logits, tables and edges, one after the other."""
+        """Logits, tables and edges, one after the other.
+
+        See Also
+        --------
+        CountFeatures.mean
+
+        Examples
+        --------
+        >>> tt.learn.CountFeatures(tt.CountTree.flat(2)).mean(np.array([[0, 1], [1, 1]])).packed
+        array([0.5, 1. , 0. , 0.5, 0.5])
+        """
         return np.concatenate([self.logits, self.tables, self.edges])
 
 
@@ -100,12 +110,34 @@ class CountFeatures:
 
     @property
     def n_cells(self) -> int:
-        """Number of table entries T of all groups."""
+        """Number of table entries T of all groups.
+
+        See Also
+        --------
+        group_of_cell
+
+        Examples
+        --------
+        >>> features = tt.learn.CountFeatures(tt.CountTree.balanced(4))
+        >>> features.n_cells
+        11
+        """
         return int(self.offset[-1])
 
     @cached_property
     def group_of_cell(self) -> Ints:
-        """Group of every packed table entry, (T,)."""
+        """Group of every packed table entry, (T,).
+
+        See Also
+        --------
+        n_cells, cells
+
+        Examples
+        --------
+        >>> features = tt.learn.CountFeatures(tt.CountTree.balanced(4))
+        >>> features.group_of_cell
+        array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+        """
         return np.repeat(np.arange(len(self.offset) - 1), np.diff(self.offset))
 
     def cells(self, rows: NDArray[Any]) -> Ints:
@@ -115,6 +147,21 @@ class CountFeatures:
         ----------
         rows : (N, D) array
             Zeros and ones.
+
+        Returns
+        -------
+        ndarray of int, (N, n_groups)
+            Places in the packed tables.
+
+        See Also
+        --------
+        pair_cells, mean
+
+        Examples
+        --------
+        >>> tt.learn.CountFeatures(tt.CountTree.flat(2)).cells(np.array([[0, 0], [1, 1]]))
+        array([[0],
+               [2]])
         """
         family = self.tree.family
         running = np.zeros((len(rows), family.n_variables + 1), np.int32)
@@ -129,6 +176,23 @@ class CountFeatures:
         ----------
         rows : (N, D) array
             Zeros and ones.
+
+        Returns
+        -------
+        ndarray of int, (N, E)
+            Places in the packed tables of the edges.
+
+        See Also
+        --------
+        cells, mean
+
+        Examples
+        --------
+        >>> features = tt.learn.CountFeatures(tt.CountTree.flat(2), [(0, 1)])
+        >>> features.pair_cells(np.array([[0, 0], [0, 1], [1, 1]]))
+        array([[0],
+               [1],
+               [3]])
         """
         first, second = (rows[:, self.pairs[:, k]].astype(np.int64) for k in (0, 1))
         return np.asarray(4 * np.arange(len(self.pairs)) + 2 * first + second, np.int64)
@@ -142,6 +206,21 @@ class CountFeatures:
             Zeros and ones.
         weights : (N,) array, optional
             Weights of the rows.
+
+        Returns
+        -------
+        Statistics
+            Frequencies of the variables, of the counts and of the states of the edges.
+
+        See Also
+        --------
+        cells, Statistics
+
+        Examples
+        --------
+        >>> found = tt.learn.CountFeatures(tt.CountTree.flat(2)).mean(np.array([[0, 1], [1, 1]]))
+        >>> found.logits, found.tables
+        (array([0.5, 1. ]), array([0. , 0.5, 0.5]))
         """
         weight = np.ones(len(rows)) if weights is None else weights
         total = float(weight.sum())
@@ -167,6 +246,21 @@ class CountFeatures:
             Log-odds.
         packed : (T,) array
             Log-tables one after the other.
+
+        Returns
+        -------
+        ndarray, (N,)
+            Logarithms.
+
+        See Also
+        --------
+        cells
+
+        Examples
+        --------
+        >>> features = tt.learn.CountFeatures(tt.CountTree.flat(2))
+        >>> features.log_weight(np.array([[0, 1], [1, 1]]), np.array([1.0, 2.0]), np.array([0.0, 10.0, 20.0]))
+        array([12., 23.])
         """
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):

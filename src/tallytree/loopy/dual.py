@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
 from .options import check_graph, check_limits, positive_numbers
-from .progress import Progress, Report
 from .split import Split, split
 
 
@@ -56,7 +56,18 @@ class DualDecomposition:
 
     @property
     def gap(self) -> float:
-        """Distance of the log-weight found to the bound; 0 proves that it is the best."""
+        """Distance of the log-weight found to the bound; 0 proves that it is the best.
+
+        See Also
+        --------
+        dual_decomposition
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph([1.0, 2.0], [tt.Group([0, 1], tt.exactly(1))])
+        >>> round(tt.loopy.dual_decomposition(graph).gap, 6)
+        0.0
+        """
         return self.upper_bound - self.log_weight
 
     def __repr__(self) -> str:
@@ -96,6 +107,7 @@ def dual_decomposition(
     Returns
     -------
     DualDecomposition
+        A configuration, its log-weight and an upper bound of the largest.
 
     Raises
     ------
@@ -127,7 +139,7 @@ def dual_decomposition(
     check_limits(tol, max_iter)
     ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
-    with Progress(progress, len(ladder), "dual_decomposition") as shown:
+    with Iterations(progress, len(ladder), "dual_decomposition") as shown:
         try:
             for t in ladder:
                 run.cool(t, max_iter)
@@ -182,6 +194,7 @@ class _Run:
     def consider(self, x: Float64, marginals: Float64 | None) -> None:
         """The bound at x, and what can be decoded there."""
         bound, best = self.parts.maximum(x)
+        bound += self.parts.rounding(x)
         if bound < self.bound:
             self.bound, self.at = bound, x.copy()
         for y in decode(self.parts.graph, best, marginals):

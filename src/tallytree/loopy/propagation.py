@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -22,7 +23,6 @@ from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
 from .options import check_graph, check_limits
-from .progress import Progress, Report
 from .stability import lower_bound_condition
 
 SCHEDULES = ("sequential", "parallel")
@@ -84,12 +84,34 @@ class LoopyResult:
 
     @cached_property
     def marginals(self) -> Float64:
-        """Approximate P(y_d = 1), (D,)."""
+        """Approximate P(y_d = 1), (D,).
+
+        See Also
+        --------
+        mode, count_log_probs
+
+        Examples
+        --------
+        >>> result = tt.loopy_bp(tt.FactorGraph([0.0, np.log(3.0)], [tt.Group([0, 1], tt.exactly(1))]))
+        >>> result.marginals
+        array([0.25, 0.75])
+        """
         return np.asarray(expit(self.log_odds))
 
     @cached_property
     def mode(self) -> NDArray[np.bool_]:
-        """The more likely value of every variable by itself, (D,); they need not be possible together."""
+        """The more likely value of every variable by itself, (D,); they need not be possible together.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> result = tt.loopy_bp(tt.FactorGraph([0.0, np.log(3.0)], [tt.Group([0, 1], tt.exactly(1))]))
+        >>> result.mode
+        array([False,  True])
+        """
         return self.log_odds > 0.0
 
     @property
@@ -98,14 +120,36 @@ class LoopyResult:
 
     @cached_property
     def bethe_log_partition(self) -> float:
-        """Bethe approximation of log Z; in max-product, of the largest log-weight."""
+        """Bethe approximation of log Z; in max-product, of the largest log-weight.
+
+        See Also
+        --------
+        lower_bound
+
+        Examples
+        --------
+        >>> result = tt.loopy_bp(tt.FactorGraph([0.0, np.log(3.0)], [tt.Group([0, 1], tt.exactly(1))]))
+        >>> round(float(np.exp(result.bethe_log_partition)), 6)  # a tree: exact
+        4.0
+        """
         maximum = self.semiring == "max"
         solver = max_product if maximum else sum_product
         return bethe_value(self._layout, self.messages, solver, maximum=maximum)
 
     @cached_property
     def lower_bound_condition(self) -> str:
-        """Why ``bethe_log_partition`` is a lower bound of log Z, or "no: " and why it is not known to be one."""
+        """Why ``bethe_log_partition`` is a lower bound of log Z, or "no: " and why it is not known to be one.
+
+        See Also
+        --------
+        lower_bound
+
+        Examples
+        --------
+        >>> result = tt.loopy_bp(tt.FactorGraph([0.0, np.log(3.0)], [tt.Group([0, 1], tt.exactly(1))]))
+        >>> result.lower_bound_condition
+        'every variable is shared by at most two factors on two sides, and every factor is real stable'
+        """
         if self.semiring == "max":
             return "no: max-product does not estimate log Z"
         if not self.converged:
@@ -128,6 +172,16 @@ class LoopyResult:
         """A lower bound of log Z: the Bethe value if ``lower_bound_condition`` holds, else ``-inf``.
 
         What the rounding of large messages may have added is taken off.
+
+        See Also
+        --------
+        lower_bound_condition, UpperBound.gap
+
+        Examples
+        --------
+        >>> result = tt.loopy_bp(tt.FactorGraph([0.0, np.log(3.0)], [tt.Group([0, 1], tt.exactly(1))]))
+        >>> result.lower_bound <= result.bethe_log_partition
+        True
         """
         if self.lower_bound_condition.startswith("no:"):
             return -math.inf
@@ -143,6 +197,26 @@ class LoopyResult:
         ----------
         factor : int
             Number of the factor.
+
+        Returns
+        -------
+        ndarray, (n,)
+            Log-odds, in the order of the members.
+
+        Raises
+        ------
+        ParameterError
+            If there is no factor of this number.
+
+        See Also
+        --------
+        count_log_probs, FactorGraph.members
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph([1.0, 2.0], [tt.Group([0, 1], tt.exactly(1))])
+        >>> tt.loopy_bp(graph).cavity_log_odds(0)
+        array([1., 2.])
         """
         number, count = checks.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
         if not 0 <= number < count:
@@ -164,9 +238,29 @@ class LoopyResult:
         group : int
             Number of the group.
 
+        Returns
+        -------
+        ndarray, (n + 1,)
+            Logarithms; ``-inf`` for impossible counts.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number, or the result is one of max-product.
+
+        See Also
+        --------
+        cavity_log_odds, CountModel.count_log_probs
+
         Notes
         -----
         Cost: one exact inference in the model of the group. Accuracy: as of :class:`CountModel` given the messages.
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_least(1)), tt.Group([1, 2], tt.exactly(1))])
+        >>> np.exp(tt.loopy_bp(graph).count_log_probs(0)).round(4)
+        array([0.    , 0.6667, 0.3333])
         """
         number = checks.integer("group", group)
         if not -self.graph.n_groups <= number < self.graph.n_groups:
@@ -246,6 +340,7 @@ def loopy_bp(
     Returns
     -------
     LoopyResult
+        Marginals, the Bethe value of log Z and how the messages settled.
 
     Raises
     ------
@@ -291,7 +386,7 @@ def loopy_bp(
     extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
     converged = interrupted = False
     quiet = 0
-    with Progress(progress, max_iter, "loopy_bp") as shown:
+    with Iterations(progress, max_iter, "loopy_bp") as shown:
         try:
             for _ in range(max_iter):
                 before = None if extrapolation is None else messages.copy()

@@ -91,7 +91,18 @@ class BinaryModel(Model):
 
     @property
     def tables(self) -> tuple[Float64, ...]:
-        """Log-table of every group, (..., n + 1), read-only."""
+        """Log-table of every group, (..., n + 1), read-only.
+
+        See Also
+        --------
+        Potential.log_table
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> model.tables
+        (array([-inf,   0., -inf]),)
+        """
         return self._params.tables
 
     # -- answers -----------------------------------------------------------------------------------------------
@@ -101,17 +112,64 @@ class BinaryModel(Model):
         """Log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
 
         A variable forced on by an infinite logit enters with weight one, so log Z stays finite.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, expected_statistics
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> np.exp(model.log_partition).round(6)  # 1 + 3
+        np.float64(4.0)
         """
         return self._scalar(self._log_norm + self._far_constant)
 
     @answer
     def marginals(self) -> FloatArray:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits, pairwise, count_log_probs
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> model.marginals
+        array([0.25, 0.75])
+        """
         return self._vector(self._solved.marginals())
 
     @answer
     def posterior_logits(self) -> FloatArray:
-        """Log-odds of the marginals, (..., D), accurate where the marginals themselves round to 0 or 1."""
+        """Log-odds of the marginals, (..., D), accurate where the marginals themselves round to 0 or 1.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, cavity_logits
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> model.posterior_logits.round(4)
+        array([-1.0986,  1.0986])
+        """
         return self._vector(self._odds)
 
     @answer
@@ -120,12 +178,43 @@ class BinaryModel(Model):
 
         This is the message from the model to the variable in belief propagation; it is right also where logits are
         infinite, where ``posterior_logits - logits`` is not.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> model.cavity_logits.round(4) + 0.0
+        array([-1.0986,  0.    ])
         """
         return self._vector(self._params.singleton_logits + self._solved.cavities())
 
     @answer
     def error_bound(self) -> Any:
-        """Certified bound on the absolute error of every posterior log-odds and of log Z up to its rounding, (...,)."""
+        """Certified bound on the absolute error of every posterior log-odds and of log Z up to its rounding, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits, log_partition
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> bool(model.error_bound < 1e-10)
+        True
+        """
         return self._scalar(self._solved.sums.bound)
 
     def count_log_probs(self, group: int | None = None) -> FloatArray:
@@ -135,6 +224,22 @@ class BinaryModel(Model):
         ----------
         group : int, optional
             Number of the group in the order given; default the count of all variables.
+
+        Returns
+        -------
+        ndarray, (..., n + 1)
+            Logarithms; ``-inf`` for impossible counts. Read-only.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, condition_count, max_count_values
 
         Notes
         -----

@@ -117,6 +117,26 @@ class ChainModel(ChainCore):
             New numbers; default those of the model.
         tables : sequence, optional
             New potentials, one per group.
+
+        Returns
+        -------
+        ChainModel
+            A new model; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If the new numbers do not have the shape of the old.
+
+        See Also
+        --------
+        condition
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.replace(log_unary=[[0.0, 1.0], [0.0, 2.0]]).mode()
+        array([0, 1])
         """
         unary, dtype = (self._unary, self._dtype) if log_unary is None else unary_weights(log_unary)
         n, k = self.n_positions, self.n_labels
@@ -147,26 +167,91 @@ class ChainModel(ChainCore):
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, (...,)."""
+        """Log Z, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.log_partition.round(4)  # log(3)
+        np.float64(1.0986)
+        """
         return self._scalar(self._answer.log_mean + self._constant)
 
     @cached_property
     def marginals(self) -> FloatArray:
-        """P(y_t = k), (..., T, K)."""
+        """P(y_t = k), (..., T, K).
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        log_marginals, edge_marginals
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.marginals[:, 1].round(4)
+        array([0.3333, 0.3333, 0.3333])
+        """
         found = np.exp(self._beliefs)
         found[~self._inside] = 0.0
         return self._vector(found)
 
     @cached_property
     def edge_marginals(self) -> FloatArray:
-        """P(y_t = j, y_t+1 = k), (..., T - 1, K, K)."""
+        """P(y_t = j, y_t+1 = k), (..., T - 1, K, K).
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        marginals, expected_statistics
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.edge_marginals[0].round(4)
+        array([[0.3333, 0.3333],
+               [0.3333, 0.    ]])
+        """
         pairs = np.exp(self._answer.log_edges)
         pairs[~self._inside[:, 1:]] = 0.0
         return self._vector(pairs)
 
     @property
     def error_bound(self) -> Any:
-        """Certified bound on the absolute error of differences of log-marginals, (...,)."""
+        """Certified bound on the absolute error of differences of log-marginals, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        log_marginals
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> bool(chain.error_bound < 1e-10)
+        True
+        """
         return self._scalar(self._answer.bound)
 
     def count_log_probs(self, group: int | None = None) -> FloatArray:
@@ -178,6 +263,28 @@ class ChainModel(ChainCore):
         ----------
         group : int, optional
             Number of the group; default the whole sequence.
+
+        Returns
+        -------
+        ndarray, (..., n + 1)
+            Logarithms; ``-inf`` for impossible counts.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        condition_count, marginals
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)))
+        >>> np.exp(chain.count_log_probs()).round(4)
+        array([0.25, 0.5 , 0.25])
         """
         index = self._whole() if group is None else self._group(group)
         if index is None:
@@ -191,7 +298,23 @@ class ChainModel(ChainCore):
 
     @cached_property
     def expected_statistics(self) -> ChainStatistics:
-        """The gradient of ``log_partition``."""
+        """The gradient of ``log_partition``.
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        marginals, edge_marginals, count_log_probs
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.expected_statistics.unary.shape
+        (3, 2)
+        """
         self._answer  # noqa: B018 - raises for an impossible model
         counts = tuple(self._vector(np.exp(self._count_rows(g))) for g in range(self.n_groups))
         return ChainStatistics(self.marginals, self.edge_marginals, counts)
@@ -203,6 +326,28 @@ class ChainModel(ChainCore):
         ----------
         labels : array_like of int, (..., T)
             Sequences of labels.
+
+        Returns
+        -------
+        float or ndarray, (...)
+            Log-probabilities, of the batch of models and sequences together.
+
+        Raises
+        ------
+        ParameterError
+            If ``labels`` are not integers of this length, or no labels of the model.
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        mode, sample
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.log_prob([[0, 1], [1, 1]])
+        array([-0.69314718,        -inf])
         """
         n = self.n_positions
         y = checks.rectangular("labels", labels, f"integers (..., {n})")
@@ -241,6 +386,28 @@ class ChainModel(ChainCore):
             How many; default one, without an axis.
         rng : Generator, int or None
             Source of randomness.
+
+        Returns
+        -------
+        ndarray of int, (size..., ..., T)
+            Labels.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        mode, log_prob
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((4, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.sample(100, rng=0).sum(axis=1).max()
+        np.int64(1)
         """
         shape = shape_of_size(size)
         generator = checks.generator(rng)
@@ -251,9 +418,28 @@ class ChainModel(ChainCore):
     def mode(self) -> Ints:
         """A most probable sequence of labels, (..., T); -1 behind the end.
 
+        Returns
+        -------
+        ndarray of int, (..., T)
+            Labels.
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        sample, log_prob
+
         Notes
         -----
         Cost: O(K^3 T^2): Viterbi over labels and counts, in (max, +).
+
+        Examples
+        --------
+        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode()
+        array([0, 1])
         """
         states, values = configurations.best(self._problem)
         self._check_possible(values)
@@ -262,7 +448,23 @@ class ChainModel(ChainCore):
 
     @property
     def entropy(self) -> Any:
-        """Entropy in nats, (...,)."""
+        """Entropy in nats, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        log_prob, log_partition
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.entropy.round(4)  # log(3)
+        np.float64(1.0986)
+        """
         answer = self._answer
         counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_mean), 0))
         return self._scalar(entropy.entropy(self._problem, answer, counts))
@@ -274,6 +476,26 @@ class ChainModel(ChainCore):
         ----------
         evidence : mapping of int to int
             Positions and their labels.
+
+        Returns
+        -------
+        ChainModel
+            Sequences that disagree have probability zero; ``log_partition`` is that of the joint event.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a position or label that does not exist.
+
+        See Also
+        --------
+        condition_count, log_prob
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.condition({0: 0}).marginals[:, 1]
+        array([0. , 0.5, 0.5])
         """
         if not isinstance(evidence, Mapping):
             raise ParameterError(
@@ -297,6 +519,26 @@ class ChainModel(ChainCore):
             Number of the group; None: the whole sequence.
         count : int
             Its count.
+
+        Returns
+        -------
+        ChainModel
+            The model with this count required.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such group, or it cannot reach the count.
+
+        See Also
+        --------
+        condition, count_log_probs
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)))
+        >>> chain.condition_count(None, 1).marginals[:, 1].round(4)
+        array([0.3333, 0.3333, 0.3333])
         """
         members = None if group is None else self._tree.groups[self._group(group)]
         degree = self._scores.max(axis=1)

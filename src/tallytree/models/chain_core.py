@@ -81,7 +81,23 @@ class ChainCore(Model):
 
     @cached_property
     def log_marginals(self) -> FloatArray:
-        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end."""
+        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end.
+
+        Raises
+        ------
+        InfeasibleError
+            If every sequence has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1))
+        >>> chain.log_marginals[:, 1].round(4)
+        array([-1.0986, -1.0986, -1.0986])
+        """
         belief = self._beliefs.copy()
         belief[~self._inside] = -math.inf
         return self._vector(belief)

@@ -119,27 +119,82 @@ class ConditionalPoissonBinomial(FrozenDistribution):
 
     @property
     def before(self) -> Any:
-        """The distribution before anything was known, a `PoissonBinomial`."""
+        """The distribution before anything was known, a `PoissonBinomial`.
+
+        See Also
+        --------
+        PoissonBinomial.given
+
+        Examples
+        --------
+        >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> given.before.mean()
+        np.float64(1.5)
+        """
         return self._of
 
     @property
     def prior(self) -> Float64:
-        """``P(y_i = 1)`` before anything was known (..., n)."""
+        """``P(y_i = 1)`` before anything was known (..., n).
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> given.prior
+        array([0.5, 0.5, 0.5])
+        """
         return np.asarray(expit(self._of._nu))
 
     @property
     def event_log_prob(self) -> Any:
-        """``log P(low <= X <= high)`` before anything was known, of the shape of the batch."""
+        """``log P(low <= X <= high)`` before anything was known, of the shape of the batch.
+
+        See Also
+        --------
+        before
+
+        Examples
+        --------
+        >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> np.exp(given.event_log_prob).round(6)
+        np.float64(0.5)
+        """
         return self._log_event.reshape(self.batch_shape)[()]
 
     @property
     def marginals(self) -> Float64:
-        """``P(y_i = 1 | low <= X <= high)`` (..., n)."""
+        """``P(y_i = 1 | low <= X <= high)`` (..., n).
+
+        See Also
+        --------
+        prior, posterior_logits
+
+        Examples
+        --------
+        >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> given.marginals
+        array([0.75, 0.75, 0.75])
+        """
         return np.asarray(expit(self.posterior_logits))
 
     @cached_property
     def posterior_logits(self) -> Float64:
-        """Log-odds of ``marginals`` (..., n), accurate where those round to 0 or 1."""
+        """Log-odds of ``marginals`` (..., n), accurate where those round to 0 or 1.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> given = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> given.posterior_logits.round(4)
+        array([1.0986, 1.0986, 1.0986])
+        """
         lattice, weights = self._of._lattice, self._of.weights
         out = np.array(self._of._nu.reshape(len(lattice.nu), self.n))  # weight 0: the sum says nothing
         counted = weights != 0

@@ -125,6 +125,20 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         method : str
             As in :class:`CountModel`.
 
+        Returns
+        -------
+        CountModel
+            The model.
+
+        Raises
+        ------
+        ParameterError
+            If ``logits`` or ``tables`` do not fit the tree.
+
+        See Also
+        --------
+        replace, CountTree
+
         Examples
         --------
         >>> tree = tt.CountTree.balanced(4)
@@ -157,6 +171,26 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             As in :meth:`from_tree`, or ``{group: table}`` for those that change.
         edges : Forest or array_like, optional
             A forest with the same pairs, or new log-tables or couplings for them.
+
+        Returns
+        -------
+        CountModel
+            A new model; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If the new parameters do not fit the structure.
+
+        See Also
+        --------
+        from_tree, condition
+
+        Examples
+        --------
+        >>> model = tt.CountModel(np.zeros(2), tt.exactly(1))
+        >>> model.replace(logits=[0.0, np.log(3.0)]).marginals
+        array([0.25, 0.75])
         """
         forest = self._forest if edges is None else self._new_edges(edges)
         if isinstance(tables, Mapping):
@@ -228,18 +262,64 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     @property
     def edges(self) -> Forest | None:
-        """The forest, or None."""
+        """The forest, or None.
+
+        See Also
+        --------
+        Forest
+
+        Examples
+        --------
+        >>> model = tt.CountModel(np.zeros(2), edges=tt.Forest([(0, 1)], coupling=np.log(2.0)))
+        >>> model.edges.pairs
+        array([[0, 1]])
+        """
         return self._forest
 
     @answer
     def edge_marginals(self) -> FloatArray:
-        """P(y_i, y_j) of every edge, (..., E, 2, 2), axes in the order of its pair."""
+        """P(y_i, y_j) of every edge, (..., E, 2, 2), axes in the order of its pair.
+
+        Raises
+        ------
+        ParameterError
+            If the model has no edges.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, Forest
+
+        Examples
+        --------
+        >>> model = tt.CountModel(np.zeros(2), edges=tt.Forest([(0, 1)], coupling=np.log(2.0)))
+        >>> model.edge_marginals[0].round(4)
+        array([[0.4, 0.1],
+               [0.1, 0.4]])
+        """
         self._with_edges("edge_marginals")
         return self._vector(np.exp(self._solved.edge_log_probs()))
 
     @property
     def width(self) -> int:
-        """Largest number of boundary vertices that a group needs on the edges: 0, 1 or 2."""
+        """Largest number of boundary vertices that a group needs on the edges: 0, 1 or 2.
+
+        Raises
+        ------
+        ParameterError
+            If the model has no edges.
+
+        See Also
+        --------
+        boundary, Forest.boundary_width
+
+        Examples
+        --------
+        >>> model = tt.CountModel(np.zeros(2), tt.exactly(1), edges=tt.Forest([(0, 1)], coupling=1.0))
+        >>> model.width
+        0
+        """
         self._with_edges("width")
         assert self._structure is not None
         return self._structure.program.width
@@ -251,6 +331,26 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         ----------
         group : int
             Number of the group.
+
+        Returns
+        -------
+        tuple of int
+            Variables; empty where no edge leaves the group.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number, or the model has no edges.
+
+        See Also
+        --------
+        width, Forest.boundary_width
+
+        Examples
+        --------
+        >>> path = tt.Forest([(0, 1), (1, 2)], coupling=1.0)
+        >>> tt.CountModel(np.zeros(3), [tt.Group([0, 1], tt.exactly(1))], edges=path).boundary(0)
+        (1,)
         """
         self._with_edges("boundary")
         assert self._structure is not None
@@ -274,7 +374,23 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
 
     @answer
     def expected_statistics(self) -> ExpectedStatistics:
-        """Expected y and expected indicators of every count: the gradient of ``log_partition``."""
+        """Expected y and expected indicators of every count: the gradient of ``log_partition``.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, count_log_probs, hessian_vector_product
+
+        Examples
+        --------
+        >>> model = tt.CountModel([0.0, np.log(3.0)], tt.exactly(1))
+        >>> model.expected_statistics.tables
+        (array([0., 1., 0.]),)
+        """
         on = self.marginals  # raises for an impossible model
         counts = self._params.group_counts(on, self._vector(self._solved.expected_counts()), total=1.0)
         return ExpectedStatistics(on, counts, None if self._forest is None else self.edge_marginals)
@@ -286,6 +402,22 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         ----------
         y : array_like of 0 and 1, (..., D)
             Leading axes broadcast against the batch of models.
+
+        Returns
+        -------
+        float or ndarray, (...)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` does not consist of 0 and 1 with D of them on the last axis.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition, mode, sample
 
         Examples
         --------
@@ -309,6 +441,20 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
         evidence : mapping of int to int
             Variables and their values, 0 or 1.
 
+        Returns
+        -------
+        CountModel
+            The model with these values required.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+
+        See Also
+        --------
+        condition_count, log_prob
+
         Examples
         --------
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
@@ -327,6 +473,22 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
             Number of the group; None: all variables.
         count : int
             How many are on.
+
+        Returns
+        -------
+        CountModel
+            The model with this count required.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such group, or it has fewer variables.
+        StructureError
+            If the model has no variables to be counted.
+
+        See Also
+        --------
+        condition, count_log_probs
 
         Examples
         --------

@@ -59,10 +59,9 @@ class Forest:
     what remains must be a forest. Variables around a group that no group counts may belong to either side.
 
     Cost of inference: O(D log^2 D) for any shape of the forest, plus the size of the tables; without groups that of
-    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals`` take
-    O(D^2), compiled, because (max, +) has no fast convolution and edges make what is summed up not concave even if
-    all tables are; ``sample`` one inference and O(D log D) per sample. Accuracy: as
-    for :class:`~tallytree.CountModel`.
+    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals``
+    drop what an upper bound rules out: near-linear for concave tables, up to O(D^2), compiled, where the bound is not
+    close; ``sample`` one inference and O(D log D) per sample. Accuracy: as for :class:`~tallytree.CountModel`.
 
     Examples
     --------
@@ -106,8 +105,22 @@ class Forest:
         ----------
         tree : CountTree
             The groups.
-        log_tables, coupling
-            As for :class:`Forest`.
+        log_tables, coupling : array_like, optional
+            As for :class:`Forest`; one of the two is needed.
+
+        Returns
+        -------
+        Forest
+            The edges, with these tables.
+
+        Raises
+        ------
+        ParameterError
+            If ``tree`` is no CountTree, or the tables do not fit the number of edges.
+
+        See Also
+        --------
+        descendants, fits
 
         Examples
         --------
@@ -136,6 +149,15 @@ class Forest:
         tuple of int
             The variables of a set, increasing; every set once, those with small boundaries first.
 
+        Raises
+        ------
+        ParameterError
+            If ``width`` is not 0, 1 or 2, or an edge names a variable that does not exist.
+
+        See Also
+        --------
+        fits, boundary_width, descendants
+
         Notes
         -----
         A forest with a vertex of degree k has at least 2^k of them, so this is an iterator: take what is needed. Any
@@ -159,6 +181,20 @@ class Forest:
         members : iterable of int
             Variables of a group.
 
+        Returns
+        -------
+        int
+            Size of the smallest cover.
+
+        Raises
+        ------
+        ParameterError
+            If ``members`` are no variables.
+
+        See Also
+        --------
+        fits, compatible_sets
+
         Examples
         --------
         >>> path = tt.Forest([(0, 1), (1, 2), (2, 3), (3, 4)], 0.0)
@@ -180,6 +216,20 @@ class Forest:
             The groups.
         n_variables : int, optional
             Number of variables of the model, for a list; default up to the largest that is named.
+
+        Returns
+        -------
+        bool
+            False also for groups that are not nested.
+
+        Raises
+        ------
+        ParameterError
+            If ``groups`` are no lists of variables, or an edge names a variable that does not exist.
+
+        See Also
+        --------
+        compatible_sets, boundary_width
 
         Examples
         --------
@@ -213,6 +263,20 @@ class Forest:
             Number of variables of the model; default up to the largest that an edge names.
         roots : array_like of int
             Where components are rooted; by default at their first vertex.
+
+        Returns
+        -------
+        CountTree
+            The groups, without single variables.
+
+        Raises
+        ------
+        ParameterError
+            If ``roots`` are no variables.
+
+        See Also
+        --------
+        compatible_with, compatible_sets
 
         Examples
         --------
@@ -268,6 +332,25 @@ class Forest:
             New tables, as in :class:`Forest`.
         coupling : array_like, optional
             New Ising couplings.
+
+        Returns
+        -------
+        Forest
+            A new forest; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If both or none of the arguments are given, or they do not fit the number of edges.
+
+        See Also
+        --------
+        log_tables, CountModel.replace
+
+        Examples
+        --------
+        >>> tt.Forest([(0, 1), (1, 2)], coupling=1.0).replace(coupling=0.5).n_edges
+        2
         """
         new = Forest.__new__(Forest)
         new._pairs = self._pairs

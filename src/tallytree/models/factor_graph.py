@@ -133,12 +133,34 @@ class FactorGraph:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Members and potential of every count factor."""
+        """Members and potential of every count factor.
+
+        See Also
+        --------
+        members, tables
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> len(graph.groups)
+        2
+        """
         return tuple(Group(self.members(i), given) for i, (given, _, _) in enumerate(self._factors))
 
     @property
     def tables(self) -> tuple[Float64 | None, ...]:
-        """Log-table of every count factor, (n + 1,); None where the factor is a CountModel."""
+        """Log-table of every count factor, (n + 1,); None where the factor is a CountModel.
+
+        See Also
+        --------
+        groups, models
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> graph.tables[0]
+        array([  0.,   0., -inf])
+        """
         return tuple(table for _, table, _ in self._factors)
 
     @property
@@ -163,6 +185,25 @@ class FactorGraph:
         ----------
         group : int
             Number of the factor.
+
+        Returns
+        -------
+        ndarray of int
+            Variables, in the order in which they were given.
+
+        Raises
+        ------
+        ParameterError
+            If there is no factor of this number.
+
+        See Also
+        --------
+        groups, n_groups
+
+        Examples
+        --------
+        >>> tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))]).members(1)
+        array([1, 2])
         """
         number = checks.integer("group", group)
         if not -self.n_groups <= number < self.n_groups:
@@ -176,7 +217,18 @@ class FactorGraph:
 
     @property
     def total_logits(self) -> Float64:
-        """Log-odds with those of the factors that are models added, (D,): infinite ones decide by themselves."""
+        """Log-odds with those of the factors that are models added, (D,): infinite ones decide by themselves.
+
+        See Also
+        --------
+        logits
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> graph.total_logits
+        array([0., 0., 0.])
+        """
         return self._totals[0]
 
     @property
@@ -184,6 +236,16 @@ class FactorGraph:
         """Finite log-odds of variables that an infinite one forces on: part of the log-weight of every configuration.
 
         A forced variable has weight one where it is forced; what its other log-odds say is a constant.
+
+        See Also
+        --------
+        log_weight, total_logits
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
+        >>> graph.forced_log_weight
+        0.0
         """
         return self._totals[1]
 
@@ -224,6 +286,20 @@ class FactorGraph:
         logits : array_like, (D,)
             New log-odds.
 
+        Returns
+        -------
+        FactorGraph
+            A new graph; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If ``logits`` does not have the shape of the old.
+
+        See Also
+        --------
+        logits, loopy_bp
+
         Examples
         --------
         >>> graph = tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(1))])
@@ -254,6 +330,20 @@ class FactorGraph:
         ----------
         y : array_like, (..., D)
             Configurations of zeros and ones.
+
+        Returns
+        -------
+        float or ndarray, (...)
+            Log-weights; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` does not consist of 0 and 1 with D of them on the last axis.
+
+        See Also
+        --------
+        forced_log_weight, loopy_bp
 
         Examples
         --------

@@ -81,12 +81,32 @@ class FrozenDistribution(ABC):
 
     @property
     def values(self) -> Ints:
-        """The values (m,) that ``count_log_probs`` refers to."""
+        """The values (m,) that ``count_log_probs`` refers to.
+
+        See Also
+        --------
+        count_log_probs, support
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
+        array([0, 1, 2])
+        """
         return self._start + self._step * np.arange(self._log_table.shape[1], dtype=np.int64)
 
     @property
     def count_log_probs(self) -> Float64:
-        """``log P(X = values)`` (..., m)."""
+        """``log P(X = values)`` (..., m).
+
+        See Also
+        --------
+        values, logpmf
+
+        Examples
+        --------
+        >>> np.exp(tt.PoissonBinomial([0.5, 0.5]).count_log_probs)
+        array([0.25, 0.5 , 0.25])
+        """
         return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
 
     @cached_property
@@ -148,6 +168,25 @@ class FrozenDistribution(ABC):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``k`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        pmf, logcdf, logsf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).logpmf([0, 1, 7]).round(4)
+        array([-1.3863, -0.6931,    -inf])
         """
         return self._log_probability("at", "k", k)[()]
 
@@ -158,6 +197,25 @@ class FrozenDistribution(ABC):
         ----------
         k : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``k`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logpmf, cdf, sf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).pmf([0, 1, 2])
+        array([0.25, 0.5 , 0.25])
         """
         return np.exp(self._log_probability("at", "k", k))[()]
 
@@ -168,6 +226,25 @@ class FrozenDistribution(ABC):
         ----------
         x : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        cdf, logsf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial(np.full(10_000, 0.5)).logcdf(100).round(3)
+        np.float64(-6374.664)
         """
         return self._log_probability("below", "x", x)[()]
 
@@ -178,6 +255,25 @@ class FrozenDistribution(ABC):
         ----------
         x : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logcdf, sf, ppf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).cdf([0, 1, 2])
+        array([0.25, 0.75, 1.  ])
         """
         return self._tail(0, x)[()]
 
@@ -188,6 +284,25 @@ class FrozenDistribution(ABC):
         ----------
         x : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        sf, logcdf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial(np.full(10_000, 0.001)).logsf(1_000).round(3)
+        np.float64(-3674.952)
         """
         return self._log_probability("above", "x", x)[()]
 
@@ -198,6 +313,25 @@ class FrozenDistribution(ABC):
         ----------
         x : array_like
             Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logsf, cdf, isf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).sf([0, 1, 2])
+        array([0.75, 0.25, 0.  ])
         """
         return self._tail(1, x)[()]
 
@@ -227,6 +361,25 @@ class FrozenDistribution(ABC):
         ----------
         q : array_like
             Probabilities.
+
+        Returns
+        -------
+        int or ndarray of int
+            Values, of the shape of ``q`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``q`` is not between 0 and 1.
+
+        See Also
+        --------
+        cdf, isf, interval
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 10).ppf([0.5, 0.99])
+        array([5, 9])
         """
         return self._quantile(q, self._tails[0], 1.0)[()]
 
@@ -237,11 +390,45 @@ class FrozenDistribution(ABC):
         ----------
         q : array_like
             Probabilities.
+
+        Returns
+        -------
+        int or ndarray of int
+            Values, of the shape of ``q`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``q`` is not between 0 and 1.
+
+        See Also
+        --------
+        sf, ppf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 10).isf([0.01, 0.5])
+        array([9, 5])
         """
         return self._quantile(q, -self._tails[1], -1.0)[()]
 
     def median(self) -> Any:
-        """Smallest k with ``cdf(k) >= 1/2``."""
+        """Smallest k with ``cdf(k) >= 1/2``.
+
+        Returns
+        -------
+        int or ndarray of int
+            One value per member of the batch.
+
+        See Also
+        --------
+        ppf, mean
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.9, 0.9, 0.9]).median()
+        np.int64(3)
+        """
         return self.ppf(0.5)
 
     def interval(self, confidence: ArrayLike) -> tuple[Any, Any]:
@@ -251,12 +438,52 @@ class FrozenDistribution(ABC):
         ----------
         confidence : array_like
             Probability of the interval.
+
+        Returns
+        -------
+        low : int or ndarray of int
+            Lower end, included.
+        high : int or ndarray of int
+            Upper end, included.
+
+        Raises
+        ------
+        ParameterError
+            If ``confidence`` is not between 0 and 1.
+
+        See Also
+        --------
+        ppf, isf
+
+        Examples
+        --------
+        >>> low, high = tt.PoissonBinomial([0.5] * 10).interval(0.9)
+        >>> int(low), int(high)
+        (2, 8)
         """
         tail = (1.0 - probability("confidence", confidence)) / 2.0
         return self.ppf(tail), self.isf(tail)
 
     def support(self) -> tuple[Any, Any]:
-        """Smallest and largest possible value, each of the shape of the batch."""
+        """Smallest and largest possible value, each of the shape of the batch.
+
+        Returns
+        -------
+        low : int or ndarray of int
+            The smallest value whose probability is not zero.
+        high : int or ndarray of int
+            The largest one.
+
+        See Also
+        --------
+        values, pmf
+
+        Examples
+        --------
+        >>> low, high = tt.PoissonBinomial([0.5, 0.5, 1.0]).support()
+        >>> int(low), int(high)
+        (1, 3)
+        """
         return self._bounds
 
     # -- moments -----------------------------------------------------------------------------------------------
@@ -272,24 +499,99 @@ class FrozenDistribution(ABC):
         return tuple(c.reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
 
     def mean(self) -> Any:
-        """Mean."""
+        """Mean.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        var, stats, median
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.25]).mean()
+        np.float64(0.75)
+        """
         return self._cumulants[0][()]
 
     def var(self) -> Any:
-        """Variance."""
+        """Variance.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        std, mean, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).var()
+        np.float64(0.5)
+        """
         return self._cumulants[1][()]
 
     def std(self) -> Any:
-        """Standard deviation."""
+        """Standard deviation.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        var, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 4).std()
+        np.float64(1.0)
+        """
         return np.sqrt(self._cumulants[1])[()]
 
     def skew(self) -> Any:
-        """Skewness; NaN where the variance is 0, as in `scipy.stats`."""
+        """Skewness; NaN where the variance is 0, as in `scipy.stats`.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        kurtosis, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.1, 0.1]).skew().round(4)
+        np.float64(1.8856)
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             return (self._cumulants[2] / self._cumulants[1] ** 1.5)[()]
 
     def kurtosis(self) -> Any:
-        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`."""
+        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        skew, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).kurtosis()
+        np.float64(-1.0)
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             return (self._cumulants[3] / self._cumulants[1] ** 2)[()]
 
@@ -300,6 +602,26 @@ class FrozenDistribution(ABC):
         ----------
         moments : str
             Letters out of "mvsk".
+
+        Returns
+        -------
+        float or ndarray, or a tuple of them
+            One for each letter; a single letter gives the number itself.
+
+        Raises
+        ------
+        ParameterError
+            If ``moments`` is not made of these letters.
+
+        See Also
+        --------
+        mean, var, skew, kurtosis
+
+        Examples
+        --------
+        >>> mean, variance = tt.PoissonBinomial([0.5, 0.5]).stats("mv")
+        >>> float(mean), float(variance)
+        (1.0, 0.5)
         """
         answers = {"m": self.mean, "v": self.var, "s": self.skew, "k": self.kurtosis}
         asked = moment_letters(moments, answers)
@@ -313,6 +635,25 @@ class FrozenDistribution(ABC):
         ----------
         order : int
             Which moment.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        Raises
+        ------
+        ParameterError
+            If ``order`` is no whole number, or negative.
+
+        See Also
+        --------
+        expect, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).moment(2)
+        np.float64(1.5)
         """
         power = checks.integer("order", order)
         if power < 0:
@@ -326,7 +667,22 @@ class FrozenDistribution(ABC):
             return self.expect(lambda k: k.astype(np.float64) ** power)
 
     def entropy(self) -> Any:
-        """Entropy in nats."""
+        """Entropy in nats.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        logpmf, var
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).entropy().round(4)
+        np.float64(1.0397)
+        """
         table = np.minimum(self._log_table, 0.0)  # rounding may lift the log of almost 1 above 0
         terms = np.exp(table) * np.where(np.isfinite(table), table, 0.0)
         return (0.0 - terms.sum(axis=1)).reshape(self.batch_shape)[()]
@@ -352,6 +708,20 @@ class FrozenDistribution(ABC):
         **kwds
             ``maxcount``, ``tolerance`` and ``chunksize`` of `scipy.stats` are accepted and change nothing: the sum
             is always complete.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        Raises
+        ------
+        ParameterError
+            If ``func`` does not return one number for each value, or the event has probability zero.
+
+        See Also
+        --------
+        moment, mean
 
         Examples
         --------
@@ -399,6 +769,20 @@ class FrozenDistribution(ABC):
         random_state : int, numpy.random.Generator, numpy.random.RandomState or None
             Source of randomness or its seed. None takes fresh randomness and leaves NumPy's global state alone.
 
+        Returns
+        -------
+        int or ndarray of int64
+            Values, of the shape ``size``.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` does not end in the shape of the batch, or ``random_state`` is none of these.
+
+        See Also
+        --------
+        sample
+
         Examples
         --------
         >>> tt.PoissonBinomial([0.0, 1.0, 1.0]).rvs(4, random_state=0)
@@ -419,7 +803,17 @@ class FrozenDistribution(ABC):
 
         Returns
         -------
-        int64 array (size..., batch...)
+        int or ndarray of int64, (size..., batch...)
+            Values.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+
+        See Also
+        --------
+        rvs
 
         Notes
         -----

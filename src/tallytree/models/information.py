@@ -31,6 +31,20 @@ class Information(BinaryModel):
         """Entropy in nats, (...,).
 
         Accuracy: 1e-10 relative or 1e-13 absolute; never negative.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        kl_divergence, log_prob
+
+        Examples
+        --------
+        >>> tt.CountModel(np.zeros(4), tt.exactly(1)).entropy.round(4)  # log(4)
+        np.float64(1.3863)
         """
         return self._scalar(self._solved.entropy())
 
@@ -44,6 +58,22 @@ class Information(BinaryModel):
         ----------
         other : CountModel
             A model over as many variables.
+
+        Returns
+        -------
+        float or ndarray
+            One number per model of the batch.
+
+        Raises
+        ------
+        ParameterError
+            If ``other`` is no CountModel over as many variables.
+        StructureError
+            If the groups of both models together are not nested or do not fit the edges.
+
+        See Also
+        --------
+        entropy
 
         Notes
         -----

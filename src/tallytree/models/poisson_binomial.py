@@ -288,8 +288,14 @@ class PoissonBinomial(FrozenDistribution):
 
         Raises
         ------
+        ParameterError
+            If neither a value nor a bound is given, or both are, or they are no whole numbers.
         InfeasibleError
             If the sum cannot lie there.
+
+        See Also
+        --------
+        condition, ConditionalPoissonBinomial
 
         Notes
         -----
@@ -311,7 +317,22 @@ class PoissonBinomial(FrozenDistribution):
 
         Parameters
         ----------
-        evidence : mapping of variable to 0 or 1
+        evidence : mapping of int to int
+            Variables and their values, 0 or 1.
+
+        Returns
+        -------
+        PoissonBinomial
+            The distribution of the same sum.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+
+        See Also
+        --------
+        given
 
         Examples
         --------

@@ -80,7 +80,18 @@ class RaggedBatch(Sequence[CountModel]):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Number of variables of every model, (N,)."""
+        """Number of variables of every model, (N,).
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> batch.sizes
+        array([2, 4])
+        """
         return np.diff(self._offsets)
 
     @lazy
@@ -122,17 +133,65 @@ class RaggedBatch(Sequence[CountModel]):
 
     @property
     def marginals(self) -> list[FloatArray]:
-        """P(y = 1), one array per model."""
+        """P(y = 1), one array per model.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits, count_log_probs
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> [row.tolist() for row in batch.marginals]
+        [[0.5, 0.5], [0.25, 0.25, 0.25, 0.25]]
+        """
         return self._vectors("marginals")
 
     @property
     def posterior_logits(self) -> list[FloatArray]:
-        """Log-odds of the marginals, one array per model."""
+        """Log-odds of the marginals, one array per model.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> batch.posterior_logits[1].round(4)
+        array([-1.0986, -1.0986, -1.0986, -1.0986])
+        """
         return self._vectors("posterior_logits")
 
     @property
     def count_log_probs(self) -> list[FloatArray]:
-        """Log-probabilities of the counts, one array per model."""
+        """Log-probabilities of the counts, one array per model.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> [row.tolist() for row in batch.count_log_probs]
+        [[-inf, 0.0, -inf], [-inf, 0.0, -inf, -inf, -inf]]
+        """
         rows: list[Any] = [None] * len(self)
         for which, batch in self._buckets:
             for i, row in zip(which.tolist(), batch.count_log_probs()):

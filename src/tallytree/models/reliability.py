@@ -51,7 +51,8 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Returns
     -------
-    (...) array
+    float or ndarray, (...)
+        Probabilities, with relative accuracy however small.
 
     Raises
     ------
@@ -107,7 +108,8 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
 
     Returns
     -------
-    (...) array
+    float or ndarray, (...)
+        Probabilities, with relative accuracy however small.
 
     Raises
     ------
@@ -155,7 +157,8 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Returns
     -------
-    (..., n) array
+    ndarray, (..., n)
+        How much the reliability of the system changes with that of each component.
 
     Raises
     ------

@@ -40,14 +40,46 @@ class SparseSamples:
     shape: tuple[int, ...]
 
     def to_scipy(self) -> Any:
-        """The samples as a :class:`scipy.sparse.csr_array` of uint8, one row per sample."""
+        """The samples as a :class:`scipy.sparse.csr_array` of uint8, one row per sample.
+
+        Returns
+        -------
+        scipy.sparse.csr_array
+            Of shape (samples of all models, D).
+
+        See Also
+        --------
+        to_dense, CountModel.sample
+
+        Examples
+        --------
+        >>> tt.CountModel([-np.inf, np.inf, -np.inf]).sample(2, rng=0, sparse=True).to_scipy().toarray()
+        array([[0, 1, 0],
+               [0, 1, 0]], dtype=uint8)
+        """
         from scipy.sparse import csr_array  # needed only here
 
         ones = np.ones(len(self.indices), np.uint8)
         return csr_array((ones, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.shape[-1]))
 
     def to_dense(self) -> States:
-        """The samples as an array of 0 and 1, (size..., batch..., D)."""
+        """The samples as an array of 0 and 1, (size..., batch..., D).
+
+        Returns
+        -------
+        ndarray of uint8
+            As :meth:`CountModel.sample` without ``sparse`` returns them.
+
+        See Also
+        --------
+        to_scipy, CountModel.sample
+
+        Examples
+        --------
+        >>> tt.CountModel([-np.inf, np.inf, -np.inf]).sample(2, rng=0, sparse=True).to_dense()
+        array([[0, 1, 0],
+               [0, 1, 0]], dtype=uint8)
+        """
         out = np.zeros((len(self.indptr) - 1, self.shape[-1]), np.uint8)
         out[np.repeat(np.arange(len(out)), np.diff(self.indptr)), self.indices] = 1
         return out.reshape(self.shape)

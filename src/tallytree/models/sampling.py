@@ -48,8 +48,14 @@ class Sampling(BinaryModel):
 
         Raises
         ------
+        ParameterError
+            If ``size``, ``rng`` or ``sparse`` cannot be used.
         InfeasibleError
             If a model gives probability zero to every configuration.
+
+        See Also
+        --------
+        mode, log_prob, SparseSamples
 
         Notes
         -----

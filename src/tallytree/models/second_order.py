@@ -34,7 +34,19 @@ class SecondOrder(BinaryModel):
 
         Returns
         -------
-        array, (..., R, D)
+        ndarray, (..., R, D)
+            One row for each of ``rows``.
+
+        Raises
+        ------
+        ParameterError
+            If ``rows`` is no list of variables.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        pairwise, count_covariance, hessian_vector_product
 
         Notes
         -----
@@ -65,6 +77,22 @@ class SecondOrder(BinaryModel):
         ----------
         i, j : int or array_like of int, optional
             Variables, broadcast against each other; without them the full matrix (..., D, D) is returned.
+
+        Returns
+        -------
+        float or ndarray, (..., shape of i and j)
+            Probabilities.
+
+        Raises
+        ------
+        ParameterError
+            If only one of ``i`` and ``j`` is given, or they are no variables.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        covariance, marginals
 
         Notes
         -----
@@ -103,6 +131,22 @@ class SecondOrder(BinaryModel):
             Direction in the log-tables, one entry (or None) per group.
         counts : bool
             Whether the derivatives of the count distributions are wanted; without them ``tables`` is empty.
+
+        Returns
+        -------
+        ExpectedStatistics
+            The derivatives, in the shapes of :attr:`expected_statistics`.
+
+        Raises
+        ------
+        ParameterError
+            If the direction does not have the shape of the parameters.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        expected_statistics, covariance
 
         Notes
         -----
@@ -147,6 +191,22 @@ class SecondOrder(BinaryModel):
         ----------
         first, second : int, optional
             Numbers of the groups; default all variables.
+
+        Returns
+        -------
+        float or ndarray
+            One number per model of the batch.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        covariance, count_log_probs
 
         Examples
         --------

@@ -23,6 +23,7 @@ from .style import (
     ORANGE,
     axes_of,
     finish,
+    whole_numbers,
     whole_ticks,
 )
 
@@ -41,7 +42,8 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -96,7 +98,8 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -170,7 +173,8 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -196,7 +200,7 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     if bar:
         ax.figure.colorbar(image, ax=ax, label="P(cell is on)")
     for side in (ax.xaxis, ax.yaxis):
-        side.get_major_locator().set_params(integer=True)
+        whole_numbers(side)
     ax.set_xlabel("column")
     ax.set_ylabel("row")
     if title is not None:
@@ -218,7 +222,8 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------
@@ -293,7 +298,8 @@ def density_comparison(
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+        The axes drawn on, ``ax`` if it was given.
 
     Raises
     ------

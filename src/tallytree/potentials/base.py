@@ -59,6 +59,10 @@ class Potential(ABC):
     def batch_shape(self) -> tuple[int, ...]:
         """Shape of the batch of potentials that this is; ``()`` for a single one.
 
+        See Also
+        --------
+        log_table
+
         Examples
         --------
         >>> (tt.at_least(1) * tt.geometric([0.5, 0.25, 0.125])).batch_shape
@@ -80,6 +84,15 @@ class Potential(ABC):
             A new array, with :attr:`batch_shape` in front. ``-inf`` marks an impossible count; NaN and ``+inf``
             never occur.
 
+        Raises
+        ------
+        ParameterError
+            If ``n`` is no count, or the potential needs a larger group.
+
+        See Also
+        --------
+        support, mixture
+
         Notes
         -----
         Cost: O(n).
@@ -98,17 +111,28 @@ class Potential(ABC):
     def support(self, n: int) -> tuple[Any, Any]:
         """Smallest interval ``(lo, hi)``, both ends included, that holds every count with ``f(c) > 0``.
 
-        Two integers, or two arrays of them in the shape of the batch.
-
         Parameters
         ----------
         n : int
             Number of variables in the group, at least 0.
 
+        Returns
+        -------
+        lo : int or ndarray of int
+            Lower end, in the shape of the batch.
+        hi : int or ndarray of int
+            Upper end.
+
         Raises
         ------
+        ParameterError
+            If ``n`` is no count, or the potential needs a larger group.
         InfeasibleError
             If no count is possible, as for ``exactly(1) * exactly(2)``.
+
+        See Also
+        --------
+        log_table
 
         Notes
         -----
@@ -134,9 +158,20 @@ class Potential(ABC):
 
         Returns
         -------
-        (coefficients, rates) or None
-            Two new arrays of equal length, float64 or complex128. ``None`` for a batch, when no short closed form
-            exists, or when its terms would cancel to fewer than about 11 digits.
+        coefficients : ndarray
+            Float64 or complex128. None instead of both arrays for a batch, when no short closed form exists, or when
+            its terms would cancel to fewer than about 11 digits.
+        rates : ndarray
+            As many.
+
+        Raises
+        ------
+        ParameterError
+            If ``n`` is no count, or the potential needs a larger group.
+
+        See Also
+        --------
+        log_table
 
         Notes
         -----

@@ -27,7 +27,7 @@ Numbers = float | npt.ArrayLike
     fits=lambda n, rate, leak, t: (t == 0) | (leak > 0.0) | (n > 0),
 )
 def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
-    """Probability of an effect that any active variable may cause (Eq. 5 of the paper).
+    """Probability of an effect that any active variable may cause (equation 5 of the paper).
 
     ``f(c) = 1 - (1 - leak) (1 - rate)**c`` for ``t = 1``, the effect is seen;
     ``f(c) = (1 - leak) (1 - rate)**c`` for ``t = 0``, the effect is absent.

@@ -34,6 +34,7 @@ def parse_potential(text: str) -> Potential:
     Returns
     -------
     Potential
+        What the function of that name returns.
 
     Raises
     ------

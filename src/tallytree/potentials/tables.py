@@ -83,6 +83,7 @@ def as_potential(obj: Any) -> Potential:
     Returns
     -------
     Potential
+        The potential itself if it was one already.
 
     Raises
     ------

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 from ..errors import ParameterError
 from . import functions, ops
+from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
+from .mapping import readable
 from .structure import Structure
 
 
@@ -20,12 +23,14 @@ class CountDistribution(Distribution):
 
     Parameters
     ----------
-    logits : tensor, (..., D)
+    logits : Tensor, (..., D)
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
-    groups
+    groups : potential or sequence of Group, optional
         As in :func:`tallytree.torch.log_partition`.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`tallytree.torch.log_partition`.
 
     Raises
     ------
@@ -56,8 +61,10 @@ class CountDistribution(Distribution):
     arg_constraints = {"logits": constraints.real_vector}  # noqa: RUF012 - the name and form that PyTorch expects
     has_enumerate_support = False
 
-    def __init__(self, logits: Any, groups: Any = None, validate_args: bool | None = None) -> None:
-        self._posed = pose(logits, groups)
+    def __init__(
+        self, logits: Any, groups: Any = None, validate_args: bool | None = None, *, edges: Any = None
+    ) -> None:
+        self._posed = pose(logits, groups, edges)
         shape = self._posed.logits.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
         self._validate = Distribution._validate_args if validate_args is None else validate_args
@@ -79,6 +86,22 @@ class CountDistribution(Distribution):
         ----------
         batch_shape : sequence of int
             The new batch shape.
+
+        Returns
+        -------
+        CountDistribution
+            Its parameters share memory with these.
+
+        See Also
+        --------
+        log_prob, sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.expand((3,)).mean.shape
+        torch.Size([3, 4])
         """
         new = self._get_checked_instance(CountDistribution, _instance)
         shape = torch.Size(batch_shape)
@@ -95,28 +118,112 @@ class CountDistribution(Distribution):
 
     @property
     def log_partition(self) -> Tensor:
-        """Log Z, (...,)."""
+        """Log Z, (...,).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.log_partition
+        tensor(1.3863)
+        """
         return functions.log_partition_of(self._posed)
 
     @property
     def marginals(self) -> Tensor:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mean, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.marginals
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        """
         return functions.marginals_of(self._posed)
 
     @property
     def mean(self) -> Tensor:
-        """P(y_d = 1), (..., D)."""
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, variance
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.mean
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        """
         return self.marginals
 
     @property
     def variance(self) -> Tensor:
-        """Variances of the variables, (..., D)."""
+        """Variances of the variables, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.variance
+        tensor([0.1875, 0.1875, 0.1875, 0.1875])
+        """
         marginals = self.marginals
         return marginals * (1.0 - marginals)
 
     @property
     def mode(self) -> Tensor:
-        """A most probable configuration, (..., D)."""
+        """A most probable configuration, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.CountDistribution(torch.tensor([0.5, -1.0, 2.0]), tt.exactly(1)).mode
+        tensor([0., 0., 1.])
+        """
         posed = detached(self._posed)
         return ops.mode(posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
 
@@ -127,6 +234,29 @@ class CountDistribution(Distribution):
         ----------
         group : int, optional
             Number of the group; default all variables.
+
+        Returns
+        -------
+        Tensor, (..., n + 1)
+            Logarithms, differentiable; ``-inf`` for impossible counts.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals, log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.count_log_probs().exp()
+        tensor([0., 1., 0., 0., 0.])
         """
         return functions.count_log_probs_of(self._posed, group)
 
@@ -137,6 +267,29 @@ class CountDistribution(Distribution):
         ----------
         value : tensor
             Where to evaluate.
+
+        Returns
+        -------
+        Tensor, (sample..., ...)
+            Logarithms, differentiable in the parameters.
+
+        Raises
+        ------
+        ParameterError
+            If ``value`` has another last axis, or, with ``validate_args``, holds anything but 0 and 1.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sample, entropy
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0, 0.0]))
+        tensor(-1.3863)
         """
         on = _states(value, self.event_shape[0], self._validate)
         score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
@@ -149,11 +302,54 @@ class CountDistribution(Distribution):
         ----------
         sample_shape : sequence of int
             Leading axes of the draws.
+
+        Returns
+        -------
+        Tensor, (sample_shape..., ..., D)
+            Zeros and ones, without gradients.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, mode
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.sample((5,)).sum(-1)
+        tensor([1., 1., 1., 1., 1.])
         """
         return functions.sample_of(self._posed, tuple(sample_shape), None)
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, (...,), accurate also where it is tiny."""
+        """Entropy in nats, (...,), accurate also where it is tiny.
+
+        Returns
+        -------
+        Tensor, (...)
+            Differentiable.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_prob, log_partition
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.CountDistribution(torch.zeros(4), tt.exactly(1))
+        >>> d.entropy()
+        tensor(1.3863)
+        """
         posed = _wide(self._posed)
         formula = functions.log_partition_of(posed) - _expected_weight(posed, posed)
         exact = detached(posed)
@@ -175,6 +371,8 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
         count = on[..., members].sum(-1, keepdim=True)
         table = tables[..., start:stop].expand(*count.shape[:-1], stop - start)
         score = score + table.gather(-1, count).squeeze(-1)
+    if isinstance(structure, EdgedStructure):
+        score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
     return score
 
 
@@ -210,12 +408,16 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     a, b = p.structure.tree, q.structure.tree
     same = a == b
     tree = a if same else a.with_groups(list(b.groups))
-    structure = Structure(tree, None)
+    structure = _shared_edges(p.structure, q.structure).on(tree, None)
     extra = 0 if same else b.family.group_offset[-1]
     before = 0 if same else a.family.group_offset[-1]
 
     def moved(posed: Posed, first: int, last: int) -> Posed:
-        tables = torch.nn.functional.pad(_packed(posed), (int(first), int(last)))
+        packed, end = _packed(posed), int(posed.structure.tree.family.group_offset[-1])
+        groups = torch.nn.functional.pad(packed[..., :end], (int(first), int(last)))
+        edges = packed[..., end:]
+        missing = structure.n_cells - groups.shape[-1] - edges.shape[-1]
+        tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
         return posed._replace(
             logits=posed.logits.expand(shape),
             tables=tables.expand(*shape[:-1], tables.shape[-1]),
@@ -223,6 +425,17 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
         )
 
     return moved(p, 0, extra), moved(q, before, 0)
+
+
+def _shared_edges(p: Structure, q: Structure) -> Structure:
+    """The one of two structures that has edges; both may if they are the same."""
+    if not isinstance(p, EdgedStructure):
+        return q
+    if isinstance(q, EdgedStructure) and not np.array_equal(p.frame.pairs, q.frame.pairs):
+        raise ParameterError(
+            "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
+        )
+    return p
 
 
 def _packed(posed: Posed) -> Tensor:
@@ -246,6 +459,6 @@ def _states(value: Tensor, n: int, validate: bool) -> Tensor:
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."
         )
     on = value != 0
-    if validate and not bool((on == (value == 1)).all()):
+    if validate and readable(on) and not bool((on == (value == 1)).all()):
         raise ParameterError("`value` must contain only 0 and 1, but other values arrived.")
     return on

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import ParameterError
 from . import functions
 from .groups import as_logits
+from .mapping import readable
 from .potentials import exactly
 
 
@@ -57,7 +58,23 @@ class KSubset(nn.Module):
         self.n_samples, self.temperature = n_samples, temperature
 
     def extra_repr(self) -> str:
-        """The parameters, for printing."""
+        """The parameters, for printing.
+
+        Returns
+        -------
+        str
+            What stands between the brackets of ``repr``.
+
+        See Also
+        --------
+        forward
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.KSubset(2)
+        KSubset(k=2, n_samples=None, temperature=1.0)
+        """
         return f"k={self.k}, n_samples={self.n_samples}, temperature={self.temperature}"
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -69,6 +86,28 @@ class KSubset(nn.Module):
             Scores.
         mask : bool tensor, optional
             Which scores may be chosen.
+
+        Returns
+        -------
+        Tensor, (..., n)
+            Probabilities; their sum is k.
+
+        Raises
+        ------
+        ParameterError
+            If ``mask`` does not fit the scores, or leaves fewer than k of them.
+
+        See Also
+        --------
+        forward
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> layer = ttt.KSubset(2)
+        >>> scores = torch.tensor([0.1, 3.0, 2.0, -1.0])
+        >>> layer.marginals(scores)
+        tensor([0.1626, 0.9404, 0.8415, 0.0555])
         """
         return functions.marginals(self._logits(scores, mask), self._potential(scores))
 
@@ -79,14 +118,35 @@ class KSubset(nn.Module):
 
         Parameters
         ----------
-        scores : tensor, (..., n)
-        mask : tensor of truth values, (..., n), optional
+        scores : Tensor, (..., n)
+            Log-odds before the number is known.
+        mask : Tensor of bool, (..., n), optional
             Which scores may be chosen; rows of different lengths are padded and masked.
         generator : torch.Generator, optional
+            Source of randomness in training.
 
         Returns
         -------
-        tensor of zeros and ones, (..., n), or (n_samples, ..., n) in training if `n_samples` is given
+        Tensor, (..., n), or (n_samples, ..., n) in training if `n_samples` is given
+            Zeros and ones: in training an exact draw whose gradient is that of the marginals, in evaluation the k
+            largest.
+
+        Raises
+        ------
+        ParameterError
+            If ``mask`` does not fit the scores, or leaves fewer than k of them.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> layer = ttt.KSubset(2)
+        >>> scores = torch.tensor([0.1, 3.0, 2.0, -1.0])
+        >>> layer.eval()(scores)
+        tensor([0., 1., 1., 0.])
         """
         logits = self._logits(scores, mask)
         if not self.training:
@@ -109,7 +169,8 @@ class KSubset(nn.Module):
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         k = torch.as_tensor(self.k, device=logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
-        if bool((k > possible).any()) or bool((k < 0).any()):
+        outside = (k > possible) | (k < 0)
+        if readable(outside) and bool(outside.any()):
             raise ParameterError(
                 "`k` must be between 0 and the number of scores that the mask leaves in every row."
             )

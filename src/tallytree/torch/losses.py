@@ -27,15 +27,16 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
 
     Parameters
     ----------
-    logits : tensor, (items,)
+    logits : Tensor, (items,)
         Log-odds of the items to be positive.
-    bags : integer tensor
+    bags : Tensor of int
         The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
-    counts : integer tensor, (bags,)
-    reduction : "mean", "sum" or "none"
-        Over the bags.
+    counts : Tensor of int, (bags,)
+        Number of positive items in every bag.
     offsets : bool
         Whether `bags` holds starts instead of numbers of bags.
+    reduction : {"mean", "sum", "none"}
+        Over the bags.
 
     Returns
     -------
@@ -81,18 +82,18 @@ def proportion_nll(
 
     Parameters
     ----------
-    proportions : tensor, (bags,)
+    logits : Tensor, (items,)
+        Log-odds of the items to be positive.
+    bags : Tensor of int
+        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
+    proportions : Tensor, (bags,)
         Between 0 and 1. The count is the integer next to proportion times size; with `tolerance` every count whose
         proportion is that near is allowed.
-    logits : tensor, (items,)
-        Log-odds of the items to be positive.
-    bags : integer tensor
-        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
     tolerance : float, optional
         Half the width of the range of proportions that is allowed.
     offsets : bool
         Whether `bags` holds starts instead of numbers of bags.
-    reduction : "mean", "sum" or "none"
+    reduction : {"mean", "sum", "none"}
         Over the bags.
 
     Returns
@@ -143,16 +144,17 @@ def mil_nll(
 
     Parameters
     ----------
-    labels : tensor of 0 and 1, (bags,)
+    logits : Tensor, (items,)
+        Log-odds of the items to be positive.
+    bags : Tensor of int
+        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
+    labels : Tensor of 0 and 1, (bags,)
+        Whether a bag is positive.
     at_least : int
         How many positive items make a bag positive.
-    logits : tensor, (items,)
-        Log-odds of the items to be positive.
-    bags : integer tensor
-        The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
     offsets : bool
         Whether `bags` holds starts instead of numbers of bags.
-    reduction : "mean", "sum" or "none"
+    reduction : {"mean", "sum", "none"}
         Over the bags.
 
     Returns
@@ -212,13 +214,15 @@ def positive_unlabelled_nll(
 
     Parameters
     ----------
-    logits : tensor, (items,)
-    labelled : tensor of truth values, (items,)
+    logits : Tensor, (items,)
+        Log-odds of the items to be positive.
+    labelled : Tensor of bool, (items,)
+        Items that are known to be positive.
     prior : float
         Share of positive items among the unlabelled ones, between 0 and 1.
-    bags : integer tensor, (items,), optional
+    bags : Tensor of int, (items,), optional
         Bags of unlabelled items; default one bag. Those of labelled items are not looked at.
-    reduction : "mean" or "sum"
+    reduction : {"mean", "sum"}
         "mean": mean over the labelled items plus mean over the bags.
 
     Returns

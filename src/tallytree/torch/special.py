@@ -15,6 +15,7 @@ from ..errors import ParameterError
 from . import functions
 from .distributions import CountDistribution
 from .groups import as_logits
+from .mapping import readable
 from .potentials import exactly
 
 
@@ -23,9 +24,10 @@ class ConditionalBernoulli(CountDistribution):
 
     Parameters
     ----------
-    total_count : int or integer tensor
+    total_count : int or Tensor of int
         One number, or one per model of the batch.
-    logits : tensor, (..., D)
+    logits : Tensor, (..., D)
+        Log-odds before the number is known; leading axes are the batch shape.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
 
@@ -60,6 +62,22 @@ class ConditionalBernoulli(CountDistribution):
         ----------
         batch_shape : sequence of int
             The new batch shape.
+
+        Returns
+        -------
+        ConditionalBernoulli
+            Its parameters share memory with these.
+
+        See Also
+        --------
+        log_prob, sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.ConditionalBernoulli(1, torch.zeros(4))
+        >>> d.expand((3,)).mean.shape
+        torch.Size([3, 4])
         """
         new = self._get_checked_instance(ConditionalBernoulli, _instance)
         new.total_count = self.total_count.expand(batch_shape)
@@ -108,11 +126,11 @@ class PoissonBinomial(Distribution):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
         if logits is None:
             probs = torch.as_tensor(probs)
-            if not bool(((probs >= 0) & (probs <= 1)).all()):
+            if readable(probs) and not bool(((probs >= 0) & (probs <= 1)).all()):
                 raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
             logits = torch.log(probs) - torch.log1p(-probs)
         self.logits = as_logits(logits)
-        if bool(torch.isnan(self.logits.detach()).any()):
+        if readable(self.logits) and bool(torch.isnan(self.logits.detach()).any()):
             raise ParameterError("`logits` must not contain NaN. Use -inf for a trial that always fails.")
         super().__init__(self.logits.shape[:-1], validate_args=False)
 
@@ -123,7 +141,19 @@ class PoissonBinomial(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of success, (..., n)."""
+        """Probabilities of success, (..., n).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.probs
+        tensor([0.5000, 0.5000])
+        """
         return torch.sigmoid(self.logits)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)  # type: ignore[no-untyped-call]
@@ -138,6 +168,22 @@ class PoissonBinomial(Distribution):
         ----------
         batch_shape : sequence of int
             The new batch shape.
+
+        Returns
+        -------
+        PoissonBinomial
+            Its parameters share memory with these.
+
+        See Also
+        --------
+        log_prob, sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.expand((3,)).mean
+        tensor([1., 1., 1.])
         """
         new = self._get_checked_instance(PoissonBinomial, _instance)
         new.logits = self.logits.expand(*batch_shape, self.total_count)
@@ -146,16 +192,57 @@ class PoissonBinomial(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """Expected number of successes."""
+        """Expected number of successes.
+
+        See Also
+        --------
+        variance
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.mean
+        tensor(1.)
+        """
         return self.probs.sum(-1)
 
     @property
     def variance(self) -> Tensor:
-        """Sum of p (1 - p)."""
+        """Sum of p (1 - p).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.variance
+        tensor(0.5000)
+        """
         return (self.probs * torch.sigmoid(-self.logits)).sum(-1)
 
     def count_log_probs(self) -> Tensor:
-        """Log-probabilities of 0..n, (..., n + 1)."""
+        """Log-probabilities of 0..n, (..., n + 1).
+
+        Returns
+        -------
+        Tensor, (..., n + 1)
+            Logarithms, differentiable.
+
+        See Also
+        --------
+        log_prob, cdf
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.count_log_probs().exp()
+        tensor([0.2500, 0.5000, 0.2500])
+        """
         return functions.count_log_probs(self.logits)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -165,6 +252,22 @@ class PoissonBinomial(Distribution):
         ----------
         value : tensor
             Where to evaluate.
+
+        Returns
+        -------
+        Tensor, (sample..., ...)
+            Logarithms, differentiable.
+
+        See Also
+        --------
+        count_log_probs, cdf
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.log_prob(torch.arange(3)).exp()
+        tensor([0.2500, 0.5000, 0.2500])
         """
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
@@ -184,6 +287,22 @@ class PoissonBinomial(Distribution):
         ----------
         value : tensor
             Where to evaluate.
+
+        Returns
+        -------
+        Tensor, (sample..., ...)
+            Probabilities.
+
+        See Also
+        --------
+        log_prob, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.cdf(torch.arange(3))
+        tensor([0.2500, 0.7500, 1.0000])
         """
         totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
         place = (torch.floor(torch.as_tensor(value)).long() + 1).clamp(0, self.total_count + 1)
@@ -194,7 +313,24 @@ class PoissonBinomial(Distribution):
         return found.clamp(max=1.0).to(self.logits.dtype)
 
     def entropy(self) -> Tensor:
-        """Entropy in nats."""
+        """Entropy in nats.
+
+        Returns
+        -------
+        Tensor, (...)
+            Differentiable.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.entropy()
+        tensor(1.0397)
+        """
         log_probs = self.count_log_probs()
         possible = torch.isfinite(log_probs)
         return -torch.where(possible, log_probs.exp() * torch.where(possible, log_probs, 0.0), 0.0).sum(-1)
@@ -206,6 +342,22 @@ class PoissonBinomial(Distribution):
         ----------
         sample_shape : sequence of int
             Leading axes of the draws.
+
+        Returns
+        -------
+        Tensor, (sample_shape..., ...)
+            Counts.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.sample((5,)).shape
+        torch.Size([5])
         """
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.logits.shape
@@ -218,6 +370,22 @@ class PoissonBinomial(Distribution):
         ----------
         expand : bool
             Whether to expand over the batch.
+
+        Returns
+        -------
+        Tensor, (n + 1, ...)
+            Counts.
+
+        See Also
+        --------
+        support, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]))
+        >>> d.enumerate_support()
+        tensor([0., 1., 2.])
         """
         values = torch.arange(self.total_count + 1, dtype=self.logits.dtype, device=self.logits.device)
         values = values.reshape(-1, *[1] * len(self.batch_shape))

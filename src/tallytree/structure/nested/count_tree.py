@@ -77,10 +77,24 @@ class CountTree(Keeper):
         n_variables : int
             Number of variables; those in no group are free.
 
+        Returns
+        -------
+        CountTree
+            The tree; ``groups`` keeps the order given.
+
         Raises
         ------
         StructureError
             For groups that overlap, are empty, repeat a variable or name one that does not exist.
+
+        See Also
+        --------
+        from_parents, from_linkage, with_groups
+
+        Examples
+        --------
+        >>> tt.CountTree.from_groups([[0, 1], range(4), None], 5)
+        CountTree(n_variables=5, n_groups=3)
         """
         n = _n_variables(n_variables)
         members, offsets = checks.all_members(groups, n)
@@ -94,6 +108,20 @@ class CountTree(Keeper):
         ----------
         n_variables : int
             Number of variables.
+
+        Returns
+        -------
+        CountTree
+            The tree.
+
+        Raises
+        ------
+        ParameterError
+            If ``n_variables`` is no count.
+
+        See Also
+        --------
+        balanced, from_groups
 
         Examples
         --------
@@ -117,6 +145,20 @@ class CountTree(Keeper):
             Into how many parts a group is split.
         min_size : int
             Groups smaller than this are not made.
+
+        Returns
+        -------
+        CountTree
+            The tree.
+
+        Raises
+        ------
+        ParameterError
+            If an argument is no whole number, or ``arity`` is below 2.
+
+        See Also
+        --------
+        flat, from_groups
 
         Examples
         --------
@@ -143,6 +185,20 @@ class CountTree(Keeper):
         ----------
         linkage : (D - 1, 4) array
             As returned by :func:`scipy.cluster.hierarchy.linkage`: row i merges two clusters into cluster D + i.
+
+        Returns
+        -------
+        CountTree
+            The tree.
+
+        Raises
+        ------
+        StructureError
+            If the matrix has another shape, or a row merges what does not exist or was merged before.
+
+        See Also
+        --------
+        from_parents, from_groups
 
         Examples
         --------
@@ -189,6 +245,20 @@ class CountTree(Keeper):
         n_variables : int
             Number of variables.
 
+        Returns
+        -------
+        CountTree
+            The tree.
+
+        Raises
+        ------
+        StructureError
+            If ``parents`` is no array of nodes, has a cycle, or a group without variables.
+
+        See Also
+        --------
+        from_linkage, from_groups
+
         Examples
         --------
         >>> tree = tt.CountTree.from_parents([3, 3, 4, 4, -1], n_variables=3)
@@ -228,7 +298,17 @@ class CountTree(Keeper):
 
     @property
     def groups(self) -> GroupList:
-        """The groups as given, each an increasing array of variables, made when asked for."""
+        """The groups as given, each an increasing array of variables, made when asked for.
+
+        See Also
+        --------
+        group_size
+
+        Examples
+        --------
+        >>> [group.tolist() for group in tt.CountTree.balanced(4).groups]
+        [[0, 1, 2, 3], [0, 1], [2, 3]]
+        """
         return GroupList(self._family)
 
     @property
@@ -238,7 +318,17 @@ class CountTree(Keeper):
 
     @cached_property
     def singleton_groups(self) -> Ints:
-        """Numbers of the groups that hold a single variable."""
+        """Numbers of the groups that hold a single variable.
+
+        See Also
+        --------
+        with_singletons, groups
+
+        Examples
+        --------
+        >>> tt.CountTree.from_groups([[0, 1], [1]], 2).singleton_groups
+        array([1])
+        """
         return np.flatnonzero(self._family.variable_of_group >= 0)
 
     @cached_property
@@ -258,6 +348,25 @@ class CountTree(Keeper):
         ----------
         group : int
             Number of the group.
+
+        Returns
+        -------
+        int
+            How many.
+
+        Raises
+        ------
+        ParameterError
+            If there is no group of this number.
+
+        See Also
+        --------
+        groups
+
+        Examples
+        --------
+        >>> tt.CountTree.balanced(6).group_size(1)
+        3
         """
         number, total = checks.integer("group", group), self._family.n_groups
         if not -total <= number < total:
@@ -273,6 +382,25 @@ class CountTree(Keeper):
         ----------
         variables : (m,) int array
             The variables.
+
+        Returns
+        -------
+        CountTree
+            A new tree; this one stays as it is.
+
+        Raises
+        ------
+        StructureError
+            If a variable does not exist.
+
+        See Also
+        --------
+        with_groups, singleton_groups
+
+        Examples
+        --------
+        >>> [g.tolist() for g in tt.CountTree.flat(3).with_singletons(np.array([2])).groups]
+        [[0, 1, 2], [2]]
         """
         known = checks.members(variables, self.n_variables, "`variables`")
         if known.size and not 0 <= known.min() <= known.max() < self.n_variables:
@@ -290,6 +418,25 @@ class CountTree(Keeper):
         ----------
         extra : iterable of iterables of int
             Members of the groups to add.
+
+        Returns
+        -------
+        CountTree
+            A new tree; this one stays as it is.
+
+        Raises
+        ------
+        StructureError
+            If the groups together are not nested, or an added one is empty or names a variable that does not exist.
+
+        See Also
+        --------
+        with_singletons, from_groups
+
+        Examples
+        --------
+        >>> [g.tolist() for g in tt.CountTree.flat(4).with_groups([[0, 1]]).groups]
+        [[0, 1, 2, 3], [0, 1]]
         """
         return CountTree.from_groups([*self.groups, *checks.group_list(extra)], self.n_variables)
 
