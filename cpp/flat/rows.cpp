@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest ...
-constexpr ptrdiff_t kDirectInLanes = 512;  // ... or up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kDirectInLanes = 470;  // ... or up to this size, if there are models enough for the lanes
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
 constexpr ptrdiff_t kWorthLanes = 4;
 constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
