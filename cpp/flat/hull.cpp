@@ -181,6 +181,7 @@ struct Forecast {
 };
 
 Forecast forecast(const LogitSummary& summary, const Candidate* begin, const Candidate* end) {
+  if (begin + 1 == end) return {summary.roughly_with_mean((double)begin->count), 0.0};
   double top = -kInfinity, sum = 0, first_moment = 0;
   for (const Candidate* c = begin; c != end; c++) top = std::fmax(top, c->weight);
   for (const Candidate* c = begin; c != end; c++) {
@@ -194,8 +195,7 @@ Forecast forecast(const LogitSummary& summary, const Candidate* begin, const Can
   const double s = result.tilt.s;
   for (const Candidate* c = begin; c != end; c++) highest = std::fmax(highest, c->log_f - s * (double)c->count);
   for (const Candidate* c = begin; c != end; c++) table += std::exp(c->log_f - s * (double)c->count - highest);
-  result.log_amplification =
-      begin + 1 == end ? 0.0 : highest + std::log(table) + result.tilt.log_norm - top - std::log(sum);
+  result.log_amplification = highest + std::log(table) + result.tilt.log_norm - top - std::log(sum);
   return result;
 }
 

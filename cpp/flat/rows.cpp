@@ -19,7 +19,7 @@ namespace tallytree {
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kDirectInLanes = 512;  // above kDirect: up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kDirectInLanes = 470;  // above kDirect: up to this size, if there are models enough for the lanes
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
 constexpr ptrdiff_t kWorthLanes = 4;
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each

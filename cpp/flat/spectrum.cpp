@@ -106,7 +106,7 @@ int sums_needed(double tau, double variance, ptrdiff_t n) {
 }
 
 int sums_expected(double variance, ptrdiff_t n) {
-  return sums_needed(std::tan(widest_frequency(0.8 * variance) / 4), 1.25 * variance, n);
+  return sums_needed(std::tan(widest_frequency(0.95 * variance) / 4), 1.05 * variance, n);
 }
 
 int sums_to_begin(ptrdiff_t n) {

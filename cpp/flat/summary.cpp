@@ -72,15 +72,15 @@ Tilt LogitSummary::at(double s) const {
 }
 
 // Newton's method on log(mean / (n - mean)), which is nearly linear in the tails, inside a bracket.
-Tilt LogitSummary::with_mean(double target, double start) const {
+double LogitSummary::solve(double target, double start, double near, double* moments) const {
   const double reach = 60 + std::log(count_), wanted = std::log(target / (count_ - target));
   double low = -largest_ - reach, high = -smallest_ + reach;
-  double s = std::clamp(start, low, high), moments[2];
+  double s = std::clamp(start, low, high);
   const auto look = [&] {
     kernels_->tilted_mean(value_.data(), weight_.data(), (ptrdiff_t)value_.size(), s, moments);
   };
   look();
-  for (int i = 0; i < 100 && std::fabs(moments[0] - target) > 0.01 * std::sqrt(moments[1]) + 1e-9 * target; i++) {
+  for (int i = 0; i < 100 && std::fabs(moments[0] - target) > near * std::sqrt(moments[1]) + 1e-9 * target; i++) {
     const double mean = moments[0], rest = count_ - mean;
     (mean < target ? low : high) = s;
     double next = s + (wanted - std::log(mean / rest)) * mean * rest / (count_ * moments[1]);
@@ -89,7 +89,18 @@ Tilt LogitSummary::with_mean(double target, double start) const {
     s = next;
     look();
   }
-  return at(s);
+  return s;
+}
+
+Tilt LogitSummary::with_mean(double target, double start) const {
+  double moments[2];
+  return at(solve(target, start, 0.01, moments));
+}
+
+Tilt LogitSummary::roughly_with_mean(double target) const {
+  double moments[2];
+  const double s = solve(target, 0, 0.1, moments);
+  return {s, 0.0, moments[0], moments[1]};
 }
 
 }  // namespace tallytree

@@ -20,8 +20,12 @@ class LogitSummary {
   Tilt at(double s) const;
   // The tilt whose mean is about `target`, 0 < target < n.
   Tilt with_mean(double target, double start) const;
+  // The same to a tenth of a standard deviation, and without log_norm.
+  Tilt roughly_with_mean(double target) const;
 
  private:
+  // The tilt whose mean is within `near` standard deviations of `target`; `moments` are its mean and variance.
+  double solve(double target, double start, double near, double* moments) const;
   const FlatKernels* kernels_;
   std::vector<double> value_, weight_, spread_;
   double count_, growth_ = 1, smallest_, largest_;

@@ -152,7 +152,7 @@ class SecondOrder(BinaryModel):
         -----
         Cost: two to three inferences, with or without counts; with edges and several groups one per variable, and one
         per entry of the tables that moves. Accuracy: 1e-10 of the largest entry, or 1e-15 of the largest entry of the
-        direction where that is more.
+        direction where that is more; with edges 1e-12 of it.
 
         Examples
         --------
