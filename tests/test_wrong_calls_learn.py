@@ -62,7 +62,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         model_of_chunks,
         {
             "source": np.zeros(6), "potential": tt.exactly(2), "groups": None, "group_potential": None,
-            "evidence": None, "column": None, "scale": "logit", "chunk_size": 3, "scheduler": None, "workers": None, "progress": False,
+            "evidence": None, "column": None, "scale": "logit", "chunk_size": 3,
+            "scheduler": None, "workers": None, "progress": False,
             "scratch": None,
         },
     ),
