@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
+from tallytree.engine.forest.ladder import infer
+from tallytree.engine.forest.tilt import Tilter
 
 INF = math.inf
 ENGINES = ["array"] if config._extension is None else ["native", "array"]
@@ -254,3 +257,15 @@ def test_messages_with_infinite_logits_groups_and_edges(seed, engine):
     with config.using(engine=engine):
         found = tt.CountModel(theta, counts, edges=tt.Forest(pairs, tables)).cavity_logits
     assert found == pytest.approx(want, rel=1e-10, abs=1e-9)
+
+
+def test_tilts_from_an_answer_that_overflows_are_finite():
+    """Log-probabilities of an answer that is not certain may be anything; tilts are searched without a warning."""
+    problem = tt.ChainModel(np.zeros((5, 2)), np.zeros((2, 2)), tt.exactly(1))._problem
+    found, tilter, rows = infer(problem), Tilter(problem), np.arange(1)
+    for value in (800.0, math.inf, -math.inf, math.nan):
+        found.log_beliefs = np.full_like(found.log_beliefs, -900.0)
+        found.log_beliefs[:, 1] = value
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert np.isfinite(tilter.again(found, tilter.first(), rows)).all()

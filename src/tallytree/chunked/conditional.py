@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from ..arrays import Float64, Ints
+from ..checks.columns import steps, tolerance
 from ..engine.count import chunks as verbs
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, newton, strata_of_groups
@@ -267,6 +268,8 @@ def fit_conditional_logit(
     >>> tt.chunked.fit_conditional_logit(x, y, np.array([0, 0, 1, 1])).converged
     True
     """
+    l2, max_iterations = tolerance("l2", l2), steps("max_iterations", max_iterations)
+    step = steps("step", step, 1)
     design = as_design(X, columns)
     cases = as_source(y, label="y", column=y_column)
     ids = None if groups is None else as_source(groups, label="groups", column=groups_column)

@@ -74,6 +74,8 @@ def as_design(x: Any, columns: Sequence[str] | None = None) -> Design:
             raise ParameterError("`columns` must name the covariates of a Parquet file; nothing arrived.")
         return Design([as_source(x, label="X", column=name) for name in columns], len(columns))
     if isinstance(x, (str, os.PathLike)):
+        if not Path(x).exists():
+            raise ParameterError(f"`X` must name a file that exists; {str(x)!r} arrived. Check the path.")
         x = np.load(x, mmap_mode="r")
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype.kind not in "fiu":
         raise ParameterError(

@@ -69,9 +69,10 @@ def as_executor(scheduler: Any, workers: int | None, dask_source: bool) -> Execu
         workers = checks.integer("workers", workers)
         if workers < 1:
             raise ParameterError(f"`workers` must be at least 1; {workers} arrived.")
-    if (scheduler is None and not dask_source) or scheduler == "threads":
+    named = scheduler if isinstance(scheduler, str) else None
+    if (scheduler is None and not dask_source) or named == "threads":
         return Threads(workers or config.threads())
-    if scheduler is None or scheduler == "dask" or comes_from(scheduler, "distributed"):
+    if scheduler is None or named == "dask" or comes_from(scheduler, "distributed"):
         from .clusters import Cluster
 
         return Cluster(None if isinstance(scheduler, str) else scheduler, workers)

@@ -117,10 +117,12 @@ class ChunkedCountModel(Remembers):
         self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
         self._dtype = check_dtype(self._source.dtype)
         self._potential = CountPotential(potential, self._source.length)
-        self._evidence = _evidence(evidence or {}, self._source.length)
+        self._evidence = _evidence({} if evidence is None else evidence, self._source.length)
         executor = as_executor(scheduler, workers, self._source.kind == "dask")
         checks.one_of("scale", scale, ("logit", "prob"))
-        self._passes = Passes(self._source, executor, self._evidence, bool(progress), scale)
+        self._passes = Passes(
+            self._source, executor, self._evidence, checks.flag("progress", progress), scale
+        )
         self._groups = (
             None if groups is None else Grouped(self._source, groups, group_potential, chunk_size, scratch)
         )
@@ -564,6 +566,11 @@ class ChunkedCountModel(Remembers):
 
 
 def _evidence(evidence: Mapping[int, int], n: int) -> dict[int, int]:
+    if not isinstance(evidence, Mapping):
+        raise ParameterError(
+            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
+            f"{checks.describe(evidence)} arrived."
+        )
     found = {}
     for key, value in evidence.items():
         index = checks.integer("evidence", key)

@@ -92,7 +92,7 @@ class ChunkedPoissonBinomial(Remembers):
         check_dtype(source.dtype, label)
         executor = as_executor(scheduler, workers, source.kind == "dask")
         scale = "logit" if probs is None else "prob"
-        self._reductions = Reductions(Passes(source, executor, {}, bool(progress), scale))
+        self._reductions = Reductions(Passes(source, executor, {}, checks.flag("progress", progress), scale))
         self._forget()
 
     @property

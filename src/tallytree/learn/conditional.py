@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Bools, Float64, Ints
+from ..checks import columns, describe
+from ..errors import ParameterError
 from .fixed_counts import FixedCounts, fixed_counts
 
 
@@ -85,6 +87,10 @@ def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
     >>> tt.learn.strata_of_groups(np.array([1, 0, 1]), np.array([True, False, False])).rows
     array([1, 0, 2])
     """
+    codes = columns.whole("codes", codes)
+    cases = columns.flags("cases", cases, len(codes))
+    if codes.max(initial=0) > 2 * len(codes):  # numbers with large gaps
+        codes = np.unique(codes, return_inverse=True)[1]
     rows = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes)
     offsets = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
@@ -126,7 +132,11 @@ def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: 
     >>> sets.n_strata
     2
     """
-    codes = np.zeros(len(time), np.int64) if codes is None else codes
+    time = columns.reals("time", time)
+    n = len(time)
+    event = columns.flags("event", event, n)
+    entry = None if entry is None else columns.reals("entry", entry, n)
+    codes = np.zeros(n, np.int64) if codes is None else columns.whole("codes", codes, n)
     rows: list[Ints] = []
     cases: list[Bools] = []
     for code in np.unique(codes):
@@ -201,13 +211,21 @@ class ConditionalLikelihood:
     def __init__(
         self, x: Float64, strata: Strata, offset: Float64 | None = None, weights: Float64 | None = None
     ) -> None:
-        self.x = x
+        self.x = x = columns.reals("x", x, axes=2)
+        if not isinstance(strata, Strata):
+            raise ParameterError(
+                f"`strata` must be Strata; {describe(strata)} arrived. Make them with strata_of_groups or risk_sets."
+            )
+        if strata.rows.max(initial=-1) >= len(x):
+            raise ParameterError(
+                f"`x` must have a row for every row of `strata`, {strata.rows.max() + 1} at least; {len(x)} arrived."
+            )
         self._x = np.concatenate([x, np.zeros((1, x.shape[1]))])
-        self._offset = np.zeros(len(x)) if offset is None else offset
+        self._offset = np.zeros(len(x)) if offset is None else columns.reals("offset", offset, len(x))
         sizes = np.diff(strata.offsets)
         position = np.repeat(np.arange(len(sizes)), sizes)
         k = np.bincount(position, strata.cases, len(sizes)).astype(np.int64)
-        weight = np.ones(len(sizes)) if weights is None else weights
+        weight = np.ones(len(sizes)) if weights is None else columns.reals("weights", weights, len(sizes))
         self.informative = (k > 0) & (k < sizes) & (weight > 0)
         self.n_rows_used = len(np.unique(strata.rows[self.informative[position]]))
         self._buckets = _pack(strata, sizes, k, weight, self.informative, len(x))
@@ -503,7 +521,18 @@ def newton(
     >>> bool(tt.learn.newton(likelihood, np.zeros(1)).converged)
     True
     """
+    if not (hasattr(likelihood, "first_order") and hasattr(likelihood, "information")):
+        raise ParameterError(
+            f"`likelihood` must be a ConditionalLikelihood; {describe(likelihood)} arrived. Make one of covariates and "
+            "strata."
+        )
+    known = getattr(likelihood, "x", None)
+    beta = columns.reals("beta", beta, None if known is None else known.shape[1])
     p = len(beta)
+    l2, tolerance = columns.tolerance("l2", l2), columns.tolerance("tolerance", tolerance)
+    max_iterations = columns.steps("max_iterations", max_iterations)
+    spread = None if spread is None else columns.reals("spread", spread, p)
+    columns.callback("progress", progress)
 
     def penalised(at: Float64, value: float) -> float:
         return value - 0.5 * l2 * float(at @ at)

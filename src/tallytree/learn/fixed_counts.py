@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from .. import checks
 from ..arrays import Float64, Ints
+from ..checks import columns
+from ..errors import ParameterError
 from ..models.count import CountModel
 
 
@@ -124,6 +127,13 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     >>> found.log_sum.round(6), found.marginals[1].round(6)
     (array([1.098612, 1.098612]), array([0.666667, 0.666667, 0.666667]))
     """
+    theta = checks.logits(theta)[0]
+    k = columns.whole("k", k)
+    if theta.ndim != 2 or len(k) != len(theta) or k.max(initial=0) > theta.shape[1]:
+        raise ParameterError(
+            "`theta` must have one row of log-odds per entry of `k`, as many as the largest at least; "
+            f"{checks.describe(theta)} and counts {checks.describe(k)} arrived. Pad rows with -inf."
+        )
     tables = np.full((len(k), theta.shape[1] + 1), -math.inf)
     tables[np.arange(len(k)), k] = 0.0
     model = CountModel(theta, tables)

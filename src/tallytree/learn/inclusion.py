@@ -15,7 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logit
 
+from .. import checks
 from ..arrays import Float64
+from ..checks import columns
+from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import exactly
 
@@ -82,6 +85,15 @@ def logits_from_inclusion(
     >>> np.exp(found.theta - found.theta[1]).round(6)
     array([2., 1., 1.])
     """
+    pi, n = columns.reals("pi", pi), columns.steps("n", n, 1)
+    if not ((pi > 0.0) & (pi < 1.0)).all() or not abs(pi.sum() - n) <= 1e-6 * n:
+        raise ParameterError(
+            f"`pi` must be probabilities in (0, 1) that add to n = {n}; the {len(pi)} that arrived add to "
+            f"{pi.sum():.9g}. Leave units of probability 0 and 1 out, and scale the others."
+        )
+    checks.one_of("method", method, ("newton", "fixed-point"))
+    tolerance = columns.tolerance("tolerance", tolerance)
+    max_iterations = columns.steps("max_iterations", max_iterations)
     wanted = logit(pi)
     theta = wanted - wanted.mean()
     search = _Search(pi, n)

@@ -294,7 +294,13 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
 
 def _arguments(factory: Any, args: Any, kwargs: Any, *, skip_first: bool) -> dict[str, Any]:
     """Arguments by name, defaults included."""
-    signature = inspect.signature(factory)
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:
+        raise ParameterError(
+            f"`factory` must be a function whose arguments have names; {checks.describe(factory)} arrived. Write a "
+            "function of your own around it."
+        ) from None
     if skip_first:  # the size of the group
         signature = signature.replace(parameters=list(signature.parameters.values())[1:])
     try:

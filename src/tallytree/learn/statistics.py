@@ -94,8 +94,12 @@ class CountFeatures:
     """
 
     def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:
+        if not isinstance(tree, CountTree):
+            raise ParameterError(
+                f"`tree` must be a CountTree; {checks.describe(tree)} arrived. Make one with CountTree.from_groups."
+            )
         self.tree = tree
-        self.pairs: Ints = np.asarray(np.zeros((0, 2)) if pairs is None else pairs, np.int64).reshape(-1, 2)
+        self.pairs: Ints = _pairs(pairs, tree.n_variables)
         family = tree.family
         sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)
@@ -369,3 +373,21 @@ def row_weights(
     if some and not array.sum() > 0:
         raise ParameterError(f"`{name}` must not all be zero: no row would be left.")
     return array
+
+
+def _pairs(pairs: Any, n_variables: int) -> Ints:
+    """Two variables per row, (E, 2)."""
+    found = (
+        np.zeros((0, 2), np.int64)
+        if pairs is None
+        else checks.rectangular("pairs", pairs, "pairs of variables")
+    )
+    if found.size == 0 and found.ndim <= 2:
+        return np.zeros((0, 2), np.int64)
+    inside = found.ndim == 2 and found.shape[1] == 2 and found.dtype.kind in "iu"
+    if not inside or found.min() < 0 or found.max() >= n_variables:
+        raise ParameterError(
+            f"`pairs` must be rows of two variables, 0 to {n_variables - 1}; {checks.describe(pairs)} arrived. Pass "
+            "None for none."
+        )
+    return np.asarray(found, np.int64)

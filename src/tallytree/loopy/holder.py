@@ -187,11 +187,13 @@ class Minimisation:
         return self.result()
 
     def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
-        value, gradient, marginals = self.parts.value(x, w)
+        """The value, log Z of the classes and their marginals."""
+        log_z, marginals = self.parts.solutions(x, w)
+        value = self.parts.combined(log_z, w)
         bound = value + self.parts.rounding(x)
         if self.best is None or bound <= self.best[0]:
             self.best = (bound, x.copy(), w.copy(), marginals)
-        return value, gradient, marginals
+        return value, log_z, marginals
 
     def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Iterations) -> None:
         from scipy.optimize import minimize
@@ -203,13 +205,19 @@ class Minimisation:
         def objective(point: Float64) -> tuple[float, Float64]:
             soft = np.asarray(softmax(point[size:])) if adapt else self.weights
             w = _LEAST_WEIGHT + room * soft if adapt else soft
-            value, gradient, _ = self.evaluate(point[:size], w)
+            value, *solved = self.evaluate(point[:size], w)
+            gradient = parts.gradient(solved[1]).ravel()
             if not adapt:
-                return value, gradient.ravel()
+                return value, gradient
             # d/dw of w log Z(x/w, f^(1/w)) is the entropy of the class
             shares = parts.shares(point[:size])
-            h = np.array([parts.entropy(k, shares[k] / w[k], 1.0 / w[k]) for k in range(len(w))])
-            return value, np.concatenate([gradient.ravel(), room * soft * (h - np.dot(soft, h))])
+            h = np.array(
+                [
+                    parts.entropy(k, shares[k] / w[k], 1.0 / w[k], known)
+                    for k, known in enumerate(zip(*solved))
+                ]
+            )
+            return value, np.concatenate([gradient, room * soft * (h - np.dot(soft, h))])
 
         def report(_: Any) -> None:
             self.iterations += 1

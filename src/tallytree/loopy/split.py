@@ -72,14 +72,24 @@ class Split:
 
     def value(self, x: Float64, weights: Float64) -> tuple[float, Float64, Float64]:
         """The bound, its gradient in x (K - 1, free), and the marginals of the classes (K, D)."""
+        log_z, marginals = self.solutions(x, weights)
+        return self.combined(log_z, weights), self.gradient(marginals), marginals
+
+    def solutions(self, x: Float64, weights: Float64) -> tuple[Float64, Float64]:
+        """The log Z (K,) and the marginals (K, D) of the classes."""
         shares = self.shares(x)
-        total = self.structure.constant
-        marginals = np.empty_like(shares)
+        log_z, marginals = np.empty(len(shares)), np.empty_like(shares)
         for k, weight in enumerate(weights):
-            log_z, marginals[k] = self.solve(k, shares[k] / weight, 1.0 / weight)
-            total += weight * log_z
-        gradient = (marginals[:-1] - marginals[-1])[:, self.free]
-        return total, gradient, marginals
+            log_z[k], marginals[k] = self.solve(k, shares[k] / weight, 1.0 / weight)
+        return log_z, marginals
+
+    def combined(self, log_z: Float64, weights: Float64) -> float:
+        """The bound from the log Z of the classes."""
+        return self.structure.constant + float(np.sum(weights * log_z))
+
+    def gradient(self, marginals: Float64) -> Float64:
+        """Of the bound in x, (K - 1, free)."""
+        return np.asarray((marginals[:-1] - marginals[-1])[:, self.free])
 
     def solve(self, k: int, logits: Float64, power: float) -> tuple[float, Float64]:
         """The log Z and marginals (D,) of one class with its factors raised to a power."""
@@ -95,9 +105,11 @@ class Split:
         total += float(np.logaddexp(0.0, logits[loose]).sum())
         return total, np.asarray(expit(odds))
 
-    def entropy(self, k: int, logits: Float64, power: float) -> float:
-        """Entropy of one class: log Z minus the expected log-weight."""
-        log_z, marginals = self.solve(k, logits, power)
+    def entropy(
+        self, k: int, logits: Float64, power: float, known: tuple[float, Float64] | None = None
+    ) -> float:
+        """Entropy of one class: log Z minus the expected log-weight; what `solve` said may be known."""
+        log_z, marginals = self.solve(k, logits, power) if known is None else known
         finite = np.isfinite(logits)
         total = log_z - float(np.dot(logits[finite], marginals[finite]))
         for batch, at in self._parts(k):

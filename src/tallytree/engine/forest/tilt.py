@@ -99,10 +99,11 @@ class Tilter:
         wanted = np.zeros((len(rows), len(self.tops)))
         for t, s in enumerate(self.tops.tolist()):
             cells = found.log_beliefs[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
-            probs = np.exp(np.nan_to_num(cells, nan=-np.inf))
-            total = probs.sum(1)
-            mean = (probs * np.arange(probs.shape[1])).sum(1) / np.where(total > 0, total, 1.0)
-            wanted[:, t] = np.where(np.isfinite(mean) & (total > 0), mean, 0.5 * self.size[t])
+            cells = np.where(np.isnan(cells), -np.inf, cells)
+            with np.errstate(all="ignore"):  # an uncertain answer may be any number
+                probs = np.exp(cells - cells.max(axis=1, keepdims=True))
+                mean = (probs * np.arange(probs.shape[1])).sum(1) / probs.sum(1)
+            wanted[:, t] = np.where(np.isfinite(mean), mean, 0.5 * self.size[t])
         return self._spread(self._search(rows, wanted, tilts[rows][:, self.tops]))
 
     def _search(self, rows: Ints, wanted: Float64 | None, start: Float64 | None = None) -> Float64:
