@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints, register_kl
 
 from ..errors import ParameterError
 from . import functions, ops
+from . import structure as structures
 from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
 from .mapping import readable
@@ -176,12 +177,13 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
     weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
     score = torch.where(on, weight_on, weight_off).sum(-1)
     tables = _packed(posed)
-    for g in range(structure.tree.family.n_groups):
-        start, stop = structure.cells(g)
-        members = torch.as_tensor(structure.tree.groups[g], device=logits.device)
+    start = 0
+    for g, size in enumerate(structures.group_sizes(structure.key)):
+        members = structures.group_members(structure.key, g).to(logits.device)
         count = on[..., members].sum(-1, keepdim=True)
-        table = tables[..., start:stop].expand(*count.shape[:-1], stop - start)
+        table = tables[..., start : start + size + 1].expand(*count.shape[:-1], size + 1)
         score = score + table.gather(-1, count).squeeze(-1)
+        start += size + 1
     if isinstance(structure, EdgedStructure):
         score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
     return score
@@ -250,7 +252,9 @@ def _shared_edges(p: Structure, q: Structure) -> Structure:
 
 
 def _packed(posed: Posed) -> Tensor:
-    return posed.structure.packed.to(posed.logits.device) if posed.tables is None else posed.tables
+    if posed.tables is not None:
+        return posed.tables
+    return structures.packed(posed.structure.key).to(posed.logits.device)
 
 
 def _wide(posed: Posed) -> Posed:

@@ -254,7 +254,9 @@ def _sums(posed: Posed) -> Any:
 
 def count_probs(posed: Posed) -> Tensor:
     """Probabilities of the counts of all groups, packed, differentiable, (*b, T)."""
-    found: Tensor = Sums.apply(posed.logits, posed.tables, posed.structure.key, True)[2]
+    apply = ops.sums if torch.compiler.is_compiling() else Sums.apply
+    wanted = (True, True) if torch.compiler.is_compiling() else (True,)
+    found: Tensor = apply(posed.logits, posed.tables, posed.structure.key, *wanted)[2]
     return found
 
 
@@ -287,12 +289,13 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     whole = structures.whole_group(structure.key)
     if whole >= 0:
         return posed, whole
-    total = structure.tree.family.n_groups
-    tree = structure.tree.with_groups([None])
+    total = len(structures.group_sizes(structure.key))
+    compiling = torch.compiler.is_compiling()
+    more = structures.pinned_with_all(structure.key) if compiling else structures.with_all(structure)
+    wider = posed._replace(structure=more)
     if posed.tables is None:
-        assert structure.potentials is not None
-        return posed._replace(structure=structure.on(tree, (*structure.potentials, None))), total
+        return wider, total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
-    end = int(structure.tree.family.group_offset[-1])  # what follows belongs to edges
+    end = sum(size + 1 for size in structures.group_sizes(structure.key))  # what follows belongs to edges
     tables = torch.cat([posed.tables[..., :end], zeros, posed.tables[..., end:]], dim=-1)
-    return posed._replace(structure=structure.on(tree, None), tables=tables), total
+    return wider._replace(tables=tables), total
