@@ -163,9 +163,12 @@ class CountDistribution(Distribution):
     def entropy(self) -> Tensor:
         """Entropy in nats, (...,), accurate also where it is tiny."""
         posed = _wide(self._posed)
-        formula = functions.log_partition_of(posed) - _expected_weight(posed, posed)
         exact = detached(posed)
         value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
+        if not functions.differentiable(posed):
+            return value.to(self._posed.dtype)
+        log_z, marginals, probs = functions.statistics(posed)
+        formula = log_z - _expected_weight(marginals, probs, posed)
         # The formula cancels where the entropy is small; its derivatives do not.
         return (value + (formula - formula.detach())).to(self._posed.dtype)
 
@@ -189,10 +192,8 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
     return score
 
 
-def _expected_weight(law: Posed, weights: Posed) -> Tensor:
-    """E[log weight] of one model's weights under the law of another on the same groups, (*b,)."""
-    marginals = functions.marginals_of(law)
-    probs = functions.count_probs(law)
+def _expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
+    """E[log weight] of a model's weights under a law with these marginals and count probabilities, (*b,)."""
     logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
     total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
     off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
@@ -210,8 +211,10 @@ def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
             f"{q.event_shape[0]} variables arrived."
         )
     first, second = _together(_wide(p._posed), _wide(q._posed))
-    gap = functions.log_partition_of(second) - functions.log_partition_of(first)
-    found = _expected_weight(first, first) - _expected_weight(first, second) + gap
+    log_z, marginals, probs = functions.statistics(first)
+    gap = functions.log_partition_of(second) - log_z
+    own, other = (_expected_weight(marginals, probs, weights) for weights in (first, second))
+    found = own - other + gap
     return found.to(p._posed.dtype)
 
 

@@ -66,7 +66,7 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
 
 def log_partition_of(posed: Posed) -> Tensor:
     """Log Z of models whose arguments have been read."""
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, False, False)[0]
     else:
         found = _sums(posed)[0]
@@ -113,7 +113,7 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
 
 def marginals_of(posed: Posed) -> Tensor:
     """Marginals of models whose arguments have been read."""
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, True, False)[1]
     else:
         found = _sums(posed)[1]
@@ -166,7 +166,7 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
         tables = (
@@ -252,15 +252,17 @@ def _sums(posed: Posed) -> Any:
     return Sums.apply(posed.logits, posed.tables, posed.structure.key, counts)
 
 
-def count_probs(posed: Posed) -> Tensor:
-    """Probabilities of the counts of all groups, packed, differentiable, (*b, T)."""
-    apply = ops.sums if torch.compiler.is_compiling() else Sums.apply
-    wanted = (True, True) if torch.compiler.is_compiling() else (True,)
-    found: Tensor = apply(posed.logits, posed.tables, posed.structure.key, *wanted)[2]
-    return found
+def statistics(posed: Posed) -> tuple[Tensor, Tensor, Tensor]:
+    """Log Z (*b,), marginals (*b, D) and the packed probabilities of all counts (*b, T), differentiable."""
+    key = posed.structure.key
+    if torch.compiler.is_compiling():
+        found = ops.sums(posed.logits, posed.tables, key, True, True)
+    else:
+        found = Sums.apply(posed.logits, posed.tables, key, True)
+    return found[0], found[1], found[2]
 
 
-def _differentiable(posed: Posed) -> bool:
+def differentiable(posed: Posed) -> bool:
     """Whether a derivative of any kind may be asked for; tensors of `torch.func` do not say so themselves."""
     tensors = [posed.logits] if posed.tables is None else [posed.logits, posed.tables]
     if torch.compiler.is_compiling():
