@@ -133,6 +133,8 @@ def rows_of_subsets() -> None:
     line(f"{name}: forward + backward", pulled(lambda v: ttt.marginals(v, p), x, weights), 3.0)
     line(f"{name}, float32: forward", lambda: ttt.marginals(x.float(), p))
     line(f"{name}: one exact sample per row", lambda: ttt.sample(x, p), repeats=3)
+    line(f"{name}: entropy", lambda: ttt.CountDistribution(x, p).entropy())
+    line(f"{name}: mode", lambda: ttt.CountDistribution(x, p).mode)
     line(f"{name}: recursion in logarithms, forward", lambda: torch_peers.recursion(x, k), repeats=2)
     line(
         f"{name}: Gumbel top-k, forward + backward",
@@ -169,6 +171,9 @@ def nested() -> None:
         pulled(lambda v: ttt.marginals(v, groups), x, weights),
         repeats=3,
     )
+    line("4096 x (8 x 64) nested: one exact sample per row", lambda: ttt.sample(x, groups), repeats=3)
+    line("4096 x (8 x 64) nested: mode", lambda: ttt.CountDistribution(x, groups).mode, repeats=3)
+    line("4096 x (8 x 64) nested: entropy", lambda: ttt.CountDistribution(x, groups).entropy(), repeats=3)
 
 
 def adversarial() -> None:
@@ -182,6 +187,8 @@ def adversarial() -> None:
     line("the same with k = 0, n, n - 1, 1, masks, a tail", lambda: ttt.marginals(y, ttt.exactly(kk)))
     y[7] *= 1000.0
     line("and with a row of log-odds of sd 1000", lambda: ttt.marginals(y, ttt.exactly(kk)))
+    y[8:48] *= 1000.0
+    line("and with 41 of them, one in a hundred", lambda: ttt.marginals(y, ttt.exactly(kk)))
     tables = draws(4096, 513)
     line("4096 x 512, random tables", lambda: ttt.marginals(x, tables))
     tables[0] *= 500.0
@@ -198,6 +205,9 @@ def long_models() -> None:
         print(
             f"GPU one model of 2^{power}: marginals sum to k within {abs(float(found.sum()) / (n // 10) - 1.0):.1e}"
         )
+        if power == 30:
+            x[5], x[7] = math.inf, -math.inf
+            line("one model of 2^30, masks in it: forward", lambda x=x, p=p: ttt.marginals(x, p), repeats=3)
         del x, found
     x, weights, p = draws(1 << 20), draws(1 << 20), tt.exactly(100_000)
     line("one model of 2^20: forward + backward", pulled(lambda v: ttt.marginals(v, p), x, weights))

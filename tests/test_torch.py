@@ -155,6 +155,45 @@ def test_a_compiler_sees_through(backend):
         torch.testing.assert_close(plain, compiled, rtol=1e-12, atol=1e-12)
 
 
+CHOICES = {
+    "a potential made inside": lambda x, t: ttt.marginals(x, tt.exactly(2)),
+    "an interval": lambda x, t: ttt.log_partition(x, tt.between(1, 3)),
+    "counts without groups": lambda x, t: ttt.count_log_probs(x),
+    "groups in a list": lambda x, t: ttt.marginals(x, [tt.Group([0, 1], tt.at_least(1)), tt.Group(None, t)]),
+    "a tree and tables": lambda x, t: ttt.marginals(x, (TREE, [None, t])),
+    "packed tables": lambda x, t: ttt.log_partition(x, (TREE, torch.nn.functional.pad(t, (4, 0)))),
+    "a distribution": lambda x, t: ttt.CountDistribution(x, tt.at_most(5)).log_prob((x > 0.5).to(x)),
+    "an entropy": lambda x, t: ttt.CountDistribution(x, t).entropy(),
+    "edges": lambda x, t: ttt.marginals(x, t, edges=CHAIN),
+}
+TREE = tt.CountTree.from_groups([[0, 1, 2], None], 6)
+CHAIN = ttt.Forest([(0, 1), (1, 2)], coupling=torch.tensor([0.3, -0.2], dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_compiler_takes_every_way_to_say_what_groups_there_are(choice):
+    torch._dynamo.reset()
+    function, compiled = CHOICES[choice], torch.compile(CHOICES[choice], fullgraph=True, backend="aot_eager")
+    found = []
+    for call in (function, compiled):
+        x, t = doubles(3, 6).requires_grad_(), doubles(7, seed=1).requires_grad_()
+        value = call(x, t)
+        value.square().sum().backward()
+        found.append((value.detach(), x.grad, t.grad))
+    for plain, other in zip(*found):
+        torch.testing.assert_close(plain, other, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_function_takes_other_sizes_afterwards():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: ttt.marginals(x, tt.exactly(2)), fullgraph=True, backend="aot_eager")
+    for batch, n in ((3, 6), (5, 6), (5, 8), (2, 9)):
+        x = doubles(batch, n)
+        torch.testing.assert_close(compiled(x), ttt.marginals(x, tt.exactly(2)))
+
+
 def test_operators_keep_their_promises():
     x, t = doubles(3, 6), doubles(3, 7, seed=1)
     key, fixed = flat_open(6).key, flat(6, tt.exactly(2)).key

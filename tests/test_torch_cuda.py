@@ -247,7 +247,8 @@ def test_draws_of_flat_rows_follow_the_law(where, rounds, count, monkeypatch):
     from tallytree.torch.cuda import draws
 
     monkeypatch.setattr(draws, "_ROUNDS", rounds)
-    monkeypatch.setattr(draws, "_VARIABLES", 16384)  # few programs: each costs a while in the interpreter
+    if not HAS_GPU:  # few programs: each costs a while in the interpreter
+        monkeypatch.setattr(draws, "_VARIABLES", 16384)
     n = 5
     x = doubles(4, n)
     x[1] += 30.0
@@ -357,14 +358,11 @@ class TwoKinds:
 def test_huge_models_by_a_series(where, k, monkeypatch):
     from tallytree.torch.cuda import long, series
 
-    for name, value in (
-        ("SHORTEST", 1),
-        ("_SAMPLE", 4096),
-        ("_STRETCH", 1 << 15),
-        ("_PER", 4),
-        ("_BLOCK", 1 << 16),
-    ):
-        monkeypatch.setattr(series, name, value)
+    monkeypatch.setattr(series, "SHORTEST", 1)
+    monkeypatch.setattr(series, "_SAMPLE", 4096)
+    if not HAS_GPU:  # few programs
+        for name, value in (("_STRETCH", 1 << 15), ("_PER", 4), ("_PROGRAMS", 1), ("_BLOCK", 1 << 16)):
+            monkeypatch.setattr(series, name, value)
     m, r, forced, excluded = 100_000, 150_000, 70, 1000
     kinds = torch.tensor([0.7, -1.3, math.inf, -math.inf], dtype=torch.float64, device=where)
     x = kinds.repeat_interleave(torch.tensor([m, r, forced, excluded], device=where))

@@ -67,6 +67,25 @@ def test_divergences_are_sums_over_configurations():
     kl_divergence(p, q).backward()
 
 
+def test_divergences_of_poisson_binomial_laws():
+    a, b = torch.tensor([0.2, 0.9, 0.4]).double(), torch.tensor([0.5, 0.3, 0.7]).double()
+
+    def law(p):
+        found = np.zeros(4)
+        for state in itertools.product([0, 1], repeat=3):
+            found[sum(state)] += np.prod(np.where(state, p, 1 - p))
+        return found
+
+    p, q = law(a.numpy()), law(b.numpy())
+    found = kl_divergence(ttt.PoissonBinomial(probs=a), ttt.PoissonBinomial(probs=b))
+    assert float(found) == pytest.approx((p * np.log(p / q)).sum(), rel=1e-10)
+    sure = ttt.PoissonBinomial(probs=torch.ones(3).double())
+    assert float(kl_divergence(ttt.PoissonBinomial(probs=a), sure)) == math.inf
+    assert float(kl_divergence(sure, ttt.PoissonBinomial(probs=b))) == pytest.approx(-np.log(q[3]), rel=1e-10)
+    with pytest.raises(tt.ParameterError, match="same number of trials"):
+        kl_divergence(sure, ttt.PoissonBinomial(probs=torch.ones(4)))
+
+
 def test_expand_keeps_the_laws():
     d = law(batch=(3,))
     wide = d.expand((2, 3))

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints, register_kl
 
 from ..errors import ParameterError
 from . import functions, ops
+from . import structure as structures
 from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
 from .mapping import readable
@@ -351,9 +352,12 @@ class CountDistribution(Distribution):
         tensor(1.3863)
         """
         posed = _wide(self._posed)
-        formula = functions.log_partition_of(posed) - _expected_weight(posed, posed)
         exact = detached(posed)
         value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
+        if not functions.differentiable(posed):
+            return value.to(self._posed.dtype)
+        log_z, marginals, probs = functions.statistics(posed)
+        formula = log_z - _expected_weight(marginals, probs, posed)
         # The formula cancels where the entropy is small; its derivatives do not.
         return (value + (formula - formula.detach())).to(self._posed.dtype)
 
@@ -365,21 +369,20 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
     weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
     score = torch.where(on, weight_on, weight_off).sum(-1)
     tables = _packed(posed)
-    for g in range(structure.tree.family.n_groups):
-        start, stop = structure.cells(g)
-        members = torch.as_tensor(structure.tree.groups[g], device=logits.device)
+    start = 0
+    for g, size in enumerate(structures.group_sizes(structure.key)):
+        members = structures.group_members(structure.key, g).to(logits.device)
         count = on[..., members].sum(-1, keepdim=True)
-        table = tables[..., start:stop].expand(*count.shape[:-1], stop - start)
+        table = tables[..., start : start + size + 1].expand(*count.shape[:-1], size + 1)
         score = score + table.gather(-1, count).squeeze(-1)
+        start += size + 1
     if isinstance(structure, EdgedStructure):
         score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
     return score
 
 
-def _expected_weight(law: Posed, weights: Posed) -> Tensor:
-    """E[log weight] of one model's weights under the law of another on the same groups, (*b,)."""
-    marginals = functions.marginals_of(law)
-    probs = functions.count_probs(law)
+def _expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
+    """E[log weight] of a model's weights under a law with these marginals and count probabilities, (*b,)."""
     logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
     total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
     off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
@@ -397,8 +400,10 @@ def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
             f"{q.event_shape[0]} variables arrived."
         )
     first, second = _together(_wide(p._posed), _wide(q._posed))
-    gap = functions.log_partition_of(second) - functions.log_partition_of(first)
-    found = _expected_weight(first, first) - _expected_weight(first, second) + gap
+    log_z, marginals, probs = functions.statistics(first)
+    gap = functions.log_partition_of(second) - log_z
+    own, other = (_expected_weight(marginals, probs, weights) for weights in (first, second))
+    found = own - other + gap
     return found.to(p._posed.dtype)
 
 
@@ -439,7 +444,9 @@ def _shared_edges(p: Structure, q: Structure) -> Structure:
 
 
 def _packed(posed: Posed) -> Tensor:
-    return posed.structure.packed.to(posed.logits.device) if posed.tables is None else posed.tables
+    if posed.tables is not None:
+        return posed.tables
+    return structures.packed(posed.structure.key).to(posed.logits.device)
 
 
 def _wide(posed: Posed) -> Posed:

@@ -22,6 +22,7 @@ from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
+from . import structure as structures
 from .mapping import readable
 from .structure import Structure
 
@@ -198,12 +199,24 @@ def with_edges(
             "`edges` must be a Forest, such as tallytree.torch.Forest(pairs, log_tables); "
             f"{type(edges).__name__} arrived."
         )
-    arrays.check_members(edges._frame, logits.shape[-1])
-    groups = structure.packed_on(logits.device) if tables is None else tables
+    framed = (_pinned if torch.compiler.is_compiling() else _of_key)(structure.key, edges._frame)
+    groups = structures.packed(structure.key).to(logits.device) if tables is None else tables
     own = edges.log_tables.to(logits.device)
     if readable(own):
         _refuse_unreal(own)
-    return _framed(structure.tree, edges.pairs), joined(groups, own)
+    return framed, joined(groups, own)
+
+
+@torch.compiler.assume_constant_result
+def _pinned(key: int, frame: arrays.Forest) -> Structure:
+    return _of_key(key, frame).pin()
+
+
+def _of_key(key: int, frame: arrays.Forest) -> Structure:
+    """The groups of a structure and the edges of a forest."""
+    structure = structures.structure_of(key)
+    arrays.check_members(frame, structure.n_variables)
+    return _framed(structure.tree, frame.pairs)
 
 
 def _framed(tree: CountTree, pairs: Any) -> Structure:

@@ -67,7 +67,7 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
 
 def log_partition_of(posed: Posed) -> Tensor:
     """Log Z of models whose arguments have been read."""
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, False, False)[0]
     else:
         found = _sums(posed)[0]
@@ -115,7 +115,7 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
 
 def marginals_of(posed: Posed) -> Tensor:
     """Marginals of models whose arguments have been read."""
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.sums(posed.logits, posed.tables, posed.structure.key, True, False)[1]
     else:
         found = _sums(posed)[1]
@@ -169,7 +169,7 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
-    if not _differentiable(posed):
+    if not differentiable(posed):
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
         tables = (
@@ -256,13 +256,17 @@ def _sums(posed: Posed) -> Any:
     return Sums.apply(posed.logits, posed.tables, posed.structure.key, counts)
 
 
-def count_probs(posed: Posed) -> Tensor:
-    """Probabilities of the counts of all groups, packed, differentiable, (*b, T)."""
-    found: Tensor = Sums.apply(posed.logits, posed.tables, posed.structure.key, True)[2]
-    return found
+def statistics(posed: Posed) -> tuple[Tensor, Tensor, Tensor]:
+    """Log Z (*b,), marginals (*b, D) and the packed probabilities of all counts (*b, T), differentiable."""
+    key = posed.structure.key
+    if torch.compiler.is_compiling():
+        found = ops.sums(posed.logits, posed.tables, key, True, True)
+    else:
+        found = Sums.apply(posed.logits, posed.tables, key, True)
+    return found[0], found[1], found[2]
 
 
-def _differentiable(posed: Posed) -> bool:
+def differentiable(posed: Posed) -> bool:
     """Whether a derivative of any kind may be asked for; tensors of `torch.func` do not say so themselves."""
     tensors = [posed.logits] if posed.tables is None else [posed.logits, posed.tables]
     if torch.compiler.is_compiling():
@@ -291,12 +295,13 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     whole = structures.whole_group(structure.key)
     if whole >= 0:
         return posed, whole
-    total = structure.tree.family.n_groups
-    tree = structure.tree.with_groups([None])
+    total = len(structures.group_sizes(structure.key))
+    compiling = torch.compiler.is_compiling()
+    more = structures.pinned_with_all(structure.key) if compiling else structures.with_all(structure)
+    wider = posed._replace(structure=more)
     if posed.tables is None:
-        assert structure.potentials is not None
-        return posed._replace(structure=structure.on(tree, (*structure.potentials, None))), total
+        return wider, total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
-    end = int(structure.tree.family.group_offset[-1])  # what follows belongs to edges
+    end = sum(size + 1 for size in structures.group_sizes(structure.key))  # what follows belongs to edges
     tables = torch.cat([posed.tables[..., :end], zeros, posed.tables[..., end:]], dim=-1)
-    return posed._replace(structure=structure.on(tree, None), tables=tables), total
+    return wider._replace(tables=tables), total

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import checks
 from ..errors import ParameterError
 from ..models.group import Group, read_groups
-from ..potentials import Potential, as_potential
+from ..potentials import Potential
+from ..potentials.constraints import Interval
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .edges import with_edges
@@ -61,15 +61,19 @@ def as_logits(value: Any) -> Tensor:
 
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
     """Structure, and the packed log-tables in float64 where any of them is a tensor."""
-    n = logits.shape[-1]
+    n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
     if isinstance(groups, Structure):
         return _fitting(groups, n), None
+    if n and isinstance(groups, Interval) and torch.compiler.is_compiling():
+        return structures.flat_interval(n, *groups._support(n)), None
     if n and isinstance(groups, Potential):
         return structures.flat(n, groups), None
     if groups is None:
         return structures.without_groups(n), None
     if n and isinstance(groups, (Tensor, TensorPotential)):
         return structures.flat_open(n), _table(groups, n, logits, "`groups`")
+    if torch.compiler.is_compiling():
+        return _read_constant(groups, n, logits)
     tree, entries = _tree_and_entries(groups, n)
     if isinstance(entries, (Tensor, np.ndarray)):
         return Structure(tree, None), _packed_by_user(tree, entries, logits)
@@ -81,6 +85,36 @@ def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
     if all(entry is None or isinstance(entry, Potential) for entry in entries):
         return Structure(tree, tuple(entries)), None
     return Structure(tree, None), pack(tree, entries, logits)
+
+
+def _read_constant(groups: Any, n: int, logits: Tensor) -> tuple[Structure, Tensor]:
+    """The same for compilers: structure and sizes are constants of the graph, tables are tensors."""
+    if isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):
+        structure, entries = structures.of_tree(groups[0]), groups[1]
+    elif isinstance(groups, CountTree):
+        structure, entries = structures.of_tree(groups), None
+    else:
+        given = [groups] if isinstance(groups, Group) else groups
+        if not isinstance(given, (list, tuple)) or not all(isinstance(group, Group) for group in given):
+            return structures.flat_open(n), structures.fixed_table(groups, n).to(logits.device)
+        structure = structures.of_members(tuple(group.members for group in given), n)
+        entries = [group.potential for group in given]
+    sizes = structures.group_sizes(structure.key)
+    if isinstance(entries, Tensor):
+        return structure, entries.to(device=logits.device, dtype=torch.float64)
+    tables = [
+        _table(entry, size, logits, f"The table of group {g}")
+        if isinstance(entry, (Tensor, TensorPotential))
+        else _constant(entry, size).to(logits.device)
+        for g, (entry, size) in enumerate(zip([None] * len(sizes) if entries is None else entries, sizes))
+    ]
+    return structure, _concatenated(tables)
+
+
+def _constant(entry: Any, size: int) -> Tensor:
+    if isinstance(entry, Interval):
+        return structures.interval_table(size, *entry._support(size))
+    return structures.fixed_table(entry, size)
 
 
 def _fitting(structure: Structure, n: int) -> Structure:
@@ -143,6 +177,10 @@ def pack(tree: CountTree, entries: Sequence[Any], logits: Tensor) -> Tensor:
         _table(entry, tree.group_size(g), logits, f"The table of group {g}")
         for g, entry in enumerate(entries)
     ]
+    return _concatenated(tables)
+
+
+def _concatenated(tables: Sequence[Tensor]) -> Tensor:
     shape: tuple[int, ...] = ()
     for table in tables:
         shape = _common(shape, table.shape[:-1])
@@ -165,21 +203,13 @@ def _table(entry: Any, size: int, logits: Tensor, name: str) -> Tensor:
     if isinstance(entry, TensorPotential):
         return entry.log_table(size, logits.device)
     if not isinstance(entry, Tensor):
-        entry = torch.from_numpy(_fixed_table(entry, size))
+        entry = structures.fixed_table(entry, size)
     if entry.dtype.is_complex or entry.dtype == torch.bool or entry.dim() == 0 or entry.shape[-1] != size + 1:
         raise ParameterError(
             f"{name} must have {size + 1} real entries on the last axis, log f(0), ..., log f({size}), because the "
             f"group has {size} variables; a tensor of shape {tuple(entry.shape)} and dtype {entry.dtype} arrived."
         )
     return entry.to(device=logits.device, dtype=torch.float64)
-
-
-def _fixed_table(entry: Any, size: int) -> Any:
-    if entry is None:
-        return np.zeros(size + 1)
-    if isinstance(entry, (list, tuple, np.ndarray)):
-        return np.array(checks.log_table(entry, size, name="`groups`"))
-    return as_potential(entry).log_table(size)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, constraints, register_kl
 from torch.nn.functional import softplus
 
 from .. import checks
@@ -403,3 +403,17 @@ def log_free(logits: Tensor) -> Tensor:
     """Log Z of independent variables; a forced one weighs one."""
     forced = torch.isposinf(logits)
     return torch.where(forced, 0.0, softplus(torch.where(forced, 0.0, logits))).sum(-1)
+
+
+@register_kl(PoissonBinomial, PoissonBinomial)
+def _kl(p: PoissonBinomial, q: PoissonBinomial) -> Tensor:
+    """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite where p has a count that q excludes."""
+    if p.total_count != q.total_count:
+        raise ParameterError(
+            "The Kullback-Leibler divergence needs laws of the same number of trials; "
+            f"{p.total_count} and {q.total_count} arrived."
+        )
+    first, second = torch.broadcast_tensors(p.count_log_probs().double(), q.count_log_probs().double())
+    possible = first > -math.inf
+    gap = torch.where(possible, first, 0.0) - torch.where(possible, second, 0.0)
+    return (torch.where(possible, first, -math.inf).exp() * gap).sum(-1).to(p.logits.dtype)

@@ -13,8 +13,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
+from .. import checks
 from ..models.count import CountModel
-from ..potentials import Potential
+from ..potentials import Potential, as_potential, between, exactly
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, build_schedule
 
@@ -82,7 +83,7 @@ class Structure:
     @cached_property
     def opened(self) -> Structure:
         """The same groups with tables that arrive with every call."""
-        return self if self.potentials is None else Structure(self.tree, None).pin()
+        return self if self.potentials is None else _of_tree(self.tree)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -117,6 +118,12 @@ def structure_of(key: int) -> Structure:
     return _alive[key]
 
 
+def with_all(structure: Structure) -> Structure:
+    """The same groups, and one more of all variables, without a potential."""
+    potentials = None if structure.potentials is None else (*structure.potentials, None)
+    return structure.on(structure.tree.with_groups([None]), potentials)
+
+
 # A compiler asks for these once and keeps the answer.
 
 
@@ -124,6 +131,18 @@ def structure_of(key: int) -> Structure:
 def flat(n: int, potential: Potential) -> Structure:
     """One fixed potential over all variables."""
     return _flat(n, potential)
+
+
+@torch.compiler.assume_constant_result
+def flat_interval(n: int, low: int, high: int) -> Structure:
+    """An interval of counts over all variables, by its ends: a potential made while tracing is no object yet."""
+    return _flat(n, exactly(low) if low == high else between(low, high))
+
+
+@torch.compiler.assume_constant_result
+def interval_table(n: int, low: int, high: int) -> torch.Tensor:
+    """The log-table of an interval of counts."""
+    return torch.from_numpy(np.array((exactly(low) if low == high else between(low, high)).log_table(n)))
 
 
 @torch.compiler.assume_constant_result
@@ -136,6 +155,47 @@ def flat_open(n: int) -> Structure:
 def without_groups(n: int) -> Structure:
     """Independent variables."""
     return _without_groups(n)
+
+
+@torch.compiler.assume_constant_result
+def of_members(members: tuple[Any, ...], n: int) -> Structure:
+    """Groups of these members with tables that arrive with every call."""
+    return _of_tree(CountTree.from_groups(list(members), n))
+
+
+@torch.compiler.assume_constant_result
+def of_tree(tree: CountTree) -> Structure:
+    """A tree with tables that arrive with every call."""
+    return _of_tree(tree)
+
+
+@torch.compiler.assume_constant_result
+def group_sizes(key: int) -> tuple[int, ...]:
+    """How many variables each group has."""
+    tree = structure_of(key).tree
+    return tuple(tree.group_size(g) for g in range(tree.family.n_groups))
+
+
+@torch.compiler.assume_constant_result
+def group_members(key: int, group: int) -> torch.Tensor:
+    """The variables of a group."""
+    return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
+
+
+@torch.compiler.assume_constant_result
+def fixed_table(potential: Any, n: int) -> torch.Tensor:
+    """The log-table of a potential, an array, a function or None."""
+    if potential is None:
+        return torch.zeros(n + 1, dtype=torch.float64)
+    if isinstance(potential, (list, tuple, np.ndarray)):
+        return torch.from_numpy(np.array(checks.log_table(potential, n, name="`groups`")))
+    return torch.from_numpy(np.array(as_potential(potential).log_table(n)))
+
+
+@torch.compiler.assume_constant_result
+def pinned_with_all(key: int) -> Structure:
+    """See :func:`with_all`."""
+    return with_all(structure_of(key)).pin()
 
 
 @torch.compiler.assume_constant_result
@@ -156,6 +216,11 @@ def whole_group(key: int) -> int:
 def packed(key: int) -> torch.Tensor:
     """Log-tables of the fixed potentials, packed."""
     return structure_of(key).packed
+
+
+@lru_cache(maxsize=1024)
+def _of_tree(tree: CountTree) -> Structure:
+    return Structure(tree, None).pin()
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,8 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
 Flat models start with :mod:`.rows` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.nested`;
-what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold to :mod:`.logarithms`. One
-look at the bounds per rung decides which rows go on; no row waits for another.
+what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold, and a few short rows at once,
+to :mod:`.logarithms`. One look at the bounds per rung decides which rows go on; no row waits for another.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from . import logarithms, long, nested, rows, series
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
+_FEW = 64  # short rows that go to the last rung at once: there the host has least to launch
 _STORED = 1 << 28  # doubles that the messages of one batch may take
 
 
@@ -41,7 +42,8 @@ def sums(structure: Structure, logits: Tensor, tables: Tensor | None, *, counts:
     packed = _explicit(structure, logits, tables)
     refuse_nan(logits, packed)
     x, t = logits[failed], own_tables(packed, failed)
-    if is_flat(structure):
+    few = len(failed) <= _FEW and logits.shape[-1] <= rows.LONGEST
+    if is_flat(structure) and not few:
         again, bound = _by_tree(structure, *tilted(x, t), counts)
         answer = _patched(answer, again, failed)
         still = uncertified(bound, TOLERANCE)
