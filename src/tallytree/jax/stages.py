@@ -19,7 +19,7 @@ AT_ONCE = 8  # frequencies: one wide register
 INTERPRETED = False  # kernels by Pallas' interpreter, which needs no device; for tests
 _CELLS = (
     1 << 13
-)  # variables in a block of rows: its arrays fit a second-level cache, and are not mapped anew every time
+)  # variables in a block of rows: its arrays stay in a cache, and are not mapped anew every time
 
 Stage = Callable[..., tuple[Any, ...]]
 
