@@ -175,6 +175,8 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
     -----
     Right in the far tails: 1e-8 wherever the probability is above 1e-200, and finite wherever a count can occur.
 
+    Cost: O(n^2) per model; a transform would lose the tails.
+
     Examples
     --------
     >>> jnp.exp(ttj.count_log_probs(jnp.zeros(2)))

@@ -7,6 +7,7 @@ store pairs; tangents by the linear maps of :mod:`.pairs`, which can be transpos
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -19,33 +20,40 @@ from .frequencies import Frequencies, times
 from .pairs import pairs_over_frequencies, pairs_over_variables
 from .stages import dispatched, on_cpu, staged
 
-AT_ONCE = 4  # factors that are multiplied in registers before a partial product is stored
+AT_ONCE = 16  # factors that are multiplied in registers before a partial product is stored
 
 
 @jax.custom_jvp
 def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
     """Real and imaginary part of ``prod_i (1 - p_i + p_i e^{iw})``, (B, M) from (B, n) and (B, M)."""
     if on_cpu() or p.shape[0] == 0:
-        found: tuple[Any, Any] = staged(_characteristic, needed, (p,), (versine, sine), sums=False)
-    else:
-        found = dispatched(lambda k: k.products, lambda *x: _characteristic(*x[:3]), p, versine, sine, needed)
+        # Two stages: the first runs across frequencies, the second across what it stored.
+        parts = staged(_partial_products, needed, (p,), (versine, sine), sums=False)
+        found: tuple[Any, Any] = staged(_product, needed, (), parts, sums=False)
+        return found
+
+    def plain(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
+        return _product(*_partial_products(p, versine, sine))
+
+    found = dispatched(lambda k: k.products, plain, p, versine, sine, needed)
     return found
 
 
-def _characteristic(p: Any, versine: Any, sine: Any) -> tuple[Any, Any]:
-    n = p.shape[-1]
-    at_once = AT_ONCE if n % AT_ONCE == 0 else 1
-    parts = p.reshape(p.shape[0], at_once, n // at_once)
+def _partial_products(p: Any, versine: Any, sine: Any) -> tuple[Any, Any]:
+    """Products of a few factors each, (B, parts, M)."""
+    rows, n = p.shape
+    at_once = math.gcd(n, AT_ONCE)
+    parts = p.reshape(rows, at_once, n // at_once)
+    own = [parts[:, j, :, None] for j in range(at_once)]
+    factors = [(1.0 - x * versine[:, None], x * sine[:, None]) for x in own]
+    while len(factors) > 1:
+        factors = [times(*a, *b) for a, b in zip(factors[0::2], factors[1::2])]
+    return factors[0]
 
-    def factor(j: int) -> tuple[Any, Any]:
-        own = parts[:, j, :, None]
-        return 1.0 - own * versine[:, None], own * sine[:, None]
 
-    product = factor(0)
-    for j in range(1, at_once):
-        product = times(*product, *factor(j))
-    one, zero = np.ones((), p.dtype), np.zeros((), p.dtype)
-    re, im = lax.reduce(product, (one, zero), lambda a, b: times(*a, *b), (1,))
+def _product(re: Any, im: Any) -> tuple[Any, Any]:
+    one, zero = np.ones((), re.dtype), np.zeros((), re.dtype)
+    re, im = lax.reduce((re, im), (one, zero), lambda a, b: times(*a, *b), (1,))
     return re, im
 
 

@@ -18,8 +18,8 @@ from jax import lax
 AT_ONCE = 8  # frequencies: one wide register
 INTERPRETED = False  # kernels by Pallas' interpreter, which needs no device; for tests
 _CELLS = (
-    1 << 15
-)  # variables in a block of rows: its arrays fit a second-level cache, and are not mapped anew every time
+    1 << 13
+)  # variables in a block of rows: its arrays stay in a cache, and are not mapped anew every time
 
 Stage = Callable[..., tuple[Any, ...]]
 
@@ -48,7 +48,7 @@ def staged(
     Rows are in front everywhere; `by_frequency` has the frequencies on the last axis, a multiple of AT_ONCE, of which
     the first `needed` (B,) count: the others add nothing to sums, and answers about them may be 0.
     """
-    if by_row[0].shape[0] == 0:
+    if needed.shape[0] == 0:
         return stage(*by_row, *by_frequency)
     limit = jnp.max(needed)
     zeros = tuple(jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(stage, *by_row, *by_frequency))
