@@ -191,7 +191,8 @@ def main() -> int:
     browser = Browser(arguments.browser)
     faults = 0
     try:
-        for (kind, width), colour in itertools.product(WIDTHS.items(), COLOURS):
+        wanted = {arguments.width: WIDTHS[arguments.width]} if arguments.width else WIDTHS
+        for (kind, width), colour in itertools.product(wanted.items(), COLOURS):
             pictures = []
             for page in pages:
                 title = str(page.relative_to(arguments.site))
