@@ -29,10 +29,9 @@ def bars(heights: Float64, labels: Sequence[object], title: str) -> str:
             f'height="{tall:.1f}" fill="{_BLUE}"><title>{escape(str(label))}: {height:.4g}</title></rect>'
         )
     ends = "".join(
-        f'<text x="{(i + 0.5) * step:.1f}" y="{_HEIGHT + 14}" text-anchor="middle" font-size="11" '
-        f'fill="currentColor">{escape(str(labels[i]))}</text>'
-        for i in sorted({0, n - 1})
-        if n
+        f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" '
+        f'fill="currentColor">{escape(str(label))}</text>'
+        for x, anchor, label in _ends(labels, step)
     )
     return (
         f'<figure style="display:inline-block;margin:0 1.5em 0 0">'
@@ -41,6 +40,15 @@ def bars(heights: Float64, labels: Sequence[object], title: str) -> str:
         f'aria-label="{escape(title)}">{"".join(parts)}<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" '
         f'stroke="currentColor" stroke-opacity="0.5"/>{ends}</svg></figure>'
     )
+
+
+def _ends(labels: Sequence[object], step: float) -> list[tuple[float, str, object]]:
+    """Place, side and text of the labels below: short ones under their bars, long ones inside the picture."""
+    if len(labels) < 2:
+        return [(0.5 * step, "middle", label) for label in labels]
+    if step >= 11 * max(len(str(labels[0])), len(str(labels[-1]))):
+        return [(0.5 * step, "middle", labels[0]), (_WIDTH - 0.5 * step, "middle", labels[-1])]
+    return [(0.0, "start", labels[0]), (float(_WIDTH), "end", labels[-1])]
 
 
 def page(text: str, pictures: Sequence[str] = ()) -> str:
