@@ -177,6 +177,7 @@ def main() -> int:
     parser.add_argument("site", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="", help="pages whose path contains this")
+    parser.add_argument("--width", choices=tuple(WIDTHS), help="only this one")
     parser.add_argument(
         "--reference", action="store_true", help="also the pages of single objects, which are many"
     )
