@@ -34,7 +34,8 @@ FAULTS = """(() => {
   const scrolls = e => { for (let p = e.parentElement; p && p.tagName !== 'ARTICLE'; p = p.parentElement)
     if (['auto', 'scroll'].includes(getComputedStyle(p).overflowX)) return true; return false; };
   const beyond = [...document.querySelectorAll('article *')].filter(
-    e => e.getBoundingClientRect().right > wide + 1 && e.getClientRects().length && !scrolls(e));
+    e => e.getBoundingClientRect().right > wide + 1 && e.getClientRects().length && !scrolls(e) &&
+      !e.closest('mjx-assistive-mml'));  // that is for screen readers and never seen
   if (beyond.length) faults.push('sticks out: ' + beyond.slice(0, 2).map(
     e => `${e.tagName.toLowerCase()}.${e.className} ${e.textContent.trim().slice(0, 50)}`).join(' | '));
   if (document.documentElement.scrollWidth > wide + 1)
