@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
+from tallytree.engine.forest import configurations, maxima
 
 SHAPES = ("path", "star", "caterpillar", "random")
 REPEATS = 5
@@ -113,11 +114,34 @@ def labels(rng: np.random.Generator) -> None:
     report(name, lambda: model.replace(log_unary=unary).marginals)
 
 
+def best(rng: np.random.Generator) -> None:
+    """Best configurations and max-marginals under bounds, and beside them the quadratic pass up to 2^16."""
+    print(
+        "exactly a third on, random edge tables: processor time of mode and of max-marginals; quadratic: without bounds"
+    )
+    print(f"{'shape':<12} {'D':>8} {'mode':>9} {'max-marg.':>9} {'quadratic':>9} {'quadratic':>9}")
+    for shape in ("path", "random", "star"):
+        for n in (2**12, 2**14, 2**16, 10**6):
+            forest = tt.Forest(pairs_of(shape, n, rng), rng.normal(size=(n - 1, 2, 2)))
+            model = tt.CountModel(rng.normal(size=n), tt.exactly(n // 3), edges=forest)
+            problem = model._solver.problem
+            problem.program.compiled  # noqa: B018 - the analysis of the structure, done once
+            works = [
+                lambda p=problem: configurations.best(p),
+                lambda p=problem: configurations.max_beliefs(p),
+            ]
+            if n <= 2**16:
+                works += [lambda p=problem: maxima.solve(p, states=True), lambda p=problem: maxima.solve(p)]
+            times = [best_of(work, repeats=1 if n > 2**14 else 3)[1] for work in works]
+            print(f"{shape:<12} {n:8d} " + " ".join(f"{t:8.3f}s" for t in times), flush=True)
+
+
 def main() -> None:
     tt.show_config()
     rng = np.random.default_rng(0)
     shapes(rng)
     without_groups(rng)
+    best(rng)
     intervals(rng)
     labels(rng)
 

@@ -25,6 +25,7 @@ STYLES = {
     "bare FFTs": ("#666666", "--", 1.2),
     "stream copy": ("#666666", ":", 1.5),
 }
+CLOCKS = {"wall": "wall-clock time", "processor": "processor time of all threads"}
 NAMES = {
     "bare FFTs": "bare FFTs of the tree (bound)",
     "stream copy": "copy of input and output (bound)",
@@ -43,7 +44,7 @@ def draw(results: dict[str, Any], target: Path) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
-    lines = {label: row for label, row in results["growth"]["median"].items() if row}
+    lines = {label: row for label, row in results["growth"]["min"].items() if row}
     for label, row in lines.items():
         sizes = sorted(int(n) for n in row)
         values = [row.get(n, row.get(str(n))) for n in sizes]  # keys of JSON are strings
@@ -70,7 +71,7 @@ def draw(results: dict[str, Any], target: Path) -> None:
     figure.text(
         0.01, -0.03,
         f"{about['processor']}, {about['cores']} cores, level {about['level']}; tallytree {about['threads']} threads, "
-        "others one. Median of interleaved repeats.",
+        f"others one. Least {CLOCKS[results['options']['clock']]} of interleaved repeats.",
         fontsize=8, color="#555555",
     )  # fmt: skip
     figure.savefig(target, dpi=150, bbox_inches="tight")

@@ -4,6 +4,7 @@
     python benchmarks/run.py --quick               a few minutes
     python benchmarks/run.py --only flat ward      rows whose names begin so; --list shows the names
     python benchmarks/run.py --json out.json --plot out.png
+    python benchmarks/run.py --write               and the tables of docs/ and README, and the plot, from this run
     python benchmarks/run.py --instructions        instruction counts instead of times (needs valgrind)
 
 Other numerical libraries get one thread; tallytree uses the number of cores unless a row says otherwise.
@@ -28,6 +29,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cap", type=float, help="seconds after which a method is not called again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against D")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables of docs/ and README, and the plot"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="what is measured; `processor` on a busy machine",
+    )
     parser.add_argument("--list", action="store_true", help="names of the rows")
     parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind")
     options = parser.parse_args(arguments)
@@ -39,6 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     machine.pin()  # before anything imports NumPy
+    machine.choose_clock(options.clock)
     if options.instructions:
         import instructions
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,25 @@ def run(options: argparse.Namespace) -> int:
     if results or used:
         say("\n" + report.summary(results, used))
     out = {
+        "date": date.today().strftime("%d %B %Y").lstrip("0"),
         "machine": about,
         "peers": peers.versions(),
-        "options": {"quick": options.quick, "repeats": options.repeats, "cap": options.cap},
+        "options": {
+            "quick": options.quick,
+            "repeats": options.repeats,
+            "cap": options.cap,
+            "clock": options.clock,
+        },
         "rows": results,
         "memory": used,
         "growth": grown,
     }
     if options.json:
         options.json.write_text(json.dumps(out, indent=1) + "\n")
+    if options.write:
+        import pages
+
+        say("\nwritten: " + ", ".join(str(path) for path in pages.write(out)))
     if options.plot and grown is None:
         say("Nothing to draw: the plot needs the row 'growth'.")
         return 1

@@ -14,3 +14,12 @@ def model_of(case, **options):
 
 def close(got, want, tolerance=1e-10):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+def tree_pass(left, right, offset, nu, tables, *options, **named):
+    """The compiled pass over a tree that is analysed for it alone."""
+    from tallytree import _native
+
+    return _native.TreePlan(left, right, offset, nu.shape[1], tables.shape[1]).tree_pass(
+        nu, tables, *options, **named
+    )

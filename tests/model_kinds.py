@@ -23,12 +23,21 @@ class Kind:
     shape: tuple[int, ...]
     parameter: str = "logits"
     impossible: Callable[[], Any] | None = None
+    lacks: frozenset[str] = frozenset()  # of "groups", "error_bound", "entropy", "mode"
 
     def numbers(self, seed: int = 0, dtype: Any = np.float64) -> Any:
         return np.random.default_rng(seed).normal(size=self.shape).astype(dtype)
 
     def model(self, seed: int = 0, dtype: Any = np.float64) -> Any:
         return self.make(self.numbers(seed, dtype))
+
+
+_WEIGHTS, _RATES = np.array([0.5, -1.0, 1.5, 0.0, 2.0]), np.array([0.9, 0.5, 0.0, 1.0, 0.2])
+_NO_MAXIMA = frozenset({"groups", "error_bound", "entropy", "mode"})  # a sum over what acts has no best term
+
+
+def _bend(x: Any) -> Any:
+    return -np.abs(x - 0.7) + 0.2 * np.sin(3.0 * x)
 
 
 def _tree(x: Any) -> tt.CountModel:
@@ -64,4 +73,17 @@ KINDS = {
         impossible=lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), tt.exactly(1), scores=[0, 2]),
     ),
     "chain lengths": Kind(lambda x: _chain(x, lengths=[4, 2, 3]), (3, 4, 2), "log_unary"),
+    "linear": Kind(
+        lambda x: tt.LinearModel(x, _WEIGHTS, _bend, step=0.5), (5,),
+        impossible=lambda: tt.LinearModel([-np.inf] * 3, np.ones(3), [-np.inf, 0.0, 0.0, 0.0], step=1.0),
+        lacks=frozenset({"groups", "error_bound"}),
+    ),
+    "linear batch": Kind(
+        lambda x: tt.LinearModel(x, _WEIGHTS, _bend, step=0.5), (2, 3, 5), lacks=frozenset({"groups", "error_bound"}),
+    ),
+    "thinned": Kind(
+        lambda x: tt.ThinnedModel(x, _RATES, tt.between(1, 2), leak=0.1), (5,),
+        impossible=lambda: tt.noisy_or_model([-np.inf] * 3, [0.5] * 3), lacks=_NO_MAXIMA,
+    ),
+    "thinned batch": Kind(lambda x: tt.noisy_or_model(x, _RATES), (2, 3, 5), lacks=_NO_MAXIMA),
 }  # fmt: skip

@@ -1,34 +1,20 @@
-"""Assignment problems: feasibility, best assignments, marginals, samplers, and the figures they must show."""
+"""Assignment problems: feasibility, best assignments, sparse and dense problems, wrong arguments."""
 
 from __future__ import annotations
 
 import math
 import pickle
-import time
-import warnings
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import sparse
 
 import tallytree as tt
+from assignment_cases import exact
 from oracle_grids import enumerate_grid, log_weights, states, thin_grid
-from real_data import data_file
-from tallytree.assignment import ErgodicityWarning
-from tallytree.assignment.draws import _logarithmic, draw
 
 INF = math.inf
 ROWS, COLUMNS = tt.between(2, 3), tt.between(1, 2)  # the paper's figure 4
-
-
-def tables(potential, count, size):
-    return [potential.log_table(size)] * count
-
-
-def exact(theta, rows, columns):
-    return enumerate_grid(
-        theta, tables(rows, theta.shape[0], theta.shape[1]), tables(columns, *theta.shape[::-1])
-    )
 
 
 # -- the oracles against each other ------------------------------------------------------------------------------------
@@ -259,237 +245,7 @@ def test_bad_input_is_refused_with_a_reason(make, text):
         make()
 
 
-# -- draws and chains --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_draws_are_exact(wide):
-    rng = np.random.default_rng(8)
-    nu = np.array([0.5, -1.0, INF, 2.0, -INF, 0.3])
-    log_f = rng.normal(size=7)
-    log_f[3] = -INF
-    size = 40_000
-    batch, table = np.repeat(nu[None], size, axis=0), log_f[None]
-    y = _logarithmic(batch, table, rng.random((6, size))) if wide else draw(batch, table, rng)
-    every = states(1, 6)[:, 0]
-    w = (
-        np.where(every == 1, np.where(nu == INF, 0.0, nu), np.where(nu == INF, -INF, 0.0)).sum(1)
-        + log_f[every.sum(1)]
-    )
-    p = np.exp(w - w.max())
-    p /= p.sum()
-    seen = np.bincount(y @ (1 << np.arange(6)), minlength=64)
-    assert seen[p == 0].sum() == 0
-    big = p * size >= 10
-    got, want = np.append(seen[big], seen[~big].sum()), np.append(p[big], p[~big].sum()) * size
-    keep = want > 0
-    assert stats.chisquare(got[keep], want[keep]).pvalue > 1e-3
-
-
-def test_draws_survive_extreme_log_odds():
-    rng = np.random.default_rng(9)
-    nu = np.tile([-800.0, 700.0, -900.0, -800.0], (2000, 1))
-    y = draw(nu, tt.exactly(2).log_table(4)[None], rng)
-    assert (y.sum(1) == 2).all()
-    assert y[:, 1].all()
-    assert not y[:, 2].any()
-    assert abs(y[:, 0].mean() - 0.5) < 0.05
-
-
-@pytest.mark.parametrize("kind", ["square", "rows", "mixed", "sample"])
-def test_chains_have_the_right_limit(kind):
-    rng = np.random.default_rng(10)
-    theta = rng.normal(size=(3, 4))
-    rows, columns = tt.between(1, 3), tt.between(1, 2)
-    _, want, _ = exact(theta, rows, columns)
-    problem = tt.assignment(theta, rows=rows, columns=columns)
-    if kind == "sample":
-        y = problem.sample(3000, rng=0, burn_in=20, thin=3, chains=300)
-        assert y.shape == (3000, 3, 4)
-        assert np.isin(y.sum(2), (1, 2, 3)).all()
-        assert np.isin(y.sum(1), (1, 2)).all()
-        got = y.mean(0)
-    elif kind == "square":
-        got = problem.block_gibbs(sweeps=150, rng=0, burn_in=20, chains=200).marginals
-    else:
-        found = problem.row_gibbs(sweeps=60, rng=0, burn_in=10, chains=200, moves=kind)
-        assert found.standard_error.max() < 0.02
-        got = found.marginals
-    assert np.abs(got - want).max() < 0.025
-    assert np.abs(got - want).mean() < 0.01
-
-
-def test_samples_follow_the_distribution():
-    theta = np.random.default_rng(11).normal(size=(2, 3))
-    rows, columns = tt.exactly(2), tt.between(1, 2)
-    y = tt.assignment(theta, rows=rows, columns=columns).sample(6000, rng=1, burn_in=20, thin=4, chains=600)
-    every = states(2, 3)
-    w = log_weights(theta, tables(rows, 2, 3), tables(columns, 3, 2), every)
-    p = np.exp(w - w.max())
-    p /= p.sum()
-    seen = np.bincount(y.reshape(-1, 6) @ (1 << np.arange(6)), minlength=64)
-    assert seen[p == 0].sum() == 0
-    keep = p > 0
-    assert stats.chisquare(seen[keep], p[keep] * len(y)).pvalue > 1e-3
-
-
-def test_exact_counts_mix_by_trades():
-    theta = np.random.default_rng(12).normal(size=(4, 4))
-    one = tt.exactly(1)
-    problem = tt.assignment(theta, rows=one, columns=one)
-    _, want, _ = exact(theta, one, one)
-    got = problem.row_gibbs(sweeps=100, rng=0, moves="mixed", chains=200)
-    # rows are decided by the rest, so states carry all the information
-    assert np.abs(got.marginals - want).max() < 0.03
-    with pytest.warns(ErgodicityWarning, match="4 columns have an exact count"):
-        stuck = problem.row_gibbs(sweeps=2, rng=0, chains=2)
-    np.testing.assert_allclose(stuck.marginals, problem.lp_marginals(), atol=1e-12)
-
-
-def test_chains_that_cannot_reach_everything_warn():
-    theta = np.zeros((3, 6))
-    gap = tt.assignment(theta, rows=tt.one_of([0, 3]), columns=tt.at_most(2))
-    with pytest.warns(ErgodicityWarning, match="row counts are disjoint"):
-        gap.block_gibbs(sweeps=1, burn_in=0, chains=1, rng=0)
-    turned = tt.assignment(theta.T, rows=tt.at_most(2), columns=tt.one_of([0, 3]))
-    with pytest.warns(ErgodicityWarning, match="column counts are disjoint"):
-        turned.row_gibbs(sweeps=1, burn_in=0, chains=2, rng=0)
-    both = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))
-    with pytest.warns(ErgodicityWarning, match="both disjoint"):
-        both.sample(1, rng=0, burn_in=0)
-    blocked = tt.assignment(
-        np.zeros((4, 4)), rows=tt.exactly(1), columns=tt.exactly(1), forbidden=np.eye(4, dtype=bool)
-    )
-    for call in (lambda: blocked.block_gibbs(sweeps=1, rng=0), lambda: blocked.sample(1, rng=0)):
-        with pytest.warns(ErgodicityWarning, match="forbidden cells"):
-            call()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gap.sample(1, rng=0, burn_in=0)  # whole rows pass from 0 to 3
-
-
-def test_disjoint_counts_really_trap_2x2_blocks_but_not_rows():
-    theta = np.full((2, 6), 0.1)
-    problem = tt.assignment(theta, rows=tt.one_of([0, 4]), columns=tt.uniform())
-    _, want, _ = exact(theta, tt.one_of([0, 4]), tt.uniform())
-    with pytest.warns(ErgodicityWarning):
-        trapped = problem.block_gibbs(sweeps=50, rng=0, chains=20)
-    assert trapped.marginals.sum(1) == pytest.approx([4.0, 4.0])
-    free = problem.row_gibbs(sweeps=50, rng=0, chains=50)
-    np.testing.assert_allclose(free.marginals, want, atol=0.01)
-
-
-def test_chains_are_reproducible_and_interruptible():
-    problem = tt.assignment(np.random.default_rng(13).normal(size=(4, 6)), rows=ROWS, columns=COLUMNS)
-    a, b = (problem.sample(5, rng=3, burn_in=2) for _ in range(2))
-    np.testing.assert_array_equal(a, b)
-    assert problem.sample(0).shape == (0, 4, 6)
-
-    def stop(iteration, _):
-        if iteration == 3:
-            raise KeyboardInterrupt
-
-    found = problem.row_gibbs(sweeps=100, rng=0, progress=stop)
-    assert found.interrupted
-    assert found.sweeps == 3
-
-
-# -- what it must show -------------------------------------------------------------------------------------------------
-
-
-def test_small_grids_of_figure_4_against_enumeration():
-    rng = np.random.default_rng(2012)
-    errors = []
-    for _ in range(6):
-        theta = rng.normal(size=(3, 6))
-        _, want, _ = exact(theta, ROWS, COLUMNS)
-        problem = tt.assignment(theta, rows=ROWS, columns=COLUMNS)
-        answers = (problem.loopy_bp().marginals, problem.node_marginals(), problem.lp_marginals())
-        errors.append([np.abs(a - want).mean() for a in answers])
-    lbp, node, lp = np.mean(errors, axis=0)
-    assert lbp < 0.015
-    assert node > 4 * lbp
-    assert lp > 10 * lbp
-    assert (np.array(errors)[:, 0] < np.array(errors)[:, 1:].min(1)).all()
-
-
-def test_a_thin_grid_against_dynamic_programming():
-    theta = np.random.default_rng(1).normal(size=(4, 8))
-    want_z, want = thin_grid(theta, tables(ROWS, 4, 8), tables(COLUMNS, 8, 4))
-    beliefs = tt.assignment(theta, rows=ROWS, columns=COLUMNS).loopy_bp()
-    assert np.abs(beliefs.marginals - want).mean() < 0.012
-    assert beliefs.lower_bound <= want_z < beliefs.lower_bound + 1.0
-
-
-def test_medium_grid_of_figure_4_against_long_gibbs():
-    theta = np.random.default_rng(20).normal(size=(20, 40))
-    problem = tt.assignment(theta, rows=ROWS, columns=COLUMNS)
-    start = time.perf_counter()
-    beliefs = problem.loopy_bp()
-    lbp_time = time.perf_counter() - start
-    truth = problem.row_gibbs(sweeps=80, burn_in=20, chains=80, moves="mixed", rng=0)
-    start = time.perf_counter()
-    lp = tt.assignment(theta, rows=ROWS, columns=COLUMNS).lp_marginals()
-    lp_time = time.perf_counter() - start
-    errors = [np.abs(a - truth.marginals).mean() for a in (beliefs.marginals, problem.node_marginals(), lp)]
-    assert errors[0] < 0.006
-    assert errors[1] > 10 * errors[0]
-    assert errors[2] > 10 * errors[0]
-    assert (
-        lbp_time < 20 * lp_time
-    )  # the benchmark reports the ratio; a shared machine cannot hold a test to it
-
-
-def test_a_hundred_by_a_hundred_converges_in_seconds():
-    theta = np.random.default_rng(100).normal(size=(100, 100))
-    start = time.perf_counter()
-    beliefs = tt.assignment(theta, rows=tt.between(3, 4), columns=tt.between(3, 4)).loopy_bp()
-    assert beliefs.converged
-    assert time.perf_counter() - start < 10.0
-    assert (np.abs(beliefs.row_counts - 3.5) <= 0.5 + 1e-6).all()
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(("rows", "optimum"), [(tt.at_most(4), 201.884880), (tt.between(2, 4), 150.043125)])
-def test_midl(rows, optimum):
-    scores = np.load(data_file("reviewers/midl.npz"))["scores"]
-    problem = tt.assignment(scores, rows=rows, columns=tt.exactly(3))
-    beliefs = problem.loopy_bp()
-    assert beliefs.converged
-    np.testing.assert_allclose(beliefs.column_counts, 3.0, atol=1e-6)
-    low, high = rows.support(118)
-    assert beliefs.row_counts.min() >= low - 1e-6
-    assert beliefs.row_counts.max() <= high + 1e-6
-    found = problem.mode()
-    assert found.affinity == pytest.approx(optimum, abs=1e-6)
-    assert (found.cells.sum(0) == 3).all()
-    assert np.isin(found.cells.sum(1), np.arange(low, high + 1)).all()
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(("number", "load", "optimum"), [(1, 6, 124.25), (2, 7, 141.5), (3, 4, 448.0)])
-def test_csconf(number, load, optimum):
-    archive = np.load(data_file(f"reviewers/csconf{number}_bids.npz"))
-    bids = archive["bids"]
-    affinity = np.choose(bids, [0.0, 1.0, 0.5, 0.25])
-    problem = tt.assignment(affinity, rows=tt.at_most(load), columns=tt.exactly(3), forbidden=bids == 0)
-    beliefs = problem.loopy_bp()
-    assert beliefs.converged
-    np.testing.assert_allclose(beliefs.column_counts, 3.0, atol=1e-6)
-    assert beliefs.row_counts.max() <= load + 1e-6
-    assert beliefs.marginals[bids == 0].max() == 0.0
-    assert problem.mode().affinity == pytest.approx(optimum, abs=1e-6)
-
-
-@pytest.mark.data
-def test_aamas_is_larger_than_anything_published():
-    bids = np.load(data_file("reviewers/aamas2015_bids.npz"))["bids"]
-    affinity = np.choose(bids, [0.0, 1.0, 0.5, 0.25, 0.0])
-    problem = tt.assignment(affinity, rows=tt.at_most(10), columns=tt.exactly(3), forbidden=bids == 0)
-    beliefs = problem.loopy_bp()
-    assert beliefs.converged
-    np.testing.assert_allclose(beliefs.column_counts, 3.0, atol=1e-6)
-    assert beliefs.row_counts.max() <= 10 + 1e-6
+# -- masks and large numbers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [-1e20, float(np.finfo(np.float32).min), -1e300])

@@ -10,18 +10,10 @@ import pytest
 from scipy import sparse
 
 import tallytree as tt
-from oracle_grids import enumerate_grid
+from assignment_cases import exact
 from tallytree.assignment import ErgodicityWarning
 
 INF = math.inf
-
-
-def exact(theta, rows, columns):
-    return enumerate_grid(
-        np.asarray(theta, float),
-        [rows.log_table(theta.shape[1])] * theta.shape[0],
-        [columns.log_table(theta.shape[0])] * theta.shape[1],
-    )
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1, 1), (2, 3), (3, 2)])

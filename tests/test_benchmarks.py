@@ -63,3 +63,32 @@ def test_the_textbook_tree_needs_a_tilt_far_from_the_mean(textbook):
     assert not np.allclose(wrong, model.marginals, atol=0.01)
     right = textbook.tilted(logits, table, 200)
     np.testing.assert_allclose(right.posterior_logits, model.posterior_logits, rtol=1e-10, atol=1e-10)
+
+
+def test_one_run_writes_the_tables_of_the_site_and_the_readme(tmp_path, monkeypatch):
+    out = tmp_path / "out.json"
+    run("--quick", "--only", "single-100", "--repeats", 1, "--clock", "processor", "--json", out)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import pages
+
+    (tmp_path / "docs").mkdir()
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    written = pages.write(json.loads(out.read_text()), tmp_path)
+    assert written == [tmp_path / pages.TABLES, readme]
+    tables, text = written[0].read_text(), readme.read_text()
+    for content in (tables, text):
+        assert "| one potential, 100 variables |" in content
+        assert "processor times of all threads" in content
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert pages.write(json.loads(out.read_text()), tmp_path) == written  # again, in the same place
+
+
+def test_the_readme_and_the_site_show_the_same_run():
+    root = BENCHMARKS.parent
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    shown = readme.split("<!-- written by benchmarks/run.py --write -->\n")[1].split("\n<!-- end -->")[0]
+    assert shown.count("\n| ") == 9
+    assert (root / "docs" / "benchmark_tables.md").read_text(encoding="utf-8").startswith(shown)

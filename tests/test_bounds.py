@@ -10,7 +10,7 @@ import pytest
 
 import tallytree as tt
 from oracle_grids import enumerate_grid
-from tallytree.loopy import dual_decomposition, holder_bound
+from tallytree.loopy import dual_decomposition, holder_bound, trw_bound
 from tallytree.loopy.split import split
 from tallytree.loopy.stability import real_rooted
 
@@ -355,3 +355,17 @@ def test_messages_that_run_away_leave_a_lower_bound_below_log_z():
     affinity = [[0.2, -0.9], [0.1, -0.04], [-2.3, -2.0], [0.1, 0.75]]
     problem = tt.assignment(affinity, np.array([tables[0], tables[1]] * 2), tt.exactly(1))
     assert problem.bounds().lower == pytest.approx(0.85, abs=1e-6)
+
+
+@pytest.mark.parametrize("bound", [holder_bound, trw_bound])
+def test_upper_bounds_allow_for_the_rounding_of_shares_that_cancel(bound):
+    """The bound falls with slope 1 until shares of about 30: a line search tries 6e10, where it rounds 3e-6 below."""
+    below = tt.CountModel([-30.0, -30.0, 0.0], edges=tt.Forest([], np.zeros((0, 2, 2))))
+    both = [[[-INF, -INF], [-INF, 0.0]]]
+    graph = tt.FactorGraph(np.zeros(4), [tt.Group([1, 2, 0], below)], edges=([(1, 2)], both))
+    log_z = -60.0 + 2.0 * math.log(2.0)
+    found = bound(graph, max_iter=3)
+    assert log_z - 1e-12 <= found.value <= log_z + 1e-6
+    best = dual_decomposition(graph, max_iter=3)
+    assert best.log_weight == -60.0
+    assert -60.0 <= best.upper_bound <= -60.0 + 1e-6

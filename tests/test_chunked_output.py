@@ -267,8 +267,9 @@ def test_a_line_that_was_cut_short_counts_as_not_written(tmp_path):
     assert again.finished == {0: Entry(1, 2)}
 
 
-def test_progress_shows_the_remaining_time(tmp_path, capsys):
+def test_progress_shows_the_remaining_time(tmp_path, capsys, monkeypatch):
     pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     model(progress=True).marginals(out=tmp_path / "out.npy")
     shown = capsys.readouterr().err
     assert "marginals: 100%" in shown

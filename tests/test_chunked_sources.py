@@ -240,5 +240,3 @@ def test_missing_packages_are_named_with_their_extra(monkeypatch, tmp_path):
         tt.ChunkedCountModel(tmp_path / "x.zarr")
     with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[dask\]"'):
         tt.ChunkedCountModel(np.zeros(3), scheduler="dask")
-    with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[cli\]"'):
-        _ = tt.ChunkedCountModel(np.zeros(3), progress=True).log_partition

@@ -169,7 +169,7 @@ def test_parquet_without_pyarrow_names_the_command(
         assert 'pip install "tallytree[parquet]"' in bad("infer", *words)
 
 
-def test_csv_never_imports_pyarrow(data: str) -> None:
+def test_a_small_csv_file_never_imports_pyarrow(data: str) -> None:
     code = (
         "import sys; from tallytree.cli import main; main(sys.argv[1:]); sys.exit('pyarrow' in sys.modules)"
     )

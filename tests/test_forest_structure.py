@@ -209,3 +209,42 @@ def test_a_total_that_does_not_fit_is_refused_by_its_name():
     assert model.count_log_probs(0).shape == (4,)
     with pytest.raises(tt.StructureError, match="The count of all variables does not fit"):
         model.count_log_probs()
+
+
+def test_many_nested_sets_of_few_new_pieces_are_contracted_as_a_recursion_says():
+    """A potential on every suffix of a chain, and on unions along a tree: more sets than the small cases have."""
+    rng = np.random.default_rng(8)
+    n = 90
+    for parents in (
+        [i - 1 for i in range(n)],
+        [-1, *(int(rng.integers(max(0, i - 3), i)) for i in range(1, n))],
+    ):
+        below = [[v] for v in range(n)]
+        for v in range(n - 1, 0, -1):
+            below[parents[v]] += below[v]
+        tables = {v: 0.3 * rng.normal(size=len(below[v]) + 1) for v in range(n)}
+        pairs = [(p, v) if rng.random() < 0.5 else (v, p) for v, p in enumerate(parents) if p >= 0]
+        edges = {v: rng.normal(size=(2, 2)) for v in range(1, n)}
+        theta = rng.normal(size=n)
+        listed = [edges[v] if pair[0] == parents[v] else edges[v].T for v, pair in zip(range(1, n), pairs)]
+        groups = [tt.Group(below[v], tables[v]) for v in range(n) if len(below[v]) > 1]
+        model = tt.CountModel(theta, groups, edges=tt.Forest(pairs, np.array(listed)))
+
+        # By subtree, state and count; a vertex alone has no group.
+        value = [[np.array([0.0, -np.inf]), np.array([-np.inf, t])] for t in theta]
+        for v in range(n - 1, -1, -1):
+            if len(below[v]) > 1:
+                value[v] = [x + tables[v] for x in value[v]]
+            if v:
+                for state in (0, 1):
+                    sent = np.logaddexp(value[v][0] + edges[v][state, 0], value[v][1] + edges[v][state, 1])
+                    value[parents[v]][state] = log_convolve(value[parents[v]][state], sent)
+        want = np.logaddexp.reduce(np.concatenate(value[0]))
+        assert float(model.log_partition) == pytest.approx(float(want), abs=1e-9)
+
+
+def log_convolve(a, b):
+    out = np.full(len(a) + len(b) - 1, -np.inf)
+    for i, x in enumerate(a):
+        out[i : i + len(b)] = np.logaddexp(out[i : i + len(b)], x + b)
+    return out

@@ -138,3 +138,76 @@ def test_wild_tables_and_far_tails_are_not_noise(seed):
         counts = np.array([-marginals[0], marginals[0]])
     np.testing.assert_allclose(found.logits, marginals, atol=1e-10)
     np.testing.assert_allclose(found.tables[0], counts, atol=1e-10)
+
+
+def log_powers(weights, power):
+    """Log-coefficients of (w0 + w1 x + w2 x^2)^power, by the multinomial theorem in long double."""
+    logs = np.log(np.asarray(weights, np.longdouble))
+    factorial = np.concatenate([[0], np.cumsum(np.log(np.arange(1, power + 1, dtype=np.longdouble)))])
+    twos = np.arange(power + 1)
+
+    def coefficient(k):
+        two = twos[(k - 2 * twos >= 0) & (power - k + twos >= 0)]
+        one, none = k - 2 * two, power - k + two
+        terms = factorial[power] - factorial[two] - factorial[one] - factorial[none]
+        terms = terms + two * logs[2] + one * logs[1] + none * logs[0]
+        return terms.max() + np.log(np.exp(terms - terms.max()).sum())
+
+    return coefficient
+
+
+@pytest.mark.parametrize(("pairs", "k"), [(40, 13), (10_000, 4_000)])
+def test_many_equal_pairs_have_a_closed_form(pairs, k, engine):
+    if engine == "array" and pairs > 100:
+        pytest.skip("array code is slow on large forests")
+    n, table = 2 * pairs, np.array([[0.0, 0.3], [-0.5, 0.9]])
+    odds = np.array([0.4, -1.1])
+    joint = np.exp(table + odds[0] * np.array([[0], [1]]) + odds[1] * np.array([0, 1])).astype(np.longdouble)
+    by_count = [joint[0, 0], joint[0, 1] + joint[1, 0], joint[1, 1]]
+    whole, but_one, but_two = (log_powers(by_count, pairs - m) for m in range(3))
+    one = {d: np.exp(but_one(k - d) - whole(k)) for d in range(3)}  # the rest, relative to Z
+    two = {d: np.exp(but_two(k - d) - whole(k)) for d in range(5)}
+    states = [(a, b) for a in (0, 1) for b in (0, 1)]
+    law = {s: joint[s] * one[sum(s)] for s in states}
+    mean = [sum(p for s, p in law.items() if s[i]) for i in (0, 1)]
+    same = [sum(p for s, p in law.items() if s[0] and s[i]) - mean[0] * mean[i] for i in (0, 1)]
+    other = [
+        sum(joint[s] * joint[t] * two[sum(s) + sum(t)] for s in states for t in states if s[0] and t[i])
+        - mean[0] * mean[i]
+        for i in (0, 1)
+    ]
+    right = np.tile(np.array(other, float), pairs)
+    right[:2] = same
+    forest = tt.Forest(np.arange(n).reshape(pairs, 2), np.tile(table, (pairs, 1, 1)))
+    model = tt.CountModel(np.tile(odds, pairs), tt.exactly(k), edges=forest)
+    np.testing.assert_allclose(model.marginals[:2], np.array(mean, float), rtol=1e-9)
+    found = model.hessian_vector_product(np.eye(1, n)[0]).logits
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-10 * float(same[0]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_products_notice_what_underflow_takes(seed):
+    """All weight is on what ordinary numbers beside the largest weight hold with half their digits, or not at all."""
+    rng = np.random.default_rng(seed)
+    v, h = rng.normal(size=2), rng.normal(size=3)
+    logits, pairs = np.array([-800.0, 800.0]), [(0, 1)]
+    log_edge = np.array([[[450.0, -280.0], [0.0, 0.0]]])
+    model = tt.CountModel(logits, [tt.Group([0, 1], np.zeros(3))], edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, [0, 1], np.zeros(3), v, h)
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-12)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-12)
+
+
+def test_products_of_equal_variables_beside_underflow():
+    """Either all are on or all are off; messages in plain numbers keep seven digits of one of the two."""
+    logits = np.array([0.0, 442.0, -230.0, 517.66, -730.0])
+    pairs = [(2, 3), (1, 2), (2, 0), (3, 4)]
+    equal = [[0.0, -INF], [-INF, 0.0]]
+    log_edge = np.array([equal, equal, [[0.0, 0.0], [-INF, 0.3]], equal])
+    v = np.array([0.3, -0.7, 0.2, 1.1, 0.4])
+    model = tt.CountModel(logits, edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v)
+    want, _ = enumerated(logits, pairs, log_edge, [0], np.zeros(2), v, np.zeros(2))
+    assert np.abs(want).max() > 0.1
+    np.testing.assert_allclose(found.logits, want, atol=1e-12)

@@ -326,3 +326,29 @@ def test_a_bound_where_every_variable_is_decided():
     graph = tt.FactorGraph([INF, -INF], groups)
     for bound in (holder_bound, trw_bound):
         assert bound(graph).value == pytest.approx(1.5, rel=1e-12)
+
+
+def test_messages_that_drift_are_not_extrapolated_to_a_contradiction():
+    """Two configurations are possible; steps that do not shrink were extrapolated to messages of -1e13."""
+    at_least_one = tt.CountModel([0.0, -600.0], tt.at_least(1), edges=tt.Forest([], np.zeros((0, 2, 2))))
+    groups = [
+        tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], at_least_one), tt.Group([2, 0, 1], tt.at_least(2)),
+    ]  # fmt: skip
+    graph = tt.FactorGraph(np.zeros(3), groups, edges=([(0, 1)], [[[0.0, 8.0], [0.0, 0.0]]]))
+    for damping in (0.0, 0.2, 0.5):
+        found = tt.loopy_bp(graph, damping=damping, max_iter=300)
+        assert not np.isnan(found.log_odds).any()
+        assert found.lower_bound <= -600.0 + math.log(1.0 + math.exp(8.0)) + 1e-6
+
+
+@pytest.mark.parametrize("semiring", ["sum", "max"])
+def test_messages_that_run_away_contradict_no_model(semiring):
+    """Equal or not, and twice: messages double in every sweep, beyond what stands for infinity."""
+    equal = tt.CountModel(np.zeros(3), [0.0, -INF, -INF, 0.0])
+    unequal = tt.CountModel(np.zeros(3), [-60.0, 0.0, 0.0, -60.0], edges=tt.Forest([(0, 1)], coupling=0.1))
+    groups = [tt.Group([0, 1, 2], equal), tt.Group([1, 2, 3], equal), tt.Group([0, 2, 3], unequal)]
+    for logits in ([1.0, 1.0, 1.0, 1.0], [1.0, -3.0, 1.0, 0.5], [40.0, -40.0, 0.0, 3.0]):
+        graph = tt.FactorGraph(logits, groups)
+        for accelerate in (False, True):
+            found = tt.loopy_bp(graph, damping=0.0, max_iter=60, accelerate=accelerate, semiring=semiring)
+            assert not np.isnan(found.log_odds).any()

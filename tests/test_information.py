@@ -92,6 +92,12 @@ def test_entropy_of_near_deterministic_models_is_not_negative():
         assert close(model.entropy, exact_entropy(model))
 
 
+def test_entropy_of_a_decided_model_is_not_below_zero_by_rounding():
+    table = [0.0, 0.0, 15.3, -0.7900720076687788, -np.inf]
+    model = tt.CountModel([np.inf, np.inf, np.inf, -np.inf], table)
+    assert 0.0 <= model.entropy < 1e-30
+
+
 def test_entropy_of_a_batch_is_that_of_its_models():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 3, 5)) * np.array([1.0, 1e3, 1e4])[:, None]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tree_oracle as oracle
+from helpers import tree_pass
 
 native = pytest.importorskip("tallytree._native")
 
@@ -16,7 +17,7 @@ def solve(m, method, **options):
     tilt = options.pop("tilt", None)
     tilt = None if tilt is None else np.array([tilt], float)
     options.setdefault("beliefs", True)
-    z, r, b, bound = native.tree_pass(
+    z, r, b, bound = tree_pass(
         m.left, m.right, m.offset, m.nu[None], m.tables[None], tilt, method, messages=True, **options
     )
     return z[0], r[0], None if b is None else b[0], bound[0]
@@ -308,10 +309,10 @@ def test_a_batch_equals_its_models_one_by_one(method):
     tables[3, : len(m.tables)] = -np.inf  # impossible
     tilt = rng.normal(0, 0.3, 7)
     for t in (tables, tables[:1]):
-        whole = native.tree_pass(m.left, m.right, m.offset, nu, t, tilt, method, beliefs=True, messages=True)
+        whole = tree_pass(m.left, m.right, m.offset, nu, t, tilt, method, beliefs=True, messages=True)
         for b in range(7):
             row = t[b : b + 1] if len(t) > 1 else t
-            one = native.tree_pass(
+            one = tree_pass(
                 m.left,
                 m.right,
                 m.offset,
@@ -342,13 +343,13 @@ def test_empty_batches_and_tiny_models_have_the_right_shapes(method):
     offset = np.zeros(0, np.int64)
     for B, D in [(0, 3), (2, 1), (1, 0), (0, 0)]:
         nu = np.zeros((B, D))
-        z, r, b, bound = native.tree_pass(
+        z, r, b, bound = tree_pass(
             none, none, offset, nu, np.zeros((1, 0)), None, method, beliefs=True, messages=True
         )
         assert (z.shape, r.shape, b.shape, bound.shape) == ((B,), (B, D), (B, 0), (B,))
         assert (z == 0).all()
         assert (r == 0).all()
-    z, r, b, _ = native.tree_pass(
+    z, r, b, _ = tree_pass(
         none, none, offset, np.zeros((2, 1)), np.zeros((1, 0)), None, method, beliefs=False, messages=False
     )
     assert r is None
@@ -385,43 +386,3 @@ def test_counts_capped_at_a_few_stay_cheap_and_right():
         z, _, _, bound = solve(m, method, beliefs=False)
         assert abs(z - log_mean) < 1e-11
         assert bound < 1e-9
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("method", METHODS)
-def test_convolution_and_correlation_kernels_are_right_at_every_length(method, level):
-    hooks = pytest.importorskip("tallytree._native.hooks")
-    rng = np.random.default_rng(9)
-    lengths = [1, 1, 2, 7, 16, 17, 33, 65, 128, 257, 1], [1, 2, 3, 9, 16, 33, 200, 65, 129, 300, 900]
-    for na, nb in zip(*lengths):
-        a, b = rng.random(na), rng.random(nb)
-        want = np.convolve(a, b)
-        np.testing.assert_allclose(hooks.convolve(a, b, method, level), want, rtol=0, atol=1e-14 * want.max())
-        g = rng.random(na + nb - 1)
-        want = np.correlate(g, b, "valid")
-        np.testing.assert_allclose(
-            hooks.correlate(g, b, method, level), want, rtol=0, atol=1e-14 * want.max()
-        )
-        if method != "fft":
-            a, b = a * 10.0 ** rng.uniform(-90, 0, na), b * 10.0 ** rng.uniform(-90, 0, nb)
-            np.testing.assert_allclose(hooks.convolve(a, b, method, level), np.convolve(a, b), rtol=1e-13)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_transform_survives_a_round_trip_at_every_planned_length(level):
-    rng = np.random.default_rng(10)
-    hooks = pytest.importorskip("tallytree._native.hooks")
-    for n in (128, 256, 384, 512, 768, 1024, 1536, 3072, 4096, 8192):
-        a = rng.random(n)
-        np.testing.assert_allclose(hooks.convolve(a, np.ones(1), "fft", level), a, rtol=0, atol=1e-14)
-
-
-def test_a_malformed_forest_is_refused():
-    f = np.array([0], np.int64)
-    nu, tables = np.zeros((1, 2)), np.zeros((1, 3))
-    i32 = lambda *x: np.array(x, np.int32)  # noqa: E731
-    for left, right, offset in [(0, 0, f), (0, 2, f), (0, 1, f - 1), (0, 1, f + 1)]:
-        with pytest.raises(ValueError):
-            native.tree_pass(i32(left), i32(right), offset, nu, tables, None, "direct")
-    with pytest.raises(ValueError):
-        native.tree_pass(i32(0), i32(1), f, nu, tables, None, "magic")

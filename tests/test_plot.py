@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 from tallytree import plot  # noqa: E402
+from tallytree.plot.answers import trace_line  # noqa: E402
 
 LOGITS = np.linspace(-2.0, 1.5, 8)
 
@@ -196,3 +197,13 @@ def test_bad_arguments_are_refused():
         plot.marginals(model(), names=["a"])
     with pytest.raises(tt.ParameterError, match="matrix"):
         plot.assignment_heatmap(np.zeros(3))
+
+
+def test_a_longer_picture_may_follow_a_short_one_on_the_same_axes():
+    axes = trace_line(np.ones(5))
+    trace_line(np.ones(40), axes)
+    plt.gcf().canvas.draw()
+    assert all(float(t).is_integer() for t in axes.get_xticks())
+    heat = plt.subplots()[1]
+    heat.set_xticks([0, 1])
+    plot.assignment_heatmap(np.zeros((3, 30)), heat)

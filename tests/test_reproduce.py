@@ -305,3 +305,18 @@ def test_noise_alone_does_not_pass_for_an_effect():
 
 def test_tables_hold_all_columns():
     assert csv_text([{"a": 1}, {"a": 2, "b": 0.1}]) == "a,b\n1,\n2,0.1\n"
+
+
+def test_the_times_of_large_grids_are_not_those_of_remembered_answers(monkeypatch):
+    asked = []
+    real = matching.assignment
+
+    def watched(*arguments, **options):
+        problem = real(*arguments, **options)
+        asked.append(problem)
+        return problem
+
+    monkeypatch.setattr(matching, "assignment", watched)
+    found = matching._large(6, 0)
+    assert len(asked) == 2 * matching._REPEATS
+    assert found["shape"] == "6x6"

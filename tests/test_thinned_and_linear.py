@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import tallytree as tt
 from tallytree.errors import InfeasibleError, ParameterError, PrecisionError
@@ -179,9 +180,73 @@ def test_errors_say_what_to_do():
     ):
         with pytest.raises(ParameterError, match=text):
             call()
-    with pytest.raises(InfeasibleError, match="`log_f` must allow"):
+    with pytest.raises(InfeasibleError, match="probability zero"):
         tt.LinearModel(np.zeros(2), [1.0, 2.0], np.full(4, -np.inf), step=1.0).log_partition  # noqa: B018
     lost = tt.LinearModel(np.full(60, -20.0), np.ones(60), lambda x: np.where(x == 60, 0.0, -np.inf), step=1.0,
                           method="potetz-lee")  # fmt: skip
     with pytest.raises(PrecisionError, match="method='auto'"):
         lost.marginals  # noqa: B018
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_samples_mode_and_entropy_of_a_linear_combination_are_those_of_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    logits, weights = 2.0 * rng.normal(size=D), 0.5 * rng.integers(-3, 4, D)
+    if seed % 2:
+        logits[0], logits[1] = np.inf, -np.inf
+    model = tt.LinearModel(
+        logits, weights, lambda x: np.where(np.abs(x) < 4.0, np.sin(5 * x) - x, -np.inf), step=0.5
+    )
+    allowed = np.where(np.isinf(logits), (logits > 0) == STATES, True).all(1)
+    value = STATES @ weights
+    score = STATES @ np.where(np.isinf(logits), 0.0, logits) + np.sin(5 * value) - value
+    score = np.where(allowed & (np.abs(value) < 4.0), score, -np.inf)
+    prob = np.exp(score - np.logaddexp.reduce(score))
+    assert float(model.entropy) == pytest.approx(-(prob[prob > 0] * np.log(prob[prob > 0])).sum(), abs=1e-10)
+    at = np.flatnonzero((model.mode() == STATES).all(1))[0]
+    assert score[at] == pytest.approx(score.max(), abs=1e-12)
+    drawn = model.sample(40_000, rng=seed)
+    seen = np.bincount(drawn @ 2 ** np.arange(D), minlength=2**D)
+    expected = np.zeros(2**D)
+    expected[STATES.astype(int) @ 2 ** np.arange(D)] = 40_000 * prob
+    assert not seen[expected == 0].any()
+    big = expected > 8
+    if big.sum() > 1:
+        a, b = seen[big], expected[big] * seen[big].sum() / expected[big].sum()
+        assert stats.chisquare(a, b).pvalue > 1e-4
+
+
+def test_long_grids_are_walked_in_blocks():
+    rng = np.random.default_rng(2)
+    logits = rng.normal(size=60)
+    want = tt.CountModel(logits, tt.exactly(20))
+    model = tt.LinearModel(logits, np.full(60, -1.0), np.where(np.arange(61) == 40, 0.0, -np.inf), step=1.0)
+    assert np.array_equal(model.mode(), want.mode())
+    drawn = model.sample(4000, rng=0)
+    assert (drawn.sum(1) == 20).all()
+    np.testing.assert_allclose(drawn.mean(0), want.marginals, atol=0.05)
+    assert float(model.entropy) == pytest.approx(float(want.entropy), abs=1e-9)
+
+
+def test_given_values_are_those_of_enumeration_and_impossible_evidence_is_refused():
+    rng = np.random.default_rng(4)
+    logits, weights = rng.normal(size=D), np.arange(1.0, D + 1)
+    model = tt.LinearModel(logits, weights, lambda x: -0.1 * x**2, step=1.0)
+    score = STATES @ logits - 0.1 * (STATES @ weights) ** 2
+    given = (STATES[:, 1] == 1) & (STATES[:, 3] == 0)
+    np.testing.assert_allclose(
+        model.condition({1: 1, 3: 0}).marginals, answers(np.where(given, score, -np.inf))[1], atol=1e-12
+    )
+    with pytest.raises(InfeasibleError, match="probability zero"):
+        model.replace(logits=np.full(D, -np.inf)).condition({0: 1})
+    with pytest.raises(ParameterError, match="`replace` takes"):
+        model.replace(colour=1)
+
+
+def test_a_thinned_model_without_variables_is_its_potential_at_zero():
+    model = tt.ThinnedModel(np.zeros(0), np.zeros(0), [1.5])
+    assert float(model.log_partition) == 1.5
+    assert float(model.log_prob(np.zeros(0, int))) == 0.0
+    assert model == tt.ThinnedModel(np.zeros(0), np.zeros(0), [1.5])
+    assert model != tt.ThinnedModel(np.zeros(0), np.zeros(0), [2.5])
+    assert model.sample(3, rng=0).shape == (3, 0)

@@ -120,7 +120,8 @@ print("leaving")
 def run(script, *arguments):
     """Words that a script prints in a process of its own, which must end by itself and without a complaint."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *arguments],
+        # Where packages are found by PYTHONPATH alone, as in checks of other builds, they are here too.
+        [sys.executable, *["-S"] * sys.flags.no_site, "-W", "ignore", "-c", script, *arguments],
         capture_output=True, text=True, timeout=300, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr}"

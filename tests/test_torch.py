@@ -115,6 +115,23 @@ def test_transforms_agree_with_one_another():
     )
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_mapped_axes_of_the_numbers_of_potentials():
+    x, k, center = doubles(3, 5), torch.tensor([1, 2, 3]), torch.tensor([1.0, 2.0, 2.5], dtype=torch.float64)
+    found = vmap(lambda x, k: ttt.marginals(x, ttt.exactly(k)))(x, k)
+    torch.testing.assert_close(found, ttt.marginals(x, ttt.exactly(k)))
+    slope = vmap(grad(lambda c, x: ttt.log_partition(x, ttt.gaussian(c, 1.0))))(center, x)
+    given = center.clone().requires_grad_()
+    ttt.log_partition(x, ttt.gaussian(given, 1.0)).sum().backward()
+    torch.testing.assert_close(slope, given.grad)
+    scores = vmap(lambda x, k: ttt.CountDistribution(x, ttt.exactly(k)).log_prob((x > 9.0).double()))(x, k)
+    assert bool((scores == -math.inf).all())
+    probs = vmap(lambda x: ttt.PoissonBinomial(x).log_prob(torch.tensor(2.0)))(x)
+    torch.testing.assert_close(probs, ttt.count_log_probs(x)[:, 2])
+    with pytest.raises(tt.InfeasibleError):
+        vmap(lambda x, k: ttt.marginals(x, ttt.exactly(k)))(x, k + 5)
+
+
 @pytest.mark.filterwarnings("ignore")  # what compilers say about the machine
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiler_sees_through(backend):

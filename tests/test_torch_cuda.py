@@ -80,6 +80,20 @@ class Law:
         return np.bincount(self.states[:, group].sum(1), self.probs, len(group) + 1)
 
 
+def likely(states, count, law):
+    """Whether the numbers of states seen in `count` draws are likely ones."""
+    seen = np.bincount(states @ (1 << np.arange(states.shape[-1])[::-1]), minlength=len(law.probs))
+    expected = law.probs * count
+    large = expected > 5.0
+    chi = ((seen - expected)[large] ** 2 / expected[large]).sum()
+    rest = expected[~large].sum()
+    return (
+        seen[law.probs == 0.0].sum() == 0
+        and chi < large.sum() + 6.0 * math.sqrt(2.0 * large.sum()) + 6.0
+        and abs(seen[~large].sum() - rest) < 6.0 * math.sqrt(rest) + 6.0
+    )
+
+
 def recursion(logits, log_f):
     """Log Z and marginals of a flat model, by leaving out every variable, in logarithms of extended precision."""
     n, logits = len(logits), logits.astype(np.longdouble)
@@ -220,18 +234,32 @@ def test_draws_follow_the_law(where, wild):
     law = Law(x.numpy(), groups, tables)
     seed = torch.Generator(device=where).manual_seed(2)
     drawn = ttt.sample(x.to(where), given, (count,), seed).cpu().numpy()
-    code = drawn @ (1 << np.arange(6, -1, -1))
-    seen = np.bincount(code.astype(int), minlength=128)
-    assert seen[law.probs == 0.0].sum() == 0
-    expected = law.probs * count
-    large = expected > 5.0
-    chi = ((seen - expected)[large] ** 2 / expected[large]).sum()
-    degrees = large.sum()
-    assert chi < degrees + 6.0 * math.sqrt(2.0 * degrees) + 6.0
+    assert likely(drawn.astype(int), count, law)
     again = (
         ttt.sample(x.to(where), given, (count,), torch.Generator(device=where).manual_seed(2)).cpu().numpy()
     )
     np.testing.assert_array_equal(drawn, again)
+
+
+# By trials, and a mixture of them with draws down the tree.
+@pytest.mark.parametrize(("rounds", "count"), [(512, 1000), (1, 60)])
+def test_draws_of_flat_rows_follow_the_law(where, rounds, count, monkeypatch):
+    from tallytree.torch.cuda import draws
+
+    monkeypatch.setattr(draws, "_ROUNDS", rounds)
+    monkeypatch.setattr(draws, "_VARIABLES", 16384)  # few programs: each costs a while in the interpreter
+    n = 5
+    x = doubles(4, n)
+    x[1] += 30.0
+    x[2, 0], x[2, 1] = math.inf, -math.inf
+    tables = torch.stack([doubles(n + 1, seed=i) for i in range(4)])
+    tables[0] = torch.from_numpy(one_hot(n, 2))
+    tables[3] = torch.where(torch.arange(n + 1) % 5 == 0, 0.0, -math.inf)
+    seed = torch.Generator(device=where).manual_seed(3)
+    drawn = ttt.sample(x.to(where), tables.to(where), (count,), seed).cpu().numpy().astype(int)
+    for row in range(4):
+        law = Law(x[row].numpy(), [list(range(n))], [tables[row].numpy()])
+        assert likely(drawn[:, row], count, law), row
 
 
 def test_exactly_k_is_drawn_exactly(where):
@@ -256,6 +284,27 @@ def test_modes_of_flat_models_are_the_likeliest_configurations(where):
     for row in range(3):
         law = Law(x[row].numpy(), [list(range(8))], [table.numpy()])
         np.testing.assert_array_equal(found[row], law.states[law.probs.argmax()])
+
+
+@pytest.mark.parametrize("scale", [1.0, 400.0])
+def test_modes_and_entropies_of_nested_models(where, scale):
+    groups, tables, given = nested(where)
+    tables[0] *= scale
+    given[0] = tt.Group(groups[0], tables[0].to(where))
+    x = doubles(4, 7)
+    x[1, 6], x[1, 0] = math.inf, -math.inf
+    x[2] *= 30.0  # an entropy that the sum over all terms would lose
+    d = ttt.CountDistribution(x.to(where), given)
+    with torch.no_grad():
+        modes, entropies = d.mode.cpu().numpy(), d.entropy().cpu().numpy()
+    for row in range(4):
+        law = Law(x[row].numpy(), groups, tables)
+        np.testing.assert_array_equal(modes[row], law.states[law.probs.argmax()])
+        p = law.probs[law.probs > 0.0]
+        np.testing.assert_allclose(entropies[row], -(p * np.log(p)).sum(), rtol=1e-8, atol=1e-200)
+    impossible = [tt.Group([0, 1], tt.exactly(1)), tt.Group(None, tt.exactly(4))]
+    with pytest.raises(tt.InfeasibleError, match="probability zero"):
+        ttt.CountDistribution(torch.zeros(4, device=where), impossible).mode  # noqa: B018
 
 
 def test_bounds_are_never_below_the_error(where):
@@ -289,6 +338,49 @@ def test_empty_batches_and_single_variables(where):
     assert ttt.sample(torch.zeros(2, 3, device=where), tt.exactly(1), (0,)).shape == (0, 2, 3)
     one = ttt.marginals(torch.tensor([[0.3], [-1.0]], device=where).double(), [0.2, 0.7])
     np.testing.assert_allclose(one.cpu().squeeze(-1), torch.sigmoid(torch.tensor([0.8, -0.5]).double()))
+
+
+class TwoKinds:
+    """Marginals of `m` variables of log-odds a and `r` of log-odds b, k of all active, by ratios of binomials."""
+
+    def __init__(self, m, a, r, b, k):
+        i = np.arange(max(0, k - r), min(m, k), dtype=np.longdouble)
+        steps = np.log((m - i) / (i + 1)) + np.log((k - i) / (r - k + i + 1)) + (np.longdouble(a) - b)
+        weight = np.append(np.longdouble(0.0), np.cumsum(steps))
+        weight = np.exp(weight - weight.max())
+        count = np.append(i, i[-1] + 1)
+        mean = (weight * count).sum() / weight.sum()
+        self.a, self.b = float(mean / m), float((k - mean) / r)
+
+
+@pytest.mark.parametrize("k", [30_000, 120_000])
+def test_huge_models_by_a_series(where, k, monkeypatch):
+    from tallytree.torch.cuda import long, series
+
+    for name, value in (
+        ("SHORTEST", 1),
+        ("_SAMPLE", 4096),
+        ("_STRETCH", 1 << 15),
+        ("_PER", 4),
+        ("_BLOCK", 1 << 16),
+    ):
+        monkeypatch.setattr(series, name, value)
+    m, r, forced, excluded = 100_000, 150_000, 70, 1000
+    kinds = torch.tensor([0.7, -1.3, math.inf, -math.inf], dtype=torch.float64, device=where)
+    x = kinds.repeat_interleave(torch.tensor([m, r, forced, excluded], device=where))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1)).to(where)
+    found = series.marginals(x[order][None], long.interval(k + forced, k + forced, x[None]))
+    assert found is not None
+    assert float(found.bound) < 1e-9
+    values = torch.empty_like(x).scatter_(0, order, found.values[0]).cpu().numpy()
+    truth = TwoKinds(m, 0.7, r, -1.3, k)
+    np.testing.assert_allclose(values[:m], truth.a, rtol=1e-10)
+    np.testing.assert_allclose(values[m : m + r], truth.b, rtol=1e-10)
+    assert (values[m + r : m + r + forced] == 1.0).all()
+    assert (values[m + r + forced :] == 0.0).all()
+    far = x.clone()
+    far[order[0]] = -800.0
+    assert series.marginals(far[None], long.interval(k + forced, k + forced, x[None])) is None
 
 
 @gpu

@@ -4,7 +4,7 @@
 #pragma once
 #include <cmath>
 
-#include "base/simd.hpp"
+#include "base/elementary.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -65,17 +65,8 @@ static inline vec exp_split(vec x, vec& exponent) {
   const double log2e = 1.4426950408889634, ln2_hi = 6.93147180369123816490e-01, ln2_lo = 1.90821492927058770002e-10;
   const vec n = (x * log2e + kRoundingMagic) - kRoundingMagic;
   const vec r = (x - n * ln2_hi) - n * ln2_lo;
-  // Taylor coefficients 1/13! ... 1/0!: |r| <= ln 2 / 2, remainder below 1e-18.
-  const double c[] = {1.6059043836821614599e-10, 2.0876756987868098979e-9, 2.5052108385441718775e-8,
-                      2.7557319223985890653e-7,  2.7557319223985892511e-6, 2.4801587301587301566e-5,
-                      1.9841269841269841253e-4,  1.3888888888888889419e-3, 8.3333333333333332177e-3,
-                      4.1666666666666664354e-2,  1.6666666666666665741e-1, 0.5,
-                      1.0,                       1.0};
-  vec p = splat(c[0]);
-#pragma GCC unroll 16
-  for (int i = 1; i < 14; i++) p = p * r + c[i];
   exponent = n;
-  return p;
+  return exp_reduced(r);
 }
 // The same with e^-inf = 0 * 2^kZeroExponent.
 static inline vec exp_split_or_zero(vec x, vec& exponent) {

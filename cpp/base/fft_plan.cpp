@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/fork_gate.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 

@@ -1,6 +1,8 @@
 // The plan of a transform: stages and twiddle factors (see fft.hpp for the algorithm).
 #pragma once
-#include "tree/types.hpp"
+#include <cstdint>
+
+#include "base/worker.hpp"
 
 namespace tallytree {
 

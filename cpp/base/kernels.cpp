@@ -16,7 +16,9 @@ extern const SampleKernels sample_kernels;
 #ifdef TT_TEST_HOOKS
 extern const HookKernels hook_kernels;
 #endif
-extern const TangentKernels tangent_kernels;
+extern const FlatTangentKernels flat_tangent_kernels;
+extern const TreeTangentKernels tree_tangent_kernels;
+extern const EdgeTangentKernels edge_tangent_kernels;
 
 extern const FlatKernels flat_kernels;
 extern const Kernels kernels;
@@ -35,7 +37,9 @@ const Kernels kernels = {
 #else
     nullptr,
 #endif
-    &tangent_kernels,
+    &flat_tangent_kernels,
+    &tree_tangent_kernels,
+    &edge_tangent_kernels,
     max_plus,
 };
 

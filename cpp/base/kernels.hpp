@@ -13,7 +13,9 @@ struct TreeKernels;
 struct ClusterKernels;
 struct SampleKernels;
 struct HookKernels;
-struct TangentKernels;
+struct FlatTangentKernels;
+struct TreeTangentKernels;
+struct EdgeTangentKernels;
 
 struct Kernels {
   const char* level;
@@ -28,13 +30,14 @@ struct Kernels {
   // P(y = 1) = 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
   void (*posterior_marginals)(const double* nu, const double* message, ptrdiff_t n, double* out);
 
-  // One potential over all variables: flat_kernels.hpp.
-  const FlatKernels* flat;
-  const TreeKernels* tree;  // tree_kernels.hpp
-  const ClusterKernels* cluster;  // cluster_types.hpp
-  const SampleKernels* sample;  // sample_kernels.hpp
-  const HookKernels* hooks;  // hook_kernels.hpp; null without the build option for tests
-  const TangentKernels* tangent;  // tangent_kernels.hpp
+  const FlatKernels* flat;  // flat/kernels.hpp
+  const TreeKernels* tree;  // tree/kernels.hpp
+  const ClusterKernels* cluster;  // cluster/types.hpp
+  const SampleKernels* sample;  // sample/kernels.hpp
+  const HookKernels* hooks;  // test_hooks/hook_kernels.hpp; null without the build option for tests
+  const FlatTangentKernels* flat_tangent;  // flat/tangent_kernels.hpp
+  const TreeTangentKernels* tree_tangent;  // tree/tangent_kernels.hpp
+  const EdgeTangentKernels* edge_tangent;  // cluster/edge_tangent_kernels.hpp
 
   // out[t] = max_{i < m} a[i] + c[m - 1 - i + t] for t < width
   void (*max_plus)(const double* a, ptrdiff_t m, const double* c, ptrdiff_t width, double* out);

@@ -99,7 +99,7 @@ class Pool {
   // As many helpers as asked for, or as many as the system grants.
   void hire(int helpers, std::unique_lock<std::mutex>& lock) {
     if (hired_ >= helpers) return;
-    const SignalsBlocked blocked;
+    [[maybe_unused]] const SignalsBlocked blocked;
     while (hired_ < helpers) {
       Hiring hiring;
       if (!hiring.reserve.held()) return;

@@ -11,7 +11,7 @@
 #pragma once
 #include "base/convolve.hpp"
 #include "base/tile_pairs.hpp"
-#include "tree/types.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree::TT_LEVEL {
 

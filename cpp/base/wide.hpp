@@ -5,7 +5,7 @@
 // relative to it.
 #pragma once
 #include "base/convolve.hpp"
-#include "tree/types.hpp"
+#include "base/worker.hpp"
 
 #if defined(__SSE2__)
 #include <immintrin.h>

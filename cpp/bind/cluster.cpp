@@ -48,18 +48,29 @@ Answer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_s
   return {log_z, messages, log_edges, log_counts, error, vanished};
 }
 
+// The vertices of a forest in an order in which parents come first.
+struct Rooting {
+  array_in<int32_t, 1> order, parent, edge;
+  array_in<int8_t, 1> flip;
+
+  RootedForest of(size_t variables, size_t states) const {
+    require(order.shape(0) == variables && parent.shape(0) == variables && edge.shape(0) == variables &&
+                flip.shape(0) == variables,
+            "`order`, `parent`, `edge` and `flip` must have one entry per variable");
+    return {(int32_t)variables, (int32_t)states, order.data(), parent.data(), edge.data(), flip.data()};
+  }
+};
+
 using Beliefs = std::tuple<array_out, array_out, array_out, array_out, nb::ndarray<nb::numpy, bool>>;
 
 Beliefs run_forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
                      array_in<int8_t, 1> flip, array_in<double, 3> leaf, array_in<double, 4> edges, bool everything) {
   const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
-  if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
-    throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
   const size_t kept = everything ? batch : 0;
   array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
   array_out log_edges = new_array({kept, E, K, K});
   nb::ndarray<nb::numpy, bool> sound = new_array_of<bool>(batch);
-  const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
+  const RootedForest forest = Rooting{order, parent, edge, flip}.of(D, K);
   {
     GilReleased release;
     for (size_t b = 0; b < batch; b++)
@@ -76,11 +87,9 @@ std::tuple<array_out, array_out, array_out> run_forest_gauge(array_in<int32_t, 1
                                                               array_in<double, 3> log_leaf,
                                                               array_in<double, 4> log_edges) {
   const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
-  if (order.shape(0) != D || parent.shape(0) != D || edge.shape(0) != D || flip.shape(0) != D)
-    throw nb::value_error("`order`, `parent`, `edge` and `flip` must have one entry per variable");
   array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K}), moved = new_array({batch, D, K});
   std::fill_n(moved.data(), batch * D * K, 0.0);
-  const tallytree::RootedForest forest = {(int32_t)D, (int32_t)K, order.data(), parent.data(), edge.data(), flip.data()};
+  const RootedForest forest = Rooting{order, parent, edge, flip}.of(D, K);
   GilReleased release;
   for (size_t b = 0; b < batch; b++) {
     const double* from = log_edges.data() + (log_edges.shape(0) == 1 ? 0 : b) * E * K * K;

@@ -8,7 +8,6 @@
 #include "bind/bindings.hpp"
 #include "flat/chain_rows.hpp"
 #include "flat/rows.hpp"
-#include "base/parallel.hpp"
 
 namespace tallytree {
 
@@ -16,14 +15,7 @@ using namespace nb::literals;
 
 namespace {
 
-using vector_in = array_in<double, 1>;
-using matrix_in = array_in<double, 2>;
 using matrix_shared = nb::ndarray<nb::numpy, const double, nb::ndim<2>>;
-
-// Asking for the number of cores takes longer than a small model.
-int threads_for(int threads, const matrix_in& nu) {
-  return threads == 0 && nu.shape(0) * nu.shape(1) < (size_t(1) << 14) ? 1 : thread_count(threads);
-}
 
 // Rows without answers yet, for logits (B, n).
 FlatRows new_rows(const matrix_in& nu, int threads, const std::string& level) {
@@ -65,8 +57,7 @@ void bind_flat(nb::module_& m) {
          "bound on the error of the first (beyond 4 ulp of both) and of every message, inf where there is none.");
 
   m.def("flat_solve", [](matrix_in nu, matrix_in log_f, bool cavities, int threads, const std::string& level) {
-    if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))
-      throw nb::value_error("log_f must have shape (1 or B, n + 1)");
+    check_tables(nu, log_f);
     FlatRows rows = new_rows(nu, threads, level);
     rows.cavities = cavities;
     GilReleased release;
@@ -78,8 +69,7 @@ void bind_flat(nb::module_& m) {
 
   m.def("flat_solve_powers", [](matrix_in nu, vector_in coefficients, vector_in rates, int threads,
                                 const std::string& level) {
-    if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
-      throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
+    check_powers(coefficients, rates);
     FlatRows rows = new_rows(nu, threads, level);
     GilReleased release;
     solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
@@ -112,8 +102,7 @@ void bind_flat(nb::module_& m) {
   }, "solution"_a, "nu"_a, "Leaf messages r_i = log(d_i(1) / d_i(0)), (B, n): posterior logit = nu_i + r_i.");
 
   m.def("chain", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
-    if (log_f.shape(1) != nu.shape(1) + 1 || (log_f.shape(0) != 1 && log_f.shape(0) != nu.shape(0)))
-      throw nb::value_error("log_f must have shape (1 or B, n + 1)");
+    check_tables(nu, log_f);
     const FlatKernels& k = *choose(level).flat;
     const ptrdiff_t batch = (ptrdiff_t)nu.shape(0), n = (ptrdiff_t)nu.shape(1);
     array_out messages = new_array({nu.shape(0), nu.shape(1)}), totals = new_array({2, nu.shape(0)});

@@ -15,7 +15,6 @@ using namespace nb::literals;
 
 namespace {
 
-using matrix_in = array_in<double, 2>;
 
 constexpr ptrdiff_t kOutputs = 4096;  // of one task
 constexpr ptrdiff_t kWorthThreads = 1 << 22;

@@ -17,7 +17,6 @@ namespace tallytree {
 namespace {
 
 using any_array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
-using matrix_in = array_in<double, 2>;
 
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
 constexpr size_t kChunk = 1 << 16;   // doubles of one task
@@ -30,6 +29,7 @@ void bind_verbs(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
+void bind_maxima(nb::module_& m);
 void bind_hooks(nb::module_& m);
 void bind_maximize(nb::module_& m);
 void bind_tangent(nb::module_& m);
@@ -143,6 +143,7 @@ NB_MODULE(_native, m) {
   tallytree::bind_verbs(m);
   tallytree::bind_tree(m);
   tallytree::bind_cluster(m);
+  tallytree::bind_maxima(m);
   tallytree::bind_maximize(m);
   tallytree::bind_tangent(m);
   tallytree::bind_sample(m);

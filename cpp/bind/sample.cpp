@@ -15,16 +15,11 @@ namespace tallytree {
 namespace {
 
 using ints_in = array_in<int64_t, 1>;
-using doubles_in = array_in<double, 1>;
 using words_in = nb::ndarray<const uint32_t, nb::shape<4>, nb::c_contig, nb::device::cpu>;
 using row_out = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using bytes_out = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
-
-static void require(bool holds, const char* what) {
-  if (!holds) throw nb::value_error(what);
-}
 
 static void check_variables(const ints_in& variables, int64_t n, const char* what) {
   for (size_t i = 0; i < variables.shape(0); i++) require(variables.data()[i] >= 0 && variables.data()[i] < n, what);
@@ -83,7 +78,7 @@ static void check_draw(const SampleTree& tree, const bytes_out& out, const ints_
 
 void bind_sample(nb::module_& m) {
   m.def("draw_given_count",
-        [](doubles_in nu, int64_t count, words_in key, row_out out, int threads, const std::string& level) {
+        [](vector_in nu, int64_t count, words_in key, row_out out, int threads, const std::string& level) {
           const Kernels& kernels = choose(level);
           require(out.shape(0) == nu.shape(0), "`out` must have one entry per entry of `nu`");
           require(count >= 0 && count <= (int64_t)nu.shape(0), "`count` must be between 0 and the length of `nu`");
@@ -100,7 +95,7 @@ void bind_sample(nb::module_& m) {
   nb::class_<SampleTree>(m, "SampleTree", "Upward messages of one model, ready to draw from.")
       .def("__init__",
            [](SampleTree* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,
-              ints_in roots, ints_in free, doubles_in nu, doubles_in tables, bool windowed, double tilt, double budget,
+              ints_in roots, ints_in free, vector_in nu, vector_in tables, bool windowed, double tilt, double budget,
               int64_t low, int64_t high, int threads, const std::string& level) {
              const SampleKernels& kernels = *choose(level).sample;
              SampleTreeInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),

@@ -10,7 +10,6 @@
 #include "bind/bindings.hpp"
 #include "cluster/edge_tangent_pass.hpp"
 #include "flat/tangent.hpp"
-#include "base/parallel.hpp"
 #include "tree/tangent_pass.hpp"
 
 using namespace nanobind::literals;
@@ -19,16 +18,10 @@ namespace tallytree {
 
 namespace {
 
-using matrix_in = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using cube_in = nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using vector_of = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using complex = std::complex<double>;
 using complex_out = nb::ndarray<nb::numpy, complex>;
-
-void require(bool right, const char* message) {
-  if (!right) throw nb::value_error(message);
-}
 
 }  // namespace
 
@@ -36,8 +29,7 @@ void bind_tangent(nb::module_& m) {
   m.def("flat_tangent", [](matrix_in nu, matrix_in log_f, cube_in v, std::optional<cube_in> h, bool counts, int threads,
                            const std::string& level) {
     const size_t batch = nu.shape(0), n = nu.shape(1), directions = v.shape(0);
-    require(log_f.shape(1) == n + 1 && (log_f.shape(0) == 1 || log_f.shape(0) == batch),
-            "log_f must have shape (1 or B, n + 1)");
+    check_tables(nu, log_f);
     require(v.shape(1) == batch && v.shape(2) == n, "v must have shape (R, B, n)");
     require(!h || (h->shape(0) == directions && h->shape(1) == batch && h->shape(2) == n + 1),
             "h must have shape (R, B, n + 1)");
@@ -45,8 +37,7 @@ void bind_tangent(nb::module_& m) {
     const bool values = counts && directions == 0;
     array_out probs = new_array({values ? batch : 0, n + 1});
     array_out moved = new_array({counts ? directions : 0, batch, n + 1});
-    const TangentBatch in = {&choose(level), threads == 0 && batch * n < (size_t(1) << 14) ? 1 : thread_count(threads),
-                             (ptrdiff_t)batch, (ptrdiff_t)n, (ptrdiff_t)directions, nu.data(), log_f.data(),
+    const TangentBatch in = {&choose(level), threads_for(threads, nu), (ptrdiff_t)batch, (ptrdiff_t)n, (ptrdiff_t)directions, nu.data(), log_f.data(),
                              log_f.shape(0) == 1 ? 0 : (ptrdiff_t)(n + 1), v.data(), h ? h->data() : nullptr,
                              change.data(), values ? probs.data() : nullptr, counts ? moved.data() : nullptr,
                              bound.data()};
@@ -102,7 +93,7 @@ void bind_tangent(nb::module_& m) {
       require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
                   (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
               "order, parent and edge must describe a rooted forest");
-    array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({2});
+    array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({3});
     complex* spectra = new complex[2 * frequencies];
     nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
     complex_out law(spectra, {2, frequencies}, owner);
@@ -118,7 +109,8 @@ void bind_tangent(nb::module_& m) {
   }, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a, "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a,
         "everything"_a = false, "level"_a = "",
         "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all "
-        "terms are amplified in them, (2,); and the characteristic function of the count with its derivative, (2, M).");
+        "terms are amplified in them and the share of the weight that underflow may have taken, (3,); and the "
+        "characteristic function of the count with its derivative, (2, M).");
 }
 
 }  // namespace tallytree

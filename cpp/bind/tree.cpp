@@ -41,7 +41,7 @@ void check_models(const TreePlan& plan, const array_in<double, 2>& nu, const arr
 }
 
 TreeInputs inputs_of(const array_in<double, 2>& nu, const array_in<double, 2>& tables) {
-  return {nu.shape(0), nu.data(), tables.data(), nullptr, tables.shape(1), tables.shape(0) == 1, false};
+  return {nu.shape(0), nu.data(), tables.data(), nullptr, nullptr, tables.shape(1), tables.shape(0) == 1, false};
 }
 
 using key_in = nb::ndarray<const uint32_t, nb::shape<4>, nb::c_contig, nb::device::cpu>;
@@ -94,13 +94,14 @@ std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu,
 Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
                 std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
                 bool cavities, int threads, const std::string& level,
-                std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound) {
+                std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
+                std::optional<array_in<double, 1>> centre) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
   check_models(plan, nu, tables);
   if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
-
+  if (centre && centre->shape(0) != batch) throw nb::value_error("`centre` must have one entry per row of `nu`");
   if (probability_bound && probability_bound->shape(0) != batch)
     throw nb::value_error("`probability_bound` must have one entry per row of `nu`");
   array_out log_mean = new_array({batch}), bound = new_array({batch});
@@ -111,20 +112,13 @@ Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tabl
     GilReleased release;
     tallytree::tree_pass(
         kernels, plan,
-        {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr, entries, tables.shape(0) == 1, cavities},
+        {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr,
+         centre ? centre->data() : nullptr, entries, tables.shape(0) == 1, cavities},
         {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
          bound.data(), probability_bound ? probability_bound->data() : nullptr},
         name, threads);
   }
   return {log_mean, out_messages, out_beliefs, bound};
-}
-
-Answer plan_and_run(array_in<int32_t, 1> left, array_in<int32_t, 1> right, array_in<int64_t, 1> table_offset,
-                 array_in<double, 2> nu, array_in<double, 2> tables, std::optional<array_in<double, 1>> tilt,
-                 const std::string& method, bool beliefs, bool messages, bool cavities, int threads,
-                 const std::string& level) {
-  const auto plan = make_plan(left, right, table_offset, nu.shape(1), tables.shape(1));
-  return run_plan(*plan, nu, tables, tilt, method, beliefs, messages, cavities, threads, level, std::nullopt);
 }
 
 }  // namespace
@@ -138,9 +132,11 @@ void bind_tree(nb::module_& m) {
       .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
            nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
            nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-           nb::arg("probability_bound") = nb::none(),
-           "As the function tree_pass, without the analysis. `probability_bound` (B,) is filled with bounds on the "
-           "errors of P(y = 1).")
+           nb::arg("probability_bound") = nb::none(), nb::arg("centre") = nb::none(),
+           "Sum-product: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to variables with "
+           "infinite logits are as infinite as these. `probability_bound` (B,) is filled with bounds on the errors of "
+           "P(y = 1). A tilt s takes s (z - centre) from the tables of the roots, which rounds less than s z where the "
+           "centre (B,) lies near the tilted counts.")
       .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(),
            nb::arg("threads") = 0, nb::arg("level") = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
@@ -151,11 +147,6 @@ void bind_tree(nb::module_& m) {
       .def("root_counts", &root_counts, nb::arg("nu"), nb::arg("tables"), nb::arg("node"), nb::arg("threads") = 0,
            nb::arg("level") = "",
            "log P(count) of a root of small models, (B, counts), and which rows are right.");
-  m.def("tree_pass", &plan_and_run, nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("nu"),
-        nb::arg("tables"), nb::arg("tilt") = nb::none(), nb::arg("method") = "direct", nb::arg("beliefs") = false,
-        nb::arg("messages") = true, nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product on a binary tree: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to "
-        "variables with infinite logits are as infinite as these.");
 }
 
 }  // namespace tallytree

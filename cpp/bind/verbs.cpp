@@ -22,7 +22,6 @@ using namespace nb::literals;
 
 namespace {
 
-using vector_in = array_in<double, 1>;
 using PlainRequest = std::pair<std::string, std::vector<double>>;
 // sum, carry, least, most, listed, complete
 using PlainReduced = std::tuple<vector_in, vector_in, vector_in, vector_in, vector_in, bool>;
@@ -130,8 +129,7 @@ nb::tuple solve_sums(ptrdiff_t n, const Known& known, nb::object python_table, c
 
 nb::tuple solve_power_sums(ptrdiff_t n, const Known& known, vector_in coefficients, vector_in rates,
                            const std::string& level) {
-  if (coefficients.size() != rates.size() || rates.size() == 0 || rates.size() > (size_t)kMaxPowers)
-    throw nb::value_error("coefficients and rates must have the same length, 1 to 8");
+  check_powers(coefficients, rates);
   const KnownSums sums = known_sums(choose(level), n, known);
   std::vector<PlainRequest> missing;
   try {

@@ -1,57 +1,20 @@
 // What the passes over clusters share: operands of a product, the edge between them, transforms or direct sums.
 //
-// A product is a list of terms (x, y, out): row `out` of the result gains the convolution of row x of the first
-// operand with row y of the second; the same terms give the adjoints, as correlations. Errors are kept by state:
+// The terms of a product are convolutions of rows; the same terms give the adjoints, as correlations. Errors are kept by state:
 // `lost`, of any entry of a row; `cut`, the mass cut off its ends; `reach`, the largest adjoint of any count.
 #pragma once
-#include "cluster/types.hpp"
+#include "cluster/terms.hpp"
 #include "base/fft_merge.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 constexpr double kTiny = 1e-290;  // anything smaller may have been lost to underflow
 
-struct Term {
-  int x, y, out;
-};
-
-static inline int states_of(int kind, int K) { return kind == kScalar ? 1 : kind == kVector ? K : K * K; }
-static inline int first_kind(int op, int kind) {
-  if (op == kThrough || op == kSum) return kVector;
-  if (op == kTurn || op == kTable) return kind;
-  if (op == kJoin) return kScalar;
-  return op == kClose || op == kCompress || op == kScalePath ? kMatrix : kVector;
-}
-
 static inline double* take(ClusterWorker& w, size_t n) { return arena_take(w.scratch, n + kPad); }
 static inline double* take_zero(ClusterWorker& w, size_t n) {
   double* p = take(w, n);
   fill(p, (ptrdiff_t)n + kPad, 0.0);
   return p;
-}
-
-// The terms of a product; returns their number, at most K^3.
-static inline int list_terms(int op, int K, Term* out) {
-  int n = 0;
-  const int P = op == kJoin ? 1 : K;
-  const int Q = op == kClose || op == kCompress ? K : 1;
-  const int R = op == kHang || op == kCompress || op == kScalePath || op == kOuter ? K : 1;
-  for (int p = 0; p < P; p++)
-    for (int q = 0; q < Q; q++)
-      for (int r = 0; r < R; r++) {
-        Term t = {p, 0, R > 1 ? p * K + r : p};
-        switch (op) {
-          case kRake: t.y = p; break;
-          case kHang: t.y = p * K + r; break;
-          case kClose: t.x = p * K + q; t.y = q; break;
-          case kCompress: t.x = p * K + q; t.y = q * K + r; break;
-          case kScalePath: t.x = p * K + r; break;
-          case kOuter: t.y = r; break;
-          default: break;
-        }
-        out[n++] = t;
-      }
-  return n;
 }
 
 // The second operand with the edge's table multiplied in.
@@ -62,7 +25,6 @@ struct Second {
   bool flip, spread;
   double top;
 };
-static inline double entry(const double* t, bool flip, int K, int p, int q) { return flip ? t[q * K + p] : t[p * K + q]; }
 
 static inline void add_scaled(double* out, const double* x, double w, int n) {
   const vec v = splat(w);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/tangent_kernels.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
+#include "cluster/edge_underflow.hpp"
 
 namespace tallytree {
 
@@ -51,7 +51,7 @@ struct Joined {
 
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
                   double* worst, std::complex<double>* law, std::complex<double>* law_change) {
-  const EdgeTangentKernels& k = *kernels.tangent->edges;
+  const EdgeTangentKernels& k = *kernels.edge_tangent;
   const Joined joined(in);
   const EdgeTree tree = joined.tree();
   const size_t n = (size_t)tree.vertices, lanes = (size_t)kernels.lanes;
@@ -83,6 +83,7 @@ void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* m
     }
   }
   k.finish(tree.vertices - 1, sums.get(), out.data(), out.data() + n, worst);
+  worst[2] = edge_underflow(tree);
   std::copy_n(out.data(), n - 1, marginals);
   std::copy_n(out.data() + n, n - 1, change);
 }

@@ -1,4 +1,4 @@
-// Marginals of a pairwise forest without counts.
+// Pairwise forests without counts: marginals and best configurations.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,5 +24,8 @@ bool forest_means(const RootedForest& forest, const double* leaf, const double* 
 // so that no state of a vertex is improbable for anything but its weights. All logarithms, in place. `moved` (D, K) gains
 // what was moved to each weight, also to a weight of zero: there it cannot be read off the weights.
 void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edges, double* moved);
+
+// A best configuration `states` (D) and its weight; all logarithms.
+double forest_best(const RootedForest& forest, const double* log_leaf, const double* log_edges, int64_t* states);
 
 }  // namespace tallytree

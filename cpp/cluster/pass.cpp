@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/parallel.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 

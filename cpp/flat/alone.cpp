@@ -1,6 +1,6 @@
 // Direct tree for one small flat model: its variables are dealt out to the lanes of a register, every lane sums its own,
 // and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
-// of flat_direct.cpp.
+// of direct.cpp.
 #include <cmath>
 
 #include "base/convolve.hpp"

@@ -8,7 +8,7 @@
 
 #include "tree/lane_entries.hpp"
 #include "tree/lane_tangent.hpp"
-#include "base/tangent_kernels.hpp"
+#include "flat/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

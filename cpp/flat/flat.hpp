@@ -58,6 +58,8 @@ struct SpectrumError {
   double base, slope;
 };
 SpectrumError spectrum_error(const Spectrum& s);
+// (re, im) *= share_m Phat_m, and to `error` the error that Phat and the table bring in.
+void times_spectrum(const Spectrum& s, double table_error, double mass, double* re, double* im, double* error);
 constexpr double kRoundOff = 1.1102230246251565e-16;
 
 // The part of the posterior whose counts are solved under one tilt.
@@ -109,6 +111,8 @@ FlatPieceView view_of(const Piece& piece, double log_share);
 
 // Chebyshev coefficients from values at x_i = cos(pi (i + 1/2) / count).
 void chebyshev_fit(const double* value, int count, double* series);
+// cos(k pi / (2 count)) for k < 4 count; the nodes are those of odd k. At most kMaxNodes + kMoreNodes.
+const double* chebyshev_cosines(int count);
 
 enum class FlatKind { impossible, ends, series, direct, powers };
 

@@ -13,7 +13,8 @@ namespace tallytree {
 constexpr int kMaxChebyshev = 48;        // deviation sums A_1 .. A_48 at most
 constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
 constexpr double kLargeDeviation = 0.1;  // deviations above it are treated one by one when the variance is small
-constexpr int kMaxNodes = 96;            // interpolation nodes of a leave-one-out ratio
+constexpr int kMaxNodes = 96;            // interpolation nodes of the logarithm of a leave-one-out ratio
+constexpr int kMoreNodes = 6;            // and so many more of the ratio itself
 
 // What one pass over the logits returns, before the deviation sums.
 struct FlatTotals {
@@ -127,7 +128,7 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane (flat_direct.cpp), or one model in all lanes (flat_alone.cpp): leave-one-out ratios
+  // Direct tree, one model per lane (direct.cpp), or one model in all lanes (alone.cpp): leave-one-out ratios
   // and marginals, n of each for every model.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
@@ -140,7 +141,7 @@ struct FlatKernels {
   double (*alone_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 
-  // Sums of powers (flat_powers.cpp); infinite logits are welcome.
+  // Sums of powers (powers.cpp); infinite logits are welcome.
   void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
   void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
   void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);

@@ -17,11 +17,11 @@ constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of i
 
 // The series of r from the series of log r, on as many nodes.
 std::vector<double> ratio_series(const Piece& piece) {
-  const double pi = 3.14159265358979323846;
-  const int count = piece.terms + 6;
+  const int count = piece.terms + kMoreNodes;
+  const double* cosine = chebyshev_cosines(count);
   std::vector<double> value((size_t)count), series((size_t)count);
   for (int i = 0; i < count; i++) {
-    const double x = std::cos(pi * (i + 0.5) / count);
+    const double x = cosine[2 * i + 1];
     double b1 = 0, b2 = 0;
     for (int j = piece.terms - 1; j > 0; j--) {
       const double b0 = 2 * x * b1 - b2 + piece.log_ratio[j];

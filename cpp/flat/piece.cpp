@@ -11,9 +11,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
-// A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
-constexpr double kFloor = 0.05;
 constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
 
 struct Waves {
@@ -35,14 +32,8 @@ Waves weave(const Source& source, const Spectrum& s, const double* f, Range wind
   source.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
                             waves.im.data());
   const double mass = waves.re[0];
-  SpectrumError error = spectrum_error(s);
-  error.base += table_error;
+  times_spectrum(s, table_error, mass, waves.re.data(), waves.im.data(), waves.error.data());
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = waves.re[m], fi = waves.im[m];
-    waves.re[m] = share * (fr * s.re[m] - fi * s.im[m]);
-    waves.im[m] = share * (fr * s.im[m] + fi * s.re[m]);
-    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
-    waves.error[m] = share * table * (error.base * (size + kFloor) + error.slope * s.w[m] * size);
     waves.value += waves.re[m];
     waves.total += waves.error[m];
   }
@@ -120,16 +111,15 @@ double fit_series(const Nodes& nodes, int count, double* series) {
   return tail < kSeriesLimit ? 2 * tail : __builtin_inf();
 }
 
-double node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
-
 void solve_smooth(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
   int count = (int)std::ceil(30 / -std::log(s.largest_tan));
   count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
   for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
     Nodes nodes(count);
+    const double* cosine = chebyshev_cosines(count);
     for (int j = 0; j < count; j++) {
-      nodes.p[j] = 0.5 + 0.5 * node(j, count);
-      nodes.q[j] = 0.5 - 0.5 * node(j, count);
+      nodes.p[j] = 0.5 + 0.5 * cosine[2 * j + 1];
+      nodes.q[j] = 0.5 - 0.5 * cosine[2 * j + 1];
     }
     nodes.evaluate(source, s, w);
     piece->least_side = 1;
@@ -167,7 +157,7 @@ void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece*
     if (leaves <= 0) continue;
     Nodes nodes(kCount);
     for (int j = 0; j < kCount; j++) {
-      const double rare = 0.5 * kLargeDeviation * (1 + node(j, kCount));
+      const double rare = 0.5 * kLargeDeviation * (1 + chebyshev_cosines(kCount)[2 * j + 1]);
       nodes.p[j] = on ? 1 - rare : rare;
       nodes.q[j] = on ? rare : 1 - rare;
     }
@@ -186,22 +176,6 @@ void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece*
 }
 
 }  // namespace
-
-void chebyshev_fit(const double* value, int count, double* series) {
-  std::vector<double> cosine((size_t)(4 * count));
-  for (int i = 0; i <= count; i++) {
-    const double c = i < count ? std::cos(kPi * i / (2 * count)) : 0.0;
-    cosine[(size_t)i] = c;
-    cosine[(size_t)(2 * count - i)] = cosine[(size_t)((2 * count + i) % (4 * count))] = -c;
-    cosine[(size_t)((4 * count - i) % (4 * count))] = c;
-  }
-  for (int j = 0; j < count; j++) {
-    double sum = 0;
-    for (int i = 0, at = j; i < count; i++, at += at < 4 * count - 2 * j ? 2 * j : 2 * j - 4 * count)
-      sum += value[i] * cosine[(size_t)at];  // cos(j (2 i + 1) pi / (2 count))
-    series[j] = sum * (j ? 2.0 : 1.0) / count;
-  }
-}
 
 namespace {
 

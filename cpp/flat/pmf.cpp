@@ -9,9 +9,9 @@
 // few tilts cover all of them.
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <optional>
 
+#include "base/workspace.hpp"
 #include "flat/flat.hpp"
 #include "flat/sparse_counts.hpp"
 #include "flat/summary.hpp"
@@ -44,20 +44,20 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
   return k;
 }
 
-constexpr ptrdiff_t kDirectAtMost = 1024;
+constexpr ptrdiff_t kTreesAtMost = 1024;
 constexpr int kMostTrees = 6;
 constexpr double kInRange = -640;  // log of a probability that underflow cannot have reached
 
 // All counts of a small model by direct trees under a few tilts; false if these do not reach them.
 bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const LogitSummary& summary, double* out) {
   const ptrdiff_t n = logits.n;
-  std::vector<double> scratch((size_t)logits.kernels->alone_scratch(n) + 8), found((size_t)n + 1);
-  double* aligned = (double*)(((uintptr_t)scratch.data() + 63) / 64 * 64);
+  const AlignedArray scratch = aligned_doubles((size_t)logits.kernels->alone_scratch(n));
+  std::vector<double> found((size_t)n + 1);
   ptrdiff_t left = n, right = 0;  // the run of counts that are done
   for (int tree = 0; tree < kMostTrees && (left > 1 || right < n - 1); tree++) {
     const bool below = left > 1;
     const double middle = 0.5 * (double)(below ? left : right + n), tilt = tree ? summary.with_mean(middle, 0).s : 0;
-    const double norm = logits.kernels->alone_pmf(logits.nu, tilt, n, aligned, found.data()) - softplus(untilted);
+    const double norm = logits.kernels->alone_pmf(logits.nu, tilt, n, scratch.get(), found.data()) - softplus(untilted);
     // P is log-concave, so what is in range is one run too.
     ptrdiff_t first = 1, last = n - 1;
     while (first <= last && !(found[(size_t)first] > kInRange)) first++;
@@ -95,7 +95,7 @@ void flat_log_pmf(const Logits& logits, double* out) {
   out[0] = -softplus(untilted);
   out[n] = -(untilted.negative + untilted.log_norm);
   const LogitSummary summary(logits, untilted);
-  if (n <= kDirectAtMost && log_pmf_by_trees(logits, untilted, summary, out)) return;
+  if (n <= kTreesAtMost && log_pmf_by_trees(logits, untilted, summary, out)) return;
   std::optional<SparseCounts> sparse;
   double tilt = 0;
   for (ptrdiff_t k = 1; k < n;) {

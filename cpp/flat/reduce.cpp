@@ -27,7 +27,7 @@ enum { kLogNorm, kPositive, kNegative, kLikelyOn, kInfinite, kDeviations };
 // Places among the sums of one rate of powers.
 enum { kLogSize, kLost, kNegativeFactors, kPerRate };
 
-constexpr int kSumCounts[] = {8, 12, 16, 24, 28, 32, kMaxChebyshev};
+constexpr int kSumCounts[] = {8, 12, 16, 24, 28, 32, 36, 40, kMaxChebyshev};
 
 void add_deviations(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
   FlatTotals t;

@@ -8,36 +8,25 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <new>
 
 #include "flat/infinite_logits.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInfinity = __builtin_inf();
-constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest ...
-constexpr ptrdiff_t kDirectInLanes = 512;  // ... or up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kDirectInLanes = 512;  // above kDirect: up to this size, if there are models enough for the lanes
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
 constexpr ptrdiff_t kWorthLanes = 4;
-constexpr ptrdiff_t kDirectAtMost = 4096;  // above this a direct tree is no longer an alternative
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
-constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
 
-struct FreeDeleter {
-  void operator()(double* p) const { ::operator delete[](p, std::align_val_t(64)); }
-};
-using Scratch = std::unique_ptr<double[], FreeDeleter>;
-Scratch new_scratch(ptrdiff_t doubles) {
-  return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
-}
-
-Scratch direct_scratch(const Kernels& kernels, ptrdiff_t n) {
-  return new_scratch(std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
+AlignedArray direct_scratch(const Kernels& kernels, ptrdiff_t n) {
+  return aligned_doubles((size_t)std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
 }
 
 // Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
@@ -141,7 +130,7 @@ void solve_with_infinities(const Kernels& kernels, int threads, const double* nu
                            bool cavities, FlatSolution* s);
 
 void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* job, int count) {
-  const Scratch scratch = direct_scratch(kernels, n);
+  const AlignedArray scratch = direct_scratch(kernels, n);
   DirectJob together[8];
   int where[8], open = 0;
   const auto otherwise = [&](DirectJob* one, bool ends) {
@@ -172,7 +161,7 @@ void solve_large(const Kernels& kernels, const Logits& logits, const double* log
                  FlatSolution* s) {
   *s = solve_series(logits, ArrayTable(logits.kernels, logits.threads, log_f), untilted);
   if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
-  const Scratch scratch = direct_scratch(kernels, logits.n);
+  const AlignedArray scratch = direct_scratch(kernels, logits.n);
   FlatSolution other;
   DirectJob job = {logits.nu, log_f, 0.0, &other, false};
   run_direct(kernels, logits.n, &job, 1, scratch.get());

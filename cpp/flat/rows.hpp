@@ -8,6 +8,10 @@
 
 namespace tallytree {
 
+constexpr ptrdiff_t kDirect = 320;                // up to this size a direct tree is the quickest
+constexpr ptrdiff_t kDirectAtMost = 4096;         // above this it is no longer an alternative
+constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
+
 struct FlatRows {
   FlatRows() = default;
   FlatRows(FlatRows&&) = default;

@@ -18,6 +18,7 @@ namespace {
 
 using complex = std::complex<double>;
 constexpr double kPi = 3.14159265358979323846;
+constexpr int kAtOnce = 8;                  // divides the padded number of frequencies
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 double widest_frequency(double variance) {
@@ -46,17 +47,25 @@ struct Powers {
 void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s) {
   const int count = (int)a.size();
   const Powers quarter(s->frequencies, 0.5L * kPiExtended / s->period);
+  std::vector<double> share((size_t)count + 1), sums((size_t)(3 * s->padded), 0.0);
+  for (int j = 1; j <= count; j++) share[(size_t)j] = a[(size_t)j - 1] / j;
+  double *taus = sums.data(), *real = taus + s->padded, *imaginary = real + s->padded;
+  for (int m = 0; m < s->frequencies; m++) taus[m] = (double)(quarter.im[m] / quarter.re[m]);
+  // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j; several frequencies at once hide
+  // the latency of (re, im) <- -i tau ((re, im) + A_j / j).
+  for (int m0 = 0; m0 < s->padded; m0 += kAtOnce) {
+    double re[kAtOnce] = {}, im[kAtOnce] = {};
+    for (int j = count; j >= 2; j--)
+      for (int g = 0; g < kAtOnce; g++) {
+        const double tau = taus[m0 + g], r = re[g] + share[(size_t)j];
+        re[g] = tau * im[g];
+        im[g] = -tau * r;
+      }
+    for (int g = 0; g < kAtOnce; g++) real[m0 + g] = re[g], imaginary[m0 + g] = im[g];
+  }
   for (int m = 0; m < s->frequencies; m++) {
-    const double w = s->w[m], tau = (double)(quarter.im[m] / quarter.re[m]);
-    // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j
-    double re = 0, im = 0;
-    for (int j = count; j >= 2; j--) {
-      // (re, im) <- -i tau ((re, im) + A_j / j)
-      const double r = re + a[j - 1] / j;
-      re = tau * im;
-      im = -tau * r;
-    }
-    const double r2 = tau * im, i2 = -tau * re;
+    const double w = s->w[m], tau = taus[m];
+    const double r2 = tau * imaginary[m], i2 = -tau * real[m];
     // The j = 1 term joins the phase: i w n_on - 2 i tau A_1 = i w mean - i (2 tau - w / 2) A_1.
     const double phase = w * (mean - s->centre) - (2 * tau - w / 2) * a[0] + 2 * i2;
     const double size = std::exp(2 * r2);
@@ -229,6 +238,21 @@ double pmf_noise(const Spectrum& s) { return pmf_error_with(s, {spectrum_error(s
 
 SpectrumError spectrum_error(const Spectrum& s) {
   return {kRoundOff * (24 + 4 * (double)s.large.size()), kRoundOff * 40 * s.variance};
+}
+
+// A factor q + p e^{iw} near 0 has a large relative error, but |Phat| is small there; this share of |F_m| covers it.
+static constexpr double kFloor = 0.05;
+void times_spectrum(const Spectrum& s, double table_error, double mass, double* re, double* im, double* error) {
+  SpectrumError e = spectrum_error(s);
+  e.base += table_error;
+  for (int m = 0; m < s.frequencies; m++) {
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = re[m], fi = im[m];
+    re[m] = share * (fr * s.re[m] - fi * s.im[m]);
+    im[m] = share * (fr * s.im[m] + fi * s.re[m]);
+    const double size = std::sqrt(s.re[m] * s.re[m] + s.im[m] * s.im[m]);
+    const double table = std::sqrt(fr * fr + fi * fi) + kRoundOff * 8 * mass;
+    error[m] += share * table * (e.base * (size + kFloor) + e.slope * s.w[m] * size);
+  }
 }
 
 }  // namespace tallytree

@@ -90,6 +90,7 @@ void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatT
   if (count <= 24) return sums<24>(nu, n, tilt, totals, out);
   if (count <= 28) return sums<28>(nu, n, tilt, totals, out);
   if (count <= 32) return sums<32>(nu, n, tilt, totals, out);
+  if (count <= 36) return sums<36>(nu, n, tilt, totals, out);
   if (count <= 40) return sums<40>(nu, n, tilt, totals, out);
   sums<48>(nu, n, tilt, totals, out);
 }

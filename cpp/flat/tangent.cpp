@@ -1,6 +1,6 @@
 // Tangents of a flat model from its characteristic functions, one piece of the posterior after the other.
 //
-// With G_m = Phat_m F_m / N as in flat_piece.cpp and H_m the transform of f h, the direction moves a piece's waves by
+// With G_m = Phat_m F_m / N as in piece.cpp and H_m the transform of f h, the direction moves a piece's waves by
 //   dG_m = G_m S_m + Phat_m H_m / N,
 // and the leave-one-out message at a leaf t by a(t) + v d/dt log r(t), a = A_1 / F_1 - A_0 / F_0, where A_b are the
 // sums F_b over dG_m. Both functions of t are Chebyshev series. Any multiple of G_m may be subtracted from dG_m.
@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kInf = __builtin_inf();
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kFloor = 0.05;  // see flat_piece.cpp
 constexpr double kSeriesTail = 1e-13;
 constexpr int kSplitTerms = 20;
 constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
@@ -55,19 +54,6 @@ bool take_table(const Logits& logits, const double* log_f, const Piece& piece, P
   return true;
 }
 
-// (re, im) *= share_m Phat_m, and the error that Phat and the table bring in.
-void weave(const Spectrum& s, double table_error, double mass, double* re, double* im, double* error) {
-  SpectrumError e = spectrum_error(s);
-  e.base += table_error;
-  for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, fr = re[m], fi = im[m];
-    re[m] = share * (fr * s.re[m] - fi * s.im[m]);
-    im[m] = share * (fr * s.im[m] + fi * s.re[m]);
-    const double size = std::hypot(s.re[m], s.im[m]), table = std::hypot(fr, fi) + kRoundOff * 8 * mass;
-    error[m] += share * table * (e.base * (size + kFloor) + e.slope * s.w[m] * size);
-  }
-}
-
 // h(k) + shift (k - centre of the spectrum) where f is positive.
 double directed_table(const PieceTangent& t, const Directions& d, int r, ptrdiff_t j) {
   if (!(t.table[(size_t)j] > 0)) return 0;
@@ -83,7 +69,7 @@ void make_waves(const Logits& logits, const Directions& d, double table_error, P
   for (auto* x : {&t->change_re, &t->change_im, &t->change_error}) x->assign(padded * (size_t)d.count, 0.0);
   logits.kernels->transform(turns.turns, t->table.data(), t->width, t->re.data(), t->im.data());
   t->left_out = std::exp(-kBudget + 2) * 4 * t->re[0];
-  weave(s, table_error, t->re[0], t->re.data(), t->im.data(), t->error.data());
+  times_spectrum(s, table_error, t->re[0], t->re.data(), t->im.data(), t->error.data());
   for (double x : t->re) t->value += x;
   std::vector<double> moved(t->table.size());
   for (int r = 0; r < d.count; r++) {
@@ -98,7 +84,7 @@ void make_waves(const Logits& logits, const Directions& d, double table_error, P
     t->size[(size_t)r] = std::fmax(t->size[(size_t)r], 1e-300);
     if (mass > 0) {
       logits.kernels->transform(turns.turns, moved.data(), t->width, re, im);
-      weave(s, table_error, mass, re, im, error);
+      times_spectrum(s, table_error, mass, re, im, error);
     }
     double total = 0;
     for (size_t m = 0; m < padded; m++) {
@@ -130,7 +116,7 @@ WavesView waves_of(const PieceTangent& t, int directions) {
 bool sample_leaf(const Kernels& kernels, double p, int directions, PieceTangent* t, double* value, ptrdiff_t stride) {
   double off[kMaxDirections], on[kMaxDirections], error[kMaxDirections];
   NodeSums sums = {0, 0, 0, 0, off, on, error};
-  kernels.tangent->node(waves_of(*t, directions), p, 1 - p, &sums);
+  kernels.flat_tangent->node(waves_of(*t, directions), p, 1 - p, &sums);
   const double side = std::fmin(sums.off, sums.on), lost = sums.error + 4 * t->left_out;
   if (!(side > 2 * lost)) return false;
   value[0] = std::log(sums.on / sums.off);
@@ -338,10 +324,10 @@ void apply(const Kernels& kernels, const Logits& logits, const Directions& d, co
   const TangentView view = {(int)views.size(), d.count, views.data(), ends.on, ends.on_level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
-      kernels.tangent->apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
+      kernels.flat_tangent->apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
                                    out.change + from, out.change_stride);
     else
-      kernels.tangent->apply(logits.nu + from, length, d.v + from, d.v_stride, view, out.change + from,
+      kernels.flat_tangent->apply(logits.nu + from, length, d.v + from, d.v_stride, view, out.change + from,
                              out.change_stride);
   });
 }

@@ -4,31 +4,19 @@
 // the characteristic functions are to be taken. A model that none of this certifies has an infinite bound.
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <new>
 
 #include "flat/tangent.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/parallel.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInf = __builtin_inf();
-constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
-constexpr ptrdiff_t kDirectAtMost = 4096;  // above this it is no alternative
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
-constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
-
-struct FreeDeleter {
-  void operator()(double* p) const { ::operator delete[](p, std::align_val_t(64)); }
-};
-using Scratch = std::unique_ptr<double[], FreeDeleter>;
-Scratch new_scratch(ptrdiff_t doubles) {
-  return Scratch((double*)::operator new[]((size_t)doubles * sizeof(double), std::align_val_t(64)));
-}
 
 // One model with all its rows; `directions` may exceed kMaxDirections.
 struct Model {
@@ -78,13 +66,13 @@ void solve_direct(const Kernels& kernels, ptrdiff_t n, const Model* models, cons
       rows.count_change[l] = any && m.out.count_change ? m.out.count_change + r * m.out.count_stride : nullptr;
     }
     DirectTotals totals[8];
-    kernels.tangent->direct(rows, n, scratch, totals);
+    kernels.flat_tangent->direct(rows, n, scratch, totals);
     for (int l = 0; l < count; l++) done[l] &= totals[l].smallest > kSafe;
   }
 }
 
 bool solve_direct_alone(const Kernels& kernels, ptrdiff_t n, const Model& model, double tilt) {
-  const Scratch scratch = new_scratch(kernels.tangent->direct_scratch(n));
+  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat_tangent->direct_scratch(n));
   bool done;
   solve_direct(kernels, n, &model, &tilt, 1, scratch.get(), &done);
   return done;
@@ -221,7 +209,7 @@ void small_rows(const TangentBatch& in) {
   std::vector<double> bound((size_t)pairs, 0.0);
   over_tasks(in, (pairs + lanes - 1) / lanes, [&](ptrdiff_t t, int) {
     const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
-    const Scratch scratch = new_scratch(in.kernels->tangent->direct_scratch(in.n));
+    const AlignedArray scratch = aligned_doubles((size_t)in.kernels->flat_tangent->direct_scratch(in.n));
     Model models[8];
     const double tilt[8] = {};
     bool done[8];

@@ -1,7 +1,7 @@
 // How a direction moves the characteristic function of a sum of Bernoulli variables.
 //
 //   S(w) = d log Phat(w) = sum_i v_i p_i q_i (e^{iw} - 1) / (q_i + p_i e^{iw}).
-// In the notation of flat_spectrum.cpp, d T_j / dt = j (T_{j-1} - T_{j+1}) / 4, so with the weighted deviation sums
+// In the notation of spectrum.cpp, d T_j / dt = j (T_{j-1} - T_{j+1}) / 4, so with the weighted deviation sums
 // V_j = sum_i v_i sign_i^j (1 - T_j(|x_i|)), V_0 = 0,
 //   S(w) = -1/2 sum_j (-i tau)^j (V_{j+1} - V_{j-1}).
 // A direction that moves all variables alike acts like the table direction h(k) = k. That part, `shift`, is taken out
@@ -29,7 +29,7 @@ WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const do
   std::vector<WeightedSums> parts((size_t)chunks);
   parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
     const ptrdiff_t from = c * kChunk, length = std::min(kChunk, logits.n - from);
-    kernels.tangent->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
+    kernels.flat_tangent->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
   });
   if (chunks == 1) return parts[0];
   WeightedSums total{};
@@ -102,7 +102,7 @@ double split_rates(const Kernels& kernels, const Logits& logits, const Spectrum&
   large.p.resize((size_t)logits.n);
   large.v.resize((size_t)logits.n);
   const ptrdiff_t found =
-      kernels.tangent->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
+      kernels.flat_tangent->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
   large.p.resize((size_t)found);
   large.v.resize((size_t)found);
   rate_from_powers(s, sums, large, re, im, error);

@@ -1,15 +1,15 @@
-// Pass 1 of a flat model's tangent: the sums of flat_sums.cpp, and the same sums weighted by the direction.
+// Pass 1 of a flat model's tangent: the sums of sums.cpp, and the same sums weighted by the direction.
 #include "flat/elementary.hpp"
-#include "base/tangent_kernels.hpp"
+#include "flat/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr ptrdiff_t kBlock = 64;  // vectors after which running sums are flushed; see flat_sums.cpp
+constexpr ptrdiff_t kBlock = 64;  // vectors after which running sums are flushed; see sums.cpp
 constexpr double kAbsent = -__builtin_inf();  // past the end: deviation 0, likely off
 
-// The recurrence is that of flat_sums.cpp.
+// The recurrence is that of sums.cpp.
 template <int count>
 void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedSums* out) {
   vec plain[count], weighted[count], on_total = vec{}, all_total = vec{}, likely_total = vec{};

@@ -11,8 +11,8 @@ namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr double kReach = 340.0;   // nats below the peak that are kept: products of two such numbers stay normal
-constexpr double kFloor = -290.0;  // entries above exp(kFloor) lose less than 2^-60 of themselves to the cut
+constexpr double kReach = 340.0;     // nats below the peak that are kept: products of two such numbers stay normal
+constexpr double kFloor = 1.1e-126;  // exp(-290): entries above it lose less than 2^-60 of themselves to the cut
 constexpr int kChunk = 4 * kLanes;
 const double kInf = __builtin_inf();
 
@@ -149,7 +149,7 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
     if (begin <= end) {
       plain(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
       for (ptrdiff_t k = begin; k <= end; k++) {
-        if (out[k - first] == out[k - first] || !(c[k - begin] > 1.1e-126)) continue;  // exp(kFloor)
+        if (out[k - first] == out[k - first] || !(c[k - begin] > kFloor)) continue;
         out[k - first] = std::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
         covered++;
       }

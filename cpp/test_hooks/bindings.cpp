@@ -15,7 +15,7 @@
 #include "base/parallel.hpp"
 #include "sample/kernels.hpp"
 #include "tree/methods.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 

@@ -8,7 +8,7 @@ namespace tallytree {
 
 class CountTree {
  public:
-  // Throws std::invalid_argument where the arrays do not describe a tree (see bindings_tree.cpp for the rules).
+  // Throws std::invalid_argument where the arrays do not describe a tree (see bind/tree.cpp for the rules).
   CountTree(int32_t leaves, std::vector<int32_t> left, std::vector<int32_t> right, std::vector<int64_t> table_offset,
          int64_t table_entries);
   // A tree known to be sound in which some inner nodes stand for blocks: they have no children (-1) but a size, and

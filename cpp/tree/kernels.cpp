@@ -1,5 +1,6 @@
 // The tree kernels of this level.
 #include "tree/kernels.hpp"
+#include "tree/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -48,6 +49,17 @@ const TreeKernels tree_kernels = {
     {linear_up, linear_start_down, linear_down},
     {tiled_up, tiled_start_down, tiled_down},
     {wide_up, wide_start_down, wide_down},
+};
+
+ptrdiff_t lane_models_tangent_scratch(const TreeView&);
+void lane_models_tangent(const TreeView&, const LaneTangents&, double*, double*);
+void tree_tangent_up(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+void tree_tangent_start_down(TangentItem&, Worker&, int32_t);
+void tree_tangent_down(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+
+extern const TreeTangentKernels tree_tangent_kernels;
+const TreeTangentKernels tree_tangent_kernels = {
+    lane_models_tangent_scratch, lane_models_tangent, tree_tangent_up, tree_tangent_start_down, tree_tangent_down,
 };
 
 }  // namespace tallytree::TT_LEVEL

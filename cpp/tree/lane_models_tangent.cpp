@@ -29,24 +29,24 @@ struct State {
   vec *lost_up, *lost_down;  // of all nodes
   Dual padded, gradient;
   vec weakest, worst_lost;
-  double* end;      // of the memory used
+  ptrdiff_t size;   // doubles of memory used
 
   ptrdiff_t counts(int32_t node) const { return f.size[node] + 1; }
 };
 
 // Places everything in `scratch`; with null it only measures.
 State lay_out(const TreeView& f, const LaneTangents& in, double* scratch, Dual* up, Dual* down, vec** table) {
-  vec* next = (vec*)scratch;
+  ptrdiff_t used = 0;
   const auto take = [&](ptrdiff_t count) {
-    vec* taken = next;
-    next += count;
+    vec* taken = scratch ? (vec*)scratch + used : nullptr;
+    used += count;
     return taken;
   };
   const auto take_dual = [&](ptrdiff_t count) {
     vec* value = take(count);
     return Dual{value, take(count)};
   };
-  State s = {f, in, up, down, table, nullptr, nullptr, nullptr, {}, {}, splat(1.0), splat(kUnderflow), nullptr};
+  State s = {f, in, up, down, table, nullptr, nullptr, nullptr, {}, {}, splat(1.0), splat(kUnderflow), 0};
   ptrdiff_t longest = 2;
   for (int32_t v = 0; v < f.leaves + f.inner; v++) {
     const Dual u = take_dual(s.counts(v) + kLanes), d = take_dual(s.counts(v) + kLanes);
@@ -62,7 +62,7 @@ State lay_out(const TreeView& f, const LaneTangents& in, double* scratch, Dual* 
   s.lost_down = take((ptrdiff_t)f.leaves + f.inner);
   s.padded = take_dual(longest + 2 * kLanePad);
   s.gradient = take_dual(longest + 2 * kLanePad);
-  s.end = (double*)next;
+  s.size = used * kLanes;
   return s;
 }
 
@@ -197,14 +197,14 @@ vec leaf_change(const State& s, ptrdiff_t d) {
 
 ptrdiff_t lane_models_tangent_scratch(const TreeView& f) {
   const LaneTangents none{};
-  const ptrdiff_t doubles = lay_out(f, none, nullptr, nullptr, nullptr, nullptr).end - (double*)nullptr;
+  const ptrdiff_t doubles = lay_out(f, none, nullptr, nullptr, nullptr, nullptr).size;
   const ptrdiff_t nodes = (ptrdiff_t)f.leaves + f.inner;
   return doubles + (ptrdiff_t)((2 * nodes * sizeof(Dual) + f.inner * sizeof(vec*)) / sizeof(double)) + 16;
 }
 
 void lane_models_tangent(const TreeView& f, const LaneTangents& in, double* scratch, double* bound) {
   const ptrdiff_t nodes = (ptrdiff_t)f.leaves + f.inner;
-  const ptrdiff_t used = lay_out(f, in, nullptr, nullptr, nullptr, nullptr).end - (double*)nullptr;
+  const ptrdiff_t used = lay_out(f, in, nullptr, nullptr, nullptr, nullptr).size;
   Dual *up = (Dual*)(scratch + used), *down = up + nodes;
   State s = lay_out(f, in, scratch, up, down, (vec**)(down + nodes));
   put_leaves(s);

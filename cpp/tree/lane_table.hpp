@@ -49,7 +49,7 @@ static inline vec weigh_table(const double* const* tables, bool shared, int64_t 
   const vec base = top > low ? top : vec{};
   for (k = 0; k < n; k++) {
     const vec x = out[k] - base;
-    *lost = (x < kFaintTable) & (x > low) ? splat(kFaintLost) : *lost;
+    *lost = ((x < kFaintTable) & (x > low)) ? splat(kFaintLost) : *lost;
     out[k] = exp(x);
   }
   return top;

@@ -102,7 +102,7 @@ static inline void merge_dual_group(const Leaf* leaf, const Leaf* change, DualGr
 }
 
 // The layout of `tree` is that of lane_up.
-static void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t groups, Dual tree, Dual padded) {
+static inline void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t groups, Dual tree, Dual padded) {
   if (groups == 1) {
     DualGroup g;
     merge_dual_group(leaf, change, &g);
@@ -119,7 +119,7 @@ static void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t groups, Dual
 }
 
 // Turns the leaves and their derivatives into their downward messages.
-static void dual_down(Leaf* leaf, Leaf* change, ptrdiff_t groups, Dual tree, Dual d, Dual buffer) {
+static inline void dual_down(Leaf* leaf, Leaf* change, ptrdiff_t groups, Dual tree, Dual d, Dual buffer) {
   if (groups == 1) {
     DualGroup g;
     merge_dual_group(leaf, change, &g);

@@ -184,7 +184,7 @@ static inline ptrdiff_t counts_of(ptrdiff_t groups, ptrdiff_t most) {
   return (kGroup * groups < most ? kGroup * groups : most) + 1;
 }
 
-static void lane_up(const Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, vec* tree, vec* padded) {
+static inline void lane_up(const Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, vec* tree, vec* padded) {
   if (groups == 1) {
     Group g;
     merge_group(leaf, &g);
@@ -199,7 +199,7 @@ static void lane_up(const Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, vec* tre
 }
 
 // Turns the leaves into their downward messages. d has kLanePad zeros behind its counts if some are above `most`.
-static void lane_down(Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, const vec* tree, const vec* d, vec* buffer) {
+static inline void lane_down(Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, const vec* tree, const vec* d, vec* buffer) {
   if (groups == 1) {
     Group g;
     merge_group(leaf, &g);

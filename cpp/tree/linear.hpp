@@ -82,7 +82,7 @@ static inline vec first_lanes(vec x, int count, double pad) {
   return index < (double)count ? x : splat(pad);
 }
 
-// log f - tilt * count at a root, log f elsewhere.
+// log f - tilt * (count - centre) at a root, log f elsewhere.
 static inline vec log_table(const TreeItem& item, int32_t i, int count, int valid) {
   const int64_t at = item.tree->table_offset[i] + count;
   const double* f = item.tables + at;
@@ -90,7 +90,7 @@ static inline vec log_table(const TreeItem& item, int32_t i, int count, int vali
   if (at + kLanes <= item.table_entries) x = first_lanes(load(f), valid, -__builtin_inf());
   else x = load_part(f, valid < kLanes ? valid : kLanes, -__builtin_inf());
   if (item.tilt != 0 && item.tree->parent[item.tree->leaves + i] < 0)
-    for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j);
+    for (int j = 0; j < kLanes; j++) x[j] -= item.tilt * (count + j - item.centre);
   return x;
 }
 
@@ -124,6 +124,17 @@ static inline double table_exponent(const TreeItem& item, int32_t i, int lo, int
   vec exponent;
   exp_split(splat(m), exponent);
   return exponent[0];
+}
+
+// log(d(1) / d(0)) of a leaf, whose downward message begins at its reach; infinite where one of them is 0.
+static inline void write_message(TreeItem& item, int32_t leaf, const double* d) {
+  const Interval reach = item.reach[leaf];
+  const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
+  if (off > 0 && on > 0) {
+    item.messages[leaf] = log_ratio(on, off) + item.tilt;
+  } else {
+    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
+  }
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -68,16 +68,11 @@ static void write_beliefs(TreeItem& item, int32_t i, double* product) {
   for (int k = lo; k < hi; k++) out[k] = product[k - lo] - log_sum;
 }
 
-// log(d(1) / d(0)); what underflow may have done to it; and what an error relative to Z does to it.
+// The message; what underflow may have done to it; and what an error relative to Z does to it.
 static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const double* probe, double lost,
                         double path_error) {
   const Interval reach = item.reach[leaf];
-  const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
-  if (off > 0 && on > 0) {
-    item.messages[leaf] = log_ratio(on, off) + item.tilt;
-  } else {
-    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
-  }
+  write_message(item, leaf, d);
   double bound = 0, amplification = 0;
   for (int y = reach.lo; y <= reach.hi; y++) {
     // A state outside the reach is impossible for certain; one inside that vanished may have been lost.

@@ -145,7 +145,7 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
   double log_mean = 0;
   for (const int32_t i : tree.inner_roots()) {
     if (item.notes[i].sum > 0) {
-      log_mean += std::log(item.notes[i].sum) + item.up[i].scale * kLn2;
+      log_mean += std::log(item.notes[i].sum) + item.up[i].scale * kLn2 - item.tilt * item.centre;
     } else {
       zero = true;
       lost |= item.notes[i].lost_up > -kInf;
@@ -172,14 +172,15 @@ double Solver::bound(bool messages, double* of_probabilities) const {
     if (linear) transforms += item.notes[i].transformed * item.notes[i].transformed;
   }
   amplified += 6 * std::sqrt(transforms);
-  int32_t largest_root = 0;
+  double furthest = 0;  // from the centre of the tilt
   for (const int32_t i : tree.inner_roots()) {
     const NodeNotes& note = item.notes[i];
     if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
-    largest_root = std::max(largest_root, f.size[f.leaves + i]);
+    const double first = item.up[i].lo - item.centre, last = first + item.up[i].length - 1;
+    furthest = std::max(furthest, std::max(std::fabs(first), std::fabs(last)));
   }
   const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * leaves) +
-                          2 * kUnitRoundoff * std::fabs(item.tilt) * largest_root;
+                          2 * kUnitRoundoff * std::fabs(item.tilt) * furthest;
   // The tiled pass has two bounds for the same losses; the others add different ones.
   const bool alternative = name == KernelName::tiled;
   // The rounding of log_mean itself, a few units of its size, is left out: callers grant it relative accuracy.
@@ -263,6 +264,7 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.tables = tables;
   item.table_entries = (int64_t)in.table_entries;
   item.tilt = tilt;
+  item.centre = in.centre ? in.centre[model] : 0.0;
   for (int y = 0; y < 2; y++) {
     item.leaf_value[y] = memory.leaves.get() + (size_t)(2 * y) * leaves;
     item.leaf_exponent[y] = memory.leaves.get() + (size_t)(2 * y + 1) * leaves;
@@ -294,8 +296,6 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
 }
 
 // Small models of a batch go side by side in the lanes of a register.
-constexpr int32_t kLaneModelMost = 320;
-
 bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
   return name == KernelName::direct && in.batch > 1 && tree.leaves() <= kLaneModelMost && tree.inner() > 0 &&
          !in.tilt && out.messages && !out.log_beliefs;

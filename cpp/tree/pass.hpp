@@ -11,6 +11,7 @@ struct TreeInputs {
   const double* nu;      // (batch, leaves)
   const double* tables;  // (batch or 1, table_entries)
   const double* tilt;    // (batch,) or null
+  const double* centre;  // (batch,) or null: whole numbers near the tilted counts, where the tilt changes nothing
   size_t table_entries;
   bool shared_tables;
   bool cavities;  // messages to variables with infinite logits are wanted; otherwise they are as infinite

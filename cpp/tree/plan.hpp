@@ -7,7 +7,7 @@
 
 #include "tree/blocks.hpp"
 #include "base/fork_gate.hpp"
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 

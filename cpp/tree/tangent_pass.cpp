@@ -4,14 +4,12 @@
 #include <cmath>
 
 #include "base/parallel.hpp"
-#include "base/tangent_kernels.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kInf = __builtin_inf();
-constexpr int32_t kLaneMost = 320;   // variables of models that share the lanes of a register
 constexpr int32_t kDirectMost = 64;  // below this transforms never pay
 constexpr int32_t kDirectAtMost = 8192;  // above this direct merges are tried only if asked for
 constexpr double kAccepted = 1e-10;  // error of a derivative as a share of its largest entry
@@ -122,7 +120,7 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
   const TreeView view = tree.view();
   std::vector<TangentNode> nodes((size_t)tree.inner());
   std::vector<double> leaf_path(2 * (size_t)tree.leaves());
-  Solver solver = {*kernels.tangent->tree, pairs, pair, {}, {}};
+  Solver solver = {*kernels.tree_tangent, pairs, pair, {}, {}};
   solver.item = {&view, pairs.nu(pair), pairs.tables(pair), pairs.v(pair), pairs.h(pair), nodes.data(),
                  pairs.change(pair), pairs.beliefs(pair), pairs.belief_change(pair), leaf_path.data(), plan.fft_plans(),
                  false, false, 0.0};
@@ -161,7 +159,7 @@ void solve_lanes(const Kernels& kernels, const Pairs& pairs, size_t first, size_
     models.beliefs[l] = beliefs ? pairs.beliefs(pair) : nullptr;
     models.belief_change[l] = pairs.belief_change(pair);
   }
-  kernels.tangent->tree->lanes(pairs.tree.view(), models, scratch, bound);
+  kernels.tree_tangent->lanes(pairs.tree.view(), models, scratch, bound);
 }
 
 }  // namespace
@@ -176,10 +174,10 @@ void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangent
   const auto one = [&](size_t pair, int t) {
     bound[pair] = solve_pair(kernels, plan, pairs, pair, &memory->workers[(size_t)t], 1);
   };
-  if (pairs.count() > 1 && tree.leaves() <= kLaneMost && tree.inner() > 0) {
+  if (pairs.count() > 1 && tree.leaves() <= kLaneModelMost && tree.inner() > 0) {
     // Tasks do not cross directions: beliefs are wanted from the first only.
     const size_t lanes = (size_t)kernels.lanes, per_direction = (in.batch + lanes - 1) / lanes;
-    const size_t doubles = (size_t)kernels.tangent->tree->lane_scratch(tree.view());
+    const size_t doubles = (size_t)kernels.tree_tangent->lane_scratch(tree.view());
     memory->require_lanes(threads, doubles);
     run_tasks(per_direction * (pairs.count() / in.batch), threads, [&](size_t k, int t) {
       const size_t from = k / per_direction * in.batch + k % per_direction * lanes;

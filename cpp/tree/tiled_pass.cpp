@@ -208,12 +208,7 @@ static void write_beliefs(TreeItem& item, int32_t i) {
 // probability of each state (leaf_amplification). The smaller one holds.
 static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const Tiled& d) {
   const Interval reach = item.reach[leaf];
-  const double off = reach.lo == 0 ? d.value[0] : 0.0, on = reach.hi == 1 ? d.value[1 - reach.lo] : 0.0;
-  if (off > 0 && on > 0) {
-    item.messages[leaf] = log_ratio(on, off) + item.tilt;
-  } else {
-    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
-  }
+  write_message(item, leaf, d.value);
   double bound = 0;
   if (d.lossy) {
     const double floor = d.floor[0] - d.exponent[0];
@@ -221,7 +216,8 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
     for (int y = reach.lo; y <= reach.hi; y++) bound += error / d.value[y - reach.lo];
   }
   // A zero where the supports allow a value may be exact (tables with holes) or lost: the next rung decides.
-  const bool doubtful = (reach.lo == 0 && !(off > 0)) || (reach.hi == 1 && !(on > 0));
+  bool doubtful = false;
+  for (int y = reach.lo; y <= reach.hi; y++) doubtful |= !(d.value[y - reach.lo] > 0);
   item.leaf_bound[leaf] = bound >= 0 && !doubtful ? bound : __builtin_inf();
 
   item.leaf_amplification[leaf] = doubtful ? __builtin_inf() : 0.0;

@@ -5,12 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tallytree {
+#include "base/interval.hpp"
+#include "base/worker.hpp"
 
-// The counts lo..hi; empty when lo > hi.
-struct Interval {
-  int32_t lo, hi;
-};
+namespace tallytree {
 
 // Topology of a binary tree. Nodes 0..leaves-1 are the variables, leaves+i is inner node i; children have
 // smaller ids than their parent.
@@ -91,6 +89,9 @@ struct ChildShape {
   double mean, variance, overlap[kStarShiftCount];
 };
 
+// Models with more variables do not share the lanes of a register; also SMALL_IN_LANES of engine/choose.py.
+constexpr int32_t kLaneModelMost = 320;
+
 // Up to one register of models on one tree. Arrays beyond `count` repeat the first.
 struct LaneModels {
   int count;
@@ -109,28 +110,12 @@ struct LaneDraws {
   uint8_t* out[8];   // the first sample of each model; null: only the bound is wanted
 };
 
-// Memory that grows in blocks and is released all at once.
-struct Arena;
-double* arena_take(Arena* arena, size_t doubles);  // 64-byte aligned
-
-// Twiddle factors for one transform length and lane count.
-struct FftPlan;
-struct PlanCache;
-
-// What one thread owns.
-struct Worker {
-  Arena* arena;     // messages and spectra, alive until the item is finished
-  double* scratch;  // `scratch_parts` pieces of `scratch_stride` doubles, 64-byte aligned
-  size_t scratch_stride;
-};
-constexpr int kScratchParts = 8;
-
 // One model of the batch while it is being solved.
 struct TreeItem {
   const TreeView* tree;
   const double *nu, *tables;
   int64_t table_entries;
-  double tilt;
+  double tilt, centre;  // the tilt takes tilt * (count - centre) from the tables of the roots
   const Interval *support;  // counts at which up messages can be positive
   const Interval *reach;    // counts needed downwards: support, were one infinite logit finite
   double *leaf_value[2], *leaf_exponent[2];  // Bernoulli weights of y=0 and y=1 (the latter times e^tilt)

@@ -65,14 +65,15 @@ Interval possible_counts(const WaveState& state) {
   return {state.forced, state.forced + (int32_t)state.logits.n};
 }
 
-// The weights of a tilted pass are q and p e^s, so its messages are those of the tilted law times e^{K(s) - K(0)}.
+// The weights of a tilted pass are q and p e^s, so its messages are those of the tilted law times e^{K(s) - K(0)}, and
+// e^s for every forced variable.
 void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item,
              Worker& worker) {
   const Spectrum& s = state.spectrum;
   const Interval support = item.support[item.tree->leaves + wave.node];
   const ptrdiff_t low = std::max<ptrdiff_t>(s.low, support.lo - state.forced);
   const ptrdiff_t high = std::min<ptrdiff_t>(s.high, support.hi - state.forced);
-  const double log_norm = s.tilt_norm.minus(0), scale = std::round(log_norm / kLn2);
+  const double log_norm = s.tilt_norm.minus(0) + item.tilt * state.forced, scale = std::round(log_norm / kLn2);
   const double norm = std::exp(log_norm - scale * kLn2);
   WaveMessage message = {worker.scratch, (int32_t)low + state.forced, (int32_t)(high - low + 1), scale, norm,
                          norm * pmf_error(s),

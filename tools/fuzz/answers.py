@@ -29,6 +29,7 @@ from .compare import (
 from .law import follows_law
 
 INF = math.inf
+EXACT = 16 * float(np.finfo(REAL).eps)  # what enumeration itself may lose of log-odds near 0
 
 
 class Asked:
@@ -107,14 +108,14 @@ def first_order(ask: Asked) -> bool:
 
 
 def certified(ask: Asked) -> None:
-    """The bound covers the error, up to the rounding of what was given and is returned."""
+    """The bound covers the error, up to the rounding of what was given and is returned, and of the truth itself."""
     want, bound = ask.truth.posterior_logits, np.asarray(ask.model.error_bound, float)
     got, size = np.asarray(ask.model.posterior_logits, float), np.abs(ask.truth.posterior_logits)
     seen = size < STANDS_FOR_INFINITY
     assert np.isfinite(got[seen]).all(), "infinite log-odds where finite ones are right"
     largest = np.maximum(ask.largest, np.where(seen, size, 0.0).max(axis=-1, initial=0.0))
     error = np.abs(np.where(seen, got, 0.0) - np.where(seen, want, 0.0)).max(axis=-1, initial=0.0)
-    ask.report.dominated(error, bound, (FLOAT32 if ask.single else 4e-16) * largest, "log-odds")
+    ask.report.dominated(error, bound, (FLOAT32 if ask.single else 4e-16) * largest + EXACT, "log-odds")
     log_z = np.asarray(ask.truth.log_partition)
     off = np.abs(np.asarray(ask.model.log_partition) - log_z)
     slack = 1e-14 * (1 + np.abs(log_z) + ask.sum)

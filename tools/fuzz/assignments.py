@@ -16,6 +16,7 @@ from oracle_states import Truth, all_states, truth_of_terms
 
 from .binary import leaf_table, listed
 from .compare import STANDS_FOR_INFINITY, Report, close, close_log_partition
+from .graphs import COOLING, SLOWLY
 from .law import p_value, tallied
 from .numbers import Source
 from .structures import tag_of
@@ -24,7 +25,7 @@ INF = math.inf
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4), (4, 2), (2, 5), (3, 4)]
 # Shares of the assignments of which the procedures that take longest are asked.
 TURNS = {"dual": 0.2, "propagation": 0.15, "bounds": 0.25, "sample": 0.1, "chains": 0.3}
-EARLY, LATE = 3, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth case
+EARLY, LATE = 2, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth case
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ class AssignmentCase:
             LATE if rng.random() < 0.1 else EARLY,
         )
         if turn == "dual":
-            dual = partial(problem.dual_decomposition, max_iter=sweeps)
+            ladder = COOLING if sweeps == EARLY else SLOWLY
+            dual = partial(problem.dual_decomposition, max_iter=sweeps, temperatures=ladder)
             optimum(report, "dual_decomposition", dual, truth, slack)
         elif turn == "propagation":
             propagation(report, problem, truth, sweeps)
@@ -145,7 +147,7 @@ def optimum(report: Report, name: str, call: Any, truth: Truth, slack: float) ->
 
 def propagation(report: Report, problem: Any, truth: Truth, sweeps: int) -> None:
     with report.answer("loopy_bp"):
-        found = problem.loopy_bp(max_iter=sweeps * 10)
+        found = problem.loopy_bp(max_iter=sweeps * 15)
         marginals = dense(found.marginals)
         assert not np.isnan(marginals).any(), "marginals are NaN"
         possible = truth.states[~np.isneginf(truth.logs.small)]
@@ -183,7 +185,7 @@ def chains(report: Report, problem: Any, seed: int) -> None:
         with report.answer(name):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = getattr(problem, name)(8, rng=seed, burn_in=2, chains=4)
+                found = getattr(problem, name)(4, rng=seed, burn_in=1, chains=4)
             marginals = dense(found.marginals)
             assert not np.isnan(marginals).any(), "marginals are NaN"
             assert ((marginals >= -1e-12) & (marginals <= 1 + 1e-12)).all(), "marginals outside [0, 1]"

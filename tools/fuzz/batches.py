@@ -273,7 +273,7 @@ class RaggedCase:
         given = np.abs(np.concatenate([*(np.ravel(a) for a in row.numbers()), want]))
         largest = given[given < 1e15].max(initial=0.0)
         error = np.abs(got[seen] - want[seen]).max(initial=0.0)
-        report.dominated(error, float(batch.error_bound[i]), 4e-16 * largest, "log-odds")
+        report.dominated(error, float(batch.error_bound[i]), 4e-16 * largest + answers.EXACT, "log-odds")
 
     def code(self) -> str:
         logits = ", ".join(listed(r.theta) for r in self.rows)

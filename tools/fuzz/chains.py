@@ -33,7 +33,7 @@ from .structures import tag_of
 
 INF = math.inf
 STATES = 800  # at most this many sequences
-LOT = 40  # models over one structure
+LOT = 80  # models over one structure
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from .numbers import Source, size_between
 from .structures import filled, forest_structure, hidden_states, in_single, nested_family, tag_of
 
 LARGEST = 9
-LOT, FOREST_LOT = 40, 80  # models over one structure
+LOT = 80  # models over one structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def draw_counts(rng: np.random.Generator) -> CountLot:
 def draw_forest(rng: np.random.Generator) -> CountLot:
     n = size_between(rng, 1, LARGEST)
     family, pairs = forest_structure(rng, n)
-    return _lot(rng, FOREST_LOT, n, family, pairs)
+    return _lot(rng, LOT, n, family, pairs)
 
 
 def _lot(

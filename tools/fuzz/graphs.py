@@ -24,7 +24,11 @@ INF = math.inf
 LARGEST = 7
 # Shares of the graphs of which the procedures are asked; "upper" is one of three bounds.
 TURNS = {"propagation": 0.35, "maxima": 0.1, "dual": 0.15, "upper": 0.25, "mean_field": 0.15}
-EARLY, LATE = 3, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth graph
+EARLY, LATE = 2, 15  # sweeps of bounds, which hold however early one stops; the second for every tenth graph
+COOLING, SLOWLY = (
+    (1.0, 0.1, 0.01),
+    (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001),
+)  # temperatures that go with them
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +212,8 @@ def lower(report: Report, graph: Any, truth: Truth, slack: float) -> None:
 
 def best(report: Report, graph: Any, truth: Truth, slack: float, sweeps: int) -> None:
     with report.answer("dual_decomposition"):
-        found = dual_decomposition(graph, max_iter=sweeps)
+        ladder = COOLING if sweeps == EARLY else SLOWLY
+        found = dual_decomposition(graph, max_iter=sweeps, temperatures=ladder)
         top = truth.max_log_weight
         assert found.upper_bound >= top - slack, f"upper bound {found.upper_bound!r} of the best, {top!r}"
         assert found.log_weight <= found.upper_bound + slack, f"log-weight above its bound: {found!r}"
@@ -221,7 +226,7 @@ def best(report: Report, graph: Any, truth: Truth, slack: float, sweeps: int) ->
 
 def propagation(report: Report, graph: Any, truth: Truth, case: GraphCase, slack: float) -> None:
     with report.answer("loopy_bp"):
-        found = tt.loopy_bp(graph, max_iter=100 if case.is_tree else EARLY * 10)
+        found = tt.loopy_bp(graph, max_iter=100 if case.is_tree else 30)
         assert not np.isnan(found.log_odds).any(), "log-odds are NaN"
     if report.wrong and report.wrong[-1][0].startswith("loopy_bp"):
         return

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import batches, chains, counts, large, long
+from . import batches, chains, counts, large, long, tangents
 from .assignments import draw_assignment
 from .compare import Report
 from .graphs import draw_graph
 from .sums import draw_sum
+from .weighted import draw_weighted
 
 
 class Case(Protocol):
@@ -31,13 +32,15 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "counts": Kind(counts.draw_counts, counts.LOT),
-    "forests": Kind(counts.draw_forest, counts.FOREST_LOT),
+    "forests": Kind(counts.draw_forest, counts.LOT),
     "large": Kind(large.draw_large, large.LOT),
     "chains": Kind(chains.draw_chain, chains.LOT),
     "long": Kind(long.draw_long, long.LOT),
     "batches": Kind(batches.draw_batch, batches.LOT),
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
+    "tangents": Kind(tangents.draw_tangents, tangents.LOT),
     "sums": Kind(draw_sum),
+    "weighted": Kind(draw_weighted),
     "graphs": Kind(draw_graph),
     "assignments": Kind(draw_assignment),
 }

@@ -12,11 +12,11 @@ from scipy import sparse
 from scipy.special import expit
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Bools, Float64
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
-from ..loopy.progress import Progress, Report
 from ..models.factor_graph import FactorGraph
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
@@ -376,7 +376,7 @@ class Assignment:
         kept: list[Bools] = []
         left = count
         states = self._run("states", sweeps, burn, parallel, rng) if count else ()
-        with Progress(progress, burn + sweeps, "sample") as shown:
+        with Iterations(progress, burn + sweeps, "sample") as shown:
             for s, (_, y, _) in enumerate(states, 1):
                 if s > burn and (s - burn) % every == 0:
                     kept.append(y[:left].copy())
@@ -589,7 +589,7 @@ class Assignment:
         burn_in = _at_least("burn_in", burn_in, 0)
         total = np.zeros((chains, *self.shape))
         done, interrupted = 0, False
-        with Progress(progress, sweeps, "gibbs") as shown:
+        with Iterations(progress, sweeps, "gibbs") as shown:
             try:
                 for keep, y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
                     if not keep:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ParameterError
 
-_EXTRA = {"dask": "dask", "distributed": "dask", "zarr": "zarr", "pyarrow": "parquet", "tqdm": "cli"}
+_EXTRA = {"dask": "dask", "distributed": "dask", "zarr": "zarr", "pyarrow": "parquet"}
 
 
 def require(module: str, purpose: str) -> Any:

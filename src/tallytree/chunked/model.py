@@ -62,7 +62,7 @@ class ChunkedCountModel(Remembers):
     workers : int, optional
         Threads, by default as many as cores.
     progress : bool
-        Show bars with the remaining time (needs tqdm).
+        Show how far each pass is; a bar with the remaining time where tqdm is installed.
     scratch : path, optional
         Folder for temporary files, which scattered groups need; every worker must see it.
 

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Ints
+from .._progress import Progress
 from ..errors import ParameterError
 from .chunk import Chunk
 from .executors import Executor, Task
 from .fingerprint import fingerprint
 from .fold import Merge
 from .journal import Entry
-from .progress import Progress
 from .reading import Evidence, Loaded, Reading, load
 from .sink import Sink, refused
 from .source import Source
@@ -81,7 +80,7 @@ class Passes:
 
     def fold(self, label: str, task: Callable[[Loaded], Any], merge: Merge) -> Any:
         """What the task makes of every chunk, merged; None if there are no chunks."""
-        with Progress(label, self.source.length, self.progress) as bar:
+        with Progress(label, self.source.length, self.progress, "variables") as bar:
 
             def seen(found: Found) -> Any:
                 (number, mark), result = found
@@ -93,7 +92,7 @@ class Passes:
 
     def each(self, label: str, job: Job, numbers: Sequence[int] | None = None) -> Iterator[Any]:
         """What a job makes of every chunk, or of some, one after the other."""
-        with Progress(label, self.source.length, self.progress) as bar:
+        with Progress(label, self.source.length, self.progress, "variables") as bar:
             readings = self.readings(numbers, job.beside, job.notes)
             for (number, mark), result in self.executor.map(partial(told, job.task), readings):
                 self.seen[number] = mark
@@ -111,7 +110,7 @@ class Passes:
         here = not sink.separate or (self.executor.remote and not sink.travels)
         task: Task = partial(told, job.task) if here else _Write(job.task, sink.writer)
         readings = self.readings(todo, job.beside, job.notes)
-        with Progress(label, self.source.length, self.progress, done) as bar:
+        with Progress(label, self.source.length, self.progress, "variables", done) as bar:
             try:
                 for (number, mark), result in self.executor.map(task, readings):
                     if here:
@@ -124,10 +123,6 @@ class Passes:
                 _explain(sink, self.source, error)
                 raise
         return sink.finish()
-
-    def chunk_of(self, variable: int) -> int:
-        ends: Ints = np.array([chunk.stop for chunk in self.source.chunks], np.int64)
-        return int(np.searchsorted(ends, variable, side="right"))
 
 
 def require_travelling(source: Source, executor: Executor) -> None:

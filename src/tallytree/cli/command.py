@@ -204,7 +204,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser], common: _Parse
         default="all",
         choices=("runtime", "matching", "bags", "images", "densities", "all"),
         metavar="PART",
-        help="runtime, matching, bags, images or all (default: all)",
+        help="runtime, matching, bags, images, densities or all (default: all)",
     )
     sub.add_argument(
         "--out", metavar="DIR", required=True, help="folder for the results, made if it is not there"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,12 @@ from typing import IO, Any
 import numpy as np
 
 from ..arrays import Float64
+from .arrow_text import arrow_text
+from .number_cells import is_number, numbers_of
 from .problems import InputProblem, reason
-from .tables import Check, Codes, Source, place
+from .tables import Check, Codes, InputTable, Source
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_MANY = 1 << 20  # bytes of text from which loading pyarrow pays
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +46,7 @@ class CsvTable:
         return self.cells[row][self.names.index(name)]
 
     def numbers(self, name: str) -> Float64:
-        text = self.column(name)
-        try:
-            values = np.fromiter(map(float, text), np.float64, len(text))
-        except ValueError:
-            row = next(i for i, cell in enumerate(text) if not _is_number(cell))
-        else:
-            # float() also takes 1_000, which no other program reads as a thousand
-            row = next((i for i, cell in enumerate(text) if "_" in cell), -1)
-            if row < 0 and np.isnan(values).any():
-                row = int(np.argmax(np.isnan(values)))
-            if row < 0:
-                return values
-        raise InputProblem(f"{place(self, row)}: column `{name}` {_complaint(text[row])}")
+        return numbers_of(self, name, self.column(name))
 
     def codes(self, name: str) -> Codes:
         text = self.column(name)
@@ -70,27 +59,27 @@ class CsvTable:
         return iter(self.cells)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _complaint(cell: str) -> str:
-    if not cell.strip():
-        return "is empty. Every row needs a number."
-    if cell.strip().lower().lstrip("+-") == "nan":
-        return "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
-    shown = cell if len(cell) <= 40 else cell[:39] + "…"
-    if _NUMBER.fullmatch(cell.replace(",", ".")):
-        return f"must hold numbers with a decimal point; {shown!r} arrived."
-    return f"must hold numbers; {shown!r} arrived."
-
-
-def read_csv(source: Source, check: Check | None = None) -> CsvTable:
+def read_csv(source: Source, check: Check | None = None) -> InputTable:
     """Read a CSV file; `check` sees its header before any row is read."""
+    try:
+        with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=source.delimiter, strict=True)
+            names = next(filter(None, reader), [])
+            if check is not None and any(name.strip() for name in names):
+                check(names, source.path)
+        with source.open() as raw:
+            content = raw.read()
+    except (UnicodeDecodeError, csv.Error, OSError, EOFError):
+        return _by_hand(source)  # which says what is wrong
+    if len(content) >= _MANY and any(name.strip() for name in names):
+        found = arrow_text(source.path, content, source.delimiter, names)
+        if found is not None:
+            return found
+    return _by_hand(source)
+
+
+def _by_hand(source: Source) -> CsvTable:
+    """Read a CSV file strictly, row by row."""
     path = source.path
     cells: list[list[str]] = []
     first_lines = array("q")
@@ -100,8 +89,6 @@ def read_csv(source: Source, check: Check | None = None) -> CsvTable:
             reader = csv.reader(file, delimiter=source.delimiter, strict=True)
             names = next(filter(None, reader), [])
             line = reader.line_num
-            if check is not None and any(name.strip() for name in names):
-                check(names, path)
             for row in reader:
                 if row:
                     cells.append(row)
@@ -157,7 +144,7 @@ def header_hint(names: Sequence[str]) -> str:
                 return (
                     f" Its columns seem to be separated by {word}: say so with --delimiter '{_SHOWN[mark]}'."
                 )
-    if all(_is_number(name) for name in names):
+    if all(is_number(name) for name in names):
         return " Its first line holds numbers: add a header line that names the columns."
     return ""
 

@@ -120,6 +120,7 @@ def write_parquet(path: str, table: InputTable, extra: dict[str, Float64], numbe
     else:
         columns = zip(*table.rows())
         arrow = pyarrow.table({name: list(cells) for name, cells in zip(table.names, columns)})
+    if table.unit == "line":
         index = table.names.index(number_column)
         arrow = arrow.set_column(index, number_column, pyarrow.array(table.numbers(number_column)))
     for name, values in extra.items():

@@ -79,7 +79,7 @@ def run(
             raise InputProblem(f"{rows.path} has a header but no rows. It needs one row per variable.")
         options = _grouped(rows, groupings, scratch)
         read = time.perf_counter()
-        shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet and _has_tqdm()
+        shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
         numbers = np.memmap(scratch / "numbers", np.float64, "r")
         given = "prob" if scale == PROB else "logit"
         model = ChunkedCountModel(
@@ -132,14 +132,6 @@ def _source(path: str, delimiter: str | None, scratch: Path) -> Source:
         raise InputProblem(f"cannot keep what comes from {path}: {reason(error)}.") from None
     name = "standard input" if path == STANDARD_INPUT else path
     return Source(name, None, between, str(copy))
-
-
-def _has_tqdm() -> bool:
-    try:
-        import tqdm  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _spill(parts: Iterator[Any], path: Path) -> int:

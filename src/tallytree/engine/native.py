@@ -167,14 +167,19 @@ def tree_pass(
     kind: str,
     *,
     tilt: Float64 | None = None,
+    centre: Float64 | None = None,
     beliefs: bool = False,
     messages: bool = True,
     cavities: bool = True,
 ) -> Answer:
-    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide"."""
+    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide".
+
+    A tilt (B,) is added to the log-odds and, times ``count - centre``, taken from the tables of the roots; the answer
+    is that of the model without it.
+    """
     doubt = np.empty(len(nu))
     found = _plan(program).tree_pass(
-        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt
+        nu, tables, tilt, kind, beliefs, messages, cavities, config.threads(), config.level(), doubt, centre
     )
     log_mean, sent, log_beliefs, bound = found
     if kind != "wide":
@@ -221,6 +226,16 @@ def root_counts(
 def cluster_pass(*arguments: Any) -> Any:
     """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
     return _extension().cluster_pass(*arguments, config.threads(), config.level())
+
+
+def cluster_maxima(*arguments: Any) -> Any:
+    """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
+    return _extension().cluster_maxima(*arguments, config.threads(), config.level())
+
+
+def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
+    """A best configuration of one rooted forest without counts, and its weight."""
+    return _extension().forest_best(*rooted, log_leaf, log_edge)
 
 
 def forest_means(

@@ -83,7 +83,7 @@ class CountTrainer:
     ) -> None:
         self._features = CountFeatures(tree)
         self._rows = TrainingRows(self._features, rows)
-        self._tree, self._d = tree, rows.shape[1]
+        self._tree = tree
         self._pseudo_count, self._l2, self._smoothness = pseudo_count, l2, smoothness
         self._method, self._tol = method, tol
         self._last: CountModel | None = None

@@ -1,8 +1,12 @@
-"""Model formulas with ``strata(...)``, ``offset(...)`` and ``Surv(time, event)``, read with formulaic."""
+"""Model formulas with ``strata(...)``, ``offset(...)`` and ``Surv(...)``, read by formulaic.
+
+All parts of a formula are one specification of formulaic: what it learned from the table of the fit (means of
+``scale``, knots of ``bs``, levels of factors) stays with the model and is used again for new tables.
+"""
 
 from __future__ import annotations
 
-import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,26 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ParameterError
-
-_STRATA = re.compile(r"\+?\s*strata\(([^()]*)\)")
-_OFFSET = re.compile(r"\+?\s*offset\(([^()]*)\)")
-_SURV = re.compile(r"^\s*Surv\((.*)\)\s*$", re.DOTALL)
+from ._formula_terms import COVARIATES, OFFSET, RESPONSE, STRATA, SURVIVAL, parts_of, said, transforms
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """A formula taken apart: covariates, and the expressions of response, strata and offset."""
+class Specification:
+    """A formula and what formulaic learned from the table of the fit."""
 
     formula: str
-    covariates: str
-    response: tuple[str, ...]  # one expression, or time and event
-    strata: tuple[str, ...]
-    offsets: tuple[str, ...]
+    specs: dict[str, Any]  # formulaic's ModelSpec of every part
 
-    @property
-    def is_survival(self) -> bool:
-        """Whether the response is ``Surv(time, event)``."""
-        return len(self.response) == 2
+    def has(self, part: str) -> bool:
+        """Whether the formula has strata, an offset, a survival time."""
+        return part in self.specs
+
+    def labels(self) -> list[Any]:
+        """Labels of the response in the table of the fit."""
+        state = self.specs[RESPONSE].transform_state
+        return next(part["labels"] for part in state.values() if "labels" in part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,118 +44,115 @@ class Design:
     groups: NDArray[np.int64] | None
     offset: NDArray[np.float64] | None
     response: NDArray[Any] | None
+    entry: NDArray[np.float64] | None
     time: NDArray[np.float64] | None
     event: NDArray[np.bool_] | None
     rows: NDArray[np.int64]  # numbers of the rows kept
     n_missing: int
-    spec: Any
-    terms: Terms
+    specification: Specification
 
 
-def read_terms(formula: Any) -> Terms:
-    """Split a formula at ``~``, ``strata(...)`` and ``offset(...)``."""
-    if not isinstance(formula, str) or formula.count("~") != 1:
-        raise ParameterError(
-            "`formula` must be text of the form 'case ~ a + b + strata(set)' or 'Surv(time, event) ~ a + b'; "
-            f"{formula!r} arrived."
-        )
-    left, right = formula.split("~")
-    strata = [name.strip().strip("`") for inside in _STRATA.findall(right) for name in inside.split(",")]
-    offsets = [inside.strip() for inside in _OFFSET.findall(right)]
-    rest = _OFFSET.sub("", _STRATA.sub("", right)).strip().lstrip("+").strip() or "0"
-    surv = _SURV.match(left)
-    response = _arguments(surv.group(1)) if surv else [left]
-    if surv and len(response) != 2:
-        raise ParameterError(
-            f"`Surv` takes a time and an event, as in 'Surv(time, event)'; {left.strip()!r} arrived."
-        )
-    return Terms(formula, rest, tuple(response), tuple(strata), tuple(offsets))
+def is_table(data: Any) -> bool:
+    """Whether data have named columns, as a formula needs them."""
+    named = hasattr(data, "columns") and (hasattr(data, "iloc") or hasattr(data, "to_pandas"))
+    return isinstance(data, Mapping) or named
 
 
-def read_formula(formula: str, data: Any, complete: tuple[str, ...] = ()) -> Design:
+def table_of(data: Any) -> Any:
+    """Data as a DataFrame with its rows numbered."""
+    _, pd = _packages()
+    frame = data.to_pandas() if hasattr(data, "to_pandas") else data  # tables of Arrow and Polars
+    return pd.DataFrame(frame).reset_index(drop=True)
+
+
+def read_formula(formula: Any, table: Any, complete: tuple[str, ...] = ()) -> Design:
     """Covariates, strata, offset and response of a formula; rows with anything missing are left out.
 
     Factors are coded by treatment contrasts against their first level, as if an intercept were there, and the
     intercept is dropped: it cancels within every stratum. Columns named in `complete` must be present too.
     """
     formulaic, pd = _packages()
-    terms = read_terms(formula)
-    table = pd.DataFrame(data).reset_index(drop=True)
-    for name in terms.strata:
-        if name not in table.columns:
-            raise ParameterError(f"`strata(...)` must name columns of `data`; {name!r} is not one of them.")
-    matrix = formulaic.model_matrix("1 + " + terms.covariates, table, na_action="drop")
-    answers = [_column(part, table, "response") for part in terms.response]
-    offsets = [_column(part, table, "offset") for part in terms.offsets]
-    keep = table.index.isin(matrix.index)
-    for column in [*answers, *offsets, *(table[name] for name in (*terms.strata, *complete))]:
-        keep &= np.asarray(pd.notna(column))
-    rows = np.flatnonzero(keep)
-    x, names = _columns(matrix.loc[rows])
-    picked = [np.asarray(column)[rows] for column in answers]
-    survival = terms.is_survival
+    parts = parts_of(formulaic, formula)
+    absent = set(np.flatnonzero(pd.isna(table[list(complete)]).any(axis=1)).tolist()) if complete else set()
+    spec = formulaic.ModelSpec.from_spec(formulaic.Formula(**parts), na_action="drop")
+    found = _computed(spec, table, f"`data` must hold the columns of the formula {formula!r}", absent)
+    rows = np.asarray(found[COVARIATES].index, np.int64)
+    specification = Specification(formula, {part: found[part].model_spec for part in parts})
+    x, names = _columns(found[COVARIATES])
+    survival = _survival(found[SURVIVAL]) if specification.has(SURVIVAL) else {}
     return Design(
         x,
         names,
-        _groups(table.loc[rows], terms.strata),
-        _sum(offsets, rows),
-        None if survival else picked[0],
-        picked[0].astype(np.float64) if survival else None,
-        _event(picked[1]) if survival else None,
+        _codes(found[STRATA]) if specification.has(STRATA) else None,
+        _sum(found[OFFSET]) if specification.has(OFFSET) else None,
+        _labelled(specification, found[RESPONSE]) if specification.has(RESPONSE) else None,
+        survival.get("entry"),
+        survival.get("time"),
+        survival["event"] != 0 if survival else None,
         rows,
         len(table) - len(rows),
-        matrix.model_spec,
-        terms,
+        specification,
     )
 
 
-def is_table(data: Any) -> bool:
-    """Whether data have named columns, as a formula needs them."""
-    return isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "iloc"))
-
-
-def new_covariates(spec: Any, terms: Terms, data: Any) -> tuple[Any, NDArray[np.float64] | None]:
+def new_covariates(specification: Specification, data: Any) -> tuple[Any, NDArray[np.float64] | None]:
     """Design matrix of new data as a DataFrame, and the offset; rows with missing values are refused."""
-    _, pd = _packages()
-    table = pd.DataFrame(data).reset_index(drop=True)
-    try:
-        matrix = spec.get_model_matrix(table)
-    except Exception as error:
+    with_offset = specification.has(OFFSET)
+    found = _new(specification, data, (COVARIATES, OFFSET) if with_offset else (COVARIATES,))
+    x, names = _columns(found[COVARIATES])
+    table = _packages()[1].DataFrame(x, columns=list(names))
+    return table, _sum(found[OFFSET]) if with_offset else None
+
+
+def new_groups(specification: Specification, data: Any) -> NDArray[np.int64] | None:
+    """Strata of new data, or None where the formula has none."""
+    return _codes(_new(specification, data, (STRATA,))[STRATA]) if specification.has(STRATA) else None
+
+
+def new_response(specification: Specification, data: Any) -> NDArray[Any]:
+    """Response of new data."""
+    if not specification.has(RESPONSE):
         raise ParameterError(
-            f"`X` must hold the columns of the formula {terms.formula!r} ({error}). Pass a table like that of the fit."
-        ) from None
-    x, names = _columns(matrix)
-    offset = _sum([_column(part, table, "offset") for part in terms.offsets], np.arange(len(table)))
+            "Formulas with `Surv` have no `log_likelihood` of new data; pass `y` and `groups`."
+        )
+    return _labelled(specification, _new(specification, data, (RESPONSE,))[RESPONSE])
+
+
+def _new(specification: Specification, data: Any, parts: tuple[str, ...]) -> Any:
+    """Parts of the formula for new data, by what was learned from the data of the fit."""
+    formulaic, _ = _packages()
+    table = table_of(data)
+    specs = formulaic.ModelSpecs(**{part: specification.specs[part] for part in parts})
+    found = _computed(
+        specs, table, f"`X` must hold the columns of the formula {specification.formula!r}", set()
+    )
     absent = np.ones(len(table), bool)
-    absent[np.asarray(matrix.index)] = False
-    if offset is not None:
-        absent |= np.isnan(offset)
+    absent[np.asarray(found[parts[0]].index)] = False
     if absent.any():
         raise ParameterError(
             f"`X` must not have missing values in the columns of the formula, but row {np.flatnonzero(absent)[0]} "
             "has. Drop or fill such rows."
         )
-    return pd.DataFrame(x, columns=list(names)), offset
+    return found
 
 
-def new_groups(terms: Terms, data: Any) -> NDArray[np.int64] | None:
-    """Strata of new data, or None where the formula has none."""
-    table = _packages()[1].DataFrame(data).reset_index(drop=True)
-    for name in terms.strata:
-        if name not in table.columns or bool(table[name].isna().any()):
-            raise ParameterError(
-                f"`X` must hold the column {name!r} of `strata(...)` without missing values."
-            )
-    return _groups(table, terms.strata)
+def _computed(spec: Any, table: Any, required: str, dropped: set[int]) -> Any:
+    """Matrices of a specification; whatever formulaic objects to, a level that the fit has not seen too, is refused."""
+    from formulaic.errors import DataMismatchWarning
 
-
-def new_response(terms: Terms, data: Any) -> NDArray[Any]:
-    """Response of new data."""
-    if terms.is_survival:
-        raise ParameterError(
-            "Formulas with `Surv` have no `log_likelihood` of new data; pass `y` and `groups`."
-        )
-    return np.asarray(_column(terms.response[0], _packages()[1].DataFrame(data), "response"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataMismatchWarning)
+        try:
+            return spec.get_model_matrix(table, context=transforms(), drop_rows=dropped)
+        except ParameterError:
+            raise
+        except DataMismatchWarning as error:
+            levels = str(error).partition(": {")[2].partition("}")[0]
+            raise ParameterError(f"{required}, with its known levels only; {levels} arrived.") from None
+        except Exception as error:
+            if isinstance(error.__cause__, ParameterError):
+                raise error.__cause__ from None
+            raise ParameterError(f"{required}; this failed: {said(error)}") from None
 
 
 def _packages() -> tuple[Any, Any]:
@@ -172,48 +171,22 @@ def _columns(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     return matrix[names].to_numpy(np.float64), tuple(names)
 
 
-def _groups(table: Any, strata: tuple[str, ...]) -> NDArray[np.int64] | None:
-    if not strata:
-        return None
-    grouped = table[list(strata)].groupby(list(strata), sort=True, observed=True)
-    return np.asarray(grouped.ngroup().to_numpy(np.int64))
+def _sum(matrix: Any) -> NDArray[np.float64]:
+    """Offsets add up."""
+    return np.asarray(matrix.to_numpy(np.float64).sum(axis=1))
 
 
-def _sum(columns: list[Any], rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    return sum(np.asarray(c, np.float64)[rows] for c in columns) if columns else None  # type: ignore[return-value]
+def _codes(matrix: Any) -> NDArray[np.int64]:
+    """Numbers of strata, from one term or the combinations of several."""
+    return np.unique(matrix.to_numpy(np.float64), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _arguments(text: str) -> list[str]:
-    """Split at commas outside parentheses."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+def _labelled(specification: Specification, matrix: Any) -> NDArray[Any]:
+    labels = np.asarray(specification.labels())
+    return np.asarray(labels[matrix.to_numpy(np.float64)[:, 0].astype(np.int64)])
 
 
-def _column(expression: str, table: Any, role: str) -> Any:
-    name = expression.strip().strip("`")
-    if name in table.columns:
-        return table[name]
-    try:
-        return table.eval(expression.strip())
-    except Exception as error:
-        raise ParameterError(
-            f"The {role} {expression.strip()!r} must be a column of `data` or an expression of "
-            f"columns ({error})."
-        ) from None
-
-
-def _event(values: NDArray[Any]) -> NDArray[np.bool_]:
-    found = set(np.unique(values).tolist())
-    if not found <= {0, 1}:
-        raise ParameterError(
-            f"The event in `Surv(time, event)` must be 0/1 or true/false; values {sorted(found)[:5]} "
-            "arrived. "
-            "Write the comparison, as in Surv(time, status == 2)."
-        )
-    return np.asarray(values != 0)
+def _survival(matrix: Any) -> dict[str, NDArray[np.float64]]:
+    """Time, event and, for delayed entry, the start of being at risk."""
+    roles = ("time", "event") if matrix.shape[1] == 2 else ("entry", "time", "event")
+    return dict(zip(roles, matrix.to_numpy(np.float64).T))

@@ -23,13 +23,15 @@ from ._conditional_fit import Settings, estimate
 from ._conditional_inputs import cases_per_group, named_columns, repeated_rows, row_vector, weights_of_strata
 from ._conditional_report import WaldReport
 from ._formula import (
-    Terms,
+    Specification,
     is_table,
     new_covariates,
     new_groups,
     new_response,
     read_formula,
+    table_of,
 )
+from ._formula_terms import OFFSET
 from ._routing import refuse_without_groups, warn_without_groups
 
 
@@ -296,14 +298,15 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
     ) -> ConditionalLogit:
         """Fit a formula such as ``"case ~ a + b + strata(set)"`` or ``"Surv(time, event) ~ a + b"``.
 
-        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``.
+        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``. Means of ``scale(a)``,
+        knots of ``bs(a)`` and levels of factors are those of `data`; a level that was not there is refused.
 
         Parameters
         ----------
         formula : str
             Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``
-            and ``offset(...)``.
-        data : DataFrame or mapping of columns
+            and ``offset(...)``, which may hold expressions; ``Surv(entry, time, event)`` for delayed entry.
+        data : DataFrame, mapping of columns, Arrow or Polars table
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
         sample_weight, cluster : str, optional
             Columns with the weights and clusters of :meth:`fit`.
@@ -331,8 +334,9 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         array([0.6931])
         """
         extra = tuple(name for name in (sample_weight, cluster) if name is not None)
-        columns = named_columns(data, extra)
-        design = read_formula(formula, data, extra)
+        table = table_of(data)
+        columns = named_columns(table, extra)
+        design = read_formula(formula, table, extra)
         model = cls(**parameters)
         if design.x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
@@ -341,13 +345,13 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         if design.time is not None and design.event is not None:
             if clusters is not None:
                 raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, design.time, design.event, groups, None, known, weights)
+            model.fit_survival(x, design.time, design.event, groups, design.entry, known, weights)
         elif design.response is not None:
             model._fit_sets(x, design.response, groups, known, weights, clusters)
         model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
         model.formula_ = formula
-        model._design = (design.spec, design.terms)
+        model._design = design.specification
         return model
 
     def _fit(
@@ -377,7 +381,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         self.n_strata_, self.n_strata_dropped_ = found.n_strata, found.n_strata_dropped
         self.n_rows_used_, self.n_rows_dropped_ = found.n_rows, len(x) - found.n_rows
         self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, found.n_cases, found.n_clusters
-        self._design: tuple[Any, Terms] | None = None
+        self._design: Specification | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:
         eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)
@@ -389,7 +393,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         check_is_fitted(self)
         known: Float64 | None = None
         if self._design is not None and is_table(X) and not self._is_design(X):
-            X, known = new_covariates(*self._design, X)
+            X, known = new_covariates(self._design, X)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         if offset is not None:
             known = row_vector("offset", offset, len(x))
@@ -399,7 +403,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         """Whether a table holds the columns of the design matrix itself."""
         assert self._design is not None
         names = self.feature_names_in_.tolist()
-        return hasattr(X, "columns") and list(X.columns) == names and not self._design[1].offsets
+        return hasattr(X, "columns") and list(X.columns) == names and not self._design.has(OFFSET)
 
     def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
         """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
@@ -486,7 +490,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         """
         eta = self.decision_function(X, offset)
         if groups is None and n_cases is not None and self._design is not None and is_table(X):
-            groups = new_groups(self._design[1], X)
+            groups = new_groups(self._design, X)
         if groups is None:
             if n_cases is not None:
                 raise ParameterError("`n_cases` says how many cases each group has; pass `groups` too.")
@@ -581,8 +585,8 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         """
         eta = self._linear(X, offset)
         if self._design is not None and is_table(X):
-            y = new_response(self._design[1], X) if y is None else y
-            groups = new_groups(self._design[1], X) if groups is None else groups
+            y = new_response(self._design, X) if y is None else y
+            groups = new_groups(self._design, X) if groups is None else groups
         if y is None:
             raise ParameterError("`y` must hold the class of every row; none arrived.")
         if groups is None and self.has_groups_:

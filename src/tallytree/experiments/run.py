@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .._progress import Progress
 from ..errors import ParameterError, TallyTreeError
 from . import bag_sets, bags, densities, figures, image_figures, images, matching, runtime
 from .bags_claims import bags_claims
 from .claim import Claim
 from .image_claims import image_claims
 from .matching_claims import matching_claims
-from .progress import Progress
 from .report import Picture, Section, csv_text, machine, page
 from .runtime_claims import runtime_claims
 from .sizes import PARTS, QUICK, Sizes
@@ -31,7 +31,7 @@ class _Run:
         self.folder, self.shown = folder, shown
 
     def store(self, progress: Progress) -> Store:
-        return Store(self.out / "steps", progress.step)
+        return Store(self.out / "steps", lambda name, reused: progress.advance(note=name, earlier=reused))
 
     def picture(self, section: Section, name: str, figure: Any, caption: str, paper: str) -> None:
         content = figures.rendered(figure)

@@ -1,7 +1,8 @@
 """Exact count models as pure functions of JAX arrays: ``pip install tallytree[jax]``.
 
-The answers of :class:`tallytree.CountModel` under ``jit``, ``grad``, ``vmap`` and every other transformation, on any
-device that has 64-bit floats. Structure is static; log-odds, log-tables and the numbers of potentials may be traced.
+The answers of :class:`tallytree.CountModel` under ``jit``, ``grad``, ``vmap`` and every other transformation. Structure
+is static; log-odds, log-tables and the numbers of potentials may be traced. Arithmetic is 64-bit whatever the flag of
+JAX says; on TPUs, and inside :func:`single_precision`, it is 32-bit and in logarithms, and :func:`error_bound` says so.
 
 ``jax.shard_map`` over a batch axis needs ``check_vma=False``. Three nested reverse passes need JAX's 64-bit flag; with
 the flag off use forward mode for the third derivative.
@@ -35,6 +36,7 @@ from .potentials import (
     noisy_or,
     poisson,
 )
+from .precision import single_precision
 
 __all__ = [
     "ArrayPotential",
@@ -55,4 +57,5 @@ __all__ = [
     "poisson",
     "posterior_logits",
     "sample",
+    "single_precision",
 ]

@@ -15,10 +15,10 @@ from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, is_concrete, read, refuse_impossible
 from .core import Posterior, on_probability
 from .core import posterior_logits as posterior_log_odds
-from .precision import in_wide
+from .precision import in_own_floats
 
 
-@in_wide
+@in_own_floats
 def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Logarithm of Z, the sum of ``exp(sum_d logits_d y_d) prod_k f_k(count of k)`` over all y, (...,).
 
@@ -63,7 +63,7 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     return problem.shaped(log_partition_rows(problem))
 
 
-@in_wide
+@in_own_floats
 def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """P(y_d = 1), (..., D); arguments as in :func:`log_partition`.
 
@@ -104,7 +104,7 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     return problem.shaped(ask(_marginals, problem)[:, : problem.n_variables])
 
 
-@in_wide
+@in_own_floats
 def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
 
@@ -141,7 +141,7 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any
     return problem.shaped(ask(_posterior_logits, problem)[:, : problem.n_variables])
 
 
-@in_wide
+@in_own_floats
 def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, tables: Any = None) -> Any:
     """Log-probabilities of the count of a group, (..., n + 1); ``group=None`` is the count of all variables.
 
@@ -194,7 +194,7 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
     return problem.shaped(_count_log_probs(problem, whole))
 
 
-@in_wide
+@in_own_floats
 def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Shannon entropy of the model in nats, (...,); differentiable.
 
@@ -231,10 +231,11 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """
     problem = read(logits, groups, tables)
     value = problem.core.log_partition(problem.nu, problem.tables)
-    return problem.shaped(value - ask(_energy, problem))
+    found = problem.core.posterior(problem.nu, problem.tables)
+    return problem.shaped(value - ask(_energy, problem, found))
 
 
-@in_wide
+@in_own_floats
 def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
 
@@ -286,7 +287,7 @@ def _compiled(question: Question) -> Question:
 def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
     if found is None:
-        found = problem.core.posterior(problem.nu, problem.tables)
+        found = problem.core.messages(problem.nu, problem.tables)
     value = found.log_mean + jax.lax.stop_gradient(problem.constant)
     refuse_impossible(value.reshape(problem.batch_shape))
     return _compiled(question)(problem.nu, problem.tables, value, found)

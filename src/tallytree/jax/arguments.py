@@ -25,11 +25,11 @@ from ..structure.nested.count_tree import CountTree
 from .core import Core, Structure, core_of
 from .flat import bucket
 from .potentials import ArrayPotential
-from .precision import answer_dtype
+from .precision import answer_dtype, floats, narrow, working_dtype
 
 
 class Problem(NamedTuple):
-    """A batch of models on one structure, ready for the core; arrays are float64."""
+    """A batch of models on one structure, ready for the core; arrays are float64 where the device has that."""
 
     tree: CountTree
     structure: Structure
@@ -51,7 +51,8 @@ class Problem(NamedTuple):
 
     def shaped(self, rows: Any) -> Any:
         """Rows (B, ...) in the batch shape and dtype of the answers."""
-        return rows.reshape(*self.batch_shape, *rows.shape[1:]).astype(self.dtype)
+        with floats(wide=True):
+            return rows.reshape(*self.batch_shape, *rows.shape[1:]).astype(self.dtype)
 
 
 def is_concrete(*values: Any) -> bool:
@@ -89,8 +90,8 @@ def _logits(logits: Any) -> tuple[Any, Any]:
 
 
 def _widen(array: Any) -> Any:
-    """In 64 bits: an array of NumPy if the numbers can be looked at."""
-    return np.asarray(array).astype(np.float64) if is_concrete(array) else array.astype(jnp.float64)
+    """In 64 bits: an array of NumPy if the numbers can be looked at. On the device in the bits that it has."""
+    return np.asarray(array).astype(np.float64) if is_concrete(array) else array.astype(working_dtype())
 
 
 def _real(name: str, value: Any, *, axis: str) -> Any:
@@ -213,8 +214,10 @@ def _assemble(
     values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
     near = []
     for table in given:
-        table, base = _near_table(xp, table)
-        near.append(table)
+        table, base = _near_table(np if is_concrete(table) else xp, table)
+        # A long constant is kept from the compiler, which would spend seconds on folding what is computed from it.
+        opaque: Any = jax.lax.optimization_barrier  # untyped in JAX
+        near.append(opaque(jnp.asarray(table)) if xp is jnp and is_concrete(table) else table)
         constant = constant + base
     nu = flatten(values)
     constant = xp.broadcast_to(constant, batch_shape).reshape(rows)
@@ -225,12 +228,12 @@ def _assemble(
             packed[s] = packed[s] + flatten(table)
     nu, constant = _fold_singletons(xp, tree, nu, [flatten(t) for t in near], constant)
     if family.n_sets == 1 and int(family.set_size[0]) == n:
-        structure = Structure(bucket(n))
+        structure = Structure(bucket(n), single=narrow())
         more = bucket(n) - n
         fill = xp.full((rows, more), -math.inf)
         nu, tables = xp.concatenate([nu, fill], -1), xp.concatenate([packed[0], fill], -1)
     else:
-        structure = Structure(n, tree)
+        structure = Structure(n, tree, narrow())
         tables = xp.concatenate([xp.zeros((rows, 0)), *packed], -1)
     return Problem(tree, structure, nu, tables, tuple(near), values, constant, batch_shape, dtype)
 

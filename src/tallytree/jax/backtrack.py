@@ -30,16 +30,19 @@ def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> Any:
     ups = _upward(structure, nu, tables, maximum=False)
 
     def choose(log_weights: Any, step: int) -> Any:
-        noise = _gumbel(jax.random.fold_in(key, step), log_weights.shape)
+        noise = _gumbel(jax.random.fold_in(key, step), log_weights)
         return _largest(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), step)
 
     return _descend(structure, nu, ups, choose)
 
 
-def _gumbel(key: Any, shape: tuple[int, ...]) -> Any:
-    """Gumbel noise with 53 random bits, drawn as 32-bit words: 64-bit words need the caller's flag."""
-    high, low = jax.random.bits(key, (2, *shape), jnp.uint32).astype(jnp.float64)
-    uniform = (jnp.floor(high / 64.0) * 2.0**27 + jnp.floor(low / 32.0) + 0.5) * 2.0**-53
+def _gumbel(key: Any, like: Any) -> Any:
+    """Gumbel noise with 53 or 23 random bits, drawn as 32-bit words: 64-bit words need the caller's flag."""
+    high, low = jax.random.bits(key, (2, *like.shape), jnp.uint32).astype(like.dtype)
+    if like.dtype == jnp.float32:
+        uniform = (jnp.floor(high / 512.0) + 0.5) * 2.0**-23
+    else:
+        uniform = (jnp.floor(high / 64.0) * 2.0**27 + jnp.floor(low / 32.0) + 0.5) * 2.0**-53
     return -jnp.log(-jnp.log(uniform))
 
 

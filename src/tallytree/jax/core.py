@@ -18,28 +18,30 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 
 from ..structure.nested.count_tree import CountTree
 from . import flat, nested, spectral
-from .escalation import Pass, Rungs, climb, differential
-from .precision import in_wide
+from .escalation import Pass, Rungs, climb, differential, lean
+from .precision import in_floats, unit_roundoff
 from .solution import Solution
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
 
 class Structure(NamedTuple):
-    """What is static: the padded size of a flat model, or a tree."""
+    """What is static: the padded size of a flat model, or a tree; and whether arithmetic is 32-bit."""
 
     size: int
     tree: CountTree | None = None
+    single: bool = False
 
 
 class Posterior(NamedTuple):
     """What a model says beside log Z."""
 
     messages: Any  # (B, D)
-    log_beliefs: Any  # (B, T)
+    log_beliefs: Any  # (B, T); None where they were not asked for
     log_mean: Any  # (B,) a constant to derivatives; -inf for an impossible model
 
 
@@ -47,6 +49,7 @@ class Core(NamedTuple):
     """The functions of one structure; all of them take ``nu, tables`` with one batch axis."""
 
     log_partition: Callable[[Any, Any], Any]
+    messages: Callable[[Any, Any], Posterior]  # it may have no log-beliefs
     posterior: Callable[[Any, Any], Posterior]
     bound: Callable[[Any, Any], Any]
     tails: Callable[
@@ -58,10 +61,14 @@ def _passes(structure: Structure) -> tuple[Rungs, Rungs]:
     """The quick pass and the one that is always right, for the posterior and for the far tails of counts."""
     if structure.tree is None:
         right: Pass = flat.solve_logarithms
+        if structure.single:  # plain numbers have too little room
+            return (right, right), (right, right)
         quick = spectral.solve if structure.size >= LONG else flat.solve_plain
         return (quick, right), (flat.solve_plain_in_tails, right)
     schedule = nested.schedule_of(structure.tree)
     right = partial(nested.solve, schedule, nested.LOGARITHMS)
+    if structure.single:
+        return (right, right), (right, right)
     return (partial(nested.solve, schedule, nested.PLAIN), right), (right, right)
 
 
@@ -84,35 +91,51 @@ def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
     rungs, in_tails = _passes(structure)
-    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
-    posterior = _differentiable(values, rungs)
-    tails = _differentiable(jax.jit(_mapped_as_batch(partial(climb, in_tails))), in_tails)
+    wide = not structure.single
+    values, posterior = _differentiable(rungs, wide=wide)
+    tails = posterior if in_tails == rungs else _differentiable(in_tails, wide=wide)[1]
+    messages = posterior
+    if rungs[0] is spectral.solve:  # there the law of the count is work of its own
+        values, messages = _differentiable(lean(rungs), wide=wide)
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
         return values(nu, tables)[0].log_mean + log_weight_of_leaves(nu)
 
-    @log_partition.defjvp
-    @in_wide
+    @partial(log_partition.defjvp, symbolic_zeros=True)
+    @partial(in_floats, wide=wide)
     def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
         nu, tables = primals
         d_nu, d_tables = tangents
-        messages, log_beliefs, _ = posterior(nu, tables)
+        fixed = isinstance(d_tables, SymbolicZero)
+        found = (messages if fixed else posterior)(nu, tables)
         value = log_partition(nu, tables)
         # Where nothing is possible no direction helps: the derivative of -inf is taken as 0.
         possible = (value > -jnp.inf)[:, None]
-        on = jnp.where(possible, on_probability(nu, messages), 0.0)
-        probs = jnp.where(possible, jnp.exp(log_beliefs), 0.0)
-        return value, jnp.sum(on * d_nu, -1) + jnp.sum(probs * d_tables, -1)
+        moved = jnp.zeros_like(value)
+        if not isinstance(d_nu, SymbolicZero):
+            on = jnp.where(possible, on_probability(nu, found.messages), 0.0)
+            moved = moved + jnp.sum(on * d_nu, -1)
+        if not fixed:
+            probs = jnp.where(possible, jnp.exp(found.log_beliefs), 0.0)
+            moved = moved + jnp.sum(probs * d_tables, -1)
+        return value, moved
 
     def bound(nu: Any, tables: Any) -> Any:
-        return lax.stop_gradient(values(lax.stop_gradient(nu), lax.stop_gradient(tables))[0].bound)
+        nu, tables = lax.stop_gradient(nu), lax.stop_gradient(tables)
+        found = lax.stop_gradient(values(nu, tables)[0].bound)
+        if structure.single:  # in 64 bits the leaves add nothing that anybody could see
+            found = found + nu.shape[-1] * unit_roundoff(found.dtype) * log_weight_of_leaves(nu)
+        return found
 
-    return Core(log_partition, posterior, bound, tails)
+    return Core(log_partition, messages, posterior, bound, tails)
 
 
-def _differentiable(values: Callable[[Any, Any], Any], rungs: Rungs) -> Callable[[Any, Any], Posterior]:
-    """The posterior: from `values`, with the derivatives of the passes that gave them."""
+def _differentiable(
+    rungs: Rungs, *, wide: bool
+) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Posterior]]:
+    """What `climb` finds, and the posterior, with the derivatives of the passes that gave it."""
+    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
     def parts(found: Solution) -> Posterior:
         return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
@@ -121,16 +144,16 @@ def _differentiable(values: Callable[[Any, Any], Any], rungs: Rungs) -> Callable
     def posterior(nu: Any, tables: Any) -> Posterior:
         return parts(values(nu, tables)[0])
 
-    @posterior.defjvp
-    @in_wide
+    @partial(posterior.defjvp, symbolic_zeros=True)
+    @partial(in_floats, wide=wide)
     def rule(primals: Any, directions: Any) -> Any:
+        directions = tuple(None if isinstance(d, SymbolicZero) else d for d in directions)
         found, certified = values(*(lax.stop_gradient(x) for x in primals))
         messages, log_beliefs = moved(certified, primals, directions)
         return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_mean))
 
     moved = jax.jit(partial(differential, rungs))
-    found: Callable[[Any, Any], Posterior] = posterior
-    return found
+    return values, posterior
 
 
 def posterior_logits(nu: Any, messages: Any) -> Any:

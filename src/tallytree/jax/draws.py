@@ -15,10 +15,10 @@ from ..errors import ParameterError
 from . import backtrack
 from .answers import require_possible
 from .arguments import Problem, is_concrete, read
-from .precision import in_wide
+from .precision import in_own_floats
 
 
-@in_wide
+@in_own_floats
 def sample(
     key: Any, logits: Any, groups: Any = None, tables: Any = None, *, sample_shape: tuple[int, ...] = ()
 ) -> Any:
@@ -68,7 +68,7 @@ def sample(
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
 
-@in_wide
+@in_own_floats
 def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
 

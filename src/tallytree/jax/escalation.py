@@ -21,6 +21,16 @@ Pass = Callable[[Any, Any], Solution]
 Rungs = tuple[Pass, Pass]  # quick, right
 
 
+def lean(rungs: Rungs) -> Rungs:
+    """The same passes without log-beliefs: what only those need is never computed."""
+
+    def without(solve: Pass, nu: Any, tables: Any) -> Solution:
+        return solve(nu, tables)._replace(log_beliefs=None)
+
+    quick, right = rungs
+    return partial(without, quick), partial(without, right)
+
+
 def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     """Answers of the quick pass where it is certified, else of the other; and where, (B,). Not differentiable."""
     quick, right = rungs
@@ -28,13 +38,13 @@ def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     certified = first.bound < jnp.inf
     if nu.shape[0] == 0:
         return first, certified
-    found = lax.cond(
+    found: Solution = lax.cond(
         jnp.all(certified),
         lambda first: first,
         lambda first: _patched(right, nu, tables, certified, first),
         first,
     )
-    return Solution(*found), certified
+    return found, certified
 
 
 def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution) -> Solution:
@@ -50,10 +60,12 @@ def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution)
         inside = jnp.minimum(which, rows - 1)
         second = right(nu[inside], tables[inside])
         # A last block may hold certified models, too: the slow pass is right about them as well.
-        return done + block, Solution(*(a.at[which].set(b, mode="drop") for a, b in zip(found, second)))
+        put = jax.tree.map(lambda a, b: a.at[which].set(b, mode="drop"), found, second)
+        return done + block, put
 
     start = jnp.zeros((), jnp.int32), first
-    return Solution(*lax.while_loop(lambda state: state[0] < doubtful, some, start)[1])
+    found: Solution = lax.while_loop(lambda state: state[0] < doubtful, some, start)[1]
+    return found
 
 
 def _rows_at_once(rows: int, width: int) -> int:
@@ -63,12 +75,15 @@ def _rows_at_once(rows: int, width: int) -> int:
 
 
 def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
-    """How messages and log-beliefs move along directions (d_nu, d_tables); linear in them, and differentiable again."""
+    """How messages and log-beliefs move along directions (d_nu, d_tables); linear in them, and differentiable again.
+
+    What does not move has None for its direction.
+    """
     quick, right = rungs
     keep = certified[:, None]
     # What is not certified is kept out of the quick pass: its derivatives there may not even be numbers.
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
-    directions_there = tuple(jnp.where(keep, d, 0.0) for d in directions)
+    directions_there = jax.tree.map(lambda d: jnp.where(keep, d, 0.0), directions)
     rows = certified.shape[0]
     block = rows_in_a_block(rows, primals[0].shape[-1])
     if block == rows:
@@ -79,20 +94,27 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
         return moved
     rest = lax.cond(
         jnp.all(certified),
-        lambda *_: tuple(jnp.zeros_like(x) for x in primals),
+        lambda *_: jax.tree.map(jnp.zeros_like, moved),
         lambda primals, directions: _in_pieces(right, certified, primals, directions),
         primals,
         directions,
     )
-    return moved[0] + rest[0], moved[1] + rest[1]
+    total: tuple[Any, Any] = jax.tree.map(jnp.add, moved, rest)
+    return total
 
 
 def _moved(solve: Pass, primals: Any, directions: Any) -> tuple[Any, Any]:
-    def wanted(nu: Any, tables: Any) -> tuple[Any, Any]:
-        found = solve(nu, tables)
+    moving = [i for i, d in enumerate(directions) if d is not None]
+
+    def wanted(*some: Any) -> tuple[Any, Any]:
+        whole = list(primals)
+        for i, x in zip(moving, some):
+            whole[i] = x
+        found = solve(*whole)
         return found.messages, found.log_beliefs
 
-    moved: tuple[Any, Any] = jax.jvp(wanted, primals, directions)[1]
+    given, along = ([x[i] for i in moving] for x in (primals, directions))
+    moved: tuple[Any, Any] = jax.jvp(wanted, given, along)[1]
     return moved
 
 
@@ -100,12 +122,13 @@ def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tu
     """Tangents of the slow pass for models without a certificate, 0 for all others."""
 
     def slow(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
-        directions = tuple(jnp.where(certified[:, None], 0.0, d) for d in directions)
+        directions = jax.tree.map(lambda d: jnp.where(certified[:, None], 0.0, d), directions)
         return _moved(right, primals, directions)
 
     def piece(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
         def nothing(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
-            return jnp.zeros_like(primals[0]), jnp.zeros_like(primals[1])
+            answers = jax.eval_shape(slow, primals, directions, certified)
+            return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), answers)
 
         found: tuple[Any, Any] = lax.cond(
             jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified
@@ -127,5 +150,6 @@ def _by_pieces(piece: Callable[..., Any], size: int, *arrays: Any) -> tuple[Any,
     def step(carry: None, item: Any) -> Any:
         return carry, jax.checkpoint(piece)(*item)
 
-    messages, beliefs = lax.scan(step, None, jax.tree.map(cut, arrays))[1]
-    return messages.reshape(-1, *messages.shape[2:])[:rows], beliefs.reshape(-1, *beliefs.shape[2:])[:rows]
+    found = lax.scan(step, None, jax.tree.map(cut, arrays))[1]
+    joined: tuple[Any, Any] = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], found)
+    return joined

@@ -18,7 +18,7 @@ from jax import lax
 
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
 from .positive import convolve, correlate
-from .precision import UNIT_ROUNDOFF
+from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
 from .tilt import choose_tilt
 
@@ -112,13 +112,15 @@ def _sum_log1p_exp(x: Any) -> Any:
 def _bound(nu: Any, log_f: Any, tilt: Any) -> Any:
     """A sum of m positive terms is off by at most m units of round-off; log-odds and tables by one of their size."""
     table = jnp.abs(tilt[..., 0]) * log_f.shape[-1]
-    return rounding_of_inputs(nu, log_f, tilt) + UNIT_ROUNDOFF * (8.0 * log_f.shape[-1] + 4.0 * table)
+    return rounding_of_inputs(nu, log_f, tilt) + unit_roundoff(nu.dtype) * (
+        8.0 * log_f.shape[-1] + 4.0 * table
+    )
 
 
 def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
     """What it costs that log-odds and log-tables are rounded when they are tilted, (B,)."""
     size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(jnp.abs(finite_or_zero(nu)), -1, initial=0.0)
-    return UNIT_ROUNDOFF * (8.0 * size + 4.0 * jnp.max(jnp.abs(finite_or_zero(log_f)), -1))
+    return unit_roundoff(nu.dtype) * (8.0 * size + 4.0 * jnp.max(jnp.abs(finite_or_zero(log_f)), -1))
 
 
 def solve_logarithms(nu: Any, log_f: Any) -> Solution:
@@ -133,5 +135,6 @@ def solve_logarithms(nu: Any, log_f: Any) -> Solution:
     size = (
         1.0 + jnp.max(jnp.abs(finite_or_zero(root)), -1) + jnp.max(jnp.abs(finite_or_zero(log_f - base)), -1)
     )
-    bound = 8.0 * UNIT_ROUNDOFF * (len(levels) * size + log_f.shape[-1])
+    bound = 8.0 * unit_roundoff(nu.dtype) * (len(levels) * size + log_f.shape[-1])
+    bound = bound + rounding_of_inputs(nu, log_f, jnp.zeros_like(nu, shape=(*nu.shape[:-1], 1)))
     return Solution(log_mean, messages, root + log_f - base, jnp.where(jnp.isnan(log_mean), jnp.inf, bound))

@@ -33,6 +33,7 @@ class Frequencies(NamedTuple):
     sine: Any
     small: tuple[Any, Any]  # (B, S, M) e^{-iwb}, real and imaginary parts
     large: tuple[Any, Any]  # (B, n / S + 1, M) e^{-iwaS}
+    powers: Any  # the same two before models picked theirs, (K, ..., M), and which they pick, (B,)
 
 
 def choose(least: Any, variance: Any, n: int) -> Frequencies:
@@ -52,22 +53,14 @@ def choose(least: Any, variance: Any, n: int) -> Frequencies:
     needed = jnp.minimum(jnp.minimum(jnp.floor(last) + 1.0, most), (plain[0] + 1.0) / 2.0)
     omitted = jnp.where(2.0 * needed < plain[0], 2.0 * jnp.sin(np.pi * needed / plain[0]) ** 2, jnp.inf)
     small, large = (tuple(taken(x) for x in pair) for pair in (table.small, table.large))
+    powers: Any = table.small, table.large, place
     if n > _STORED:
         final = tuple(x[:, -1:] for x in large)
         whole = _multiplied(tuple(x[:, :-1] for x in large))
         small, large = _multiplied(small), tuple(jnp.concatenate(pair, 1) for pair in zip(whole, final))
+        powers = small, large, jnp.arange(place.shape[0], dtype=jnp.int32)
     count = needed[:, 0].astype(jnp.int32)
-    return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large)
-
-
-def turned_back(frequencies: Frequencies, counts: Any) -> tuple[Any, Any]:
-    """``e^{iwc}`` for one count per model, (B, 1) integers."""
-    size = np.int32(frequencies.small[0].shape[1])
-    a, b = (counts // size)[..., None], (counts % size)[..., None]
-    small = [jnp.take_along_axis(x, b, 1, mode="promise_in_bounds")[:, 0] for x in frequencies.small]
-    large = [jnp.take_along_axis(x, a, 1, mode="promise_in_bounds")[:, 0] for x in frequencies.large]
-    re, im = times(*small, *large)
-    return re, -im
+    return Frequencies(plain[0], count, omitted, plain[1], plain[2], plain[3], small, large, powers)
 
 
 def times(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
@@ -106,6 +99,7 @@ def _constants(n: int) -> Frequencies:
         np.where(used, np.sin(2.0 * half), 0.0),
         _turns(periods, m, steps[0]),
         _turns(periods, m, steps[1]),
+        None,
     )
 
 

@@ -25,7 +25,7 @@ from .arguments import is_concrete
 from .bags import rows_of_bags
 from .core import log_weight_of_leaves
 from .potentials import at_least
-from .precision import in_wide
+from .precision import in_own_floats, working_dtype
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -74,7 +74,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     return _bag_nll(rows, counts, reduction)
 
 
-@in_wide
+@in_own_floats
 def _bag_nll(rows: Any, counts: Any, reduction: str) -> Any:
     target = _one_count(_counts("counts", counts, rows), rows)
     return _reduced(_event_nll(_widened(rows), target), reduction, rows.dtype)
@@ -121,9 +121,9 @@ def proportion_nll(
     return _proportion_nll(rows, proportions, reduction)
 
 
-@in_wide
+@in_own_floats
 def _proportion_nll(rows: Any, proportions: Any, reduction: str) -> Any:
-    shares = jnp.asarray(proportions, jnp.float64)
+    shares = jnp.asarray(proportions, working_dtype())
     if not isinstance(proportions, jax.core.Tracer) and not np.all((shares >= 0.0) & (shares <= 1.0)):
         raise ParameterError(
             "`proportions` must lie in [0, 1]; others arrived. Divide the counts by the bag sizes."
@@ -186,7 +186,7 @@ def positive_unlabelled_nll(
     return _positive_unlabelled_nll(rows, known, positives, reduction)
 
 
-@in_wide
+@in_own_floats
 def _positive_unlabelled_nll(rows: Any, known: Any, positives: Any, reduction: str) -> Any:
     dtype, rows = rows.dtype, _widened(rows)
     # P(y_labelled = 1) times the law of the others' count: their remainder is positives less the labelled.
@@ -238,7 +238,7 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
     return _mil_nll(rows, labels, reduction)
 
 
-@in_wide
+@in_own_floats
 def _mil_nll(rows: Any, labels: Any, reduction: str) -> Any:
     dtype, rows = rows.dtype, _widened(rows)
     flags = _counts("labels", labels, rows)
@@ -289,7 +289,7 @@ def _rows(logits: Any, bags: Any, targets: Any, offsets: bool, reduction: str) -
 
 
 def _widened(rows: Any) -> Any:
-    return rows.astype(jnp.float64)
+    return rows.astype(working_dtype())
 
 
 def _reduced(losses: Any, reduction: str, dtype: Any) -> Any:

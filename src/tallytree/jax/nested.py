@@ -23,7 +23,7 @@ from ..structure.nested.schedule import DownStep, Schedule, build_schedule
 from .cells import pick
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, max_convolve, safe_log
 from .positive import convolve, correlate, widened
-from .precision import UNIT_ROUNDOFF
+from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
 
 
@@ -129,10 +129,10 @@ def solve(schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any) -> S
     if arithmetic.zero == 0.0:
         sound = (largest < LARGEST_DOWN) & (jnp.minimum(up.faintest, faintest) > -230.0)
         sound = sound & ~doubtful_leaves(jnp.where(free, jnp.inf, nu), leaf_down) & ~impossible
-        bound = UNIT_ROUNDOFF * (8.0 * (n + schedule.rounding) + _size(nu, tables))
+        bound = unit_roundoff(nu.dtype) * (8.0 * (n + schedule.rounding) + _size(nu, tables))
         return Solution(up.log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf))
     size = jnp.max(jnp.abs(finite_or_zero(up.storage)), -1) + jnp.max(jnp.abs(finite_or_zero(down)), -1)
-    bound = 8.0 * UNIT_ROUNDOFF * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
+    bound = 8.0 * unit_roundoff(nu.dtype) * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
     return Solution(up.log_mean, messages, beliefs, jnp.where(jnp.isnan(up.log_mean), jnp.inf, bound))
 
 

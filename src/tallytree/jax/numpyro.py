@@ -25,7 +25,7 @@ from ..structure.nested.count_tree import CountTree
 from . import answers, draws
 from .arguments import read
 from .potentials import ArrayPotential, exactly
-from .precision import in_wide
+from .precision import in_own_floats, working_dtype
 
 __all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
 
@@ -253,17 +253,17 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         return jnp.broadcast_to(found, (*self.batch_shape, *found.shape[found.ndim - event_axes :]))
 
 
-@in_wide
+@in_own_floats
 def _read(logits: Any, groups: Any, tables: Any) -> Any:
     problem = read(logits, groups, tables)
     rounded = tuple(jnp.asarray(t).astype(problem.dtype) for t in problem.group_tables)
     return problem._replace(group_tables=rounded)
 
 
-@in_wide
+@in_own_floats
 def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
     """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
-    wide = logits.astype(jnp.float64)
+    wide = logits.astype(working_dtype())
     weight = _log_weight(tree, wide, tables, value)
     return (weight - answers.log_partition(wide, tree, list(tables))).astype(logits.dtype)
 
@@ -280,7 +280,7 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
         inside[members] = True
         count = jnp.sum(on & inside, -1)
         hit = count[..., None] == jnp.arange(len(members) + 1)
-        total = total + jnp.sum(jnp.where(hit, table.astype(jnp.float64), 0.0), -1)
+        total = total + jnp.sum(jnp.where(hit, table.astype(working_dtype()), 0.0), -1)
     return total
 
 
@@ -489,8 +489,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
     has_enumerate_support = True
 
 
-@in_wide
+@in_own_floats
 def _event_log_prob(logits: Any, table: Any) -> Any:
     """``log P(count allowed by the table)``, subtracted in 64 bits."""
-    wide = logits.astype(jnp.float64)
+    wide = logits.astype(working_dtype())
     return (answers.log_partition(wide, table) - answers.log_partition(wide)).astype(logits.dtype)

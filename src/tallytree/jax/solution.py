@@ -13,7 +13,7 @@ class Solution(NamedTuple):
 
     log_mean: Any  # (B,) log E[prod f] under independent variables
     messages: Any  # (B, D) what the tables add to the log-odds
-    log_beliefs: Any  # (B, T) log-probabilities of the counts
+    log_beliefs: Any  # (B, T) log-probabilities of the counts; None where they were not asked for
     bound: Any  # (B,) bound on the error of messages and log_mean; inf: nothing is certified
 
 

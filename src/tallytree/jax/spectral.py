@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from .flat import rounding_of_inputs, untilt
-from .frequencies import NATS, Frequencies, choose, times, turned_back
+from .frequencies import NATS, Frequencies, choose, times
 from .logarithmic import finite_or_zero, safe_log
-from .precision import UNIT_ROUNDOFF
+from .precision import unit_roundoff
 from .solution import Solution
 from .spectrum import characteristic, inverse, over_frequencies, transform
-from .tilt import choose_tilt
+from .tilt import choose_tilt, decided
 
 ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 
@@ -33,12 +33,13 @@ ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 class _Tilted(NamedTuple):
     """A batch under its tilt; (B, 1) unless said otherwise."""
 
-    p: Any  # (B, n) 0 for decided variables
+    p: Any  # (B, n) 0 or 1 for decided variables
     mean: Any
     variance: Any
     forced: Any  # variables that are on whatever happens
     highest: Any  # the largest count that can occur
     f: Any  # (B, n + 1) table under the tilt, largest entry 1, 0 where it is negligible
+    window: Any  # (B, 2) the first and the last count with an entry that is not 0
     furthest: Any  # distance from the mean of an entry of f that is not 0
     negligible: Any  # (B,) bound on what the entries left out are worth
     log_scale: Any  # (B,) what Z is to be multiplied by to give E f
@@ -50,8 +51,7 @@ def solve(nu: Any, log_f: Any) -> Solution:
     model = _tilted(nu, log_f)
     frequencies = choose(_period(model), model.variance, nu.shape[-1])
     phat = characteristic(model.p, frequencies.versine, frequencies.sine, frequencies.needed)
-    phat = times(*phat, *turned_back(frequencies, model.forced.astype(jnp.int32)))
-    spectrum_f = _spectrum(model.f, frequencies)
+    spectrum_f = transform(model.f, frequencies, model.window)
     g = tuple(frequencies.share * x for x in times(*phat, *spectrum_f))
     z = jnp.sum(g[0], -1)
     off, on = _leave_one_out(model, frequencies, g)
@@ -72,11 +72,11 @@ def solve(nu: Any, log_f: Any) -> Solution:
 def _tilted(nu: Any, log_f: Any) -> _Tilted:
     tilt = choose_tilt(nu, log_f)
     near = jnp.isfinite(nu)
-    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), 0.0)
+    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), jnp.where(nu > 0.0, 1.0, 0.0))
     fixed = lax.stop_gradient(p)
-    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True).astype(nu.dtype)
-    highest = forced + jnp.sum(near, -1, keepdims=True)
-    mean = forced + jnp.sum(fixed, -1, keepdims=True)
+    forced, possible = decided(nu)
+    highest = forced + possible
+    mean = jnp.sum(fixed, -1, keepdims=True)
     variance = jnp.sum(fixed * (1.0 - fixed), -1, keepdims=True)
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
     centre = jnp.round(mean)
@@ -86,19 +86,23 @@ def _tilted(nu: Any, log_f: Any) -> _Tilted:
     f = jnp.exp(tilted - top)
     # An upper bound on the logarithm of every term of Z says which entries matter.
     log_term = lax.stop_gradient(tilted - top) - _exponent(counts - mean, variance)
-    matters = log_term > jnp.max(log_term, -1, keepdims=True) - NATS - 4.0
-    negligible = jnp.sum(jnp.where(matters, 0.0, jnp.exp(log_term)), -1)
-    furthest = jnp.max(jnp.where(matters, jnp.abs(counts - mean), 0.0), -1, keepdims=True)
+    largest = jnp.max(log_term, -1, keepdims=True)
+    matters = log_term > largest - NATS - jnp.log(float(log_f.shape[-1]))
+    negligible = jnp.exp(largest[:, 0] - NATS)
+    first = jnp.min(jnp.where(matters, counts, counts[-1]), -1, keepdims=True)
+    last = jnp.max(jnp.where(matters, counts, 0.0), -1, keepdims=True)
+    window = jnp.concatenate([first, last], -1).astype(jnp.int32)
+    furthest = jnp.maximum(jnp.maximum(mean - first, last - mean), 0.0)
     log_scale = (top - tilt * centre)[:, 0]
     f = jnp.where(matters, f, 0.0)
-    return _Tilted(p, mean, variance, forced, highest, f, furthest, negligible, log_scale, tilt)
+    return _Tilted(p, mean, variance, forced, highest, f, window, furthest, negligible, log_scale, tilt)
 
 
 def _exponent(distance: Any, variance: Any) -> Any:
     """Bennett's exponent for a distance from the mean, less one count."""
     r = jnp.maximum(jnp.abs(distance) - 1.0, 0.0)
     spread = jnp.maximum(variance, 1e-300)
-    return jnp.where(r > 0.0, (spread + r) * jnp.log1p(r / spread) - r, 0.0)
+    return jnp.where(r > 0.0, (spread + r) * (jnp.log(spread + r) - jnp.log(spread)) - r, 0.0)
 
 
 def _period(model: _Tilted) -> Any:
@@ -110,15 +114,6 @@ def _period(model: _Tilted) -> Any:
         value = (variance + radius) * jnp.log1p(radius / variance) - radius
         radius = radius - (value - NATS) / jnp.log1p(radius / variance)
     return jnp.minimum(model.furthest + radius + 2.0, model.highest - model.forced + 1.0)
-
-
-def _spectrum(f: Any, frequencies: Frequencies) -> tuple[Any, Any]:
-    """``sum_k f_k e^{-iwk}``; the table has one entry more than a power of two."""
-    large = tuple(x[:, :-1] for x in frequencies.large)
-    blocks = f[:, :-1].reshape(f.shape[0], large[0].shape[1], frequencies.small[0].shape[1])
-    re, im = transform(blocks, frequencies.small, large, frequencies.needed)
-    last = [x[:, -1] for x in frequencies.large]
-    return re + f[:, -1:] * last[0], im + f[:, -1:] * last[1]
 
 
 def _law(frequencies: Frequencies, phat: Any) -> Any:
@@ -138,7 +133,7 @@ def _leave_one_out(model: _Tilted, frequencies: Frequencies, g: Any) -> tuple[An
     behind = re * cosine + im * frequencies.sine
     p = model.p
     q = 1.0 - p
-    sums = over_frequencies(2.0 * p * q, frequencies.versine, re, ahead, behind, frequencies.needed)
+    sums = over_frequencies(1, 2.0 * p * q, frequencies.versine, (re, ahead, behind), frequencies.needed)
     return q * sums[0] + p * sums[2], p * sums[0] + q * sums[1]
 
 
@@ -180,8 +175,11 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
     small = lax.rsqrt(1.0 - v * frequencies.versine)
     size = frequencies.share * _size(*phat) * small
     in_product = jnp.sum(_size(*g) * small * (n * (2.0 * small + 3.3) + 6.0 * small**2 + 64.0), -1)
-    in_table = (64.0 + 3.0 * n**0.5) * jnp.sum(size, -1) * total
-    rounded = UNIT_ROUNDOFF * (in_product + in_table)
+    turns = (model.window[:, 1] - model.window[:, 0]).astype(
+        total.dtype
+    )  # each may add the round-off of a product
+    in_table = (64.0 + 3.0 * n**0.5 + 4.0 * turns) * jnp.sum(size, -1) * total
+    rounded = unit_roundoff(total.dtype) * (in_product + in_table)
     return lax.stop_gradient(model.negligible + folded + cut + rounded)
 
 

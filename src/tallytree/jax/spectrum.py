@@ -1,12 +1,13 @@
 """Sums over variables and frequencies: the characteristic function, transforms of tables, leave-one-out sums.
 
 With phi_i(w) = q_i + p_i e^{iw} and v_i = 2 p_i q_i, |phi_i(w)|^2 = 1 - v_i (1 - cos w), so that everything that is due
-to a pair of variable and frequency is one division. Values are computed by reductions of several sums at a time, which
-the compiler fuses into one loop without storing pairs; tangents by plain sums, which can be transposed.
+to a pair of variable and frequency is one division. Values are computed in stages (CPU) or kernels (CUDA) that do not
+store pairs; tangents by the linear maps of :mod:`.pairs`, which can be transposed.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .frequencies import times
-from .stages import staged
+from .frequencies import Frequencies, times
+from .pairs import pairs_over_frequencies, pairs_over_variables
+from .stages import dispatched, on_cpu, staged
 
 AT_ONCE = 4  # factors that are multiplied in registers before a partial product is stored
 
@@ -23,7 +25,10 @@ AT_ONCE = 4  # factors that are multiplied in registers before a partial product
 @jax.custom_jvp
 def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
     """Real and imaginary part of ``prod_i (1 - p_i + p_i e^{iw})``, (B, M) from (B, n) and (B, M)."""
-    found: tuple[Any, Any] = staged(_characteristic, needed, (p,), (versine, sine), sums=False)
+    if on_cpu() or p.shape[0] == 0:
+        found: tuple[Any, Any] = staged(_characteristic, needed, (p,), (versine, sine), sums=False)
+    else:
+        found = dispatched(lambda k: k.products, lambda *x: _characteristic(*x[:3]), p, versine, sine, needed)
     return found
 
 
@@ -47,80 +52,99 @@ def _characteristic(p: Any, versine: Any, sine: Any) -> tuple[Any, Any]:
 @characteristic.defjvp
 def _characteristic_jvp(primals: Any, tangents: Any) -> Any:
     # d log phi = dp (e^{iw} - 1) / phi = dp (-(1 - 2 p) (1 - cos w) + i sin w) / |phi|^2; frequencies are constants.
-    p, versine, sine, _ = primals
+    p, versine, sine, needed = primals
     re, im = characteristic(*primals)
     d_p = tangents[0]
     v = 2.0 * p * (1.0 - p)
-    log_re = -versine * over_variables(v, versine, d_p * (1.0 - 2.0 * p))
-    log_im = sine * over_variables(v, versine, d_p)
-    return (re, im), times(re, im, log_re, log_im)
+    along = d_p * (1.0 - 2.0 * p), d_p
+    log_re, log_im = pairs_over_variables(v, versine, along, needed)
+    return (re, im), times(re, im, -versine * log_re, sine * log_im)
 
 
-@jax.checkpoint
-def over_variables(v: Any, versine: Any, x: Any) -> Any:
-    """``sum_i x_i / (1 - v_i versine_m)``, (B, M); pairs are computed again when it is differentiated backwards."""
-    return jnp.sum(x[:, :, None] / (1.0 - v[:, :, None] * versine[:, None]), 1)
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
+    """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
+    if on_cpu() or v.shape[0] == 0:
+        return staged(partial(_sums, power), needed, (v,), (versine, *given), sums=True)
+
+    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
+        weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
+        return tuple(jnp.sum(weight * a[:, :, None], 1) for a in given)
+
+    return dispatched(lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed)
 
 
-@jax.checkpoint
-def _over_frequencies(v: Any, versine: Any, a: Any) -> Any:
-    """``sum_m a_m / (1 - v_i versine_m)``, (B, n)."""
-    return jnp.sum(a[:, :, None] / (1.0 - v[:, None] * versine[:, :, None]), 1)
-
-
-@jax.custom_jvp
-def over_frequencies(v: Any, versine: Any, a: Any, b: Any, c: Any, needed: Any) -> tuple[Any, Any, Any]:
-    """``sum_m x_m / (1 - v_i versine_m)`` for x = a, b and c, (B, n) each."""
-    found: tuple[Any, Any, Any] = staged(_three_sums, needed, (v,), (versine, a, b, c), sums=True)
-    return found
-
-
-def _three_sums(v: Any, versine: Any, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    weight = 1.0 / (1.0 - v[:, None] * versine[:, :, None])
-    terms = tuple(weight * x[:, :, None] for x in (a, b, c))
+def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
+    weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
+    terms = tuple(weight * a[:, :, None] for a in given)
     zero = np.zeros((), v.dtype)
-    return tuple(lax.reduce(terms, (zero,) * 3, _add, (1,)))
+    return tuple(lax.reduce(terms, (zero,) * len(given), _add, (1,)))
 
 
 @over_frequencies.defjvp
-def _over_frequencies_jvp(primals: Any, tangents: Any) -> Any:
-    v, versine, *sums, _ = primals
-    d_v, _, *d_sums, _ = tangents
-
-    def moved(x: Any, d_x: Any) -> Any:
-        return jax.jvp(lambda v, x: _over_frequencies(v, versine, x), (v, x), (d_v, d_x))[1]
-
-    return over_frequencies(*primals), tuple(moved(x, d) for x, d in zip(sums, d_sums))
+def _over_frequencies_jvp(power: int, primals: Any, tangents: Any) -> Any:
+    v, versine, given, needed = primals
+    d_v, _, d_given, _ = tangents
+    linear = pairs_over_frequencies(power, v, versine, d_given, needed)
+    bent = over_frequencies(power + 1, v, versine, tuple(versine * a for a in given), needed)
+    moved = tuple(x + power * d_v * y for x, y in zip(linear, bent))
+    return over_frequencies(power, *primals), moved
 
 
 @jax.custom_jvp
-def transform(f: Any, small: Any, large: Any, needed: Any) -> tuple[Any, Any]:
-    """``sum_k f_k e^{-iwk}`` over k = large S + small, (B, M); f is (B, L, S), the powers (B, S, M) and (B, L, M)."""
-    found: tuple[Any, Any] = staged(_transform, needed, (f,), (*small, *large), sums=False)
+def transform(f: Any, frequencies: Frequencies, window: Any) -> tuple[Any, Any]:
+    """``sum_k f_k e^{-iwk}``, (B, M); f is (B, n + 1) and 0 outside of a window (B, 2) of counts."""
+    if on_cpu() or f.shape[0] == 0:
+        return _by_turns(f, frequencies.versine, frequencies.sine, frequencies.powers, window)
+
+    def plain(f: Any, frequencies: Any, window: Any) -> tuple[Any, Any]:
+        return _transform(f, frequencies.small, frequencies.large)
+
+    found: tuple[Any, Any] = dispatched(lambda k: k.transform, plain, f, frequencies, window)
     return found
 
 
-def _transform(f: Any, *powers: Any) -> tuple[Any, Any]:
-    small, large = powers[:2], powers[2:]
-    width = f.shape[-1]
-    at_once = AT_ONCE if width % AT_ONCE == 0 else 1
-    entries = f.reshape(*f.shape[:2], at_once, width // at_once)
-    terms = []
-    for x in small:
-        parts = x.reshape(x.shape[0], at_once, width // at_once, x.shape[-1])
-        terms.append(sum(entries[:, :, j, :, None] * parts[:, None, j] for j in range(at_once)))
-    zero = np.zeros((), f.dtype)
-    inner = lax.reduce(tuple(terms), (zero, zero), _add, (2,))
-    re, im = times(*inner, *large)
-    return jnp.sum(re, 1), jnp.sum(im, 1)
+def _blocks(f: Any, small: Any) -> Any:
+    """All entries but the last, (B, n / S, S)."""
+    return f[:, :-1].reshape(f.shape[0], f.shape[1] // small[0].shape[1], small[0].shape[1])
+
+
+def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tuple[Any, Any]:
+    """Count by count from the first of every model on: ``e^{-iwk}`` is looked up there, and then turned by -w."""
+    small, large, place = powers
+    size = np.int32(small[0].shape[1])
+    first, last = window[:, 0], window[:, 1]
+    start = times(
+        *(jnp.asarray(x).at[place, first % size].get(mode="promise_in_bounds") for x in small),
+        *(jnp.asarray(x).at[place, first // size].get(mode="promise_in_bounds") for x in large),
+    )
+    longest = jnp.max(last - first, initial=-1)
+    cosine = 1.0 - versine
+
+    def more(state: Any) -> Any:
+        k, turn, sums = state
+        at = jnp.minimum(first + k, last)[:, None]
+        weight = jnp.take_along_axis(f, at, 1, mode="promise_in_bounds")
+        weight = jnp.where((first + k <= last)[:, None], weight, 0.0)
+        found = tuple(s + weight * t for s, t in zip(sums, turn))
+        return k + 1, times(*turn, cosine, -sine), found
+
+    zeros = jnp.zeros_like(versine), jnp.zeros_like(versine)
+    begin = jnp.zeros((), jnp.int32), start, zeros
+    re, im = lax.while_loop(lambda state: state[0] <= longest, more, begin)[2]
+    return re, im
+
+
+def _transform(f: Any, small: Any, large: Any) -> tuple[Any, Any]:
+    inner = (jnp.einsum("bls,bsm->blm", _blocks(f, small), x) for x in small)
+    re, im = times(*inner, *(x[:, :-1] for x in large))
+    return jnp.sum(re, 1) + f[:, -1:] * large[0][:, -1], jnp.sum(im, 1) + f[:, -1:] * large[1][:, -1]
 
 
 @transform.defjvp
 def _transform_jvp(primals: Any, tangents: Any) -> Any:
-    _, small, large, _ = primals
-    inner = (jnp.einsum("bls,bsm->blm", tangents[0], x) for x in small)
-    re, im = times(*inner, *large)
-    return transform(*primals), (jnp.sum(re, 1), jnp.sum(im, 1))
+    frequencies = primals[1]
+    return transform(*primals), _transform(tangents[0], frequencies.small, frequencies.large)
 
 
 def inverse(re: Any, im: Any, small: Any, large: Any) -> Any:

@@ -3,7 +3,7 @@
 On the CPU XLA works out whatever is cheap to write anew in every loop that reads it; an exponential inside a loop over
 pairs costs ten times the loop itself, and optimization barriers are gone before loops are fused. The operands of a
 loop whose length the compiler does not know are stored, so a stage is such a loop, over as many frequencies as the
-rows need. Elsewhere a stage is one expression.
+rows need. On CUDA devices a stage is a kernel, elsewhere one expression.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 AT_ONCE = 8  # frequencies: one wide register
+INTERPRETED = False  # kernels by Pallas' interpreter, which needs no device; for tests
 _CELLS = (
     1 << 15
 )  # variables in a block of rows: its arrays fit a second-level cache, and are not mapped anew every time
@@ -28,6 +29,17 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def dispatched(kernel: Callable[[Any], Callable[..., Any]], plain: Callable[..., Any], *args: Any) -> Any:
+    """``plain(*args)``; on a CUDA device what `kernel` takes from :mod:`.kernels`, where Pallas is installed."""
+    try:
+        from . import kernels
+    except ImportError:
+        return plain(*args)
+    if INTERPRETED:
+        return kernel(kernels)(*args, interpret=True)
+    return lax.platform_dependent(*args, cuda=kernel(kernels), default=plain)
+
+
 def staged(
     stage: Stage, needed: Any, by_row: tuple[Any, ...], by_frequency: tuple[Any, ...], *, sums: bool
 ) -> Any:
@@ -36,9 +48,8 @@ def staged(
     Rows are in front everywhere; `by_frequency` has the frequencies on the last axis, a multiple of AT_ONCE, of which
     the first `needed` (B,) count: the others add nothing to sums, and answers about them may be 0.
     """
-    if not on_cpu() or by_row[0].shape[0] == 0:
-        stored: Any = lax.optimization_barrier  # untyped in JAX
-        return stage(*stored((*by_row, *by_frequency)))
+    if by_row[0].shape[0] == 0:
+        return stage(*by_row, *by_frequency)
     limit = jnp.max(needed)
     zeros = tuple(jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(stage, *by_row, *by_frequency))
 

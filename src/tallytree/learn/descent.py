@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from scipy import optimize
 
+from .._progress import Progress, Report
 from ..arrays import Float64
 from .blas import one_blas_thread
 from .newton_cg import Descent, newton_cg
 
-Progress = Callable[[int, float, float], None]
+
+class Steps(Progress):
+    """Steps of an optimiser; a function is told the step, the mean log-likelihood and the gradient's norm."""
+
+    def __init__(self, progress: bool | Report, total: int, label: str = "fit") -> None:
+        super().__init__(label, total, progress)
+        self.taken = 0
+
+    def update(self, value: float, norm: float) -> None:
+        self.taken += 1
+        note = f"mean log-likelihood {value:.6f}, gradient {norm:.2e}"
+        self.advance(note=note, told=(self.taken, value, norm))
 
 
 class Objective(Protocol):
@@ -37,7 +48,7 @@ class Objective(Protocol):
 
 
 def minimise(
-    objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: Progress | bool
+    objective: Objective, start: Float64, method: str, tol: float, max_iter: int, progress: bool | Report
 ) -> tuple[Float64, Descent, list[float]]:
     """Run an optimiser; returns the point, its report and the values on the way."""
     if len(start) == 0:
@@ -46,9 +57,9 @@ def minimise(
 
     def after_step(value: float, gradient: Float64) -> None:
         history.append(value)
-        report(progress, len(history), -value, float(np.abs(gradient).max()))
+        shown.update(-value, float(np.abs(gradient).max()))
 
-    with one_blas_thread():
+    with one_blas_thread(), Steps(progress, max_iter) as shown:
         if method == "newton-cg":
             outcome = newton_cg(
                 objective.value_and_gradient,
@@ -93,11 +104,3 @@ def _first_order(
     )
     x = np.asarray(found.x, np.float64)
     return Descent(x, int(found.nit), int(found.nfev), 0, bool(found.success), str(found.message))
-
-
-def report(progress: Progress | bool, step: int, value: float, norm: float) -> None:
-    """Tell the caller about a step, or print it."""
-    if callable(progress):
-        progress(step, value, norm)
-    elif progress:
-        sys.stderr.write(f"step {step}: mean log-likelihood {value:.6f}, gradient {norm:.2e}\n")

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from .._progress import Report
 from ..errors import ParameterError
 from ..models.count import CountModel
-from .descent import Progress, minimise
+from .descent import minimise
 from .free import FreeParameters, free_parameters, pairs_of
 from .objective import Objective
 from .options import penalty, stopping
@@ -87,7 +88,7 @@ def fit(
     tol: float = 1e-6,
     max_iter: int = 500,
     gauge: str | None = "endpoints",
-    progress: Progress | bool = False,
+    progress: bool | Report = False,
 ) -> Fit:
     """Fit the parameters of a model to binary rows by exact maximum likelihood.
 
@@ -175,7 +176,7 @@ def fit(
     >>> fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
     array([0.1667, 0.1667])
     """
-    tol, max_iter = stopping(tol, max_iter, progress)
+    tol, max_iter, progress = stopping(tol, max_iter, progress)
     checks.one_of("method", method, METHODS)
     features = CountFeatures(_single(model).tree, pairs_of(model))
     statistics = _statistics(features, data, weights)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
+from .._progress import Report, check_progress
 from ..arrays import Float64
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
@@ -14,14 +15,11 @@ from ..errors import ParameterError
 _MOST_STEPS = 10**8  # more than anybody waits for, and fewer than optimisers count
 
 
-def stopping(tol: Any, max_iter: Any, progress: Any) -> tuple[float, int]:
-    """The tolerance and the limit on steps."""
-    if not isinstance(progress, (bool, np.bool_)) and not callable(progress):
-        raise ParameterError(
-            "`progress` must be True, False or a function of step, log-likelihood and gradient norm; "
-            f"{checks.describe(progress)} arrived."
-        )
-    return check_real(tol, "tol", 0.0, infinite=True), min(check_count(max_iter, "max_iter"), _MOST_STEPS)
+def stopping(tol: Any, max_iter: Any, progress: Any) -> tuple[float, int, bool | Report]:
+    """The tolerance, the limit on steps, and who is told about them."""
+    told = check_progress(progress, "step, log-likelihood and gradient norm")
+    limit = min(check_count(max_iter, "max_iter"), _MOST_STEPS)
+    return check_real(tol, "tol", 0.0, infinite=True), limit, told
 
 
 def penalty(name: str, value: Any) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from .._progress import Report
 from ..arrays import Float64
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
@@ -20,7 +21,7 @@ from ..models.edges import Forest
 from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
 from .adam import adam
-from .descent import Progress, minimise
+from .descent import minimise
 from .options import penalty, stopping
 from .parametric import ParametricPotential
 from .regression_problem import Choices, ConditionalProblem
@@ -134,7 +135,7 @@ def fit_conditional(
     learning_rate: float = 0.05,
     rng: np.random.Generator | int | None = None,
     warm_start: ConditionalFit | None = None,
-    progress: Progress | bool = False,
+    progress: bool | Report = False,
 ) -> ConditionalFit:
     """Fit a conditional count model by exact maximum likelihood.
 
@@ -210,7 +211,7 @@ def fit_conditional(
     >>> found.converged, sorted(found.parameters)
     (True, ['rate'])
     """
-    tol, max_iter = stopping(tol, max_iter, progress)
+    tol, max_iter, progress = stopping(tol, max_iter, progress)
     size = None if batch_size is None else check_count(batch_size, "batch_size", 1)
     rate, generator = check_real(learning_rate, "learning_rate", 0.0), checks.generator(rng)
     checks.one_of("intercept", intercept, ("own", "shared", "none"))

@@ -14,6 +14,9 @@ import numpy as np
 
 from ..arrays import Float64
 
+# Steps that do not shrink, as of messages that run away, extrapolate to any number, and if they grow to one far behind.
+# Beyond the first limit sums of messages would lose the digits that others need; the second is in steps.
+_FARTHEST, _BACK = 1e7, 30.0
 _WORSE = 2.0  # a step this much larger than the best so far discards the history
 _FEW = 4096
 
@@ -48,9 +51,16 @@ class Anderson:
             target = np.array([_dot(a, f) for a, _ in self._steps])
             scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
             weights = np.linalg.lstsq(gram / np.outer(scale, scale), target / scale, rcond=1e-10)[0] / scale
-            if np.isfinite(weights).all():
-                for w, (_, difference) in zip(weights, self._steps):
-                    image -= w * difference
+            jump = np.zeros_like(image)
+            for w, (_, difference) in zip(weights, self._steps):
+                jump -= w * difference
+            length = float(np.abs(jump).max(initial=0.0))
+            if length <= (
+                _FARTHEST if _dot(jump, f) >= 0.0 else min(_FARTHEST, _BACK * norm)
+            ):  # false for NaN too
+                image += jump
+            else:
+                self._forget()
 
     def _remember(self, df: Float64, dg: Float64) -> None:
         keep = len(self._steps) == self._steps.maxlen

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
 from .options import check_graph, check_limits, positive_numbers
-from .progress import Progress, Report
 from .split import Split, split
 
 
@@ -139,7 +139,7 @@ def dual_decomposition(
     check_limits(tol, max_iter)
     ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
-    with Progress(progress, len(ladder), "dual_decomposition") as shown:
+    with Iterations(progress, len(ladder), "dual_decomposition") as shown:
         try:
             for t in ladder:
                 run.cool(t, max_iter)
@@ -194,6 +194,7 @@ class _Run:
     def consider(self, x: Float64, marginals: Float64 | None) -> None:
         """The bound at x, and what can be decoded there."""
         bound, best = self.parts.maximum(x)
+        bound += self.parts.rounding(x)
         if bound < self.bound:
             self.bound, self.at = bound, x.copy()
         for y in decode(self.parts.graph, best, marginals):

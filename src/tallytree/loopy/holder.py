@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import softmax
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
 from .options import check_graph, check_limits
-from .progress import Progress, Report
 from .split import Split, split
 
 # "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
@@ -174,7 +174,7 @@ class Minimisation:
         self, x: Float64, max_iter: int, progress: bool | Report, label: str, *, adapt: bool = False
     ) -> UpperBound:
         """The bound at the best point that is found from x; an interruption keeps it."""
-        with Progress(progress, max_iter, label) as shown:
+        with Iterations(progress, max_iter, label) as shown:
             try:
                 if self.parts.n_classes > 1 and max_iter > 0:
                     self.minimise(x, max_iter, adapt, shown)
@@ -188,11 +188,12 @@ class Minimisation:
 
     def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
         value, gradient, marginals = self.parts.value(x, w)
-        if self.best is None or value <= self.best[0]:
-            self.best = (value, x.copy(), w.copy(), marginals)
+        bound = value + self.parts.rounding(x)
+        if self.best is None or bound <= self.best[0]:
+            self.best = (bound, x.copy(), w.copy(), marginals)
         return value, gradient, marginals
 
-    def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Progress) -> None:
+    def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Iterations) -> None:
         from scipy.optimize import minimize
 
         size, parts = len(x), self.parts

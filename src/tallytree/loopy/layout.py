@@ -110,7 +110,6 @@ class Layout:
     phases: tuple[Phase, ...]
     variable: Ints
     degree: Ints
-    disjoint: bool  # no two factors of a phase share a variable
     is_forest: bool  # variables and factors form a graph without cycles
 
     def beliefs(self, messages: Float64) -> Float64:
@@ -174,7 +173,7 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
         phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))
     constant = graph.forced_log_weight
     forest = _is_forest(members, graph.n_variables)
-    return Layout(graph.total_logits, constant, tuple(phases), variable, degree, not parallel, forest)
+    return Layout(graph.total_logits, constant, tuple(phases), variable, degree, forest)
 
 
 def _is_forest(members: list[Ints], n_variables: int) -> bool:

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Float64, Ints
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
 from .forest_cover import find_root
 from .options import check_graph, check_limits
-from .progress import Progress, Report
 from .split import Split, split
 
 Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
@@ -148,7 +148,7 @@ def mean_field(
     kept = _kept(graph, keep)
     run = _Ascent(graph, _core(graph, kept), _terms(graph, kept))
     converged = interrupted = False
-    with Progress(progress, max_iter, "mean_field") as shown:
+    with Iterations(progress, max_iter, "mean_field") as shown:
         try:
             for _ in range(max_iter):
                 converged = run.residual <= tol or not run.step()

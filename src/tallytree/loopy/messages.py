@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -104,27 +104,44 @@ def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     assert batch.model is not None
     if np.isnan(nu).any():
         return np.full(len(batch), -math.inf), batch.block(nu)
-    model = batch.model.replace(logits=batch.block(nu))
-    try:
-        return np.asarray(model.log_partition), np.asarray(model.cavity_logits)
-    except InfeasibleError:
-        return np.full(len(batch), -math.inf), batch.block(nu)
+    for block, unit in _units(batch.block(nu)):
+        model = batch.model.replace(logits=block)
+        try:
+            return np.asarray(model.log_partition) * unit[:, 0], np.asarray(model.cavity_logits) * unit
+        except InfeasibleError:
+            continue
+    return np.full(len(batch), -math.inf), batch.block(nu)
 
 
 def _model_maxima(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     assert batch.model is not None
-    block = batch.block(nu)
     if np.isnan(nu).any():
-        return np.full(len(batch), -math.inf), block
-    model = batch.model.replace(logits=block)
-    try:
-        both = np.asarray(model.max_marginals)
-    except InfeasibleError:
-        return np.full(len(batch), -math.inf), block
-    # (max, +) values do not saturate, so the own log-odds can be taken off again.
-    with np.errstate(invalid="ignore"):
-        messages = np.where(np.isfinite(block), both[..., 1] - both[..., 0] - block, 0.0)
-    return np.asarray(model.max_log_weight), messages
+        return np.full(len(batch), -math.inf), batch.block(nu)
+    for block, unit in _units(batch.block(nu)):
+        model = batch.model.replace(logits=block)
+        try:
+            both = np.asarray(model.max_marginals)
+        except InfeasibleError:
+            continue
+        # (max, +) values do not saturate, so the own log-odds can be taken off again.
+        with np.errstate(invalid="ignore"):
+            messages = np.where(np.isfinite(block), both[..., 1] - both[..., 0] - block, 0.0)
+        return np.asarray(model.max_log_weight) * unit[:, 0], messages * unit
+    return np.full(len(batch), -math.inf), batch.block(nu)
+
+
+def _units(nu: Float64) -> Iterator[tuple[Float64, Float64]]:
+    """Log-odds (F, n) of factors that are models, first as they are, and the units (F, 1) they are in.
+
+    Models take far numbers for infinite ones. Messages that run away are finite, and those of several factors may
+    contradict one another: then they are given in units in which they are near. Beside numbers of such a size tables
+    are nothing, and log Z is homogeneous.
+    """
+    yield nu, np.ones((len(nu), 1))
+    if not far.all_near(nu):
+        finite = np.where(np.isfinite(nu), np.abs(nu), 0.0)
+        unit = np.maximum(finite.max(axis=1, keepdims=True, initial=0.0) / (0.25 * far.FAR), 1.0)
+        yield nu / unit, unit
 
 
 def _states(nu: Float64) -> Float64:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -22,7 +23,6 @@ from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
 from .options import check_graph, check_limits
-from .progress import Progress, Report
 from .stability import lower_bound_condition
 
 SCHEDULES = ("sequential", "parallel")
@@ -386,7 +386,7 @@ def loopy_bp(
     extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
     converged = interrupted = False
     quiet = 0
-    with Progress(progress, max_iter, "loopy_bp") as shown:
+    with Iterations(progress, max_iter, "loopy_bp") as shown:
         try:
             for _ in range(max_iter):
                 before = None if extrapolation is None else messages.copy()

@@ -26,6 +26,8 @@ from . import maximum
 from .layout import Layout, Phase, layout
 from .messages import sum_product
 
+_ROUNDING = 2.0**-49  # of a share, by all sums that it enters
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -63,6 +65,10 @@ class Split:
         """
         largest = 0.25 * far.FAR * least_weight / self.n_classes
         return [(-size, size) for size in np.maximum(np.abs(x), largest).tolist()]
+
+    def rounding(self, x: Float64) -> float:
+        """What rounding may take from a bound at x: shares cancel, and each enters a few sums of its own size."""
+        return _ROUNDING * float(np.abs(self.shares(x)[:, self.free]).sum())
 
     def value(self, x: Float64, weights: Float64) -> tuple[float, Float64, Float64]:
         """The bound, its gradient in x (K - 1, free), and the marginals of the classes (K, D)."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from .._progress import Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
@@ -25,7 +26,6 @@ from .holder import Minimisation, UpperBound, starting_shares
 from .layout import Layout, layout, tempered_model
 from .messages import sum_product
 from .options import check_graph, check_limits
-from .progress import Report
 from .propagation import sweep
 from .split import Split, split
 

@@ -16,6 +16,7 @@ from ..engine import far
 from ..engine.answer import Answer
 from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
+from ..engine.log_sums import log_sum
 from ..errors import ParameterError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure
@@ -107,7 +108,7 @@ class ChainCore(Model):
     def _beliefs(self) -> Float64:
         """Log-marginals (B, T, K), also behind the end, where every position rests."""
         belief = self._problem.log_leaf + self._answer.messages
-        return np.asarray(belief - ladder.log_sum(belief)[..., None])
+        return np.asarray(belief - log_sum(belief, keepdims=True))
 
     @cached_property
     def _resting(self) -> Ints:
@@ -233,7 +234,7 @@ class ChainCore(Model):
     def _single_count(self, position: int) -> Float64:
         log_p, score = self._beliefs[:, position], self._scores[position]
         columns = [log_p[:, score == c] for c in range(int(score.max()) + 1)]
-        found = [ladder.log_sum(c) if c.shape[1] else np.full(len(log_p), -math.inf) for c in columns]
+        found = [log_sum(c) for c in columns]
         out = np.stack(found, axis=-1)
         out[~self._inside[:, position]] = np.where(np.arange(out.shape[1]) == 0, 0.0, -math.inf)
         return out

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from tallytree.checks.sums import read_only, real_array
+from tallytree.engine.log_sums import log_sum
 from tallytree.engine.pmf.inclusion import inclusion_evidence
-from tallytree.engine.pmf.tails import LOG_HALF, log_sum
+from tallytree.engine.pmf.tails import LOG_HALF
 from tallytree.engine.pmf.weighted import Lattice
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.models.count import CountModel

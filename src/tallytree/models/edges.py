@@ -59,10 +59,9 @@ class Forest:
     what remains must be a forest. Variables around a group that no group counts may belong to either side.
 
     Cost of inference: O(D log^2 D) for any shape of the forest, plus the size of the tables; without groups that of
-    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals`` take
-    O(D^2), compiled, because (max, +) has no fast convolution and edges make what is summed up not concave even if
-    all tables are; ``sample`` one inference and O(D log D) per sample. Accuracy: as
-    for :class:`~tallytree.CountModel`.
+    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals``
+    drop what an upper bound rules out: near-linear for concave tables, up to O(D^2), compiled, where the bound is not
+    close; ``sample`` one inference and O(D log D) per sample. Accuracy: as for :class:`~tallytree.CountModel`.
 
     Examples
     --------

@@ -23,7 +23,8 @@ from tallytree.checks.sums import (
     sample_shape,
     uniform_source,
 )
-from tallytree.engine.pmf.tails import log_sum, log_tails
+from tallytree.engine.log_sums import log_sum
+from tallytree.engine.pmf.tails import log_tails
 from tallytree.errors import InfeasibleError, ParameterError
 
 from ..arrays import Float64, Ints

@@ -12,22 +12,25 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Float64, Ints, States
 from ..checks import configurations
 from ..checks.numbers import check_real
 from ..checks.sums import read_only
 from ..engine.count import potetz_lee
+from ..engine.log_sums import log_sum
+from ..engine.pmf.grid_walk import GridWalk
 from ..engine.pmf.inclusion import inclusion_evidence
 from ..engine.pmf.recursion import softplus
-from ..engine.pmf.tails import log_sum
 from ..engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from ..errors import InfeasibleError, ParameterError, PrecisionError
+from .by_arguments import ByArguments
+from .sampling import Size, shape_of_size
 
 _LARGEST = 1 << 24  # points of the grid
 _TOLERANCE = 1e-9  # of the log-odds
 
 
-class LinearModel:
+class LinearModel(ByArguments):
     """Binary variables with a function of a linear combination of them, whose real weights are rounded to a grid.
 
     ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal
@@ -97,7 +100,7 @@ class LinearModel:
         step: float,
         method: str = "auto",
     ) -> None:
-        nu, _ = checks.logits(logits)
+        nu, self._dtype = checks.logits(logits)
         self._method = checks.one_of("method", method, ("auto", "potetz-lee"))
         self.step = check_real(step, "step", 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
@@ -166,7 +169,7 @@ class LinearModel:
         constant = softplus(finite).sum(-1)
         return (constant + self._log_mean.reshape(self.batch_shape))[()]
 
-    @cached_property
+    @property
     def posterior_logits(self) -> Float64:
         """Log-odds of the marginals, (..., D).
 
@@ -185,6 +188,25 @@ class LinearModel:
         >>> model.posterior_logits
         array([ 0., inf])
         """
+        return self._shaped(self._odds)
+
+    @cached_property
+    def entropy(self) -> Any:
+        """Entropy in nats, (...,).
+
+        ``log Z - sum_d logits_d P(y_d = 1) - E[log f]``, every term from exact sums.
+        """
+        finite = np.isfinite(self._nu)
+        score = np.where(finite, self._nu, 0.0) * expit(self._odds)
+        law, (_, log_f) = self._law, self._lattice
+        inside = law > -math.inf
+        table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
+        constant = softplus(np.where(finite, self._nu, -math.inf)).sum(-1)
+        return (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)[()]
+
+    @cached_property
+    def _odds(self) -> Float64:
+        """(B, D)."""
         lattice, log_f = self._lattice
         self._log_mean  # noqa: B018 - raises for an impossible model
         out = np.array(self._nu)
@@ -193,9 +215,9 @@ class LinearModel:
             evidence = self._evidence(lattice, log_f)
             flipped = np.where(np.isinf(lattice.nu), lattice.nu, lattice.nu + evidence)
             out[:, counted] = np.where(self._units[counted] < 0, -flipped, flipped)
-        return self._shaped(out)
+        return out
 
-    @property
+    @cached_property
     def marginals(self) -> Float64:
         """P(y_d = 1), (..., D).
 
@@ -214,7 +236,7 @@ class LinearModel:
         >>> model.marginals.round(6)
         array([0.5, 1. ])
         """
-        return np.asarray(expit(self.posterior_logits))
+        return self._shaped(expit(self._odds))
 
     @cached_property
     def sum_log_probs(self) -> Float64:
@@ -236,10 +258,44 @@ class LinearModel:
         array([0. , 0. , 0.5, 0.5])
         """
         out = np.full((len(self._nu), len(self.values)), -math.inf)
-        lattice, log_f = self._lattice
-        found = self._log_prior + log_f - self._log_mean[:, None]
-        out[:, :: lattice.step] = found
+        out[:, :: self._lattice[0].step] = self._law
         return self._shaped(out)
+
+    def sample(self, size: Size = None, rng: Any = None) -> States:
+        """Exact joint samples, ``(*size, ..., D)`` of 0 and 1.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            How many; default one, without an axis.
+        rng : numpy.random.Generator, int or None
+            Generator or seed.
+
+        Notes
+        -----
+        Cost: O(D M) for the tables of all partial sums, made twice, and O(D) per sample.
+        """
+        shape, generator = shape_of_size(size), checks.generator(rng)
+        self._log_mean  # noqa: B018 - raises for an impossible model
+        count = math.prod(shape)
+        lattice, log_f = self._lattice
+        drawn = GridWalk(lattice.nu, lattice.weights, log_f, maxima=False).draw(count, generator)
+        states = (generator.random((count, *self._nu.shape)) < expit(self._nu)).astype(np.uint8)
+        return self._counted(states, drawn).reshape(*shape, *self.batch_shape, self.n_variables)
+
+    def mode(self) -> States:
+        """A most probable configuration, (..., D) of 0 and 1.
+
+        Notes
+        -----
+        Cost: O(D M), (max, +) over the grid.
+        """
+        self._log_mean  # noqa: B018 - raises for an impossible model
+        lattice, log_f = self._lattice
+        found = GridWalk(lattice.nu, lattice.weights, log_f, maxima=True).best()
+        return self._counted((self._nu > 0).astype(np.uint8), found).reshape(
+            *self.batch_shape, self.n_variables
+        )
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations (..., D) of 0 and 1.
@@ -281,6 +337,26 @@ class LinearModel:
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
+    def _arguments(self) -> dict[str, Any]:
+        logits = self.logits.astype(self._dtype, copy=False)
+        return {
+            "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step, "method": self._method,
+        }  # fmt: skip
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return tuple(self._arguments().values())
+
+    def _counted(self, states: States, found: States) -> States:
+        """States (..., D) with those of the lattice put in: complements where a weight is negative."""
+        counted = self._units != 0
+        states[..., counted] = found ^ (self._units[counted] < 0)
+        return states
+
+    @cached_property
+    def _law(self) -> Float64:
+        """Log-probabilities of the sums on the lattice, (B, W + 1)."""
+        return self._log_prior + self._lattice[1] - self._log_mean[:, None]
+
     @cached_property
     def _nu(self) -> Float64:
         whole = np.broadcast_to(self.logits, (*self.batch_shape, self.n_variables))
@@ -308,10 +384,11 @@ class LinearModel:
         dead = np.flatnonzero(np.isneginf(found))
         if len(dead):
             where = (
-                f" Model {np.unravel_index(dead[0], self.batch_shape)} has none." if self.batch_shape else ""
+                f" at batch index {np.unravel_index(dead[0], self.batch_shape)}" if self.batch_shape else ""
             )
             raise InfeasibleError(
-                f"`log_f` must allow some value that the logits allow.{where} Relax it, or an infinite logit."
+                f"The model{where} gives probability zero to every configuration: no value that `log_f` allows can be "
+                "reached. Relax it, or an infinite logit."
             )
         return found
 
@@ -327,7 +404,7 @@ class LinearModel:
         return np.asarray(found.messages)
 
     def _shaped(self, rows: Float64) -> Float64:
-        out = rows.reshape(*self.batch_shape, rows.shape[-1])
+        out = rows.reshape(*self.batch_shape, rows.shape[-1]).astype(self._dtype)
         out.flags.writeable = False
         return out
 

@@ -25,10 +25,11 @@ from ..checks import configurations
 from ..engine.pmf.recursion import softplus
 from ..errors import ParameterError
 from ..potentials import at_least, exactly
+from .by_arguments import ByArguments
 from .count import CountModel
 
 
-class ThinnedModel:
+class ThinnedModel(ByArguments):
     """Binary variables of which each that is on acts with a rate of its own; a potential on how many act.
 
     ``p(y) = exp(logits . y) E[f(number that act)] / Z``.
@@ -77,7 +78,8 @@ class ThinnedModel:
     """
 
     def __init__(self, logits: ArrayLike, rates: ArrayLike, potential: Any, *, leak: ArrayLike = 0.0) -> None:
-        theta, _ = checks.logits(logits)
+        theta, self._dtype = checks.logits(logits)
+        self._potential = potential
         self.logits: Float64 = np.array(theta, np.float64)
         self.rates = _probabilities("rates", rates, (*self.logits.shape[:-1], self.n_variables))
         self.leak = _probabilities("leak", leak, None)
@@ -131,7 +133,7 @@ class ThinnedModel:
         own = own + np.log1p(-np.where(self.leak < 1.0, self.leak, 0.0))
         return (np.asarray(self.acting.log_partition) + own)[()]
 
-    @cached_property
+    @property
     def posterior_logits(self) -> Float64:
         """Log-odds of the marginals, (..., D).
 
@@ -150,13 +152,17 @@ class ThinnedModel:
         >>> model.posterior_logits.round(4)
         array([0.9163, 0.9163])
         """
+        return self._vector(self._odds)
+
+    @cached_property
+    def _odds(self) -> Float64:
         acts = np.asarray(self.acting.posterior_logits)[..., : self.n_variables]
         theta = np.broadcast_to(self._theta, acts.shape)
         # P(on) / P(off) = (odds of acting) (1 + e^idle) + e^idle
         found = np.logaddexp(acts + softplus(np.where(np.isposinf(theta), 0.0, self._idle)), self._idle)
         return np.where(np.isinf(theta), theta, found)
 
-    @property
+    @cached_property
     def marginals(self) -> Float64:
         """P(y_d = 1), (..., D).
 
@@ -175,7 +181,7 @@ class ThinnedModel:
         >>> model.marginals.round(4)
         array([0.7143, 0.7143])
         """
-        return np.asarray(expit(self.posterior_logits))
+        return self._vector(expit(self._odds))
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations (..., D) of 0 and 1; one batched inference.
@@ -210,10 +216,31 @@ class ThinnedModel:
         law = np.asarray(
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
         )
-        log_mean = np.logaddexp.reduce(law + np.asarray(self.acting.tables[0]), axis=-1)
+        log_mean = np.logaddexp.reduce(law + self._table, axis=-1)
         score = np.where(states & np.isfinite(self.logits), self.logits, 0.0).sum(-1)
         agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)
         return np.where(agrees, score + log_mean - self.log_partition, -math.inf)[()]
+
+    def _vector(self, values: Float64) -> Float64:
+        out = np.array(values, self._dtype)
+        out.flags.writeable = False
+        return out
+
+    def _arguments(self) -> dict[str, Any]:
+        logits = self.logits.astype(self._dtype, copy=False)
+        return {"logits": logits, "rates": self.rates, "potential": self._potential, "leak": self.leak}
+
+    def _numbers(self) -> tuple[Any, ...]:
+        logits = self.logits.astype(self._dtype, copy=False)
+        return logits, self.rates, self.leak, self._table
+
+    @property
+    def _table(self) -> Float64:
+        """Log f of the number that acts; a model of nothing has it in its constant."""
+        tables = self.acting.tables
+        return np.asarray(
+            tables[0] if tables else np.asarray(self.acting.log_partition)[..., None], np.float64
+        )
 
     def _with_leak(self, odds: Float64) -> Float64:
         """Log-odds of acting (..., D), and of the leak behind them if there is one."""

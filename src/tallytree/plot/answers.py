@@ -23,6 +23,7 @@ from .style import (
     ORANGE,
     axes_of,
     finish,
+    whole_numbers,
     whole_ticks,
 )
 
@@ -199,7 +200,7 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     if bar:
         ax.figure.colorbar(image, ax=ax, label="P(cell is on)")
     for side in (ax.xaxis, ax.yaxis):
-        side.get_major_locator().set_params(integer=True)
+        whole_numbers(side)
     ax.set_xlabel("column")
     ax.set_ylabel("row")
     if title is not None:

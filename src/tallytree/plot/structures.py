@@ -146,7 +146,9 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
         ax.plot(place[s], level[s], "o", ms=17, color="white", mec=BLUE, mew=1.4, zorder=3)
         ax.annotate(f"$z_{{{s}}}$", (place[s], level[s]), ha="center", va="center", fontsize=9, zorder=4)
         shares = [model.tables[g] for g in np.flatnonzero(family.set_of_group == s)]
-        _inset(ax, place[s], level[s], np.sum(shares, axis=0))
+        above = int(family.set_parent[s])
+        leftwards = above >= 0 and place[above] > place[s]  # away from the line to the count above
+        _inset(ax, place[s] + (-0.77 if leftwards else 0.22), level[s], np.sum(shares, axis=0))
     ax.set_xlim(-0.8, family.n_variables - 0.2)
     ax.set_ylim(-0.6, level.max(initial=0.0) + 0.7)
     ax.set_axis_off()
@@ -154,8 +156,8 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
 
 
 def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
-    """A potential as bars beside its count, relative to its largest value."""
-    inset = ax.inset_axes([x + 0.22, y - 0.12, 0.55, 0.5], transform=ax.transData)
+    """A potential as bars from x on, beside its count, relative to its largest value."""
+    inset = ax.inset_axes([x, y - 0.12, 0.55, 0.5], transform=ax.transData)
     top = np.max(log_f) if np.isfinite(np.max(log_f)) else 0.0
     inset.bar(np.arange(len(log_f)), np.exp(log_f - top), color=BLUE, width=0.8)
     inset.set_xticks([])

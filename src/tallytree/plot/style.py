@@ -38,7 +38,14 @@ def whole_ticks(ax: Any, low: int, high: int) -> None:
     if high - low < 12:
         ax.set_xticks(np.arange(low, high + 1))
     else:
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        whole_numbers(ax.xaxis)
+
+
+def whole_numbers(axis: Any) -> None:
+    """Ticks at whole numbers, whatever ticks the axis had before."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
 
 
 def finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:

@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
 from . import compiled as compiled
 from . import losses
 from .distributions import CountDistribution
+from .edges import Forest
 from .functions import count_log_probs, log_partition, marginals, sample
 from .k_subset import KSubset
 from .potentials import at_least, at_most, between, exactly, gaussian, geometric, poisson, quadratic
@@ -30,6 +31,7 @@ from .special import ConditionalBernoulli, PoissonBinomial
 __all__ = [
     "ConditionalBernoulli",
     "CountDistribution",
+    "Forest",
     "KSubset",
     "PoissonBinomial",
     "at_least",

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ParameterError
 from . import ops, plain
+from .edges import EdgedStructure
 from .mapping import as_batch
 from .structure import Structure, structure_of
 
@@ -130,8 +132,18 @@ class Tangent(torch.autograd.Function):
 def _third(ctx: Any, first: Any, second: Any, saved: Any = None) -> Any:
     logits, tables = (ctx.saved_tensors if saved is None else saved)[:2]
     structure = structure_of(ctx.key)
+    refuse_edges(structure)
     pairs = [(a, _or_zero(b, structure, logits)) for a, b in (first, second)]
     return plain.third(structure, logits, tables, *pairs)
+
+
+def refuse_edges(structure: Structure) -> None:
+    """The plain log Z, from which derivatives beyond the second come, knows no edges."""
+    if isinstance(structure, EdgedStructure):
+        raise ParameterError(
+            "Models with edges have first and second derivatives of log Z, but a higher one was asked for. "
+            "Detach what need not be differentiated again."
+        )
 
 
 def _or_zero(direction: Tensor | None, structure: Structure, logits: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import grad
 
 from . import log_tree, ops
-from .autograd import keep, shared
+from .autograd import keep, refuse_edges, shared
 from .mapping import as_batch
 from .structure import structure_of
 
@@ -178,6 +178,7 @@ def pulled(
 def _bent(ctx: Any, point: tuple[Tensor, Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Any:
     """The Hessian of ``<weights, log P>`` times a direction."""
     logits, tables, weights = point
+    refuse_edges(structure_of(ctx.key))
     logits, tables = logits.contiguous(), tables.expand(*logits.shape[:-1], tables.shape[-1]).contiguous()
     steps = tuple(
         torch.where(torch.isfinite(p), d, 0.0).contiguous() for d, p in zip(along, (logits, tables))

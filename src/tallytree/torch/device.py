@@ -100,22 +100,30 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     return found.reshape(count, *logits.shape)
 
 
-def has_mode(structure: Structure, logits: Tensor) -> bool:
-    """Whether modes are found on the device: those of flat models are."""
-    if not has_kernels(logits):
-        return False
-    from .cuda import answers
-
-    return answers.is_flat(structure)
-
-
 def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """See :mod:`.ops`."""
-    from .cuda import modes
+    from .cuda import answers, draws, modes
 
     x, t = _rows(structure, logits, tables)
     packed = structure.packed_on(logits.device)[None] if t is None else t
-    return modes.flat_mode(x, packed).reshape(logits.shape)
+    found = modes.flat_mode(x, packed) if answers.is_flat(structure) else draws.best(structure, x, packed)
+    return found.reshape(logits.shape)
+
+
+def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Entropies (B,) of the rows, and whether they are accurate: log Z - E[log weight] cancels where they are small."""
+    log_z, marginals, probs = sums(structure, logits, tables, True, True)
+    packed = structure.packed_on(logits.device) if tables is None else tables
+    terms = torch.cat([_products(marginals, logits), _products(probs, packed)], -1)
+    terms = torch.cat([log_z.unsqueeze(-1), -terms], -1).reshape(log_z.numel(), -1)
+    found = terms.sum(-1)
+    return found, found > 0.01 * terms.abs().sum(-1)
+
+
+def _products(probs: Tensor, weights: Tensor) -> Tensor:
+    """P log w, without those that cannot be or, of forced variables, weigh one."""
+    kept = (probs > 0.0) & torch.isfinite(weights)
+    return torch.where(kept, probs * torch.where(kept, weights, 0.0), 0.0)
 
 
 def has_kernels(logits: Tensor) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 from ..errors import ParameterError
 from . import functions, ops
+from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
+from .mapping import readable
 from .structure import Structure
 
 
@@ -26,6 +29,8 @@ class CountDistribution(Distribution):
         As in :func:`tallytree.torch.log_partition`.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`tallytree.torch.log_partition`.
 
     Raises
     ------
@@ -56,8 +61,10 @@ class CountDistribution(Distribution):
     arg_constraints = {"logits": constraints.real_vector}  # noqa: RUF012 - the name and form that PyTorch expects
     has_enumerate_support = False
 
-    def __init__(self, logits: Any, groups: Any = None, validate_args: bool | None = None) -> None:
-        self._posed = pose(logits, groups)
+    def __init__(
+        self, logits: Any, groups: Any = None, validate_args: bool | None = None, *, edges: Any = None
+    ) -> None:
+        self._posed = pose(logits, groups, edges)
         shape = self._posed.logits.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
         self._validate = Distribution._validate_args if validate_args is None else validate_args
@@ -364,6 +371,8 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
         count = on[..., members].sum(-1, keepdim=True)
         table = tables[..., start:stop].expand(*count.shape[:-1], stop - start)
         score = score + table.gather(-1, count).squeeze(-1)
+    if isinstance(structure, EdgedStructure):
+        score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
     return score
 
 
@@ -399,12 +408,16 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     a, b = p.structure.tree, q.structure.tree
     same = a == b
     tree = a if same else a.with_groups(list(b.groups))
-    structure = Structure(tree, None)
+    structure = _shared_edges(p.structure, q.structure).on(tree, None)
     extra = 0 if same else b.family.group_offset[-1]
     before = 0 if same else a.family.group_offset[-1]
 
     def moved(posed: Posed, first: int, last: int) -> Posed:
-        tables = torch.nn.functional.pad(_packed(posed), (int(first), int(last)))
+        packed, end = _packed(posed), int(posed.structure.tree.family.group_offset[-1])
+        groups = torch.nn.functional.pad(packed[..., :end], (int(first), int(last)))
+        edges = packed[..., end:]
+        missing = structure.n_cells - groups.shape[-1] - edges.shape[-1]
+        tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
         return posed._replace(
             logits=posed.logits.expand(shape),
             tables=tables.expand(*shape[:-1], tables.shape[-1]),
@@ -412,6 +425,17 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
         )
 
     return moved(p, 0, extra), moved(q, before, 0)
+
+
+def _shared_edges(p: Structure, q: Structure) -> Structure:
+    """The one of two structures that has edges; both may if they are the same."""
+    if not isinstance(p, EdgedStructure):
+        return q
+    if isinstance(q, EdgedStructure) and not np.array_equal(p.frame.pairs, q.frame.pairs):
+        raise ParameterError(
+            "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
+        )
+    return p
 
 
 def _packed(posed: Posed) -> Tensor:
@@ -435,6 +459,6 @@ def _states(value: Tensor, n: int, validate: bool) -> Tensor:
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."
         )
     on = value != 0
-    if validate and not bool((on == (value == 1)).all()):
+    if validate and readable(on) and not bool((on == (value == 1)).all()):
         raise ParameterError("`value` must contain only 0 and 1, but other values arrived.")
     return on

@@ -16,10 +16,9 @@ from . import structure as structures
 from .autograd import Sums
 from .count_autograd import CountLogProbs
 from .groups import Posed, pose
-from .structure import Structure
 
 
-def log_partition(logits: Any, groups: Any = None) -> Tensor:
+def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
     """Log Z of models on the last axis of `logits`, (...,): differentiable to any order.
 
     Parameters
@@ -29,6 +28,9 @@ def log_partition(logits: Any, groups: Any = None) -> Tensor:
     groups : potential, tensor, sequence of Group, CountTree, or (CountTree, tables), optional
         What :class:`tallytree.CountModel` takes; log-tables may be tensors, with batch axes and with gradients, and the
         numbers of the potentials in :mod:`tallytree.torch` may be tensors with one entry per model.
+    edges : Forest, optional
+        Pairwise tables on a forest, :class:`tallytree.torch.Forest` if they are tensors with gradients, else
+        :class:`tallytree.Forest`. Groups must fit the edges.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def log_partition(logits: Any, groups: Any = None) -> Tensor:
     >>> logits.grad
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
-    return log_partition_of(pose(logits, groups))
+    return log_partition_of(pose(logits, groups, edges))
 
 
 def log_partition_of(posed: Posed) -> Tensor:
@@ -72,7 +74,7 @@ def log_partition_of(posed: Posed) -> Tensor:
     return found.to(posed.dtype)
 
 
-def marginals(logits: Any, groups: Any = None) -> Tensor:
+def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
     """P(y_d = 1), (..., D); the derivative is the exact covariance product. See :func:`log_partition`.
 
     Parameters
@@ -81,6 +83,8 @@ def marginals(logits: Any, groups: Any = None) -> Tensor:
         Log-odds; leading axes are a batch.
     groups : optional
         What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`log_partition`.
 
     Returns
     -------
@@ -106,7 +110,7 @@ def marginals(logits: Any, groups: Any = None) -> Tensor:
     >>> ttt.marginals(torch.tensor([0.0, 0.0, -torch.inf, 0.0]), tt.exactly(1))
     tensor([0.3333, 0.3333, 0.0000, 0.3333])
     """
-    return marginals_of(pose(logits, groups))
+    return marginals_of(pose(logits, groups, edges))
 
 
 def marginals_of(posed: Posed) -> Tensor:
@@ -118,7 +122,9 @@ def marginals_of(posed: Posed) -> Tensor:
     return found.to(posed.dtype)
 
 
-def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -> Tensor:
+def count_log_probs(
+    logits: Any, groups: Any = None, group: int | None = None, *, edges: Any = None
+) -> Tensor:
     """Log-probabilities of the counts 0..n of a group (None: of all variables), (..., n + 1).
 
     Gradients are right also for counts whose probability underflows: they are conditional expectations.
@@ -129,6 +135,8 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -
         Log-odds; leading axes are a batch.
     groups : optional
         What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`log_partition`.
     group : int, optional
         Number of the group; default all variables.
 
@@ -153,7 +161,7 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None) -
     >>> ttt.count_log_probs(torch.zeros(3), tt.at_least(1)).exp() * 7
     tensor([0., 3., 3., 1.])
     """
-    return count_log_probs_of(pose(logits, groups), group)
+    return count_log_probs_of(pose(logits, groups, edges), group)
 
 
 def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
@@ -180,6 +188,8 @@ def sample(
     groups: Any = None,
     sample_shape: Sequence[int] = (),
     generator: torch.Generator | None = None,
+    *,
+    edges: Any = None,
 ) -> Tensor:
     """Exact joint draws of zeros and ones in the dtype of `logits`, (sample_shape..., ..., D); no gradient.
 
@@ -193,6 +203,8 @@ def sample(
         Leading axes of independent draws.
     generator : torch.Generator, optional
         Default that of PyTorch.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`log_partition`.
 
     Returns
     -------
@@ -218,7 +230,7 @@ def sample(
     >>> draws.sum(-1)
     tensor([2., 2., 2., 2., 2.])
     """
-    return sample_of(pose(logits, groups), sample_shape, generator)
+    return sample_of(pose(logits, groups, edges), sample_shape, generator)
 
 
 def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
@@ -283,7 +295,8 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     tree = structure.tree.with_groups([None])
     if posed.tables is None:
         assert structure.potentials is not None
-        return posed._replace(structure=Structure(tree, (*structure.potentials, None))), total
+        return posed._replace(structure=structure.on(tree, (*structure.potentials, None))), total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
-    tables = torch.cat([posed.tables, zeros], dim=-1)
-    return posed._replace(structure=Structure(tree, None), tables=tables), total
+    end = int(structure.tree.family.group_offset[-1])  # what follows belongs to edges
+    tables = torch.cat([posed.tables[..., :end], zeros, posed.tables[..., end:]], dim=-1)
+    return posed._replace(structure=structure.on(tree, None), tables=tables), total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from .. import checks
 from ..errors import ParameterError
-from ..models.group import read_groups
+from ..models.group import Group, read_groups
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
+from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import Structure
 
@@ -28,10 +30,12 @@ class Posed(NamedTuple):
     dtype: torch.dtype
 
 
-def pose(logits: Any, groups: Any) -> Posed:
+def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
     """Log-odds and tables with one batch shape."""
     given = as_logits(logits)
     structure, tables = read(groups, given)
+    if edges is not None:
+        structure, tables = with_edges(structure, tables, edges, given)
     values = given.to(torch.float64)
     if tables is not None and tables.dim() > 1:
         shape = _common(values.shape[:-1], tables.shape[:-1])
@@ -100,13 +104,37 @@ def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
             "is a constant."
         )
     else:
-        tree, entries = read_groups(groups, n)
+        tree, entries = _recent_tree(groups, n) or read_groups(groups, n)
     if tree.n_variables != n:
         raise ParameterError(
             f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
             f"{n} arrived."
         )
     return tree, entries
+
+
+def _recent_tree(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]] | None:
+    """Groups whose members were seen before, or can be recognised, share a tree: training passes them every step."""
+    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, Group) for group in groups):
+        return None
+    members = tuple(_recognised(group.members) for group in groups)
+    if ... in members or len(groups) < 2:
+        return None
+    return _tree_of(members, n), [group.potential for group in groups]
+
+
+def _recognised(members: Any) -> Any:
+    """Members by which a tree can be found again; an ellipsis for those that are not plain integers."""
+    if members is None or isinstance(members, range):
+        return members
+    if isinstance(members, (list, tuple)) and all(type(member) is int for member in members):
+        return tuple(members)
+    return ...
+
+
+@lru_cache(maxsize=64)
+def _tree_of(members: tuple[Any, ...], n: int) -> CountTree:
+    return CountTree.from_groups([list(m) if isinstance(m, tuple) else m for m in members], n)
 
 
 def pack(tree: CountTree, entries: Sequence[Any], logits: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import ParameterError
 from . import functions
 from .groups import as_logits
+from .mapping import readable
 from .potentials import exactly
 
 
@@ -168,7 +169,8 @@ class KSubset(nn.Module):
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         k = torch.as_tensor(self.k, device=logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
-        if bool((k > possible).any()) or bool((k < 0).any()):
+        outside = (k > possible) | (k < 0)
+        if readable(outside) and bool(outside.any()):
             raise ParameterError(
                 "`k` must be between 0 and the number of scores that the mask leaves in every row."
             )

@@ -1,10 +1,23 @@
-"""The rule for `torch.func.vmap`: a mapped axis becomes a batch axis of one call."""
+"""The rule for `torch.func.vmap`, a mapped axis becomes a batch axis of one call; and what can be read under it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor can be looked at now: not while they are traced or mapped."""
+    return not torch.compiler.is_compiling() and not torch._C._functorch.is_batchedtensor(_bottom(tensor))
+
+
+def _bottom(tensor: Tensor) -> Tensor:
+    """What a derivative of `torch.func` wraps; a mapped axis below it stays visible."""
+    while torch._C._functorch.is_gradtrackingtensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
+from .mapping import readable
 
 Rule = Callable[..., Tensor]
 
@@ -303,7 +304,7 @@ def quadratic(curvature: Any, center: Any) -> TensorPotential:
 def _allowed(n: int, wanted: Tensor, *limits: Tensor) -> Tensor:
     for limit in limits:
         outside = (limit < 0) | (limit > n)
-        if not torch.compiler.is_compiling() and bool(outside.any()):
+        if readable(outside) and bool(outside.any()):
             raise ParameterError(
                 f"Counts of a potential on {n} variables must be between 0 and {n}; "
                 f"{int(limit[outside][0])} arrived. Check the counts and the sizes of the groups."
@@ -362,7 +363,7 @@ def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
         raise ParameterError(
             f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."
         )
-    if not torch.compiler.is_compiling():
+    if readable(tensor):
         bad = ~torch.isfinite(tensor) | (
             (tensor <= 0) if positive else torch.zeros_like(tensor, dtype=torch.bool)
         )

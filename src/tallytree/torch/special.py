@@ -15,6 +15,7 @@ from ..errors import ParameterError
 from . import functions
 from .distributions import CountDistribution
 from .groups import as_logits
+from .mapping import readable
 from .potentials import exactly
 
 
@@ -125,11 +126,11 @@ class PoissonBinomial(Distribution):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
         if logits is None:
             probs = torch.as_tensor(probs)
-            if not bool(((probs >= 0) & (probs <= 1)).all()):
+            if readable(probs) and not bool(((probs >= 0) & (probs <= 1)).all()):
                 raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
             logits = torch.log(probs) - torch.log1p(-probs)
         self.logits = as_logits(logits)
-        if bool(torch.isnan(self.logits.detach()).any()):
+        if readable(self.logits) and bool(torch.isnan(self.logits.detach()).any()):
             raise ParameterError("`logits` must not contain NaN. Use -inf for a trial that always fails.")
         super().__init__(self.logits.shape[:-1], validate_args=False)
 

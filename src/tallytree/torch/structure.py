@@ -90,6 +90,10 @@ class Structure:
         program = self.tree.program
         return program.kept("full schedule", lambda: build_schedule(program))
 
+    def on(self, tree: CountTree, potentials: tuple[Potential | None, ...] | None) -> Structure:
+        """The same edges, if there are any, with other groups."""
+        return Structure(tree, potentials)
+
     def model(self, logits: Any, tables: Any) -> CountModel:
         """The model of NumPy arrays."""
         if tables is None or not self.tree.family.n_groups:

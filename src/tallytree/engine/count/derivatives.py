@@ -78,6 +78,9 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
         v = np.where(finite, v, 0.0)
     if len(components.flat) == 1 and components.flat[0].whole and batch:
         return _flat(nu, tables, np.ascontiguousarray(v), h, counts)
+    nested = components.nested
+    if nested is not None and nested.variables is None and nested.cells is None and batch:
+        return _nested(nested.program, nu, tables, np.ascontiguousarray(v), h, counts)
     marginals = expit(nu) * expit(-nu) * v
     values = counts and directions == 0
     probs, moved = (
@@ -103,7 +106,6 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
             probs[:, bucket.cells] = part.probs.reshape(batch, count, size + 1)
         if counts:
             moved[:, :, bucket.cells] = part.counts.reshape(directions, batch, count, size + 1)
-    nested = components.nested
     if nested is not None:
         inside = slice(None) if nested.variables is None else nested.variables
         cells = slice(None) if nested.cells is None else nested.cells

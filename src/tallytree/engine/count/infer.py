@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
@@ -18,7 +19,7 @@ from .. import choose, native
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem
-from . import chain, characteristic, mixture, potetz_lee, retilt, wide_messages, wide_sum
+from . import chain, characteristic, common_tilt, mixture, potetz_lee, retilt, wide_messages, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
 from .tree_pass import sum_product
 
@@ -26,6 +27,7 @@ METHODS = (
     "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+_SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
 class Rows(NamedTuple):
@@ -210,7 +212,7 @@ def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
         if smooth and n >= choose.TILT_WORTH:
             # Where blocks are solved as a whole a tilted pass costs less than one over all single merges.
             rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
-        if waves:
+        if waves and not (n >= choose.TILT_WORTH and common_tilt.needed(program, rows.nu, rows.tables)):
             rungs.insert(0, _tree_rung(program, "waves", cavities))
         if roughness < choose.TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled", cavities))
@@ -249,6 +251,11 @@ def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Any:
 
 def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Any:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
+    if native.present() and common_tilt.serves(program):
+        run = partial(native.tree_pass, program, kind=kind, cavities=cavities)
+        return lambda rows: common_tilt.climb_to_posterior_mean(
+            program, rows.nu, rows.tables, run, least=least
+        )
     plain = _tree_rung(program, kind, cavities)
     rung = lambda nu, tables: plain(Rows(nu, tables))  # noqa: E731
     return lambda rows: retilt.climb_to_posterior_mean(program, rows.nu, rows.tables, rung, least=least)
@@ -292,7 +299,13 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
     if np.array_equal(highest, program.size[program.set_node]):
         return program.kept("full schedule", lambda: build_schedule(program))
-    return build_schedule(program, count_caps(program, highest))
+    kept: dict[bytes, Schedule] = program.kept("capped schedules", dict)
+    key = highest.tobytes()
+    if key not in kept:
+        if len(kept) >= _SCHEDULES:
+            kept.clear()
+        kept[key] = build_schedule(program, count_caps(program, highest))
+    return kept[key]
 
 
 # -- count distributions -------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
         part = solver if len(rows) == len(value) else type(solver)(solver.problem.take(rows), solver.method)
         value[rows] = _from_distributions(part)
         error[rows] = np.maximum(ENOUGH * value[rows], NOTHING)
-    return value, error
+    return np.maximum(value, 0.0), error  # within its error, and never below 0
 
 
 def _from_expectations(solver: Any) -> tuple[Float64, Float64]:

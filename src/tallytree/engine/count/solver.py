@@ -12,6 +12,7 @@ from ...arrays import Float64, Ints, States
 from ...memo import answer
 from .. import choose, maximize, native
 from ..answer import Answer, Derivatives, posterior
+from ..log_sums import anchor
 from ..pmf.log_pmf import log_pmf
 from ..problem import Problem
 from ..sample.sampler import Sampler
@@ -157,7 +158,5 @@ class CountSolver(Solver):
 
 
 def _normalised(log_weights: Float64) -> Float64:
-    top = log_weights.max(-1, keepdims=True)
-    top = np.where(top == -math.inf, 0.0, top)
-    total = np.log(np.exp(log_weights - top).sum(-1, keepdims=True))
-    return np.asarray(log_weights - top - total)
+    below = log_weights - anchor(log_weights)
+    return np.asarray(below - np.log(np.exp(below).sum(-1, keepdims=True)))

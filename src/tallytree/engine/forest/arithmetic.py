@@ -16,6 +16,7 @@ from scipy import fft
 from ... import config
 from ...arrays import Float64
 from .. import native
+from ..log_sums import log_sum
 
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-290  # anything smaller may have been lost to underflow
@@ -211,11 +212,7 @@ class LogSpace(Direct):
         return a + b
 
     def _combine(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
-        top = values.max(axis=axis, keepdims=True)
-        anchor = np.where(top == -math.inf, 0.0, top)
-        with np.errstate(divide="ignore"):
-            out = anchor + np.log(np.exp(values - anchor).sum(axis=axis, keepdims=True))
-        return np.asarray(out if keepdims else np.squeeze(out, axis=axis))
+        return log_sum(values, axis, keepdims=keepdims)
 
     def total(self, values: Float64, axis: Any) -> Float64:
         return self._combine(values, axis)

@@ -37,22 +37,24 @@ def conditional_derivatives(problem: ForestProblem, answer: Answer, v: Float64, 
         for b in range(len(means)):
             counts[:, b] = _moved_by_tables(problem, b, probs[b], pushed[:, b])
     room = max(1, _CELLS // max(1, means.shape[1]))
-    for b in range(len(means)):
-        moving = np.where(np.isfinite(problem.log_leaf[b]).all(axis=1), v[:, b], 0.0)
-        possible = np.flatnonzero(means[b] > 0.0)
-        for start in range(0, len(possible), room):
-            part = possible[start : start + room]
-            given, count = _given_on(problem, b, part)
-            own = means[b, part, None]
-            with_counts = own * (count - probs[b])
-            marginals[:, b, part] = moving @ (own * (given - means[b])).T + pushed[:, b] @ with_counts.T
-            counts[:, b] += moving[:, part] @ with_counts
+    moving = np.where(np.isfinite(problem.log_leaf).all(axis=2), v, 0.0)
+    model, place = np.nonzero(means > 0.0)
+    for start in range(0, len(model), room):
+        rows, variables = model[start : start + room], place[start : start + room]
+        given, count = _given_on(problem, rows, variables)
+        own = means[rows, variables, None]
+        with_means, with_counts = own * (given - means[rows]), own * (count - probs[rows])
+        for b in np.unique(rows).tolist():
+            here = rows == b
+            part, own_counts = variables[here], with_counts[here]
+            marginals[:, b, part] = moving[:, b] @ with_means[here].T + pushed[:, b] @ own_counts.T
+            counts[:, b] += moving[:, b, part] @ own_counts
     return Derivatives(marginals, counts)
 
 
-def _given_on(problem: ForestProblem, b: int, rows: Ints) -> tuple[Float64, Float64]:
-    """Marginals (P, D) and counts (P, T) given that one variable is on."""
-    conditioned = problem.given(np.full(len(rows), b), rows, 1)
+def _given_on(problem: ForestProblem, b: Ints, rows: Ints) -> tuple[Float64, Float64]:
+    """Marginals (P, D) and counts (P, T), each given that one variable of one model is on."""
+    conditioned = problem.given(b, rows, 1)
     found = ladder.infer(conditioned)
     return posterior_means(conditioned, found), np.exp(found.log_beliefs)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import Float64, Ints
+from .. import native
 from ..answer import Answer
+from . import bounded
 from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus
 from .ladder import SMALL, tilted
+from .maxima import below_top
 from .plain import balanced
 from .problem import ForestProblem
 from .sum_product import ForestPass
@@ -40,14 +43,35 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
 def best(problem: ForestProblem) -> tuple[Ints, Float64]:
     """A best configuration of every model (B, D), and its log-weight (B,)."""
     with np.errstate(all="ignore"):
+        if native.present():
+            return bounded.best(problem)
         passes = ForestPass(problem, MaxPlus())
         log_weight = passes.upward()
         return Walk(passes, 1, None).run()[0], log_weight
 
 
-def maxima(problem: ForestProblem) -> Answer:
-    """Max-marginals in the place of marginals."""
+def max_beliefs(problem: ForestProblem) -> Float64:
+    """Best log-weight with every vertex in every state, (B, D, K)."""
     with np.errstate(all="ignore"):
-        passes = ForestPass(problem, MaxPlus())
-        passes.upward()
-        return passes.downward()
+        if native.present():
+            return bounded.max_beliefs(problem)
+        found = _maxima(problem)
+        return np.asarray(below_top(problem.log_leaf + found.messages) + found.log_mean[:, None, None])
+
+
+def max_counts(problem: ForestProblem) -> Float64:
+    """Best log-weight for every count of every set, (B, T)."""
+    with np.errstate(all="ignore"):
+        if native.present():
+            return bounded.max_counts(problem)
+        found = _maxima(problem)
+        sets = zip(problem.offset[:-1], problem.offset[1:])
+        parts = [below_top(found.log_beliefs[:, a:b]) + found.log_mean[:, None] for a, b in sets]
+        return np.concatenate(parts, axis=1)
+
+
+def _maxima(problem: ForestProblem) -> Answer:
+    """Max-marginals in the place of marginals."""
+    passes = ForestPass(problem, MaxPlus())
+    passes.upward()
+    return passes.downward()

@@ -14,9 +14,10 @@ import numpy as np
 
 from ...arrays import Float64
 from ..answer import Answer
+from ..log_sums import log_sum
 from .arithmetic import UNIT_ROUNDOFF
 from .entropic import entropy_by_parts
-from .ladder import infer, log_sum
+from .ladder import infer
 from .problem import ForestProblem
 
 _ACCEPTED = 1e-9  # error of 1 + the entropy
@@ -27,7 +28,7 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
     batch = len(problem.log_leaf)
     with np.errstate(invalid="ignore"):
         belief = problem.log_leaf + answer.messages
-        belief = belief - log_sum(belief)[..., None]
+        belief = belief - log_sum(belief, keepdims=True)
     leaf, leaf_mean = _relative(problem.log_leaf, belief)
     pairs = problem.log_edge.shape[2] * problem.log_edge.shape[3]
     flat = (batch, problem.log_edge.shape[1], pairs)

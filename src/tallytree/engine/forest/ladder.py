@@ -15,6 +15,7 @@ import numpy as np
 from ...arrays import Float64
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
+from ..log_sums import log_sum
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
 from .passes import both_passes
 from .plain import balanced, propagate
@@ -100,7 +101,7 @@ class _UnderTilts:
             calm[good] = self._tilter.leverage(problem.rows[good], tilts[good]) <= _LEVERAGE
         belief = problem.log_leaf + found.messages
         with np.errstate(invalid="ignore"):
-            log_prob = belief - log_sum(belief)[..., None]
+            log_prob = belief - log_sum(belief, keepdims=True)
         floor = np.where(problem.log_leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
         rarest = np.exp(np.minimum(-np.nan_to_num(floor, nan=-math.inf), 700.0))
         found.bound = np.where(calm, found.bound, found.bound * rarest)
@@ -146,10 +147,3 @@ def tilted(problem: ForestProblem, tilts: Float64) -> ForestProblem:
         z = np.arange(problem.offset[s + 1] - problem.offset[s])
         tables[:, cells] -= tilts[:, s : s + 1] * z
     return replace(problem, log_leaf=leaf, tables=tables)
-
-
-def log_sum(values: Float64, axis: int = -1) -> Float64:
-    top = values.max(axis=axis, keepdims=True)
-    anchor = np.where(top == -math.inf, 0.0, top)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.squeeze(anchor, axis) + np.log(np.exp(values - anchor).sum(axis=axis)))

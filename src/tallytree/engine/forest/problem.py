@@ -10,6 +10,7 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ...structure.forest.clusters import ClusterProgram
 from ...structure.forest.structure import ForestStructure
+from ..log_sums import anchor, log_sum
 from .arithmetic import UNIT_ROUNDOFF
 
 _NO_SETS = np.zeros(1, np.int64)
@@ -108,11 +109,11 @@ def certificate(
     if keep == 0.0:
         return np.where(np.isneginf(log_z), 0.0, rounding)
     # What a state would have that is excluded: its message counts too.
-    weight = np.where(problem.log_leaf > -math.inf, problem.log_leaf, _tops(problem.log_leaf, (2,)))
+    weight = np.where(problem.log_leaf > -math.inf, problem.log_leaf, anchor(problem.log_leaf, 2))
     belief = weight + messages
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         own = np.where(problem.log_leaf > -math.inf, belief, -math.inf)
-        rarest = (belief - _log_sum(own)).min(axis=(1, 2), initial=0.0)
+        rarest = (belief - log_sum(own, keepdims=True)).min(axis=(1, 2), initial=0.0)
         bound = 2.0 * error + rounding + 4.0 * vanished * np.exp(-rarest)
     # A zero may be an impossible state or an underflow; only logarithms can tell.
     sound = np.isfinite(bound) & np.isfinite(log_z) & np.isfinite(messages).all(axis=(1, 2))
@@ -126,9 +127,9 @@ def rounding_error(problem: ForestProblem, log_z: Float64, messages: Float64) ->
     beyond the logarithm of that sum, and each is rounded a few times per level.
     """
     taken_out = (
-        _tops(problem.log_leaf, (2,)).sum(axis=(1, 2))
-        + _tops(problem.log_edge, (2, 3)).sum(axis=(1, 2, 3))
-        + _table_tops(problem).sum(axis=1)
+        anchor(problem.log_leaf, 2).sum(axis=(1, 2))
+        + anchor(problem.log_edge, (2, 3)).sum(axis=(1, 2, 3))
+        + table_tops(problem).sum(axis=1)
     )
     odds = problem.log_leaf + messages
     with np.errstate(invalid="ignore"):
@@ -142,24 +143,12 @@ def rounding_error(problem: ForestProblem, log_z: Float64, messages: Float64) ->
 
 def folded_size(log_values: Float64) -> float:
     """The magnitude at which a table (..., n) was rounded when others were added to it; the largest of a batch."""
-    top = log_values.max(axis=-1, initial=-math.inf)
-    return float(np.abs(np.where(top == -math.inf, 0.0, top)).max(initial=0.0))
+    return float(np.abs(anchor(log_values)).max(initial=0.0))
 
 
-def _tops(log_values: Float64, axes: tuple[int, ...]) -> Float64:
-    """The largest entry of every table, 0 where there is none; axes are kept."""
-    top = log_values.max(axis=axes, keepdims=True, initial=-math.inf)
-    return np.where(top == -math.inf, 0.0, top)
-
-
-def _table_tops(problem: ForestProblem) -> Float64:
+def table_tops(problem: ForestProblem) -> Float64:
+    """The largest entry of the table of every set, (1 or B, n_sets); 0 where there is none."""
     if not problem.tables.shape[1]:
-        return np.zeros((len(problem.tables), 1))
+        return np.zeros((len(problem.tables), 0))
     top = np.maximum.reduceat(problem.tables, problem.offset[:-1], axis=1)
     return np.where(top == -math.inf, 0.0, top)
-
-
-def _log_sum(values: Float64) -> Float64:
-    """Over the states, (B, D, 1)."""
-    top = _tops(values, (2,))
-    return np.asarray(top + np.log(np.exp(values - top).sum(axis=2, keepdims=True)))

@@ -74,19 +74,13 @@ class ForestSolver(Solver):
         states, values = configurations.best(self.problem)
         return states.astype(np.uint8), values
 
-    @property
-    def _maxima(self) -> Answer:
-        return self._cached("maxima", lambda: configurations.maxima(self.problem))
-
     def max_marginals(self) -> Float64:
-        found = self._maxima
-        belief = self.problem.log_leaf + found.messages
-        return np.asarray(_below_top(belief) + found.log_mean[:, None, None])
+        return self._cached("max_marginals", lambda: configurations.max_beliefs(self.problem))
 
     def max_counts(self, set_id: int) -> Float64:
-        offset, found = self.problem.offset, self._maxima
-        belief = found.log_beliefs[:, offset[set_id] : offset[set_id + 1]]
-        return np.asarray(_below_top(belief) + found.log_mean[:, None])
+        offset = self.problem.offset
+        found = self._cached("max_counts", lambda: configurations.max_counts(self.problem))
+        return np.asarray(found[:, offset[set_id] : offset[set_id + 1]])
 
     def joint(self, rows: Ints) -> Float64:
         """P(y_i = 1) times the marginals given y_i = 1."""
@@ -94,13 +88,12 @@ class ForestSolver(Solver):
         odds = self.odds()
         out = np.zeros((batch, len(rows), n))
         room = max(1, _ROOM // max(1, n))
-        for b in range(batch):
-            possible = np.flatnonzero(odds[b, rows] > -math.inf)
-            for start in range(0, len(possible), room):
-                part = possible[start : start + room]
-                given = self.problem.given(np.full(len(part), b), rows[part], 1)
-                belief = log_odds(given.log_leaf + infer(given).messages)
-                out[b, part] = expit(odds[b, rows[part]])[:, None] * expit(belief)
+        model, place = np.nonzero(odds[:, rows] > -math.inf)
+        for start in range(0, len(model), room):
+            b, at = model[start : start + room], place[start : start + room]
+            given = self.problem.given(b, rows[at], 1)
+            belief = log_odds(given.log_leaf + infer(given).messages)
+            out[b, at] = expit(odds[b, rows[at]])[:, None] * expit(belief)
         return out
 
     def covariance(self, rows: Ints) -> Float64:
@@ -122,12 +115,6 @@ class ForestSolver(Solver):
             again = conditional_derivatives(problem.take(left), found.take(left), v[:, left], pushed[:, left])
             moved.marginals[:, left], moved.counts[:, left] = again.marginals, again.counts
         return moved if counts else Derivatives(moved.marginals, None)
-
-
-def _below_top(log_weights: Float64) -> Float64:
-    """Differences to the largest along the last axis; -inf where all are."""
-    top = log_weights.max(axis=-1, keepdims=True)
-    return np.asarray(log_weights - np.where(top == -math.inf, 0.0, top))
 
 
 def log_odds(log_weights: Float64) -> Float64:

@@ -16,13 +16,17 @@ from ...arrays import Float64
 Complex128 = NDArray[np.complex128]
 
 _AT_ONCE = 256  # frequencies
+_LOST = 4.0 * np.finfo(float).tiny  # by a product below the smallest normal number
 
 
 def forest_tangent(
     order: Any, parent: Any, edge: Any, flip: Any, counted: Any, leaf: Float64, tables: Float64, slope: Float64,
     period: int, f: Complex128, h: Complex128,
 ) -> tuple[Float64, Float64, Float64, Complex128]:  # fmt: skip
-    """P(y = 1) and its derivative, (D,), the amplification of errors, (2,), and the law of the count, (2, M)."""
+    """P(y = 1) and its derivative, (D,), errors, (3,), and the law of the count, (2, M).
+
+    Of the errors: how much relative ones are amplified in both, and the share that underflow may have taken.
+    """
     n = len(leaf)
     above = np.append(np.where(parent >= 0, parent, n), -1)
     links = np.empty((n, 2, 2))  # parent's state first
@@ -48,9 +52,14 @@ def forest_tangent(
         change = (sums[0, :, 1, 1] - marginals * total[:, 1]) / total[:, 0]
         relative = size / total[:, :1]
         drift = np.abs(total[:, 1] / total[:, 0]) + np.abs(change)
-    worst = np.array(
-        [relative[:, 0].max(initial=0.0), (relative[:, 1] + relative[:, 0] * drift).max(initial=0.0)]
-    )
+        lost = underflow([n, *order.tolist()], above, links, weights)
+        worst = np.array(
+            [
+                relative[:, 0].max(initial=0.0),
+                (relative[:, 1] + relative[:, 0] * drift).max(initial=0.0),
+                lost,
+            ]
+        )
     if not np.all(total[:, 0] > 0.0):
         worst[:] = np.inf
     return marginals, change, worst, law
@@ -93,3 +102,40 @@ def _sweep(
     sums[1, :, 0] += np.abs(f * belief[:, 0]).sum(-1)
     sums[1, :, 1] += (np.abs(f * belief[:, 1]) + np.abs(h * belief[:, 0])).sum(-1)
     return np.asarray(below[order[0]].sum(axis=1))
+
+
+def underflow(order: list[int], parent: Any, links: Float64, weights: Float64) -> float:
+    """The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
+
+    The products and scales of `_sweep`, each entry with a bound on what it lacks; messages are (value or bound, state).
+    """
+    below = np.stack([weights, np.full_like(weights, _LOST)], axis=1)
+    sent, before, over = np.empty_like(below), np.empty_like(below), np.ones_like(below)
+    for v in reversed(order[1:]):
+        p = parent[v]
+        sent[v] = _crossed(links[v], below[v])
+        before[v] = below[p]
+        below[p] = _to_one(_lossy(below[p], sent[v]))
+    worst = 0.0
+    over[order[0], 1] = 0.0
+    for v in order[1:]:
+        p = parent[v]
+        over[v] = _to_one(_crossed(links[v].T, _lossy(before[v], over[p])))
+        over[p] = _to_one(_lossy(over[p], sent[v]))
+        value, lost = _lossy(below[v], over[v]).sum(axis=-1)
+        worst = max(worst, float(lost / value) if value > 0.0 else np.inf)
+    return worst
+
+
+def _lossy(a: Float64, b: Float64) -> Float64:
+    return np.stack([a[0] * b[0], a[0] * b[1] + a[1] * (b[0] + b[1]) + _LOST])
+
+
+def _crossed(link: Float64, message: Float64) -> Float64:
+    value, lost = message
+    return np.stack([link @ value, link @ lost + _LOST * (2.0 + (value + lost).sum())])
+
+
+def _to_one(message: Float64) -> Float64:
+    top = message[0].max()
+    return np.asarray(message / top) if top > 0.0 else message

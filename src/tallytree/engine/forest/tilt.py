@@ -32,26 +32,16 @@ class Tilter:
         self.tops = np.flatnonzero(problem.program.set_top)
         self.size = np.diff(problem.offset)[self.tops] - 1
 
-    @cached_property
-    def _forest(self) -> ForestProblem:
-        """The forest alone: ordinary belief propagation."""
-        return self.problem.alone()
-
     def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
         """Mean and a variance of every top-level count (row, top) under the tilted forest."""
-        problem = self.problem
-        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
-        top = self._place
-        shift = np.where(top >= 0, tilts[:, top], 0.0)
-        leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
-        weight = self._marginals(leaf, log_edge)
+        weight, score = self._marginals(rows, tilts), self.problem.score
         weight = np.where(np.isfinite(weight), weight, 0.0)  # a tilt may be poor, the certificate tells
-        mean = (weight * problem.score).sum(2)
-        variance = (weight * problem.score**2).sum(2) - mean**2
+        mean = (weight * score).sum(2)
+        variance = (weight * score**2).sum(2) - mean**2
         out = np.zeros((2, len(rows), len(self.tops)))
         for t in range(len(self.tops)):
-            out[0, :, t] = mean[:, top == t].sum(1)
-            out[1, :, t] = variance[:, top == t].sum(1)
+            inside = self._place == t
+            out[:, :, t] = mean[:, inside].sum(1), variance[:, inside].sum(1)
         return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
 
     def leverage(self, rows: Ints, tilts: Float64) -> Float64:
@@ -61,8 +51,8 @@ class Tilter:
         """
         step = 1e-4
         own = tilts[:, self.tops]
-        low, high = (self._log_beliefs(rows, own + move) for move in (-step, step))
         with np.errstate(all="ignore"):
+            low, high = (np.log(self._marginals(rows, own + move)) for move in (-step, step))
             change = np.where(self.problem.log_leaf[rows] == -np.inf, np.nan, (high - low) / (2.0 * step))
             moved = np.nanmax(change, axis=2) - np.nanmin(change, axis=2)
             spread = np.nansum(np.exp(0.5 * (low + high)) * change * self.problem.score, axis=2)
@@ -74,28 +64,18 @@ class Tilter:
         impossible = ~np.isfinite(np.where(np.isnan(change), 0.0, change)).all(axis=(1, 2))
         return np.where(impossible | np.isnan(out), np.inf, out)
 
-    def _log_beliefs(self, rows: Ints, tilts: Float64) -> Float64:
+    def _marginals(self, rows: Ints, tilts: Float64) -> Float64:
+        """Marginals (row, D, K) of the forest alone under tilts (row, top)."""
         problem, top = self.problem, self._place
         log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
         shift = np.where(top >= 0, tilts[:, top], 0.0)
-        with np.errstate(divide="ignore"):
-            return np.log(
-                self._marginals(problem.log_leaf[rows] + shift[:, :, None] * problem.score, log_edge)
-            )
-
-    def _marginals(self, leaf: Float64, log_edge: Float64) -> Float64:
-        """Marginals (row, D, K) of the forest alone."""
-        quick = plain.means(self._rooting, leaf, log_edge)
+        leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
+        quick = plain.means(problem.structure.rooting, leaf, log_edge)
         if quick is not None:
             return quick
         with np.errstate(all="ignore"):
-            forest = self._forest
-            found = both_passes(replace(forest, log_leaf=leaf, log_edge=log_edge), Direct)
+            found = both_passes(replace(problem.alone(), log_leaf=leaf, log_edge=log_edge), Direct)
             return np.asarray(softmax(leaf + found.messages, axis=2))
-
-    @cached_property
-    def _rooting(self) -> plain.Rooting:
-        return self.problem.structure.rooting
 
     @cached_property
     def _place(self) -> Ints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, SCALAR, VECTOR, Step
+from ..log_sums import anchor
 from .arithmetic import TINY, Direct
-from .problem import ForestProblem
+from .problem import ForestProblem, table_tops
 from .store import Store
 
 _CELLS = 1 << 17  # how many cells are worked on at a time: what fits in a cache
@@ -197,9 +199,8 @@ class ForestValues:
         ar, problem = self.arithmetic, self.problem
         vertex = self.program.ref[chunk.nodes]
         log_weight = problem.log_leaf[chunk.batch, vertex]  # (row, K)
-        top = log_weight.max(axis=1)
-        top = np.where(top == -math.inf, 0.0, top)
-        log_weight = log_weight - top[:, None]
+        top = anchor(log_weight)
+        log_weight = log_weight - top
         count = len(vertex)
         if not self.program.counted[vertex[0]]:
             values, width = ar.enter(log_weight.T)[:, None], np.ones(count, np.int64)
@@ -209,7 +210,7 @@ class ForestValues:
             values = np.full((self.k, int(width.max()), count), ar.zero)
             states = np.broadcast_to(np.arange(self.k), score.shape)
             values[states, score, np.arange(count)[:, None]] = ar.enter(log_weight)
-        self._finish(chunk, values, np.zeros(count, np.int64), top)
+        self._finish(chunk, values, np.zeros(count, np.int64), top[:, 0])
 
     def _potential(self, chunk: Chunk, low: Ints, width: int) -> tuple[Float64, Float64, bool]:
         """Table entries (count, row) in the windows, their scale, and whether counts end here."""
@@ -223,16 +224,9 @@ class ForestValues:
         top = self.table_top[b, sets]
         return self.arithmetic.enter(values - top), top, bool(chunk.step.second)
 
-    @property
+    @cached_property
     def table_top(self) -> Float64:
-        if not hasattr(self, "_table_top"):
-            problem = self.problem
-            if problem.tables.shape[1]:
-                top = np.maximum.reduceat(problem.tables, problem.offset[:-1], axis=1)
-            else:
-                top = np.zeros((len(problem.tables), 0))
-            self._table_top = np.where(top == -math.inf, 0.0, top)
-        return self._table_top
+        return table_tops(self.problem)
 
     def _finish(
         self, chunk: Chunk, values: Float64, low: Ints, top: Any = 0.0, lost: Float64 | float = 0.0

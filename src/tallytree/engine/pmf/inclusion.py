@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
+from tallytree.engine.log_sums import anchor, log_sum
 from tallytree.engine.pmf.recursion import softplus
-from tallytree.engine.pmf.tails import log_sum
 
 from ...arrays import Float64, Ints
 
@@ -50,8 +50,7 @@ def inclusion_evidence(nu: Float64, weights: Ints, log_f: Float64) -> Float64:
     rows, n = nu.shape
     out = np.empty((rows, n))
     finite = np.where(np.isfinite(nu), np.abs(nu), 0.0)
-    top = log_f.max(axis=1, keepdims=True)
-    scaled = log_f - np.where(np.isneginf(top), 0.0, top)
+    scaled = log_f - anchor(log_f)
     # -log of the least weight of a configuration
     deepest = softplus(finite).sum(axis=1) - np.where(np.isneginf(scaled), 0.0, scaled).min(axis=1)
     size = max(1, BUFFER // (log_f.shape[1] * 2 * max(1, math.isqrt(n))))

@@ -9,16 +9,6 @@ from ...arrays import Float64
 LOG_HALF = float(np.log(0.5))
 
 
-def log_sum(log_p: Float64) -> Float64:
-    """``log sum exp`` along the last axis of (B, m); -inf for a sum of nothing."""
-    if log_p.shape[1] == 0:
-        return np.full(len(log_p), -np.inf)
-    top = log_p.max(axis=1)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(log_p - shift[:, None]).sum(axis=1)) + shift)
-
-
 def log_tails(log_p: Float64) -> tuple[Float64, Float64]:
     """Return ``log P(X <= v)`` and ``log P(X > v)`` along the last axis of ``log_p`` (B, m).
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len
 from scipy.special import expit
 
+from tallytree.engine.log_sums import log_sum
 from tallytree.engine.pmf.recursion import extend, log_mgf, softplus
 from tallytree.engine.tilt import Block, summarise, tilt_to_mean
 
@@ -234,7 +235,4 @@ def _log_convolve(a: Float64, b: Float64, cap: int) -> Float64:
     lag = np.arange(size + 1)[:, None] - np.arange(a.shape[1])[None, :]
     inside = (lag >= 0) & (lag < b.shape[1])
     terms = np.where(inside, a[:, None, :] + b[:, np.where(inside, lag, 0)], -np.inf)
-    peak = terms.max(axis=2, keepdims=True)
-    peak = np.where(np.isfinite(peak), peak, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(terms - peak).sum(axis=2)) + peak[:, :, 0])
+    return log_sum(terms)

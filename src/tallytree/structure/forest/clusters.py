@@ -36,11 +36,6 @@ SCALE = 11  # out[p] = a[p] b
 SCALE_PATH = 12  # out[p, r] = a[p, r] b
 OUTER = 13  # out[p, r] = a[p] b[r]
 
-OUTPUT = {
-    LEAF: VECTOR, ONES: VECTOR, THROUGH: VECTOR, SUM: SCALAR, TURN: MATRIX, RAKE: VECTOR, HANG: MATRIX,
-    CLOSE: VECTOR, COMPRESS: MATRIX, JOIN: SCALAR, SCALE: VECTOR, SCALE_PATH: MATRIX, OUTER: MATRIX,
-}  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -182,11 +177,13 @@ class ClusterList:
         columns = np.broadcast_arrays(nodes, op, kind, a, b, edge, flip, ref)
         self._chunks.append(tuple(c.astype(np.int64) for c in columns))
 
-    def one(self, op: int, kind: int, a: int, b: int = -1, ref: int = -1) -> int:
+    def one(
+        self, op: int, kind: int, a: int = -1, b: int = -1, ref: int = -1, edge: int = -1, flip: bool = False
+    ) -> int:
         """Append one cluster and return its number."""
         node = self.n_nodes
         self.n_nodes += 1
-        self._single.append((node, op, kind, a, b, -1, 0, ref))
+        self._single.append((node, op, kind, a, b, edge, int(flip), ref))
         return node
 
     def columns(self) -> tuple[Ints, ...]:

@@ -17,7 +17,7 @@ from ...arrays import Ints
 from ...errors import StructureError
 from ..nested.balance import split_sequences
 from ..nested.family import NestedFamily
-from . import clusters, top_tree
+from . import clusters, few_pieces, top_tree
 from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
 from .set_boundary import (
     MAX_WIDTH,
@@ -220,6 +220,8 @@ def _refuse(family: NestedFamily, s: int, pairs: Ints) -> NoReturn:
     )
 
 
+# Pieces of a set up to which arrays would take most of the time, where there are more sets than this.
+_FEW, _MANY = 8, 64
 _NO_VERTEX, _ONE = np.array([-1], np.int64), np.array([1], np.int64)
 
 
@@ -301,6 +303,11 @@ class _PieceBuilder:
 
     def build(self) -> None:
         """Root every component, at the boundary where there is one, and append the clusters."""
+        if self.n <= _FEW and len(self.parts) == 1 and len(self.state.set_node) > _MANY:
+            found = few_pieces.build(self.pieces(), self.spots(next(iter(self.parts))), self.state.out)
+            if found is not None:
+                self.component, self.value = found
+                return
         pieces = self.pieces()
         component = pieces.components()
         roots: dict[int, int] = {}
@@ -313,7 +320,7 @@ class _PieceBuilder:
         first = top_tree.first_vertices(component)
         for label, spot in roots.items():
             first[label] = spot
-        self.component, self.root, self.exits = component, first, exits
+        self.component = component
         self.value = top_tree.build(pieces, first, exits, self.state.out)
 
     def pieces(self) -> top_tree.Pieces:

@@ -53,6 +53,8 @@ class Remaining:
         self.waiting[owner] = [c for c in self.waiting.get(owner, []) if c.node not in nodes]
         for t in (t for c in pieces for t in c.boundary):
             self.attached[t].remove(owner)
+            if not self.attached[t]:
+                del self.attached[t]  # whoever looks through all of them should not meet the emptied ones
 
 
 @dataclass

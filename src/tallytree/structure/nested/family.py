@@ -272,6 +272,13 @@ def _representatives(parent: Ints, size: Ints) -> Ints:
         jump = further
 
 
+def first_of_run(values: Ints) -> Ints:
+    """For every entry of a sorted array, where the entries equal to it begin."""
+    begins = np.ones(len(values), bool)
+    begins[1:] = values[1:] != values[:-1]
+    return np.maximum.accumulate(np.where(begins, np.arange(len(values)), 0))
+
+
 def _layout(n_variables: int, set_parent: Ints, variable_parent: Ints, set_size: Ints) -> tuple[Ints, Ints]:
     """Order of the variables in which every set is contiguous, and where each set starts."""
     n_sets = len(set_parent)
@@ -280,7 +287,7 @@ def _layout(n_variables: int, set_parent: Ints, variable_parent: Ints, set_size:
     sizes = set_size[by_parent]
     before = np.cumsum(sizes) - sizes
     parents = set_parent[by_parent]
-    first = np.searchsorted(parents, parents, side="left")
+    first = first_of_run(parents)
     offset = np.empty(n_sets, np.int64)
     offset[by_parent] = before - before[first] if n_sets else before
     # start = sum of the offsets along the ancestors, by pointer doubling.
@@ -297,7 +304,7 @@ def _layout(n_variables: int, set_parent: Ints, variable_parent: Ints, set_size:
 
     by_variable = np.argsort(variable_parent, kind="stable")
     parents = variable_parent[by_variable]
-    within = np.arange(n_variables) - np.searchsorted(parents, parents, side="left")
+    within = np.arange(n_variables) - first_of_run(parents)
     base = np.full(n_variables, top_size, np.int64)
     inside = parents >= 0
     base[inside] = start[parents[inside]] + children_size[parents[inside]]

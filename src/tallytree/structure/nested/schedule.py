@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...arrays import Ints
 from .tree import TreeProgram
@@ -61,7 +60,6 @@ class Schedule:
     leaf_down: Ints  # (n_leaves, 2) cells of the leaves' down messages; cell 0 for a free leaf
     set_up: Ints  # (table_total,) cells of the sets' up messages
     set_down: Ints  # (table_total,) cells of the sets' down messages
-    root_count: NDArray[np.float64]  # (table_total,) the count z at entries of root tables, 0 elsewhere
 
 
 def build_schedule(program: TreeProgram, cap: Ints | None = None) -> Schedule:
@@ -158,7 +156,6 @@ def build_schedule(program: TreeProgram, cap: Ints | None = None) -> Schedule:
         leaf_down,
         np.where(within <= size[owner], up_cell[owner] + within, 0),
         np.where(within <= size[owner], down_cell[owner] + within, 0),
-        np.where(parent[owner] < 0, within, 0).astype(np.float64) if len(owner) else np.empty(0),
     )
 
 

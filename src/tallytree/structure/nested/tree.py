@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Ints
 from ...memo import Keeper
-from .family import NestedFamily
+from .family import NestedFamily, first_of_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,8 @@ def binarise(family: NestedFamily) -> TreeProgram:
     """Binary forest of a nested family."""
     n = family.n_variables
     left, right, size, block_root = _balanced_blocks(family)
-    left_list, right_list, sizes = left.tolist(), right.tolist(), size.tolist()
+    first_merge = len(size)
+    merged: list[tuple[int, int, int]] = []  # children and sizes of the nodes from first_merge on
 
     children: dict[int, list[int]] = {}
     for s, p in enumerate(family.set_parent.tolist()):
@@ -84,29 +85,26 @@ def binarise(family: NestedFamily) -> TreeProgram:
             children.setdefault(p, []).append(s)
     set_node = np.empty(family.n_sets, np.int64)
     for s, block in enumerate(block_root.tolist()):
-        items = [int(set_node[c]) for c in children.get(s, ())]
+        heap = [(int(family.stop[c] - family.start[c]), int(set_node[c])) for c in children.get(s, ())]
         if block >= 0:
-            items.append(block)
-        heap = [(sizes[i], i) for i in items]
+            heap.append((int(size[block]), block))
         heapq.heapify(heap)
         while len(heap) > 1:
             a, i = heapq.heappop(heap)
             b, j = heapq.heappop(heap)
-            node = n + len(left_list)
-            left_list.append(i)
-            right_list.append(j)
-            sizes.append(a + b)
-            heapq.heappush(heap, (a + b, node))
+            heapq.heappush(heap, (a + b, first_merge + len(merged)))
+            merged.append((i, j, a + b))
         set_node[s] = heap[0][1]
 
-    table_offset = np.full(len(left_list), -1, np.int64)
+    more = np.array(merged, np.int64).reshape(-1, 3)
+    table_offset = np.full(len(left) + len(more), -1, np.int64)
     set_offset = family.set_offset
     table_offset[set_node - n] = set_offset[:-1]
     return TreeProgram(
         n,
-        np.array(left_list, np.int32),
-        np.array(right_list, np.int32),
-        np.array(sizes, np.int64),
+        np.concatenate([left, more[:, 0]]).astype(np.int32),
+        np.concatenate([right, more[:, 1]]).astype(np.int32),
+        np.concatenate([size, more[:, 2]]),
         table_offset,
         set_node,
         set_offset,
@@ -125,8 +123,7 @@ def _balanced_blocks(family: NestedFamily) -> tuple[Ints, Ints, Ints, Ints]:
     size = np.ones(n, np.int64)
     lefts, rights, total = [], [], n
     while len(segment) and np.any(segment[1:] == segment[:-1]):
-        first = np.searchsorted(segment, segment, side="left")
-        position = np.arange(len(segment)) - first
+        position = np.arange(len(segment)) - first_of_run(segment)
         last = np.append(segment[1:] != segment[:-1], True)
         opens = (position % 2 == 0) & ~last
         closes = np.zeros_like(opens)

@@ -1,4 +1,4 @@
-"""Kernels for draws of counts down a tree: one draw per lane, 53 random bits each."""
+"""Kernels for draws of counts, or the best counts, down a tree: one draw per lane, 53 random bits each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def _uniform(seed, lane, stream):
 @triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
 def split(
     storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
-    L: tl.constexpr,
+    BEST: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """Counts of the children of a bucket of nodes, given the nodes' own: P(i) ~ up_a(i) up_b(z - i), in logarithms.
 
-    `children` (count, 7): node, child a, child b, where their messages start and how long they are. One draw per lane.
+    With BEST the likeliest instead of a draw. `children` (count, 7): node, child a, child b, where their messages start
+    and how long they are. One draw per lane.
     """
     lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
     real = lane < draws
@@ -43,23 +44,28 @@ def split(
     high = tl.minimum(total_count, a_length - 1)
     longest = tl.max(tl.where(real, high - low, 0)) + 1
     top = tl.full((L,), -_INF, tl.float64)
+    best = low
     for j in range(0, longest):
-        top = tl.maximum(top, _log_term(a_at, b_at, low + j, high, total_count, real))
-    top = tl.where(top > -_INF, top, 0.0)
-    mass = tl.zeros((L,), tl.float64)
-    for j in range(0, longest):
-        mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
-    aim = mass * _uniform(tl.load(seed), lane, stream)
-    chosen = low
-    passed = tl.zeros((L,), tl.float64)
-    last = low
-    for j in range(0, longest):
-        weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
-        passed += weight
-        # The first place at which the sum exceeds the aim; round-off may leave none, then the last possible one.
-        last = tl.where(weight > 0.0, low + j, last)
-        chosen = tl.where(passed <= aim, low + j + 1, chosen)
-    chosen = tl.minimum(chosen, last)
+        term = _log_term(a_at, b_at, low + j, high, total_count, real)
+        best = tl.where(term > top, low + j, best)
+        top = tl.maximum(top, term)
+    chosen = best
+    if not BEST:
+        top = tl.where(top > -_INF, top, 0.0)
+        mass = tl.zeros((L,), tl.float64)
+        for j in range(0, longest):
+            mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+        aim = mass * _uniform(tl.load(seed), lane, stream)
+        chosen = low
+        passed = tl.zeros((L,), tl.float64)
+        last = low
+        for j in range(0, longest):
+            weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+            passed += weight
+            # The first place at which the sum exceeds the aim; round-off may leave none, then the last possible one.
+            last = tl.where(weight > 0.0, low + j, last)
+            chosen = tl.where(passed <= aim, low + j + 1, chosen)
+        chosen = tl.minimum(chosen, last)
     tl.store(z + copy * n_nodes + a, chosen.to(tl.int32), mask=real)
     tl.store(z + copy * n_nodes + b, (total_count - chosen).to(tl.int32), mask=real)
 
@@ -73,7 +79,10 @@ def _log_term(a_at, b_at, i, high, total_count, real):
 
 
 @triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
-def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream, L: tl.constexpr):
+def choose(
+    storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream,
+    BEST: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
     """Counts of the roots, and of leaves without a parent, from their own messages; `heads` (count, 3)."""
     lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
     real = lane < draws
@@ -84,20 +93,26 @@ def choose(storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, str
     length = tl.load(entry + 2, mask=real, other=0)
     longest = tl.max(length)
     top = tl.full((L,), -_INF, tl.float64)
+    best = tl.zeros((L,), tl.int64)
     for c in range(0, longest):
-        top = tl.maximum(top, tl.load(at + c, mask=real & (c < length), other=-_INF))
-    top = tl.where(top > -_INF, top, 0.0)
-    mass = tl.zeros((L,), tl.float64)
-    for c in range(0, longest):
-        mass += tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
-    aim = mass * _uniform(tl.load(seed), lane, stream)
-    chosen = tl.zeros((L,), tl.int64)
-    last = tl.zeros((L,), tl.int64)
-    passed = tl.zeros((L,), tl.float64)
-    for place in range(0, longest):
-        here = tl.zeros((L,), tl.int64) + place
-        weight = tl.exp(tl.load(at + here, mask=real & (here < length), other=-_INF) - top)
-        passed += weight
-        last = tl.where(weight > 0.0, here, last)
-        chosen = tl.where(passed <= aim, here + 1, chosen)
-    tl.store(z + copy * n_nodes + own, tl.minimum(chosen, last).to(tl.int32), mask=real)
+        term = tl.load(at + c, mask=real & (c < length), other=-_INF)
+        best = tl.where(term > top, c, best)
+        top = tl.maximum(top, term)
+    chosen = best
+    if not BEST:
+        top = tl.where(top > -_INF, top, 0.0)
+        mass = tl.zeros((L,), tl.float64)
+        for c in range(0, longest):
+            mass += tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
+        aim = mass * _uniform(tl.load(seed), lane, stream)
+        chosen = tl.zeros((L,), tl.int64)
+        last = tl.zeros((L,), tl.int64)
+        passed = tl.zeros((L,), tl.float64)
+        for place in range(0, longest):
+            here = tl.zeros((L,), tl.int64) + place
+            weight = tl.exp(tl.load(at + here, mask=real & (here < length), other=-_INF) - top)
+            passed += weight
+            last = tl.where(weight > 0.0, here, last)
+            chosen = tl.where(passed <= aim, here + 1, chosen)
+        chosen = tl.minimum(chosen, last)
+    tl.store(z + copy * n_nodes + own, chosen.to(tl.int32), mask=real)

@@ -1,9 +1,10 @@
-"""Exact joint samples on the device: counts down the tree, from the roots to the variables.
+"""Exact joint samples on the device: trials for rows of flat models, counts down the tree for all others.
 
     P(z_l = i | z_p) ~ up_l(i) up_r(z_p - i)
 
-Messages are those of the certified pass; rows whose plain numbers are not certified have theirs in logarithms. Random
-numbers are those of Philox, counted by draw and step, so that the same seed gives the same samples.
+Messages are those of the certified pass; rows whose plain numbers are not certified have theirs in logarithms. A row
+of which no trial is kept for long is drawn down its tree: both ways follow the same law, so that their mixture does.
+Random numbers are those of Philox, counted by draw and step, so that the same seed gives the same samples.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import Tensor
 from .. import log_tree
 from ..structure import Structure
 from . import draw_kernels as kernels
-from . import logarithms, nested
+from . import logarithms, nested, rows
+from . import trial_kernels as trial
 from .answers import (
     TOLERANCE,
     is_flat,
@@ -29,11 +31,39 @@ from .plan import Family, family_of
 
 _LANES = 128
 _DRAWN = 1 << 28  # counts that one round of draws may hold
+_VARIABLES = 64  # of short rows that one program draws
+_ROUNDS = 512  # of two trials; rows of 4096 variables need about 40 of them
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T)."""
     refuse_nan(logits, tables)
+    if is_flat(structure) and logits.shape[-1] <= rows.LONGEST:
+        return _by_trials(structure, logits, tables, seed, count)
+    return _by_tree(structure, logits, tables, seed, count)
+
+
+def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
+    """Draws of short flat models; those that no trial has given go down the tree together."""
+    batch, n = logits.shape
+    draws = count * batch
+    out = torch.empty(draws, n, dtype=torch.uint8, device=logits.device)
+    done = torch.empty(draws, dtype=torch.uint8, device=logits.device)
+    block = max(2, 1 << (n - 1).bit_length())
+    together = max(1, _VARIABLES // block)
+    trial.trials[(-(-draws // together),)](
+        logits, tables, rows.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
+        0 if len(tables) == 1 else tables.stride(0), _ROUNDS,
+        R=together, BLOCK=block, num_warps=max(1, block // 512),
+    )  # fmt: skip
+    if not bool(done.all()):
+        left = torch.nonzero(done == 0).squeeze(-1)
+        own = left % batch
+        out[left] = _by_tree(structure, logits[own], own_tables(tables, own), seed, 1)[0]
+    return out.view(count, batch, n)
+
+
+def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     if is_flat(structure):
         logits, tables = tilted(logits, tables)
     family = family_of(structure, logits.device)
@@ -63,7 +93,23 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     return storage
 
 
-def _counts(family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int) -> Tensor:
+def best(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
+    """A most probable configuration of every row, (B, D), uint8: the same walk down the messages of the best."""
+    refuse_nan(logits, tables)
+    family = family_of(structure, logits.device)
+    parts = []
+    for x, t in stretches(structure, logits, tables):
+        storage = logarithms.upward(structure, x, t, best=True)
+        tops = torch.stack([storage[:, cell : cell + n].amax(-1) for _, cell, n in family.heads.tolist()], -1)
+        refuse_impossible(tops.amin(-1))
+        z = _counts(family, storage, storage, len(x), 0, best=True)
+        parts.append(z[:, : x.shape[-1]].to(torch.uint8))
+    return torch.cat(parts)
+
+
+def _counts(
+    family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int, *, best: bool = False
+) -> Tensor:
     """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
     z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
     batch, cells = storage.shape
@@ -73,6 +119,6 @@ def _counts(family: Family, storage: Tensor, seed: Tensor, copies: int, stream: 
         draws = copies * len(nodes)
         kernel[(-(-draws // _LANES),)](
             storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
-            L=_LANES, num_warps=4,
+            BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z

@@ -42,15 +42,15 @@ def solve(structure: Structure, logits: Tensor, tables: Tensor) -> LogAnswer:
     return LogAnswer(*(torch.cat(found) for found in zip(*parts)))
 
 
-def upward(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
-    """Upward messages (B, cells) in the layout of the plan; cell 0 is impossible."""
+def upward(structure: Structure, logits: Tensor, tables: Tensor, *, best: bool = False) -> Tensor:
+    """Upward messages (B, cells) in the layout of the plan, or those of the best; cell 0 is impossible."""
     plan = plan_of(structure, logits.device)
     storage = logits.new_full((len(logits), plan.up_cells), -math.inf)
     leaves = log_tree.leaf_weights(structure, logits, tables)
     storage[:, 1 : 1 + leaves[0].numel()] = leaves.reshape(len(logits), -1)
     sets = log_tree.set_tables(structure, tables)
     for step in plan.up:
-        _merged(step, storage, storage, sets, storage, storage, 1)
+        _merged(step, storage, storage, sets, storage, storage, 1, best=best)
     return storage
 
 
@@ -84,7 +84,15 @@ def _solve(structure: Structure, plan: Plan, logits: Tensor, tables: Tensor) -> 
 
 
 def _merged(
-    step: Step, a: Tensor, b: Tensor, tables: Tensor, out: Tensor, weighted: Tensor, sign: int
+    step: Step,
+    a: Tensor,
+    b: Tensor,
+    tables: Tensor,
+    out: Tensor,
+    weighted: Tensor,
+    sign: int,
+    *,
+    best: bool = False,
 ) -> None:
     pairs = len(out) * step.size
     across, together = lanes(step.width)
@@ -92,7 +100,7 @@ def _merged(
     kernels.log_merge[(-(-pairs // together), -(-step.width // across))](
         a, b, tables, out, weighted, step.nodes, pairs, step.size, a.stride(0), b.stride(0),
         0 if len(tables) == 1 else tables.stride(0), out.stride(0), step.start, step.width,
-        SIGN=sign, UP=sign > 0, P=together, C=across, num_warps=across * together // 64,
+        SIGN=sign, UP=sign > 0, BEST=best, P=together, C=across, num_warps=across * together // 64,
     )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
         0 if counts.table is None or len(counts.table) == 1 else counts.table.stride(0),
         TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=1024, num_warps=8,
     )  # fmt: skip
-    block = 1024 if n <= 1 << 22 else 4096
+    block = 1024 if n < 1 << 19 else 4096
     programs = -(-n // block)
     parts = x.new_empty(batch, programs, FREQUENCIES, 2)
     kernels.products[(batch * programs,)](

@@ -65,9 +65,12 @@ def merge(
 @triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width"])
 def log_merge(
     a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
-    SIGN: tl.constexpr, UP: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+    SIGN: tl.constexpr, UP: tl.constexpr, BEST: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """The same for logarithms, and the table: part of the answer on the way up, in `weighted` on the way down."""
+    """The same for logarithms, and the table: part of the answer on the way up, in `weighted` on the way down.
+
+    With BEST the largest term stands for their sum.
+    """
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
     c = tl.program_id(1) * C + tl.arange(0, C)
     real = pair < pairs
@@ -81,9 +84,11 @@ def log_merge(
     for i in range(0, longest):
         top = tl.maximum(top, _log_term(left, right, a_length, b_length, c, i, real, SIGN))
     anchor = tl.where(top > -_INF, top, 0.0)
-    total = tl.zeros((P, C), tl.float64)
-    for i in range(0, longest):
-        total += tl.exp(_log_term(left, right, a_length, b_length, c, i, real, SIGN) - anchor)
+    total = tl.where(top > -_INF, 1.0, 0.0).to(tl.float64)
+    if not BEST:
+        total = tl.zeros((P, C), tl.float64)
+        for i in range(0, longest):
+            total += tl.exp(_log_term(left, right, a_length, b_length, c, i, real, SIGN) - anchor)
     own = _field(nodes, node, real, 5)
     possible = (total > 0.0) & (c[None, :] < own[:, None])
     answer = tl.where(possible, tl.log(tl.where(possible, total, 1.0)) + anchor, -_INF)

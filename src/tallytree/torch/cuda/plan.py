@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -41,15 +40,9 @@ class Plan(NamedTuple):
     rounding: float
 
 
-_plans: WeakKeyDictionary[Structure, dict[torch.device, Plan]] = WeakKeyDictionary()
-
-
 def plan_of(structure: Structure, device: torch.device) -> Plan:
-    """The plan of a structure on a device, made once."""
-    held = _plans.setdefault(structure, {})
-    if device not in held:
-        held[device] = _plan(structure, device)
-    return held[device]
+    """The plan of a structure on a device, made once and kept with its tree."""
+    return structure.tree.program.kept(f"plan on {device}", lambda: _plan(structure, device))
 
 
 def _plan(structure: Structure, device: torch.device) -> Plan:
@@ -122,7 +115,11 @@ class Family(NamedTuple):
 
 
 def family_of(structure: Structure, device: torch.device) -> Family:
-    """Nodes, their children, and where the upward messages of the children lie."""
+    """Nodes, their children, and where the upward messages of the children lie; kept with the tree."""
+    return structure.tree.program.kept(f"family on {device}", lambda: _family(structure, device))
+
+
+def _family(structure: Structure, device: torch.device) -> Family:
     schedule, program = structure.schedule, structure.tree.program
     n, cell = program.n_leaves, message_cells(structure)
     heads = np.flatnonzero(program.parent < 0)

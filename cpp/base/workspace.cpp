@@ -1,4 +1,4 @@
-#include "tree/workspace.hpp"
+#include "base/workspace.hpp"
 
 #include <algorithm>
 #include <new>

@@ -1,10 +1,10 @@
-// Memory of the tree passes: arenas, per-thread scratch and the cache of FFT plans.
+// Memory of the passes: arenas, per-thread scratch and the cache of FFT plans.
 #pragma once
 #include <memory>
 #include <new>
 #include <vector>
 
-#include "tree/types.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree {
 

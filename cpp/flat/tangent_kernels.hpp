@@ -1,4 +1,4 @@
-// The kernels of directional derivatives. A direction is v in the log-odds and h in the log-table.
+// The kernels of directional derivatives of flat models. A direction is v in the log-odds and h in the log-table.
 //
 // With the joint law of a model, the derivative of P(y_i = 1) is Cov(y_i, s), s = v . y + h(z): expectations are
 // differentiated, not their logarithms, so errors are absolute.
@@ -8,9 +8,6 @@
 #include "flat/kernels.hpp"
 
 namespace tallytree {
-
-struct TreeTangentKernels;
-struct EdgeTangentKernels;
 
 constexpr int kMaxDirections = 16;  // solved together; more come in groups
 
@@ -68,7 +65,7 @@ struct TangentView {
   const double* drift_on;  // (directions,)
 };
 
-struct TangentKernels {
+struct FlatTangentKernels {
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   // Direct tree in lanes. `smallest` of the totals is Z, which must be far above underflow.
   void (*direct)(const DirectTangent& rows, ptrdiff_t n, double* scratch, DirectTotals* totals);
@@ -85,9 +82,6 @@ struct TangentKernels {
   // The same for one piece that is not split.
   void (*apply_plain)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentPieceView& piece,
                       int directions, double* out, ptrdiff_t out_stride);
-
-  const TreeTangentKernels* tree;   // tree_tangent_kernels.hpp
-  const EdgeTangentKernels* edges;  // edge_tangent_kernels.hpp
 };
 
 }  // namespace tallytree

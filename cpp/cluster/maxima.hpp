@@ -1,0 +1,27 @@
+// Best configurations and max-marginals of a batch of models on one program.
+#pragma once
+#include "cluster/max_pass.hpp"
+
+namespace tallytree {
+
+struct MaximaInput {
+  MaxModel first;  // the first model of the batch
+  int depth;       // levels of the program
+  size_t batch, edges, entries;
+  bool shared_edges, shared_tables;
+  // By how much the best configuration is expected to fall short of the bound without counts, (batch); infinity: it is
+  // not known, and nothing is left out.
+  const double* slack;
+  bool give_up;  // where leaving out does not help, instead of leaving nothing out
+};
+struct MaximaOutput {
+  double* value;                // (batch): best log-weight
+  bool* known;                  // (batch): false where it was given up
+  int64_t* states;              // (batch, D), or null
+  double *messages, *counts;    // (batch, D, K) and (batch, entries), or null
+};
+
+// All tables must have largest entry 0 or -inf: errors are bounded by the size of what is left of the weights.
+void find_maxima(const Kernels& kernels, const MaximaInput& in, const MaximaOutput& out, int threads);
+
+}  // namespace tallytree

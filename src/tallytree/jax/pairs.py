@@ -1,0 +1,113 @@
+"""Two linear maps over pairs of variable and frequency, each the other's transpose, for derivatives of any order.
+
+    over_variables:    x -> sum_i x_i / (1 - v_i versine_m)
+    over_frequencies:  a -> sum_m a_m / (1 - v_i versine_m)
+
+On a CPU they are plain sums. A kernel can be neither differentiated nor transposed by JAX; but K x is part of the
+solution of a linear system,
+
+    [ I   0 ] [x]   [x]
+    [ -K  I ] [y] = [0],
+
+for which JAX takes a function that solves it and one that solves the transposed system, and differentiates through the
+system itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .stages import dispatched, on_cpu
+
+
+@jax.checkpoint
+def _over_variables(v: Any, versine: Any, given: Any) -> Any:
+    """Plain sums; pairs are computed again when they are differentiated backwards."""
+    weight = 1.0 / (1.0 - v[:, :, None] * versine[:, None])
+    return tuple(jnp.sum(x[:, :, None] * weight, 1) for x in given)
+
+
+def _over_frequencies(power: int, v: Any, versine: Any, given: Any) -> Any:
+    @jax.checkpoint
+    def sums(v: Any, versine: Any, given: Any) -> Any:
+        weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
+        return tuple(jnp.sum(a[:, :, None] * weight, 1) for a in given)
+
+    return sums(v, versine, given)
+
+
+def pairs_over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
+    """``sum_i x_i / (1 - v_i versine_m)`` for every x in `given`, (B, M) each from (B, n)."""
+
+    def plain(given: Any) -> Any:
+        return _over_variables(v, versine, given)
+
+    if on_cpu() or v.shape[0] == 0:
+        return plain(given)
+    shape = jax.ShapeDtypeStruct(versine.shape, v.dtype)
+    return _solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, shape)
+
+
+def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
+    """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
+
+    def plain(given: Any) -> Any:
+        return _over_frequencies(power, v, versine, given)
+
+    if on_cpu() or v.shape[0] == 0 or power > 1:
+        return plain(given)
+    shape = jax.ShapeDtypeStruct(v.shape, v.dtype)
+    return _solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, shape)
+
+
+def _forth(v: Any, versine: Any, needed: Any) -> Any:
+    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
+        return _over_variables(v, versine, given)
+
+    return lambda given: dispatched(lambda k: k.over_variables, plain, v, versine, given, needed)
+
+
+def _back(v: Any, versine: Any, needed: Any) -> Any:
+    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
+        return _over_frequencies(1, v, versine, given)
+
+    return lambda given: dispatched(
+        lambda k: partial(k.over_frequencies, 1), plain, v, versine, given, needed
+    )
+
+
+def _solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, answer: Any) -> Any:
+    """``plain(given)``, computed by `forth` and transposed to `back`."""
+
+    def system(state: Any) -> Any:
+        x, y = state
+        return x, _less(y, plain(x))
+
+    def solve(_: Any, right: Any) -> Any:
+        x, y = right
+        return x, _plus(y, forth(x))
+
+    def solve_transposed(_: Any, right: Any) -> Any:
+        x, y = right
+        return _plus(x, back(y)), y
+
+    # JAX transposes the system only if its whole right-hand side moves with whatever moves, zeros included; and the
+    # right-hand side of the transposed system is what comes back to both parts of the solution.
+    tied = jnp.where(False, v[:, :1], 0.0)
+    right = tuple(x + tied for x in given)
+    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), answer.shape) for x in right)
+    left, found = lax.custom_linear_solve(system, (right, zeros), solve, solve_transposed)
+    return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return tuple(x + y for x, y in zip(a, b))
+
+
+def _less(a: Any, b: Any) -> Any:
+    return tuple(x - y for x, y in zip(a, b))

@@ -1,0 +1,89 @@
+"""What models have that are known by a few arguments alone: equality, pickling, replacement and evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from ..arrays import Float64
+from ..checks import configurations
+from ..errors import InfeasibleError, ParameterError
+
+
+class ByArguments:
+    """The base of `LinearModel` and `ThinnedModel`, not used on its own."""
+
+    logits: Float64
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the model was made of, by the names of the arguments."""
+        raise NotImplementedError
+
+    def _numbers(self) -> tuple[Any, ...]:
+        """Numbers that tell two models apart."""
+        raise NotImplementedError
+
+    def replace(self, **changes: Any) -> Self:
+        """The same model with other arguments.
+
+        Parameters
+        ----------
+        **changes
+            Arguments of the constructor by name, such as ``logits``.
+        """
+        arguments = self._arguments()
+        for name in changes:
+            if name not in arguments:
+                raise ParameterError(
+                    f"`replace` takes {', '.join(f'`{a}`' for a in arguments)}; `{name}` arrived."
+                )
+        return type(self)(**(arguments | changes))
+
+    def condition(self, evidence: Mapping[int, int]) -> Self:
+        """The model given the values of some variables; as for infinite logits they weigh 1 in ``log_partition``.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Variables and their values, 0 or 1.
+        """
+        variables, _ = configurations.evidence(evidence, self.logits.shape[-1])
+        logits = np.array(self._arguments()["logits"])
+        for v in variables.tolist():
+            value = math.inf if evidence[v] else -math.inf
+            against = np.isinf(logits[..., v]) & (logits[..., v] != value)
+            if against.any():
+                raise InfeasibleError(
+                    f"`evidence` must be possible: variable {v} has logit {-value:g}, which gives the value "
+                    f"{int(evidence[v])} probability zero. Leave it out."
+                )
+            logits[..., v] = value
+        return self.replace(logits=logits)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        assert isinstance(other, ByArguments)
+        mine, theirs = self._numbers(), other._numbers()
+        return all(
+            np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype for a, b in zip(mine, theirs)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(np.asarray(x).tobytes() for x in self._numbers()))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self._arguments())
+
+
+def _again(kind: Any, arguments: dict[str, Any]) -> Any:
+    return kind(**arguments)

@@ -1,0 +1,236 @@
+"""Pairwise tables on the edges of a forest, as tensors.
+
+The statistics of a model with edges are its variables, the indicators of every count and the indicators of every pair
+of states of every edge. So the tables of the edges simply follow those of the groups in the packed tables, and the
+derivatives of log Z by packed tables are count probabilities followed by the probabilities of the edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ParameterError
+from ..models import edges as arrays
+from ..models.count import CountModel
+from ..models.group import Group
+from ..potentials import Potential
+from ..structure.nested.count_tree import CountTree
+from .mapping import readable
+from .structure import Structure
+
+
+class Forest:
+    """Edges between variables, without cycles, and a log-table on each, which may be a tensor with gradients.
+
+    Adds ``sum_(i, j) log t_ij(y_i, y_j)`` to the log-weight of a configuration.
+
+    Parameters
+    ----------
+    pairs : array_like of int, (E, 2)
+        The variables that each edge joins.
+    log_tables : tensor, (..., E, 2, 2), optional
+        ``log t(y_i, y_j)`` of every edge, ``-inf`` where a combination is impossible; leading axes are a batch.
+    coupling : tensor, (..., E), optional
+        Ising couplings in their place: ``log t = J`` where the two variables agree and ``-J`` where they differ.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+    StructureError
+        If the edges have a cycle.
+
+    See Also
+    --------
+    tallytree.Forest
+    tallytree.torch.log_partition
+
+    Notes
+    -----
+    Cost: that of :class:`tallytree.CountModel` with edges. A Hessian product in which edges take part needs one
+    inference per edge; third derivatives are refused. Models with edges are solved on the CPU: tensors on other devices
+    visit the host. Accuracy: as :class:`tallytree.CountModel`.
+
+    Examples
+    --------
+    A chain that prefers to agree, exactly two of four on; the gradient by the couplings:
+
+    >>> import torch, tallytree.torch as ttt
+    >>> coupling = torch.ones(3, requires_grad=True)
+    >>> chain = ttt.Forest([(0, 1), (1, 2), (2, 3)], coupling=coupling)
+    >>> ttt.log_partition(torch.zeros(4), tt.exactly(2), edges=chain).backward()
+    >>> coupling.grad.round(decimals=4)
+    tensor([ 0.7336, -0.7654,  0.7336])
+    """
+
+    def __init__(self, pairs: Any, log_tables: Any = None, *, coupling: Any = None) -> None:
+        if (log_tables is None) == (coupling is None):
+            raise ParameterError("`Forest` needs either `log_tables` or `coupling`, and not both.")
+        self._frame = arrays.Forest(pairs.cpu() if isinstance(pairs, Tensor) else pairs, 0.0)
+        self._tables = (
+            _read_tables(log_tables, self.n_edges) if coupling is None else _agreeing(coupling, self.n_edges)
+        )
+
+    @property
+    def pairs(self) -> Any:
+        """The edges, an array (E, 2)."""
+        return self._frame.pairs
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges E."""
+        return self._frame.n_edges
+
+    @property
+    def log_tables(self) -> Tensor:
+        """Log-table of every edge, (..., E, 2, 2)."""
+        return self._tables
+
+    def __repr__(self) -> str:
+        return f"Forest(n_edges={self.n_edges})"
+
+
+def _read_tables(value: Any, n_edges: int) -> Tensor:
+    tables = _real(value, "log_tables")
+    if tables.shape[-3:] != (n_edges, 2, 2):
+        raise ParameterError(
+            f"`log_tables` must have shape (..., {n_edges}, 2, 2), one table per edge; shape {tuple(tables.shape)} "
+            "arrived. Ising couplings are given as `coupling`."
+        )
+    return tables
+
+
+def _agreeing(value: Any, n_edges: int) -> Tensor:
+    given = _real(value, "coupling")
+    if given.dim() == 0 or given.shape[-1] != n_edges:
+        raise ParameterError(
+            f"`coupling` must have {n_edges} entries on the last axis, one per edge; shape {tuple(given.shape)} "
+            "arrived."
+        )
+    return given[..., None, None] * given.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
+
+
+def _real(value: Any, name: str) -> Tensor:
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, np.float64))
+    if tensor.dtype.is_complex or tensor.dtype == torch.bool:
+        raise ParameterError(f"`{name}` must hold real numbers; a tensor of dtype {tensor.dtype} arrived.")
+    return tensor.to(torch.float64)
+
+
+class EdgedStructure(Structure):
+    """Groups and the edges of a forest; tables of the edges follow those of the groups."""
+
+    def __init__(
+        self, tree: CountTree, potentials: tuple[Potential | None, ...] | None, frame: arrays.Forest
+    ) -> None:
+        super().__init__(tree, potentials)
+        self.frame = frame
+
+    @property
+    def n_group_cells(self) -> int:
+        """Entries of the packed tables that belong to groups."""
+        return super().n_cells
+
+    @property
+    def n_cells(self) -> int:
+        return self.n_group_cells + 4 * self.frame.n_edges
+
+    @cached_property
+    def packed(self) -> Tensor:
+        """Tables of groups and edges, one after the other."""
+        own, edges = super().packed, torch.from_numpy(np.array(self.frame.log_tables))
+        return joined(own, edges)
+
+    @cached_property
+    def opened(self) -> Structure:
+        return (
+            self
+            if self.potentials is None
+            else EdgedStructure(self.tree, None, _bare(self.frame.pairs)).pin()
+        )
+
+    def on(self, tree: CountTree, potentials: tuple[Potential | None, ...] | None) -> Structure:
+        return EdgedStructure(tree, potentials, self.frame)
+
+    @cached_property
+    def _prototype(self) -> CountModel:
+        """A model of the same shape, analysed once."""
+        groups = [Group(members.tolist()) for members in self.tree.groups]
+        return CountModel(np.zeros(self.n_variables), groups, edges=self.frame)
+
+    def model(self, logits: Any, tables: Any) -> CountModel:
+        given = self.packed.numpy() if tables is None else tables
+        cells, n_edges = self.n_group_cells, self.frame.n_edges
+        edges = given[..., cells:].reshape(*given.shape[:-1], n_edges, 2, 2)
+        own = given[..., :cells] if cells else None
+        return self._prototype.replace(logits=logits, tables=own, edges=edges)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EdgedStructure, (self.tree, self.potentials, self.frame)
+
+
+def joined(tables: Tensor, edges: Tensor) -> Tensor:
+    """Packed tables (..., T) and tables of edges (..., E, 2, 2) one after the other."""
+    flat = edges.flatten(-3)
+    shape = torch.broadcast_shapes(tables.shape[:-1], flat.shape[:-1])
+    return torch.cat([tables.expand(*shape, tables.shape[-1]), flat.expand(*shape, flat.shape[-1])], dim=-1)
+
+
+def with_edges(
+    structure: Structure, tables: Tensor | None, edges: Any, logits: Tensor
+) -> tuple[Structure, Tensor | None]:
+    """The same groups with edges; tables arrive with every call where any of them is a tensor."""
+    if isinstance(edges, arrays.Forest):
+        arrays.check_members(edges, logits.shape[-1])
+        if tables is None:
+            return EdgedStructure(structure.tree, structure.potentials, edges), None
+        own = torch.from_numpy(np.array(edges.log_tables)).to(logits.device)
+        return _framed(structure.tree, edges.pairs), joined(tables, own)
+    if not isinstance(edges, Forest):
+        raise ParameterError(
+            "`edges` must be a Forest, such as tallytree.torch.Forest(pairs, log_tables); "
+            f"{type(edges).__name__} arrived."
+        )
+    arrays.check_members(edges._frame, logits.shape[-1])
+    groups = structure.packed_on(logits.device) if tables is None else tables
+    own = edges.log_tables.to(logits.device)
+    if readable(own):
+        _refuse_unreal(own)
+    return _framed(structure.tree, edges.pairs), joined(groups, own)
+
+
+def _framed(tree: CountTree, pairs: Any) -> Structure:
+    """Groups and edges that were seen before share their analysis."""
+    return _recent(tree, tuple(map(tuple, pairs.tolist())))
+
+
+@lru_cache(maxsize=64)
+def _recent(tree: Hashable, pairs: tuple[tuple[int, int], ...]) -> Structure:
+    assert isinstance(tree, CountTree)
+    return EdgedStructure(tree, None, _bare(np.array(pairs, np.int64).reshape(-1, 2)))
+
+
+def _bare(pairs: Any) -> arrays.Forest:
+    return arrays.Forest(pairs, 0.0)
+
+
+def _refuse_unreal(tables: Tensor) -> None:
+    if bool((torch.isnan(tables) | (tables == math.inf)).any()):
+        raise ParameterError(
+            "`log_tables` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs."
+        )
+
+
+def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
+    """Log-weights that tables (..., 4 E) give to configurations (..., D) of truth values."""
+    pairs = torch.as_tensor(np.array(frame.pairs), device=on.device)
+    state = 2 * on[..., pairs[:, 0]].long() + on[..., pairs[:, 1]].long()
+    own = tables.unflatten(-1, (frame.n_edges, 4))
+    return own.expand(*state.shape, 4).gather(-1, state[..., None]).squeeze(-1).sum(-1)
