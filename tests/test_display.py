@@ -45,6 +45,26 @@ def test_bars_have_the_heights_of_the_probabilities():
     np.testing.assert_allclose(heights / heights.max(), want / want.max(), atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    "shown", [CASES["wide"], tt.PoissonBinomial([0.5, 0.6, 0.9], weights=[29, 20, 55])], ids=["wide", "gaps"]
+)
+def test_many_values_are_put_together_and_none_is_lost(shown):
+    rects = list(ElementTree.fromstring(shown._repr_html_()).iter("rect"))
+    assert 30 < len(rects) <= 64
+    texts = [rect.find("title").text for rect in rects]
+    heights = np.array([float(text.rpartition(": ")[2]) for text in texts])
+    ends = [[int(end) for end in text.partition(":")[0].split("..")] for text in texts]
+    sums = [shown.cdf(last) - shown.cdf(first - 1) for first, last in ends]
+    np.testing.assert_allclose(heights, sums, rtol=1e-3, atol=1e-12)
+    assert heights.sum() > 0.99
+
+
+def test_a_model_of_many_variables_shows_its_count():
+    page = tt.CountModel(np.zeros(300), tt.gaussian(100, 5.0))._repr_html_()
+    assert "P(count)" in page
+    assert "P(variable is on)" not in page
+
+
 def test_an_impossible_model_says_why_instead_of_failing():
     assert "no count satisfies the potential" in CASES["impossible"]._repr_html_()
 

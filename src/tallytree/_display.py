@@ -11,7 +11,8 @@ import numpy as np
 from .arrays import Float64
 from .errors import TallyTreeError
 
-MOST_BARS = 64  # beyond it a notebook shows text only
+MOST_BARS = 64  # beyond it variables are not shown one by one, and values of a sum are put together
+MOST_VARIABLES = 4096  # up to which a notebook computes answers to show them
 _BLUE, _HEIGHT, _WIDTH = "#5b8fd6", 64, 320
 
 
@@ -28,17 +29,26 @@ def bars(heights: Float64, labels: Sequence[object], title: str) -> str:
             f'height="{tall:.1f}" fill="{_BLUE}"><title>{escape(str(label))}: {height:.4g}</title></rect>'
         )
     ends = "".join(
-        f'<text x="{(i + 0.5) * step:.1f}" y="{_HEIGHT + 14}" text-anchor="middle" font-size="11" '
-        f'fill="currentColor">{escape(str(labels[i]))}</text>'
-        for i in sorted({0, n - 1})
-        if n
+        f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" '
+        f'fill="currentColor">{escape(str(label))}</text>'
+        for x, anchor, label in _ends(labels, step)
     )
     return (
-        f'<figure style="display:inline-block;margin:0 1.5em 0 0"><figcaption style="font-size:smaller">'
+        f'<figure style="display:inline-block;margin:0 1.5em 0 0">'
+        f'<figcaption style="font-size:smaller;margin-bottom:3px">'
         f'{escape(title)} (highest {top:.3g})</figcaption><svg width="{_WIDTH}" height="{_HEIGHT + 18}" role="img" '
         f'aria-label="{escape(title)}">{"".join(parts)}<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}" '
         f'stroke="currentColor" stroke-opacity="0.5"/>{ends}</svg></figure>'
     )
+
+
+def _ends(labels: Sequence[object], step: float) -> list[tuple[float, str, object]]:
+    """Place, side and text of the labels below: short ones under their bars, long ones inside the picture."""
+    if len(labels) < 2:
+        return [(0.5 * step, "middle", label) for label in labels]
+    if step >= 11 * max(len(str(labels[0])), len(str(labels[-1]))):
+        return [(0.5 * step, "middle", labels[0]), (_WIDTH - 0.5 * step, "middle", labels[-1])]
+    return [(0.0, "start", labels[0]), (float(_WIDTH), "end", labels[-1])]
 
 
 def page(text: str, pictures: Sequence[str] = ()) -> str:
@@ -48,18 +58,16 @@ def page(text: str, pictures: Sequence[str] = ()) -> str:
 
 def model_page(model: Any) -> str:
     """A count model: small ones with their answers, the others as text."""
-    if model.batch_shape or not 0 < model.n_variables <= MOST_BARS:
+    if model.batch_shape or not 0 < model.n_variables <= MOST_VARIABLES:
         return page(repr(model))
     try:
         marginals = np.asarray(model.marginals, np.float64)
         counts = np.exp(np.asarray(model.count_log_probs(), np.float64))
     except TallyTreeError as error:
         return page(f"{model!r}: {error}")
-    shown = visible(counts)
-    pictures = [
-        bars(marginals, range(model.n_variables), "P(variable is on)"),
-        bars(counts[shown], range(len(counts))[shown], "P(count)"),
-    ]
+    pictures = [distribution(counts, range(len(counts)), "P(count)")]
+    if model.n_variables <= MOST_BARS:
+        pictures.insert(0, bars(marginals, range(model.n_variables), "P(variable is on)"))
     return page(repr(model), pictures)
 
 
@@ -75,15 +83,16 @@ def chain_page(model: Any) -> str:
             pictures.append(bars(on, range(model.n_positions), "P(label 1)"))
     except TallyTreeError as error:
         return page(f"{model!r}: {error}")
-    shown = visible(counts)
-    if shown.stop:
-        pictures.append(bars(counts[shown], range(len(counts))[shown], "P(count)"))
-    return page(repr(model), pictures)
+    return page(repr(model), [*pictures, distribution(counts, range(len(counts)), "P(count)")])
 
 
-def visible(probabilities: Float64) -> slice:
-    """The part of a distribution that can be seen, for one bar per value; empty if that is too long."""
-    seen = np.flatnonzero(probabilities > 1e-3 * np.max(probabilities, initial=0.0))
-    if len(seen) == 0 or seen[-1] - seen[0] >= MOST_BARS:
-        return slice(0, 0)
-    return slice(int(seen[0]), int(seen[-1]) + 1)
+def distribution(mass: Float64, values: Sequence[int], title: str) -> str:
+    """Bars of a distribution where it can be seen; many values are put together, as many to every bar."""
+    seen = np.flatnonzero(mass > 1e-3 * np.max(mass, initial=0.0))
+    first, stop = int(seen[0]), int(seen[-1]) + 1
+    width = -(-(stop - first) // MOST_BARS)
+    if width == 1:
+        return bars(mass[first:stop], values[first:stop], title)
+    starts = np.arange(first, stop, width)
+    labels = [f"{values[i]}..{values[min(i + width, stop) - 1]}" for i in starts.tolist()]
+    return bars(np.add.reduceat(mass[:stop], starts), labels, f"{title}, {width} values to a bar")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallytree import checks
-from tallytree._display import bars, page, visible
+from tallytree._display import distribution, page
 from tallytree.checks.sums import (
     broadcast_shape,
     full_shape,
@@ -72,10 +72,7 @@ class FrozenDistribution(ABC):
         if self.batch_shape or self._log_table.shape[1] > LONGEST_SHOWN:
             return page(repr(self))
         mass = np.exp(self._log_table[0])
-        shown = visible(mass)
-        if shown.stop == 0:
-            return page(repr(self))
-        return page(repr(self), [bars(mass[shown], self.values[shown].tolist(), "P(X = k)")])
+        return page(repr(self), [distribution(mass, self.values.tolist(), "P(X = k)")])
 
     # -- the table ---------------------------------------------------------------------------------------------
 
