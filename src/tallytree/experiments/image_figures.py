@@ -59,7 +59,9 @@ def counts_figure(one: Mapping[str, Any]) -> Any:
     counts = np.arange(len(one["data_counts"]))
     for name in ("data", "tree", "rc"):
         width = 3.2 if name == "data" else 1.3  # the data stay visible where a model follows them
-        panels[3].plot(counts, one[f"{name}_counts"], color=_COLOURS[name], lw=width, label=images.NAMES[name])
+        panels[3].plot(
+            counts, one[f"{name}_counts"], color=_COLOURS[name], lw=width, label=images.NAMES[name]
+        )
     panels[3].set_xlabel(f"count of one adaptive group of {len(counts) - 1} pixels")
     panels[3].set_ylabel("probability")
     panels[3].set_title("all-or-none", fontsize=10)
