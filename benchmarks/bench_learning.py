@@ -289,7 +289,11 @@ def ising_fits(quick: bool, jobs: int) -> None:
 
 
 def optimisers(quick: bool, jobs: int) -> None:
-    """Newton's method with exact products against L-BFGS, to the same tolerance; "auto" must be the quicker one."""
+    """Newton's method with exact products against L-BFGS, to the same tolerance; "auto" must be the quicker one.
+
+    Measured on two shared cores, ms of processor time, Newton's method and L-BFGS: 19 and 19, 19 and 40, 23 and 37, 37
+    and 113; on the tree, whose groups are nested seven deep, 258 and 132. "auto" took the quicker one everywhere.
+    """
     rng = np.random.default_rng(0)
     rows = 500 if quick else 2000
 
@@ -307,7 +311,7 @@ def optimisers(quick: bool, jobs: int) -> None:
             tree, rng.normal(size=64), rng.normal(size=tree.program.table_total)
         ),
     }
-    say("learn.fit", "method", "CPU s", "steps", "products", "converged", "mean log-likelihood")
+    say("learn.fit", "method", "CPU ms", "steps", "products", "converged", "mean log-likelihood")
     for name, truth in cases.items():
         data_rows = truth.sample(rows, rng=1)
         start = truth.replace(
@@ -315,12 +319,12 @@ def optimisers(quick: bool, jobs: int) -> None:
         )
         for method in ("newton-cg", "l-bfgs", "auto"):
             cpu = time.process_time()
-            found = learn.fit(start, data_rows, l2=1.0, tol=1e-5, max_iter=300, method=method)
+            found = learn.fit(start, data_rows, l2=1e-3, tol=1e-6, max_iter=1000, method=method)
             took = time.process_time() - cpu
             say(
                 name,
                 method,
-                f"{took:.2f}",
+                f"{1e3 * took:.0f}",
                 found.n_iterations,
                 found.n_products,
                 found.converged,
