@@ -66,6 +66,22 @@ def test_flat_products_agree_with_differences_in_high_precision(n, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n", [1, 9, 33])
+def test_batched_products_agree_with_differences_in_high_precision(n, engine):
+    """All adversarial models in one batch, each with a table and a direction of its own."""
+    rng = np.random.default_rng(100 + n)
+    names, nu, log_f = zip(*flat_cases(n, np.arange(n), rng))
+    v, h = rng.normal(size=(len(names), n)), rng.normal(size=(len(names), n + 1))
+    with config.using(engine=engine):
+        found = tt.CountModel(np.array(nu), np.array(log_f)).hessian_vector_product(v, [h])
+    for b, name in enumerate(names):
+        marginals, counts = flat_tangent(nu[b], log_f[b], v[b], h[b])
+        size = max(np.abs(marginals).max(), np.abs(counts).max())
+        assert close(found.logits[b], marginals, size), name
+        assert close(found.tables[0][b], counts, size), name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_nested_products_agree_with_enumeration_in_high_precision(engine, scale):
     rng = np.random.default_rng(int(scale))
