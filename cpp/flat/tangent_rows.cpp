@@ -16,7 +16,7 @@ namespace tallytree {
 namespace {
 
 constexpr double kInf = __builtin_inf();
-constexpr ptrdiff_t kDirect = 320;         // up to this size a direct tree is the quickest
+constexpr ptrdiff_t kDirect = 640;         // up to this size a direct tree, models side by side, is the quickest
 constexpr ptrdiff_t kDirectAtMost = 4096;  // above this it is no alternative
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
