@@ -128,7 +128,8 @@ def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tu
     def piece(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
         def nothing(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
             answers = jax.eval_shape(slow, primals, directions, certified)
-            return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), answers)
+            zeros: tuple[Any, Any] = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), answers)
+            return zeros
 
         found: tuple[Any, Any] = lax.cond(
             jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified

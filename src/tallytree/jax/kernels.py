@@ -25,6 +25,9 @@ _STRETCH = 1024  # variables that one program runs over
 _ACROSS = 512  # variables that a program holds
 
 
+_array: Any = jax.ShapeDtypeStruct  # untyped in JAX
+
+
 def _call(kernel: Any, grid: Any, inputs: Any, outputs: Any, shapes: Any, warps: int, interpret: bool) -> Any:
     return pl.pallas_call(
         kernel,
@@ -65,10 +68,12 @@ def products(p: Any, versine: Any, sine: Any, needed: Any, *, interpret: bool = 
             return 1.0 - own * y, own * s
 
         def step(i: Any, state: Any) -> Any:
-            product = factor(i * jnp.int32(at_once))
+            product: Any = factor(i * jnp.int32(at_once))
             for j in range(1, at_once):
-                product = _times(*product, *factor(i * jnp.int32(at_once) + jnp.int32(j)))
-            return _times(*state, *product)
+                re, im = factor(i * jnp.int32(at_once) + jnp.int32(j))
+                product = _times(product[0], product[1], re, im)
+            re, im = state
+            return _times(re, im, product[0], product[1])
 
         shape = (models, stretches, _LANES)
         start = jnp.ones(shape, p.dtype), jnp.zeros(shape, p.dtype)
@@ -76,7 +81,7 @@ def products(p: Any, versine: Any, sine: Any, needed: Any, *, interpret: bool = 
         re_ref[...], im_ref[...] = lax.fori_loop(jnp.int32(0), count, step, start)
 
     variables, wave, number, answer = _streams(models, stretches, length)
-    shape = jax.ShapeDtypeStruct((rows, cut, width), p.dtype)
+    shape = _array((rows, cut, width), p.dtype)
     grid = rows // models, cut // stretches, width // _LANES
     call = _call(kernel, grid, [variables, wave, wave, number], [answer] * 2, [shape] * 2, 4, interpret)
     parts = call(p.reshape(rows, cut, length), versine, sine, needed)
@@ -123,7 +128,7 @@ def over_variables(v: Any, versine: Any, given: Any, needed: Any, *, interpret: 
             out[...] = found
 
     variables, wave, number, answer = _streams(models, stretches, length)
-    shape = jax.ShapeDtypeStruct((rows, cut, width), v.dtype)
+    shape = _array((rows, cut, width), v.dtype)
     grid = rows // models, cut // stretches, width // _LANES
     inputs = [variables] * (1 + many) + [wave, number]
     call = _call(kernel, grid, inputs, [answer] * many, [shape] * many, 4, interpret)
@@ -153,7 +158,7 @@ def over_frequencies(
     variables = pl.BlockSpec((1, across), lambda i, j: (i, j))
     wave = pl.BlockSpec((1, width), lambda i, j: (i, 0))
     number = pl.BlockSpec((1,), lambda i, j: (i,))
-    shape = jax.ShapeDtypeStruct(v.shape, v.dtype)
+    shape = _array(v.shape, v.dtype)
     inputs = [variables, wave, *[wave] * many, number]
     warps = max(1, across // 256)
     call = _call(kernel, (rows, n // across), inputs, [variables] * many, [shape] * many, warps, interpret)
@@ -169,7 +174,7 @@ def _inverse(x: Any, interpret: bool) -> Any:
         args=[x],
         constraints="=d,d",
         pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(x.shape, x.dtype)],
+        result_shape_dtypes=[_array(x.shape, x.dtype)],
     )
     guess = guess * (2.0 - x * guess)
     return guess * (2.0 - x * guess)
@@ -211,7 +216,7 @@ def transform(f: Any, frequencies: Any, window: Any, *, interpret: bool = False)
     number = pl.BlockSpec((models,), lambda i, m: (i,))
     answer = pl.BlockSpec((models, _LANES), lambda i, m: (i, m))
     entries = pl.BlockSpec((models, f.shape[1]), lambda i, m: (i, 0))
-    shape = jax.ShapeDtypeStruct((rows, width), f.dtype)
+    shape = _array((rows, width), f.dtype)
     inputs = [entries, *(whole(x) for x in (*small, *large)), *[number] * 4]
     call = _call(kernel, (rows // models, width // _LANES), inputs, [answer] * 2, [shape] * 2, 4, interpret)
     return tuple(call(f, *small, *large, place, window[:, 0], window[:, 1], needed))

@@ -49,8 +49,7 @@ def pairs_over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
 
     if on_cpu() or v.shape[0] == 0:
         return plain(given)
-    shape = jax.ShapeDtypeStruct(versine.shape, v.dtype)
-    return _solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, shape)
+    return _solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, versine.shape)
 
 
 def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
@@ -61,8 +60,7 @@ def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed:
 
     if on_cpu() or v.shape[0] == 0 or power > 1:
         return plain(given)
-    shape = jax.ShapeDtypeStruct(v.shape, v.dtype)
-    return _solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, shape)
+    return _solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, v.shape)
 
 
 def _forth(v: Any, versine: Any, needed: Any) -> Any:
@@ -81,7 +79,7 @@ def _back(v: Any, versine: Any, needed: Any) -> Any:
     )
 
 
-def _solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, answer: Any) -> Any:
+def _solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) -> Any:
     """``plain(given)``, computed by `forth` and transposed to `back`."""
 
     def system(state: Any) -> Any:
@@ -100,7 +98,7 @@ def _solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, answer: Any) 
     # right-hand side of the transposed system is what comes back to both parts of the solution.
     tied = jnp.where(False, v[:, :1], 0.0)
     right = tuple(x + tied for x in given)
-    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), answer.shape) for x in right)
+    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), shape) for x in right)
     left, found = lax.custom_linear_solve(system, (right, zeros), solve, solve_transposed)
     return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
 

@@ -80,7 +80,8 @@ def working_dtype() -> Any:
 
 def unit_roundoff(dtype: Any) -> float:
     """Largest relative error of a rounded number."""
-    return 0.5 * float(jnp.finfo(dtype).eps)
+    info: Any = jnp.finfo  # untyped in JAX
+    return 0.5 * float(info(dtype).eps)
 
 
 def answer_dtype(dtype: Any) -> Any:

@@ -135,7 +135,8 @@ def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tupl
         weight = jnp.take_along_axis(f, at, 1, mode="promise_in_bounds")
         weight = jnp.where((first + k <= last)[:, None], weight, 0.0)
         found = tuple(s + weight * t for s, t in zip(sums, turn))
-        return k + 1, times(*turn, cosine, -sine), found
+        re, im = turn
+        return k + 1, times(re, im, cosine, -sine), found
 
     zeros = jnp.zeros_like(versine), jnp.zeros_like(versine)
     begin = jnp.zeros((), jnp.int32), start, zeros
