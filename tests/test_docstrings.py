@@ -120,7 +120,8 @@ def test_a_public_object_is_documented_in_full(name):
     if not error:
         assert set(arguments(target)) <= documented(found), set(arguments(target)) - documented(found)
     if inspect.isfunction(target):
-        wanted |= {"Returns"} if inspect.signature(target).return_annotation not in (None, "None") else set()
+        result = str(inspect.signature(target).return_annotation)
+        wanted |= set() if result == "None" else {"Yields" if result.startswith("Iterator") else "Returns"}
     if "Parameters" in found and name != "tallytree.data.available":
         wanted |= {"Raises"}
     assert wanted <= {heading for heading, text in found.items() if text.strip()}

@@ -25,6 +25,15 @@ def single_precision() -> Iterator[None]:
     Sums are taken in logarithms, and :func:`~tallytree.jax.error_bound` says how good the answers are: a bound of
     1e-3 for a hundred variables with log-odds of ordinary size (errors are about 1e-6), more where numbers are large.
 
+    Yields
+    ------
+    None
+        Nothing; it is a context.
+
+    See Also
+    --------
+    tallytree.jax.error_bound
+
     Examples
     --------
     >>> with ttj.single_precision():

@@ -33,6 +33,26 @@ class ByArguments:
         ----------
         **changes
             Arguments of the constructor by name, such as ``logits``.
+
+        Returns
+        -------
+        LinearModel or ThinnedModel
+            A new model of the same class; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If there is no argument of this name, or its value does not fit.
+
+        See Also
+        --------
+        condition
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> model.replace(rates=[1.0, 1.0]).marginals.round(4)
+        array([0.6667, 0.6667])
         """
         arguments = self._arguments()
         for name in changes:
@@ -49,6 +69,27 @@ class ByArguments:
         ----------
         evidence : mapping of int to int
             Variables and their values, 0 or 1.
+
+        Returns
+        -------
+        LinearModel or ThinnedModel
+            The model with these values required.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+        InfeasibleError
+            If a logit gives such a value probability zero.
+
+        See Also
+        --------
+        replace, log_prob
+
+        Examples
+        --------
+        >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).condition({0: 0}).marginals
+        array([0., 1.])
         """
         variables, _ = configurations.evidence(evidence, self.logits.shape[-1])
         logits = np.array(self._arguments()["logits"])

@@ -135,8 +135,8 @@ class ChainModel(ChainCore):
         Examples
         --------
         >>> chain = tt.ChainModel(np.zeros((2, 2)), np.zeros((2, 2)), tt.exactly(1))
-        >>> chain.replace(log_unary=[[0.0, 1.0], [0.0, 2.0]]).mode()
-        array([0, 1])
+        >>> chain.replace(log_unary=[[0.0, 1.0], [0.0, 2.0]]).mode().tolist()
+        [0, 1]
         """
         unary, dtype = (self._unary, self._dtype) if log_unary is None else unary_weights(log_unary)
         n, k = self.n_positions, self.n_labels
@@ -438,8 +438,8 @@ class ChainModel(ChainCore):
 
         Examples
         --------
-        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode()
-        array([0, 1])
+        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode().tolist()
+        [0, 1]
         """
         states, values = configurations.best(self._problem)
         self._check_possible(values)

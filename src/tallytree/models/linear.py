@@ -195,6 +195,21 @@ class LinearModel(ByArguments):
         """Entropy in nats, (...,).
 
         ``log Z - sum_d logits_d P(y_d = 1) - E[log f]``, every term from exact sums.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition, log_prob
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> round(float(model.entropy), 4)  # log(2)
+        0.6931
         """
         finite = np.isfinite(self._nu)
         score = np.where(finite, self._nu, 0.0) * expit(self._odds)
@@ -271,9 +286,33 @@ class LinearModel(ByArguments):
         rng : numpy.random.Generator, int or None
             Generator or seed.
 
+        Returns
+        -------
+        ndarray of uint8, (size..., ..., D)
+            Zeros and ones.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        mode, marginals
+
         Notes
         -----
         Cost: O(D M) for the tables of all partial sums, made twice, and O(D) per sample.
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s == 2, 0.0, -np.inf), step=1.0)
+        >>> model.sample(3, rng=0)
+        array([[0, 1],
+               [0, 1],
+               [0, 1]], dtype=uint8)
         """
         shape, generator = shape_of_size(size), checks.generator(rng)
         self._log_mean  # noqa: B018 - raises for an impossible model
@@ -286,9 +325,28 @@ class LinearModel(ByArguments):
     def mode(self) -> States:
         """A most probable configuration, (..., D) of 0 and 1.
 
+        Returns
+        -------
+        ndarray of uint8, (..., D)
+            Zeros and ones.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sample, log_prob
+
         Notes
         -----
         Cost: O(D M), (max, +) over the grid.
+
+        Examples
+        --------
+        >>> tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: -((s - 2.0) ** 2), step=1.0).mode()
+        array([0, 1], dtype=uint8)
         """
         self._log_mean  # noqa: B018 - raises for an impossible model
         lattice, log_f = self._lattice

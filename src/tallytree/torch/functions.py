@@ -135,10 +135,10 @@ def count_log_probs(
         Log-odds; leading axes are a batch.
     groups : optional
         What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
-    edges : Forest, optional
-        Pairwise tables on a forest, as in :func:`log_partition`.
     group : int, optional
         Number of the group; default all variables.
+    edges : Forest, optional
+        Pairwise tables on a forest, as in :func:`log_partition`.
 
     Returns
     -------
