@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -75,3 +77,26 @@ def test_a_hub_that_moves_the_count_is_not_trusted_to_the_fft():
         problem = model._solver.problem
         exact = ladder.run(problem, np.zeros((1, 1)), LogSpace).messages[0]
         assert_contract(model.posterior_logits, case.theta + exact[:, 1] - exact[:, 0])
+
+
+def test_messages_of_rows_without_a_certificate_are_not_looked_at(monkeypatch):
+    """A failed pass may leave any number there, NaN too: no warning, and the other rows keep their bounds."""
+    from tallytree.engine.forest import ladder
+
+    edges = tt.Forest([(0, 1), (1, 2), (2, 3)], 0.5)
+    model = tt.CountModel(np.zeros((2, 4)), tt.exactly(2), edges=edges)
+    problem = model._solver.problem
+    under, whole = ladder._UnderTilts(problem), ladder.run
+
+    def failing(*arguments):
+        found = whole(*arguments)
+        found.bound[1] = np.inf
+        found.messages[1, 0] = np.nan, 1e4
+        return found
+
+    monkeypatch.setattr(ladder, "run", failing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = under._cautious_run(problem, np.zeros((2, len(problem.offset) - 1)))
+    assert found.bound[0] < 1e-9
+    assert found.bound[1] == np.inf

@@ -96,15 +96,17 @@ class _UnderTilts:
         good = np.flatnonzero(found.bound <= TOLERANCE)
         if not len(good):
             return found
-        calm = np.zeros(len(problem), bool)
+        calm = np.zeros(len(good), bool)
         if problem.program.set_top.all():
-            calm[good] = self._tilter.leverage(problem.rows[good], tilts[good]) <= _LEVERAGE
-        belief = problem.log_leaf + found.messages
+            calm = self._tilter.leverage(problem.rows[good], tilts[good]) <= _LEVERAGE
+        # Of the others only the bound is of use: their messages may be any number, and NaN.
+        leaf = problem.log_leaf[good]
+        belief = leaf + found.messages[good]
         with np.errstate(invalid="ignore"):
             log_prob = belief - log_sum(belief, keepdims=True)
-        floor = np.where(problem.log_leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
+        floor = np.where(leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
         rarest = np.exp(np.minimum(-np.nan_to_num(floor, nan=-math.inf), 700.0))
-        found.bound = np.where(calm, found.bound, found.bound * rarest)
+        found.bound[good] *= np.where(calm, 1.0, rarest)
         return found
 
 
