@@ -186,8 +186,11 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
 
 
 def _roundings(n: int) -> float:
-    """Of n factors, how many round alike: all of a few; of many, roundings are independent (eight standard deviations
-    are allowed) but for a bias of a thirty-second of each, as in the other engines."""
+    """Of n factors, how many round alike.
+
+    All of a few. Of many, roundings are independent, eight standard deviations allowed, but for a bias of a
+    thirty-second of each, as in the other engines.
+    """
     return float(min(n, 8.0 * n**0.5 + n / 32.0))
 
 
