@@ -41,7 +41,7 @@ def _no_download(monkeypatch):
     def refuse(name):
         raise data.DataError(f"The data file {name!r} is not on this machine. It is public at somewhere.")
 
-    monkeypatch.setattr(data, "_download", refuse)
+    monkeypatch.setattr(data, "download", refuse)
 
 
 @pytest.fixture(scope="module")
