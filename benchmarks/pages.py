@@ -69,7 +69,7 @@ def in_words(results: dict[str, Any]) -> str:
         f"least of {options['repeats']} interleaved rounds."
     )
     busy = about["load"] is not None and about["load"] > 0.5
-    return text + (f" The machine was busy with other work (load {about['load']})." if busy else "")
+    return text + (f" The load average of the machine at the start was {about['load']}." if busy else "")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
