@@ -60,7 +60,7 @@ class Browser:
     """Chromium without a window, spoken to over two pipes."""
 
     def __init__(self, program: str) -> None:
-        self._profile = tempfile.TemporaryDirectory()
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         options = [
