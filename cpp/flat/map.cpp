@@ -131,6 +131,7 @@ void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted
   const ptrdiff_t blocks = (n + kBlock - 1) / kBlock;
   parallel_for(blocks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t b) {
     const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
+    if (length < 1) return;
     double room[kBlock], answers[kBlock];
     const bool all = all_finite(nu + from, length);
     const double* finite = widened(nu + from, length, all, room);
