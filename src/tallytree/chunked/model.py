@@ -507,6 +507,7 @@ class ChunkedCountModel(Remembers):
     def _written(
         self, what: str, job: Job, out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
     ) -> Any:
+        checks.flag("overwrite", overwrite)
         passes = self._passes if what == "mode" else self._solver.passes
         if out is None:
             return answer_in_layout(Answers(passes, what, job, dtype), self._source)
@@ -576,7 +577,7 @@ def _evidence(evidence: Mapping[int, int], n: int) -> dict[int, int]:
         index = checks.integer("evidence", key)
         if not -n <= index < n:
             raise ParameterError(f"`evidence` must name variables 0 to {n - 1}; {index} arrived.")
-        if value not in (0, 1):
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
             raise ParameterError(
                 f"`evidence` must give 0 or 1 to every variable; {checks.describe(value)} arrived for {index}."
             )

@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.sums import probability, real_array
 from ..engine.count import chunks as verbs
 from ..engine.count.chunks.packed import unpacked
 from ..engine.pmf.log_pmf import log_pmf
@@ -399,9 +400,7 @@ class ChunkedPoissonBinomial(Remembers):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
         array([1, 2])
         """
-        levels = np.asarray(q, np.float64)
-        if not np.all((levels >= 0.0) & (levels <= 1.0)):
-            raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
+        levels = probability("q", q)
         out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
         return out.reshape(levels.shape)[()]
 
@@ -439,9 +438,7 @@ class ChunkedPoissonBinomial(Remembers):
         whole: bool = False,
     ) -> Any:
         """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
-        values = np.asarray(k, np.float64)
-        if np.isnan(values).any():
-            raise ParameterError("`k` must not be NaN.")
+        values = np.asarray(real_array("k", k, least_axes=0), np.float64)
         counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
         inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
         asked = sorted(set(counts[inside].tolist()))

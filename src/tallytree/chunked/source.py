@@ -119,6 +119,10 @@ def as_source(
     if isinstance(value, Source):
         return value
     step = _step(chunk_size)
+    if column is not None and not isinstance(column, str):
+        raise ParameterError(
+            f"`column` must be the name of a column of a Parquet file, or None; {checks.describe(column)} arrived."
+        )
     if isinstance(value, (str, os.PathLike)):
         return _from_path(Path(value), label, column, step)
     if isinstance(value, np.ndarray):
@@ -128,7 +132,7 @@ def as_source(
     if comes_from(value, "zarr") and hasattr(value, "chunks"):
         return _from_zarr(value, label, step)
     if callable(value):
-        return Iterated(lambda: iter(value()), value, label)
+        return Iterated(lambda: _fresh(value, label), value, label)
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
         return _from_array(np.asarray(value), label, step)
     try:
@@ -141,6 +145,16 @@ def as_source(
             "after one pass. Pass a list of chunks, or a function that returns a fresh iterator."
         )
     return Iterated(lambda: iter(value), value, label)
+
+
+def _fresh(function: Any, label: str) -> Iterator[Any]:
+    found = function()
+    try:
+        return iter(found)
+    except TypeError:
+        raise SourceError(
+            f"`{label}` must be {KINDS}; the function returned {checks.describe(found)}, which has no chunks."
+        ) from None
 
 
 def _step(chunk_size: int | None) -> int:

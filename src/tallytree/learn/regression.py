@@ -24,7 +24,7 @@ from .adam import adam
 from .descent import minimise
 from .options import penalty, stopping
 from .parametric import ParametricPotential
-from .regression_problem import Choices, ConditionalProblem
+from .regression_problem import Choices, ConditionalProblem, classes_like, covariates_like
 
 Tables = str | ParametricPotential | list[str | ParametricPotential] | list[list[str | ParametricPotential]]
 
@@ -91,6 +91,11 @@ class ConditionalFit:
         CountModel
             One model for every row.
 
+        Raises
+        ------
+        ParameterError
+            If ``X`` does not have the columns of the fit, or ``classes`` are not its classes, one for every row.
+
         See Also
         --------
         fit_conditional
@@ -102,8 +107,8 @@ class ConditionalFit:
         >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
         (4, 3)
         """
-        x = np.asarray(X, np.float64)
-        which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
+        x = covariates_like(X, self.coef, self.tree.n_variables)
+        which = classes_like(classes, len(x), len(self.tables))
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
         logits = x @ self.coef + self.intercept
         if self.edges is None:

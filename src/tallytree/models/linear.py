@@ -105,16 +105,12 @@ class LinearModel(ByArguments):
         self.step = check_real(step, "step", 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
         self.weights = _weights(weights, nu.shape[-1])
-        self._units: Ints = np.rint(self.weights / self.step).astype(np.int64)
+        self._units = _units(self.weights, self.step)
         reach = int(np.abs(self._units).sum())
-        if reach >= _LARGEST:
-            raise ParameterError(
-                f"`step` must leave a grid of less than {_LARGEST} points; {self.step:g} makes {reach + 1}. Take a "
-                "larger one."
-            )
         low = int(self._units[self._units < 0].sum())
         self.values: Float64 = self.step * np.arange(low, low + reach + 1, dtype=np.float64)
         self.log_f = _log_f(log_f, self.values)
+        checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
         read_only(self.logits, self.weights, self.values, self.log_f)
 
     @property
@@ -480,13 +476,27 @@ def _weights(weights: ArrayLike, n: int) -> Float64:
     return np.array(array, np.float64)
 
 
-def _log_f(log_f: Any, values: Float64) -> Float64:
-    table = np.array(log_f(values) if callable(log_f) else log_f, np.float64)
-    if table.ndim == 0 or table.shape[-1] != len(values):
+def _units(weights: Float64, step: float) -> Ints:
+    """Weights in steps of the grid, which must be small enough."""
+    with np.errstate(over="ignore"):
+        units = np.rint(weights / step)
+        reach = float(np.abs(units).sum())  # infinite before it is an integer that overflows
+    if reach >= _LARGEST:
         raise ParameterError(
-            f"`log_f` must give one number for each of the {len(values)} points of the grid; "
-            f"shape {table.shape} arrived."
+            f"`step` must leave a grid of less than {_LARGEST} points; {step:g} makes {reach + 1:.0f}. Take a "
+            "larger one."
         )
+    return units.astype(np.int64)
+
+
+def _log_f(log_f: Any, values: Float64) -> Float64:
+    wanted = f"one number for each of the {len(values)} points of the grid"
+    table = checks.rectangular("log_f", log_f(values) if callable(log_f) else log_f, wanted)
+    if table.dtype.kind not in "fiub" or table.ndim == 0 or table.shape[-1] != len(values):
+        raise ParameterError(
+            f"`log_f` must give {wanted}; {checks.describe(table)} arrived. A function gets the array `values`."
+        )
+    table = np.array(table, np.float64)
     if np.isnan(table).any() or np.isposinf(table).any():
         raise ParameterError(
             "`log_f` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."
