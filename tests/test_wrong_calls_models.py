@@ -5,6 +5,7 @@ An answer, or a typed error; never an error from somewhere inside.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +86,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"tree": TREE, "log_tables": None, "coupling": 0.4},
     ),
     "Forest.compatible_sets": (
-        lambda **given: list(forest().compatible_sets(**given)),
+        lambda **given: list(itertools.islice(forest().compatible_sets(**given), 20)),
         {"n_variables": 3, "width": 1},
     ),
     "Forest.replace": (lambda **given: forest().replace(**given), {"coupling": [0.4, 0.2]}),
@@ -228,3 +229,84 @@ def test_wrong_arguments_are_refused_by_name_or_answered(call, given, argument):
         if error is not None:
             raw[name] = f"{type(error).__name__}: {error}"[:150]
     assert not raw, f"{argument}: " + "; ".join(f"{k} -> {v}" for k, v in raw.items())
+
+
+def conditional_of_classes() -> learn.ConditionalFit:
+    return learn.fit_conditional(
+        tt.CountTree.flat(3), np.ones((4, 2)), DATA, classes=[0, 1, 1, 0], max_iter=2, l2=0.1
+    )
+
+
+MASKED = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+
+# Calls that once gave a number or did something that nobody had asked for, or failed inside.
+TRAPS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a grid whose size overflows": (
+        lambda: tt.LinearModel(THREE, [1e300, 1.0, 1.0], np.cos, step=1e-10),
+        "`step` must leave a grid of less than",
+    ),
+    "tables of another batch": (
+        lambda: tt.LinearModel(np.zeros((2, 3)), np.ones(3), np.zeros((4, 4)), step=1.0),
+        "`log_f` has batch shape",
+    ),
+    "rates of another batch": (
+        lambda: tt.ThinnedModel(np.zeros((2, 3)), np.full((4, 3), 0.5), tt.exactly(1)),
+        "`rates` has batch shape",
+    ),
+    "leaks of another batch": (
+        lambda: tt.ThinnedModel(np.zeros((2, 3)), [0.5, 0.5, 0.5], tt.exactly(1), leak=np.zeros(4)),
+        "`leak` has batch shape",
+    ),
+    "a group beyond the variables": (
+        lambda: forest().fits([[0, 7]], n_variables=3),
+        "names variable 7, but variables are numbered 0 to 2",
+    ),
+    "classes that the fit has not": (
+        lambda: conditional_of_classes().model(np.ones((2, 2)), [0, 2]),
+        "`classes` must be classes of the fit, 0 to 1; 2 arrived",
+    ),
+    "classes from behind": (
+        lambda: conditional_of_classes().model(np.ones((2, 2)), [0, -1]),
+        "`classes` must be 2 integers of at least 0",
+    ),
+    "classes left out": (
+        lambda: conditional_of_classes().model(np.ones((2, 2))),
+        "`classes` must say the class of every row",
+    ),
+    "strata that do not end": (
+        lambda: learn.Strata(np.arange(3), np.array([0, 2]), np.array([1, 0, 0], bool)),
+        "`offsets` must rise from 0 to the number of rows, 3",
+    ),
+    "text for a flag that overwrites": (
+        lambda: chunks().marginals(out=None, overwrite="no"),
+        "`overwrite` must be True or False",
+    ),
+    "a column that is no name": (
+        lambda: tt.ChunkedCountModel(np.zeros(3), column=3),
+        "`column` must be the name",
+    ),
+    "a function that returns no chunks": (
+        lambda: tt.ChunkedCountModel(lambda: 3.0).marginals(),
+        "the function returned 3.0, which has no chunks",
+    ),
+    "a fraction as evidence": (lambda: chunks().condition({0: 1.0}), "must give 0 or 1 to every variable"),
+    "masked logits": (lambda: tt.CountModel(MASKED), "`logits` must not be masked, but 1 of 3 entries are"),
+    "a masked table": (lambda: tt.table(MASKED), "must not be masked"),
+    "masked parameters": (lambda: tt.poisson(MASKED), "must not be masked"),
+    "masked members": (
+        lambda: tt.CountModel(THREE, [tt.Group(np.ma.masked_array([0, 1], [0, 1]), tt.exactly(1))]),
+        "must not be masked",
+    ),
+    "masked probabilities": (lambda: tt.PoissonBinomial(MASKED / 10.0), "`probs` must not be masked"),
+    "no mixtures of other lengths": (
+        lambda: tt.exponential_mixture(np.zeros((0, 3)), [1.0, 0.5]),
+        "must have the same length",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), TRAPS.values(), ids=TRAPS)
+def test_traps_say_what_was_required(call, message):
+    with pytest.raises(tt.TallyTreeError) as refused:
+        call()
+    assert message in str(refused.value)

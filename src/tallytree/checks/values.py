@@ -24,6 +24,19 @@ def describe(value: Any) -> str:
     return f"{text[:60]}..." if len(text) > 63 else text
 
 
+def unmasked(called: str, value: Any) -> None:
+    """Refuse arrays with masked entries: what lies under a mask is no number of the user's."""
+    if (
+        getattr(value, "mask", None) is not None
+        and isinstance(value, np.ma.MaskedArray)
+        and np.ma.is_masked(value)
+    ):
+        raise ParameterError(
+            f"{called} must not be masked, but {np.ma.count_masked(value)} of {value.size} entries are. Fill them "
+            "with `.filled(...)`, or leave them out with `.compressed()`."
+        )
+
+
 def real_array(
     name: str, value: Any, *, axis: str, label: str | None = None
 ) -> tuple[Float64, np.dtype[Any]]:
@@ -31,6 +44,7 @@ def real_array(
     if type(value) is np.ndarray and value.dtype is _DOUBLE and value.ndim and value.flags.c_contiguous:
         return value, _DOUBLE  # the usual case, kept short
     called = label or f"`{name}`"
+    unmasked(called, value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -135,6 +149,7 @@ def flag(name: str, value: Any) -> bool:
 
 def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
     """`value` as an array; rows of different lengths are refused."""
+    unmasked(f"`{name}`", value)
     try:
         return np.asarray(value)
     except (ValueError, TypeError):
@@ -158,6 +173,7 @@ def members(value: Any, n_variables: int, label: str) -> Ints:
         return np.arange(n_variables)[value]
     if isinstance(value, range):
         return np.arange(value.start, value.stop, value.step)
+    unmasked(label, value)
     try:
         array = np.asarray(value if isinstance(value, np.ndarray) else list(value))
     except (TypeError, ValueError):

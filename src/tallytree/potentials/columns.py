@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallytree.checks.numbers import check_real, show
+from tallytree.checks.values import unmasked
 from tallytree.errors import ParameterError
 
 Index = tuple[int, ...]
@@ -71,6 +72,7 @@ def is_many(value: Any, core: int = 0) -> bool:
 
 def as_array(value: Any, name: str, core: int = 0) -> npt.NDArray[Any]:
     """What a user gave for one parameter of all models."""
+    unmasked(f"`{name}`", value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallytree.checks.numbers import FloatArray, check_log_values, show
+from tallytree.checks.values import unmasked
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
 from tallytree.potentials.exponentials import uniform
@@ -135,6 +136,7 @@ def as_potential(obj: Any) -> Potential:
 
 def _as_log_values(values: Any, name: str) -> FloatArray:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
+    unmasked(f"`{name}`", values)
     try:
         raw = np.asarray(values)
     except (TypeError, ValueError):
