@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, Ints
-from ..checks.sums import probability, real_array
+from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
 from ..engine.count.chunks.packed import unpacked
 from ..engine.pmf.log_pmf import log_pmf
@@ -400,7 +400,9 @@ class ChunkedPoissonBinomial(Remembers):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
         array([1, 2])
         """
-        levels = probability("q", q)
+        levels = np.asarray(real_array("q", q, least_axes=0), np.float64)
+        if not np.all((levels >= 0.0) & (levels <= 1.0)):
+            raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
         out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
         return out.reshape(levels.shape)[()]
 
