@@ -166,7 +166,7 @@ def test_what_was_drawn_can_be_handed_on():
     assert sampler.horvitz_thompson(drawn, values) == sampler.horvitz_thompson(drawn[0], values)
     assert sampler.sample(None).shape == (6,)
     assert sampler.sample((2, 3)).sum(axis=-1).tolist() == [[3, 3, 3], [3, 3, 3]]
-    with pytest.raises(ParameterError, match="an array of 4 arrived. Call it for every row"):
+    with pytest.raises(ParameterError, match=r"an array of 4 arrived\. Call it for every row"):
         sampler.horvitz_thompson(sampler.sample(4), values)
     with pytest.raises(ParameterError, match=r"astype\(bool\)"):
         sampler.horvitz_thompson(drawn[0].astype(int), values)

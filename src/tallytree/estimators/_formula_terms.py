@@ -1,7 +1,7 @@
 """The terms of a formula: which part each belongs to, and the transforms that formulaic calls for them.
 
-``Surv``, ``strata``, ``offset``, ``cluster`` and the response are columns of numbers to formulaic, as ``scale(x)`` is: they may hold
-any expression of columns and transforms, and a row where one of them is missing is left out like any other.
+``Surv``, ``strata``, ``offset``, ``cluster`` and the response are columns of numbers to formulaic, as ``scale(x)`` is:
+they may hold any expression of columns and transforms, and a row where one of them is missing is left out.
 """
 
 from __future__ import annotations
