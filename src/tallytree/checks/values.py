@@ -24,6 +24,17 @@ def describe(value: Any) -> str:
     return f"{text[:60]}..." if len(text) > 63 else text
 
 
+def unmasked(name: str, value: Any) -> NDArray[Any]:
+    """`value` as an array; what lies behind a mask is no number that anybody meant."""
+    if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
+        masked = int(np.count_nonzero(value.mask))
+        raise ParameterError(
+            f"{name} must have a number in every place, but {masked} of {value.size} entries are "
+            "masked. Fill them first, as `filled(0.0)` does, or leave them out."
+        )
+    return np.asarray(value)
+
+
 def real_array(
     name: str, value: Any, *, axis: str, label: str | None = None
 ) -> tuple[Float64, np.dtype[Any]]:
@@ -32,7 +43,9 @@ def real_array(
         return value, _DOUBLE  # the usual case, kept short
     called = label or f"`{name}`"
     try:
-        array = np.asarray(value)
+        array = unmasked(called, value)
+    except ParameterError:
+        raise
     except ValueError:
         raise ParameterError(
             f"{called} must be a rectangular array of numbers with the {axis} on the last axis, but the rows that "
@@ -136,7 +149,9 @@ def flag(name: str, value: Any) -> bool:
 def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
     """`value` as an array; rows of different lengths are refused."""
     try:
-        return np.asarray(value)
+        return unmasked(f"`{name}`", value)
+    except ParameterError:
+        raise
     except (ValueError, TypeError):
         raise ParameterError(
             f"`{name}` must be {what}, but rows of different lengths arrived. Give all rows one length."

@@ -170,7 +170,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
         array([0.25, 0.25, 0.5 , 1.  ])
         """
-        x, n = np.asarray(sizes, np.float64), checks.integer("n", n)
+        given, n = checks.rectangular("sizes", sizes, "a vector of numbers"), checks.integer("n", n)
+        if given.dtype.kind not in "fiub":
+            raise ParameterError(f"`sizes` must be a vector of numbers; {checks.describe(given)} arrived.")
+        x = given.astype(np.float64)
         if x.ndim != 1 or not np.isfinite(x).all() or (x < 0).any() or not 0 < n <= (x > 0).sum():
             raise ParameterError(
                 "`sizes` must be a vector of finite non-negative numbers, at least `n` of them positive; "
@@ -461,7 +464,9 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
 def _probabilities(pik: ArrayLike) -> Float64:
     try:
-        pi = np.asarray(pik, np.float64)
+        pi = np.asarray(checks.unmasked("`pik`", pik), np.float64)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(
             f"`pik` must be a vector of probabilities; {checks.describe(pik)} arrived."

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from .._progress import Report
-from ..arrays import Float64
+from ..arrays import Float64, Ints
+from ..checks import columns
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -22,7 +23,7 @@ from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
 from .adam import adam
 from .descent import minimise
-from .options import penalty, stopping
+from .options import finite_array, penalty, stopping
 from .parametric import ParametricPotential
 from .regression_problem import Choices, ConditionalProblem
 
@@ -81,15 +82,20 @@ class ConditionalFit:
 
         Parameters
         ----------
-        X : array_like
-            Covariates of new rows.
-        classes : array_like, optional
-            Class of every new row.
+        X : (N, D, p) or (N, p) array_like
+            Covariates of new rows, as in the fit.
+        classes : (N,) int array_like
+            Class of every new row, where the fit had classes.
 
         Returns
         -------
         CountModel
             One model for every row.
+
+        Raises
+        ------
+        ParameterError
+            If ``X`` has other columns than the fit, or ``classes`` are missing or unknown.
 
         See Also
         --------
@@ -102,9 +108,14 @@ class ConditionalFit:
         >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
         (4, 3)
         """
-        x = np.asarray(X, np.float64)
-        which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
-        tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
+        x = finite_array("X", X, "covariates of new rows")
+        width = (self.tree.n_variables, len(self.coef)) if self.coef.ndim == 1 else (len(self.coef),)
+        if x.shape[1:] != width or not x.ndim:
+            raise ParameterError(
+                f"`X` must have shape (N, {', '.join(map(str, width))}), as in the fit; shape {x.shape} arrived."
+            )
+        single = classes is None and len(self.tables) == 1
+        tables = self.tables[0] if single else self.tables[self._which(classes, len(x))]
         logits = x @ self.coef + self.intercept
         if self.edges is None:
             return CountModel.from_tree(self.tree, logits, tables)
@@ -112,6 +123,19 @@ class ConditionalFit:
             np.zeros(self.tree.n_variables), [Group(g) for g in self.tree.groups], edges=self.edges
         )
         return empty.replace(logits=logits, tables=tables)
+
+    def _which(self, classes: ArrayLike | None, rows: int) -> Ints:
+        known = len(self.tables)
+        if classes is None:
+            raise ParameterError(
+                f"`classes` must say which of the {known} classes of the fit every row belongs to; none arrived."
+            )
+        which = columns.whole("classes", classes, rows)
+        if which.size and which.max() >= known:
+            raise ParameterError(
+                f"`classes` must be those of the fit, 0 to {known - 1}; {which.max()} arrived."
+            )
+        return which
 
 
 def fit_conditional(

@@ -481,7 +481,11 @@ def _weights(weights: ArrayLike, n: int) -> Float64:
 
 
 def _log_f(log_f: Any, values: Float64) -> Float64:
-    table = np.array(log_f(values) if callable(log_f) else log_f, np.float64)
+    what = f"one number for each of the {len(values)} points of the grid"
+    given = checks.rectangular("log_f", log_f(values) if callable(log_f) else log_f, what)
+    if given.dtype.kind not in "fiub":
+        raise ParameterError(f"`log_f` must be {what}; {checks.describe(given)} arrived. Convert it first.")
+    table = np.array(given, np.float64)
     if table.ndim == 0 or table.shape[-1] != len(values):
         raise ParameterError(
             f"`log_f` must give one number for each of the {len(values)} points of the grid; "
