@@ -194,6 +194,20 @@ def test_messages_that_run_away_slowly_are_carried_to_their_limit(gap, schedule)
     assert found.lower_bound <= np.log(np.exp(gap + 0.3) + np.exp(0.3))
 
 
+def test_what_nobody_hears_may_grow_without_end():
+    # Column 0 has one allowed cell and an even count, so that cell is off for good; its row goes on to argue with it.
+    forbidden = [[True, False, False], [False, False, False]]
+    affinity = [[1.0, 1.5, -0.6], [0.8, -1.2, -0.3]]
+    problem = tt.assignment(affinity, rows=tt.parity("even"), columns=tt.parity("even"), forbidden=forbidden)
+    for accelerate in (True, False):
+        found = problem.loopy_bp(accelerate=accelerate)
+        assert found.converged
+        assert found.iterations < 300
+        assert np.array_equal(
+            found.marginals.round(9), np.zeros((2, 3))
+        )  # all four others on weigh exp(-0.6)
+
+
 def test_marginals_meet_the_counts_in_expectation():
     result = tt.loopy_bp(
         grid_graph(np.random.default_rng(2).normal(size=(8, 9)), tt.exactly(3), tt.between(2, 4))
