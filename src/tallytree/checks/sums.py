@@ -23,9 +23,10 @@ def read_only(*arrays: NDArray[Any]) -> None:
 
 def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> NDArray[Any]:
     """Return a copy of a real array without NaN: float32 stays, everything else becomes float64."""
-    unmasked(f"`{name}`", value)
     try:
-        array = np.asarray(value)
+        array = unmasked(f"`{name}`", value)
+    except ParameterError:
+        raise
     except (ValueError, TypeError) as error:
         raise ParameterError(f"`{name}` must be a rectangular array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":

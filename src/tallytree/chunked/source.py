@@ -126,6 +126,7 @@ def as_source(
     if isinstance(value, (str, os.PathLike)):
         return _from_path(Path(value), label, column, step)
     if isinstance(value, np.ndarray):
+        checks.unmasked(f"`{label}`", value)
         return _from_array(value, label, step)
     if comes_from(value, "dask") and hasattr(value, "to_delayed"):
         return _from_dask(value, label)
@@ -169,7 +170,7 @@ def _step(chunk_size: int | None) -> int:
 
 
 def _vector(values: Any, number: int, label: str) -> NDArray[Any]:
-    array = np.asarray(values)
+    array = checks.unmasked(f"Chunk {number:,} of `{label}`", values)
     if array.ndim != 1:
         raise SourceError(
             f"`{label}` must consist of one-dimensional chunks; chunk {number:,} has shape {array.shape}."

@@ -256,7 +256,10 @@ def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) 
 
 def _single(model: Any) -> CountModel:
     if not isinstance(model, CountModel):
-        raise ParameterError(f"`model` must be a CountModel; {type(model).__name__} arrived.")
+        hint = (
+            "CountModel(np.zeros(D), groups), or CountModel.from_tree(tree, np.zeros(D)), has the structure."
+        )
+        raise ParameterError(f"`model` must be a CountModel; {checks.describe(model)} arrived. {hint}")
     return model
 
 

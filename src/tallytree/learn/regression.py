@@ -81,10 +81,10 @@ class ConditionalFit:
 
         Parameters
         ----------
-        X : array_like
-            Covariates of new rows.
-        classes : array_like, optional
-            Class of every new row.
+        X : (N, D, p) or (N, p) array_like
+            Covariates of new rows, as in the fit.
+        classes : (N,) int array_like
+            Class of every new row, where the fit had classes.
 
         Returns
         -------

@@ -401,7 +401,9 @@ def row_weights(
     if weights is None:
         return None
     try:
-        array = np.asarray(weights, np.float64)
+        array = np.asarray(checks.unmasked(f"`{name}`", weights), np.float64)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(f"`{name}` must be {n} numbers; {type(weights).__name__} arrived.") from None
     if array.shape != (n,):

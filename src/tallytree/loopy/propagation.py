@@ -425,6 +425,8 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
             # Hard constraints decide variables for good: no damping, no change once both agree, and no way back, as
             # max-product has nothing to say to a variable that is decided already.
             fresh = np.where(np.isinf(old) & np.isfinite(fresh), old, fresh)
+            # What is told to a variable that others have decided for good, nobody hears; it may grow without end.
+            fresh = np.where(np.isinf(nu) & np.isfinite(fresh), old, fresh)
             step = fresh - old
             decided = np.isinf(fresh)
             if decided.any():

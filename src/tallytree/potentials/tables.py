@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree.checks import unmasked
 from tallytree.checks.numbers import FloatArray, check_log_values, show
-from tallytree.checks.values import unmasked
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
 from tallytree.potentials.exponentials import uniform
@@ -136,9 +136,10 @@ def as_potential(obj: Any) -> Potential:
 
 def _as_log_values(values: Any, name: str) -> FloatArray:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
-    unmasked(f"`{name}`", values)
     try:
-        raw = np.asarray(values)
+        raw = unmasked(f"`{name}`", values)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(f"{wanted}; a ragged sequence arrived. Give one number per count.") from None
     if raw.dtype.kind not in "iuf":
