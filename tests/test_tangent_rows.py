@@ -1,4 +1,4 @@
-"""Hessian products of batches that lie side by side: few counts of many variables, adversarial rows among plain ones."""
+"""Hessian products of batches that lie side by side: few counts of many variables, adversarial rows among plain."""
 
 from __future__ import annotations
 
