@@ -22,7 +22,8 @@ from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import DownStep, Schedule, build_schedule
 from .cells import pick
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, max_convolve, safe_log
-from .positive import convolve, correlate, widened
+from .merges import convolve, correlate
+from .positive import widened
 from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
 
