@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/tangent.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/parallel.hpp"
@@ -14,7 +15,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 // Up to this size a direct tree, models side by side, is the quickest for products.
 constexpr ptrdiff_t kDirectProducts = 640;
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
@@ -127,7 +127,7 @@ double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Mode
   if (n == 0) {
     if (m.out.counts) m.out.counts[0] = 1;
     for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
-    return m.log_f[0] > -kInf ? 0 : kInf;
+    return m.log_f[0] > -kInfinity ? 0 : kInfinity;
   }
   if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
   FlatRows rows;
@@ -138,22 +138,22 @@ double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Mode
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
   const FlatSolution& s = rows.row[0];
-  if (s.kind == FlatKind::impossible) return kInf;
+  if (s.kind == FlatKind::impossible) return kInfinity;
   if (s.kind == FlatKind::ends) {
     solve_ends(s, n, m);
     return s.bound;
   }
-  double bound = kInf;
-  if (s.kind == FlatKind::series && s.bound < kInf) bound = solve_series_groups(kernels, threads, s, n, m);
+  double bound = kInfinity;
+  if (s.kind == FlatKind::series && s.bound < kInfinity) bound = solve_series_groups(kernels, threads, s, n, m);
   if (bound <= kAccepted) return bound;
-  if (n > kDirectAtMost) return kInf;
+  if (n > kDirectAtMost) return kInfinity;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_direct_alone(kernels, n, m, tilt)) return 0;
   const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
   const FlatTotals untilted = logits.sums(0, 8).totals;
   const ArrayTable table(logits.kernels, 1, m.log_f);
   if (posterior_tilt(logits, untilted, table, &tilt) && solve_direct_alone(kernels, n, m, tilt)) return 0;
-  return kInf;
+  return kInfinity;
 }
 
 // Excluded and forced variables do not move: the others, with the table shifted by the number of the forced.
