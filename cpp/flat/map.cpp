@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/chunks.hpp"
 #include "flat/infinite_logits.hpp"
 
@@ -11,7 +12,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 

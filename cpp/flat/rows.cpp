@@ -9,6 +9,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/constants.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -18,7 +19,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kDirectInLanes = 470;  // above kDirect: up to this size, if there are models enough for the lanes
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
 constexpr ptrdiff_t kWorthLanes = 4;

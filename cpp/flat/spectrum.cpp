@@ -10,6 +10,7 @@
 #include <complex>
 #include <utility>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -17,7 +18,6 @@ namespace tallytree {
 namespace {
 
 using complex = std::complex<double>;
-constexpr double kPi = 3.14159265358979323846;
 constexpr int kAtOnce = 8;                  // divides the padded number of frequencies
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 

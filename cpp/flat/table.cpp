@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kChunk = 1 << 16;
 constexpr ptrdiff_t kWorthThreads = 1 << 18;
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/constants.hpp"
 #include "flat/tangent.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/parallel.hpp"
@@ -16,7 +17,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 // Up to this size a direct tree, models side by side, is the quickest for products.
 constexpr ptrdiff_t kDirectProducts = 600;
 constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows no count above
@@ -144,25 +144,25 @@ double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const M
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
   const FlatSolution& s = rows.row[0];
-  if (s.kind == FlatKind::impossible) return kInf;
+  if (s.kind == FlatKind::impossible) return kInfinity;
   if (s.kind == FlatKind::ends) {
     solve_ends(s, n, m);
     return s.bound;
   }
-  double bound = kInf;
-  if (s.kind == FlatKind::series && s.bound < kInf) bound = solve_series_groups(kernels, threads, s, n, m);
+  double bound = kInfinity;
+  if (s.kind == FlatKind::series && s.bound < kInfinity) bound = solve_series_groups(kernels, threads, s, n, m);
   if (bound <= kAccepted) return bound;
-  if (n > kDirectAtMost) return kInf;
+  if (n > kDirectAtMost) return kInfinity;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_direct_alone(kernels, n, m, tilt)) return 0;
-  return tilt_of(kernels, n, m, &tilt) && solve_direct_alone(kernels, n, m, tilt) ? 0 : kInf;
+  return tilt_of(kernels, n, m, &tilt) && solve_direct_alone(kernels, n, m, tilt) ? 0 : kInfinity;
 }
 
 double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
   if (n == 0) {
     if (m.out.counts) m.out.counts[0] = 1;
     for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
-    return m.log_f[0] > -kInf ? 0 : kInf;
+    return m.log_f[0] > -kInfinity ? 0 : kInfinity;
   }
   if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
   return solve_by_series(kernels, threads, n, m);
@@ -262,7 +262,7 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
 }
 
 bool allows_few_counts(const double* log_f, ptrdiff_t n) {
-  return std::all_of(log_f + kFewCounts + 1, log_f + n + 1, [](double x) { return x == -kInf; });
+  return std::all_of(log_f + kFewCounts + 1, log_f + n + 1, [](double x) { return x == -kInfinity; });
 }
 
 // The rows that are quickest in lanes, and the others.

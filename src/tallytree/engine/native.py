@@ -15,6 +15,7 @@ from ..arrays import Float64
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
+from .problem import Problem, Rows
 
 
 def present() -> bool:
@@ -49,11 +50,12 @@ def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
 # -- one potential over all variables ------------------------------------------------------------------------------
 
 
-def flat(nu: Float64, tables: Float64, cavities: bool = True) -> Answer:
-    """Standard models (B, n) with tables (1 or B, n + 1)."""
+def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
+    """Standard models, of one table each."""
     now = config.settings()
     engine: Any = now.native
-    return _flat_answer(engine, nu, engine.flat_solve(nu, tables, cavities, now.threads, now.level))
+    found = engine.flat_solve(rows.nu, rows.tables, cavities, now.threads, now.level)
+    return _flat_answer(engine, rows.nu, found)
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:

@@ -35,13 +35,13 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         own = finite = groups.copy()
         given: Any = own
     elif isinstance(groups, Potential):
-        given, own = groups, groups.log_table(n)
+        given, own = groups, groups._table(n)
         if own.ndim > 1:  # one parameter per model
             return None
         finite = own[own > -math.inf]
     else:
         return None
-    if not (np.vdot(logits, logits) < far.SMALL_SQUARE and np.vdot(finite, finite) < far.SMALL_SQUARE):
+    if not (logits.dot(logits) < far.SMALL_SQUARE and finite.dot(finite) < far.SMALL_SQUARE):
         return None
     kept = logits.copy()
     kept.flags.writeable = own.flags.writeable = False
