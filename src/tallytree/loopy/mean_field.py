@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64, Ints
 from ..errors import StructureError
@@ -77,6 +77,9 @@ class LowerBound:
         return (
             f"LowerBound(value={self.value:.6g}, residual={self.residual:.1e}, iterations={self.iterations})"
         )
+
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self)
 
 
 def mean_field(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree import _display
 from tallytree.checks.numbers import FloatArray, check_log_values, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
@@ -180,6 +181,9 @@ class Table(Potential):
 
     def _log_f(self, n: int) -> FloatArray:
         return self.log_values.copy()
+
+    def _repr_html_(self) -> str:
+        return _display.potential_page(self, self.log_values.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
