@@ -150,14 +150,13 @@ def mean_field(
     check_limits(tol, max_iter)
     kept = _kept(graph, keep)
     run = _Ascent(graph, _core(graph, kept), _terms(graph, kept))
-    converged = interrupted = False
+    interrupted = False
     with Iterations(progress, max_iter, "mean_field") as shown:
         try:
             for _ in range(max_iter):
-                converged = run.residual <= tol or not run.step()
-                shown.update(run.iterations, run.residual)
-                if converged:
+                if run.residual <= tol or not run.step():
                     break
+                shown.update(run.iterations, run.residual)
         except KeyboardInterrupt:
             interrupted = True
     for array in (run.marginals, run.x):
