@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
+from .. import _display, checks
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Remembers, answer
@@ -150,6 +150,11 @@ class ChunkedCountModel(Remembers):
             f"ChunkedCountModel(n_variables={self.n_variables}, n_chunks={len(self._source.chunks)}, "
             f"potential={self._potential}{known})"
         )
+
+    def _repr_html_(self) -> str:
+        """Nothing is read for it; what a pass has found already is said."""
+        known = f": log_partition={self.log_partition:.6g}" if "_solver" in self._cache else ""
+        return _display.chunks_page(f"{self!r}{known}", self._source.sizes)
 
     @property
     def n_variables(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints
 from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
@@ -45,8 +45,8 @@ class ChunkedPoissonBinomial(Remembers):
         Who works on the chunks, as in :class:`ChunkedCountModel`.
     workers : int, optional
         How many work at once, as in :class:`ChunkedCountModel`.
-    progress : bool or callable
-        Whether to report, as in :class:`ChunkedCountModel`.
+    progress : bool
+        Whether to show how far each pass is, as in :class:`ChunkedCountModel`.
 
     Raises
     ------
@@ -103,6 +103,11 @@ class ChunkedPoissonBinomial(Remembers):
 
     def __repr__(self) -> str:
         return f"ChunkedPoissonBinomial(n={self.n})"
+
+    def _repr_html_(self) -> str:
+        """Nothing is read for it; what a pass has found already is said."""
+        known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self._cache else ""
+        return _display.chunks_page(f"{self!r}{known}", self._reductions.passes.source.sizes)
 
     # -- moments -----------------------------------------------------------------------------------------------
 

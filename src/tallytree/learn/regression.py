@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Report
 from ..arrays import Float64
 from ..checks.numbers import check_count, check_real
@@ -75,6 +75,9 @@ class ConditionalFit:
     converged: bool
     edges: Forest | None = None
     parameters: dict[str, float] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return _display.fit_page(self, coef=self.coef.shape, variables=len(self.intercept))
 
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
         """The batch of models of new rows.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..checks.numbers import check_real
@@ -94,6 +94,9 @@ class UpperBound:
 
     def __repr__(self) -> str:
         return f"UpperBound(value={self.value:.6g}, disagreement={self.disagreement:.1e}, iterations={self.iterations})"
+
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self)
 
 
 def holder_bound(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
@@ -290,6 +290,9 @@ class LoopyResult:
         state = "converged" if self.converged else "interrupted" if self.interrupted else "not converged"
         change = f"{self.trace[-1]:.1e}" if len(self.trace) else "none"
         return f"LoopyResult({state} after {self.iterations} iterations, last change {change})"
+
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self, self.trace)
 
     def __getstate__(self) -> dict[str, Any]:
         cached = ("marginals", "mode", "bethe_log_partition", "lower_bound_condition")

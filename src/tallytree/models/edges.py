@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints
 from ..checks import configurations
 from ..errors import ParameterError, StructureError
@@ -365,6 +365,9 @@ class Forest:
     def __repr__(self) -> str:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"Forest(n_edges={self.n_edges}{batch})"
+
+    def _repr_html_(self) -> str:
+        return _display.forest_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Forest):

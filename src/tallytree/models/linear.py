@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints, States
 from ..checks import configurations
 from ..checks.numbers import check_real
@@ -465,6 +465,9 @@ class LinearModel(ByArguments):
     def __repr__(self) -> str:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"LinearModel(n_variables={self.n_variables}, grid={len(self.values)}{batch})"
+
+    def _repr_html_(self) -> str:
+        return _display.linear_page(self)
 
 
 def _weights(weights: ArrayLike, n: int) -> Float64:

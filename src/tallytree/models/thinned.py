@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, States
 from ..checks import configurations
 from ..checks.numbers import check_choice
@@ -293,6 +293,9 @@ class ThinnedModel(ByArguments):
     def __repr__(self) -> str:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"ThinnedModel(n_variables={self.n_variables}{batch})"
+
+    def _repr_html_(self) -> str:
+        return _display.thinned_page(self)
 
 
 def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree import _display
 from tallytree.checks import unmasked
 from tallytree.checks.numbers import FloatArray, check_log_values, show
 from tallytree.errors import ParameterError
@@ -183,6 +184,9 @@ class Table(Potential):
 
     def _log_f(self, n: int) -> FloatArray:
         return self.log_values.copy()
+
+    def _repr_html_(self) -> str:
+        return _display.potential_page(self, self.log_values.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
