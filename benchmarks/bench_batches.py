@@ -2,8 +2,8 @@
 
 python benchmarks/bench_batches.py [D ...]
 
-The aim is at most 30 ns at every D. Measured on two shared cores with AVX-512: exactly D/10 from 12 (D = 340) to 28
-(D = 1400); random tables from 13 to 31, but 34 around D = 450 and 33 at D = 512, where direct trees and series meet.
+The aim is at most 30 ns at every D. Measured on two shared cores with AVX-512: exactly D/10 from 10 (D = 64) to 22
+(D = 1400); random tables from 8 (D = 16384) to 29 (D = 350), where direct trees and series meet.
 """
 
 from __future__ import annotations
