@@ -16,7 +16,7 @@ import numpy as np
 import tallytree as tt
 
 TOTAL = 2**20
-SIZES = [64, 100, 200, 300, 340, 400, 512, 700, 1000, 1400, 2048, 4096, 8192, 16384]
+SIZES = [64, 100, 200, 300, 350, 400, 512, 600, 700, 1000, 1400, 2048, 4096, 8192, 16384]
 
 
 def nanoseconds(logits, log_f, repeats=3):
