@@ -26,14 +26,11 @@ def describe(value: Any) -> str:
 
 def unmasked(called: str, value: Any) -> None:
     """Refuse arrays with masked entries: what lies under a mask is no number of the user's."""
-    if (
-        getattr(value, "mask", None) is not None
-        and isinstance(value, np.ma.MaskedArray)
-        and np.ma.is_masked(value)
-    ):
+    masked = int(np.sum(value.mask)) if hasattr(value, "mask") and isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
         raise ParameterError(
-            f"{called} must not be masked, but {np.ma.count_masked(value)} of {value.size} entries are. Fill them "
-            "with `.filled(...)`, or leave them out with `.compressed()`."
+            f"{called} must not be masked, but {masked} of {value.size} entries are. Fill them with `.filled(...)`, or "
+            "leave them out with `.compressed()`."
         )
 
 
