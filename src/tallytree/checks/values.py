@@ -26,10 +26,11 @@ def describe(value: Any) -> str:
 
 def unmasked(called: str, value: Any) -> NDArray[Any]:
     """`value` as an array; masked entries are refused: what lies under a mask is no number of the user's."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    masked = int(np.sum(value.mask)) if hasattr(value, "mask") and isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
         raise ParameterError(
-            f"{called} must not be masked, but {np.ma.count_masked(value)} of {value.size} entries are. Fill them "
-            "with `.filled(...)`, or leave them out with `.compressed()`."
+            f"{called} must not be masked, but {masked} of {value.size} entries are. Fill them with `.filled(...)`, or "
+            "leave them out with `.compressed()`."
         )
     return np.asarray(value)
 
