@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-
 import pickle
 
 import numpy as np

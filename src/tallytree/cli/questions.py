@@ -169,8 +169,8 @@ def named_conflict(
     more = f" and {len(error.groups) - _CLASHING} more" if len(error.groups) > _CLASHING else ""
     clash = "cannot be true together" if len(error.groups) > 1 else "cannot be true"
     return InputProblem(
-        f"the model gives probability zero to every configuration: {'; '.join(listed)}{more} {clash}. Relax a potential, "
-        "or a row that is certain (log-odds of inf or -inf)."
+        f"the model gives probability zero to every configuration: {'; '.join(listed)}{more} {clash}. Relax a "
+        "potential, or a row that is certain (log-odds of inf or -inf)."
     )
 
 
