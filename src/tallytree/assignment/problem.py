@@ -18,6 +18,7 @@ from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
 from ..models.factor_graph import FactorGraph
+from ..models.sampling import Size, shape_of_size
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
 from .gibbs import Grid
@@ -270,8 +271,12 @@ class Assignment:
 
         Examples
         --------
-        >>> tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1)).mode()
-        AssignmentMode(affinity=5.500000, log_weight=5.500000, gap=0)
+        >>> best = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1)).mode()
+        >>> best
+        AssignmentMode(2 of the cells on, affinity=5.500000, log_weight=5.500000, gap=0)
+        >>> best.cells
+        array([[ True, False],
+               [False,  True]])
         """
         on = self._best_cells
         weight = self._weight(on)
@@ -314,7 +319,7 @@ class Assignment:
 
     def sample(
         self,
-        size: int = 1,
+        size: Size = 1,
         rng: Any = None,
         *,
         burn_in: int = 50,
@@ -326,8 +331,8 @@ class Assignment:
 
         Parameters
         ----------
-        size : int
-            Number of assignments.
+        size : int, tuple of int or None
+            Number of assignments; None draws one, without an axis for it. No tuple for a sparse problem.
         rng : Generator, int or None
             Source of randomness.
         burn_in, thin : int
@@ -340,7 +345,7 @@ class Assignment:
 
         Returns
         -------
-        (size, I, J) array of bool, or a list of sparse matrices for a sparse problem
+        (size..., I, J) array of bool, or a list of sparse matrices for a sparse problem
             Assignments.
 
         Raises
@@ -368,7 +373,12 @@ class Assignment:
                [1, 1],
                [1, 1]])
         """
-        count, every = _at_least("size", size, 0), _at_least("thin", thin, 1)
+        lead, every = shape_of_size(size), _at_least("thin", thin, 1)
+        if self._sparse and len(lead) > 1:
+            raise ParameterError(
+                f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
+            )
+        count = math.prod(lead)
         parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
         burn = _at_least("burn_in", burn_in, 0)
         ergodicity.check_mixed(self._shape_of_chains)
@@ -383,7 +393,10 @@ class Assignment:
                     left -= len(kept[-1])
                 shown.update(s, math.nan)
         out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
-        return [sparse.csr_array(m) for m in out] if self._sparse else out
+        if self._sparse:
+            matrices = [sparse.csr_array(m) for m in out]
+            return matrices if lead else matrices[0]
+        return out.reshape(*lead, *self.shape)
 
     # -- the paper's baselines, by name ------------------------------------------------------------------------
 

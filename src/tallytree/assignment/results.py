@@ -114,7 +114,11 @@ class AssignmentMode:
         return self.upper_bound - self.log_weight
 
     def __repr__(self) -> str:
-        return f"AssignmentMode(affinity={self.affinity:.6f}, log_weight={self.log_weight:.6f}, gap={self.gap:.2g})"
+        on = int(self.cells.sum())
+        return (
+            f"AssignmentMode({on} of the cells on, affinity={self.affinity:.6f}, log_weight={self.log_weight:.6f}, "
+            f"gap={self.gap:.2g})"
+        )
 
     def _repr_html_(self) -> str:
         return _display.matrix_page(self, self.cells, "the cells that are on")

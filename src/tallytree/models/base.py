@@ -72,10 +72,10 @@ class Model(Remembers):
             if self.batch_shape:
                 place = np.unravel_index(index, self.batch_shape)
                 where = f" at batch index {tuple(int(i) for i in place)}"
-            raise InfeasibleError(self._impossible(where, index))
+            raise self._impossible(where, index)
 
-    def _impossible(self, where: str, index: int) -> str:
-        """The message for an impossible model, number `index` of the batch."""
+    def _impossible(self, where: str, index: int) -> InfeasibleError:
+        """The error of an impossible model, number `index` of the batch."""
         raise NotImplementedError
 
     # -- shapes ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..engine.answer import Answer
 from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
 from ..engine.log_sums import log_sum
-from ..errors import ParameterError
+from ..errors import InfeasibleError, ParameterError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
@@ -250,8 +250,8 @@ class ChainCore(Model):
             out[b, : found.shape[1] - k] = found[b, k:]
         return out
 
-    def _impossible(self, where: str, index: int) -> str:
-        return (
+    def _impossible(self, where: str, index: int) -> InfeasibleError:
+        return InfeasibleError(
             f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
             "with the weights of -inf. Relax a potential or a weight."
         )
