@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
-from ..arrays import Float64
+from ..arrays import Float64, Ints
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
@@ -53,7 +53,8 @@ def flat(nu: Float64, tables: Float64, cavities: bool = True) -> Answer:
     """Standard models (B, n) with tables (1 or B, n + 1)."""
     now = config.settings()
     engine: Any = now.native
-    return _flat_answer(engine, nu, engine.flat_solve(nu, tables, cavities, now.threads, now.level))
+    found = engine.flat_solve(nu, tables, cavities, now.threads, now.level)
+    return _flat_answer(engine, nu, found, partial(engine.flat_counts, found, nu, tables))
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
@@ -70,7 +71,7 @@ def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
     return bool(np.all(np.isfinite(coefficients) & np.isfinite(rates) & (rates >= -1.0)))
 
 
-def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
+def _flat_answer(engine: Any, nu: Float64, found: Any, counts: Any = None) -> Answer:
     log_mean, softplus, bound = found.totals()
     return Answer(
         log_mean,
@@ -78,6 +79,7 @@ def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
         None,
         bound,
         marginals=partial(engine.flat_marginals, found, nu),
+        counts=counts,
         softplus=softplus,
     )
 
@@ -280,6 +282,11 @@ def tree_tangent(
         _plan(program), nu, tables, v, h, counts, direct, threads=config.threads(), level=config.level()
     )
     return found
+
+
+def expectation_sums(nu: Float64, on: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
+    """What an entropy is made of, (B, 8); see :func:`~tallytree.engine.count.moments.expectation_sums`."""
+    return np.asarray(_extension().expectation_sums(nu, on, probs, tables, offset))
 
 
 def forest_tangent(*arguments: Any) -> Any:
