@@ -32,7 +32,7 @@ class Answer:
     marginals : function or None
         Makes P(y = 1), (B, D), where the executor has a short way to it.
     counts : function or None
-        Makes P(count), (B, T), and the bound of its error, (B,), inf for models without; or None if that is all of them.
+        Makes P(count), (B, T), and the bound of its error, (B,), inf for models without; or None if all are.
     softplus : (B,) or None
         Sum of log(1 + e^nu), where the executor knows it.
     vanished : (B,) or None

@@ -58,8 +58,8 @@ def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool
 def count_probabilities(problem: Problem, solved: Answer | None = None) -> tuple[Float64, Float64]:
     """P(count) of every set, packed (B, T), to 1e-12 absolute, and a bound (B,) on the error of every number.
 
-    The bound is 0 where all have relative accuracy. What lies outside the windows of the compiled engine is 0 and weighs
-    less than :data:`LEFT_OUT` in all. `solved` is what inference found, if there was one: its tilts are good here too.
+    The bound is 0 where all have relative accuracy. What lies outside the windows of the compiled engine is 0 and
+    weighs less than :data:`LEFT_OUT` in all. `solved` is what inference found, if it did: its tilts serve here too.
     """
     found = solved.counts() if solved is not None and solved.counts is not None else None
     if found is None:

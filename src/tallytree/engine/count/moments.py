@@ -26,7 +26,7 @@ def softplus_sum(nu: Float64) -> Float64:
 class ExpectationSums(NamedTuple):
     """What an entropy is made of, (B,) each.
 
-    Tables enter relative to their own expectations m, so that the size of their entries only shows in the rounding of m.
+    Tables enter relative to their own expectations m: the size of their entries only shows in the rounding of m.
     """
 
     energy: Float64  # sum over the finite log-odds of nu P(y = 1)
