@@ -14,6 +14,7 @@ from ..errors import ParameterError
 from ..memo import lazy
 from ..potentials import Potential, as_potential
 from .count import CountModel
+from .results import ExpectedStatistics
 
 
 class RaggedBatch(Sequence[CountModel]):
@@ -198,6 +199,147 @@ class RaggedBatch(Sequence[CountModel]):
                 rows[i] = row
         return rows
 
+    def hessian_vector_product(
+        self, logits: Any = None, tables: Any = None, *, counts: bool = True
+    ) -> list[ExpectedStatistics]:
+        """Derivatives of the expectations of every model along a direction: its Hessian of log Z times a vector.
+
+        Parameters
+        ----------
+        logits : array_like, (N,), or sequence of 1-D arrays, optional
+            Direction in the log-odds: one number per variable, all models one after the other, or one array per model.
+        tables : sequence, optional
+            Direction in the log-tables, one array (n + 1,), or None, per model.
+        counts : bool
+            Whether the derivatives of the count distributions are wanted; without them ``tables`` is empty.
+
+        Returns
+        -------
+        list of ExpectedStatistics
+            One per model: ``logits`` (n,) and, in ``tables``, the derivatives of P(count), (n + 1,).
+
+        Raises
+        ------
+        ParameterError
+            If the direction does not have the shape of the parameters, or is not finite where they are.
+        InfeasibleError
+            If every configuration of a model has probability zero.
+
+        See Also
+        --------
+        CountModel.hessian_vector_product, covariance, marginals
+
+        Notes
+        -----
+        Cost: one batched product per distinct size, two to three inferences. Accuracy: as that of
+        :meth:`CountModel.hessian_vector_product`.
+
+        Examples
+        --------
+        >>> bags = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> [found.logits.round(4).tolist() for found in bags.hessian_vector_product([[1.0, 0.0], [1.0, 0.0, 0.0]])]
+        [[0.25, -0.25], [0.2222, -0.1111, -0.1111]]
+        """
+        counts = checks.flag("counts", counts)
+        v, h = self._logit_direction(logits), self._table_direction(tables)
+        found: list[Any] = [None] * len(self)
+        for which, batch in self._buckets:
+            n = batch.n_variables
+            if n == 0:
+                for i in which.tolist():  # one count, which is certain
+                    found[i] = ExpectedStatistics(
+                        np.zeros(0, self._dtype), (np.zeros(1, self._dtype),) if counts else ()
+                    )
+                continue
+            rows = None if v is None else v[self._offsets[which][:, None] + np.arange(n)]
+            move = None if h is None else [np.stack([_or_zeros(h[i], n) for i in which.tolist()])]
+            moved = batch.hessian_vector_product(rows, move, counts=counts)
+            for place, i in enumerate(which.tolist()):
+                found[i] = ExpectedStatistics(
+                    moved.logits[place], tuple(table[place] for table in moved.tables)
+                )
+        return found
+
+    def covariance(self) -> list[FloatArray]:
+        """Covariance matrices of the variables, (n, n), one per model.
+
+        Returns
+        -------
+        list of ndarray
+            One matrix per model.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration of a model has probability zero.
+
+        See Also
+        --------
+        CountModel.covariance, hessian_vector_product
+
+        Notes
+        -----
+        Cost: two to three inferences per row, batched. Accuracy: 1e-12 absolute.
+
+        Examples
+        --------
+        >>> tt.RaggedBatch([[0.0], [0.0, 0.0]], tt.exactly(1)).covariance()[1]
+        array([[ 0.25, -0.25],
+               [-0.25,  0.25]])
+        """
+        found: list[Any] = [None] * len(self)
+        for which, batch in self._buckets:
+            for i, matrix in zip(which.tolist(), batch.covariance()):
+                found[i] = matrix
+        return found
+
+    def _logit_direction(self, logits: Any) -> FloatArray | None:
+        """A direction in all log-odds, (N,)."""
+        if logits is None:
+            return None
+        parts = (
+            list(logits) if isinstance(logits, Iterable) and not isinstance(logits, (str, bytes)) else logits
+        )
+        one_by_one = isinstance(parts, list) and len(parts) > 0 and np.ndim(parts[0]) == 1
+        if one_by_one or not len(self):
+            values, offsets, _ = _flatten(logits, None)
+            if not np.array_equal(offsets, self._offsets):
+                raise ParameterError(
+                    f"`logits` must hold one array for each of the {len(self)} models, of its size, or one number for "
+                    f"each of the {len(self._logits)} variables; sizes {np.diff(offsets).tolist()[:8]} arrived."
+                )
+            return values
+        values, _ = checks.logits(logits)
+        if values.shape != self._logits.shape:
+            raise ParameterError(
+                f"`logits` must hold one array for each of the {len(self)} models, of its size, or one number for each "
+                f"of the {len(self._logits)} variables; shape {values.shape} arrived."
+            )
+        return values
+
+    def _table_direction(self, tables: Any) -> list[Any] | None:
+        """A direction in the table of every model, or None."""
+        if tables is None:
+            return None
+        if isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
+            raise ParameterError(
+                f"`tables` must be a list of {len(self)} arrays or None, one per model; "
+                f"{checks.describe(tables)} arrived."
+            )
+        entries = list(tables)
+        if len(entries) != len(self):
+            raise ParameterError(
+                f"`tables` must be a list of {len(self)} arrays or None, one per model; {len(entries)} arrived."
+            )
+        return [None if entry is None else self._entry_direction(i, entry) for i, entry in enumerate(entries)]
+
+    def _entry_direction(self, i: int, entry: Any) -> NDArray[np.float64]:
+        n, name = int(self.sizes[i]), f"The direction of model {i}"
+        array = checks.log_table(entry, n, name=name)
+        if array.ndim != 1:
+            raise ParameterError(f"{name} must have shape ({n + 1},); shape {array.shape} arrived.")
+        return array
+
     def _vectors(self, name: str) -> list[FloatArray]:
         flat = np.empty(len(self._logits), self._dtype)
         for which, batch in self._buckets:
@@ -218,6 +360,10 @@ class RaggedBatch(Sequence[CountModel]):
 
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
+
+
+def _or_zeros(entry: Any, n: int) -> NDArray[np.float64]:
+    return np.zeros(n + 1) if entry is None else entry
 
 
 def _one_each(potential: Potential, count: int) -> list[Any]:
