@@ -135,3 +135,70 @@ def test_errors_name_the_model_by_its_place_in_the_batch():
         bags.log_prob(np.zeros(19))
     with pytest.raises(tt.ParameterError, match=r"Did you mean exactly\(2\)"):
         tt.RaggedBatch(logits, 2)
+
+
+def ragged_truth(logits, table, v, h):
+    """Cov(y, s) and Cov(1[count], s) of one model by enumeration, s = v . y + h(count)."""
+    n = len(logits)
+    states = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    count = states.sum(1)
+    weight = states @ logits + table[count]
+    prob = np.exp(weight - weight.max())
+    prob /= prob.sum()
+    s = states @ v + np.where(table[count] > -np.inf, h[count], 0.0)
+    s = s - prob @ s
+    return (prob * s) @ states, np.bincount(count, prob * s, minlength=n + 1)
+
+
+def ragged_models():
+    rng = np.random.default_rng(5)
+    sizes = [3, 1, 4, 3, 0, 4, 6]
+    logits = [rng.normal(size=n) for n in sizes]
+    tables = [rng.normal(size=n + 1) for n in sizes]
+    tables[3][1] = -np.inf
+    return logits, tables, [rng.normal(size=n) for n in sizes], [rng.normal(size=n + 1) for n in sizes]
+
+
+def test_products_of_models_of_different_sizes():
+    logits, tables, v, h = ragged_models()
+    batch = tt.RaggedBatch(logits, tables)
+    for found in (batch.hessian_vector_product(v, h), batch.hessian_vector_product(np.concatenate(v), h)):
+        for i, got in enumerate(found):
+            change, counts = ragged_truth(logits[i], tables[i], v[i], h[i])
+            np.testing.assert_allclose(got.logits, change, atol=1e-13)
+            np.testing.assert_allclose(got.tables[0], counts, atol=1e-13)
+    alone = batch.hessian_vector_product(tables=[None, None, h[2], *[None] * 4], counts=False)
+    np.testing.assert_allclose(
+        alone[2].logits, ragged_truth(logits[2], tables[2], 0 * v[2], h[2])[0], atol=1e-13
+    )
+    assert not alone[0].logits.any()
+    assert alone[0].tables == ()
+    assert tt.RaggedBatch([], tt.exactly(1)).hessian_vector_product([]) == []
+
+
+def test_covariances_of_models_of_different_sizes():
+    logits, tables, _, _ = ragged_models()
+    found = tt.RaggedBatch(logits, tables).covariance()
+    for i, matrix in enumerate(found):
+        n = len(logits[i])
+        want = [ragged_truth(logits[i], tables[i], row, np.zeros(n + 1))[0] for row in np.eye(n)]
+        np.testing.assert_allclose(matrix, np.reshape(want, (n, n)), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"logits": [0.0, 1.0]}, "`logits` must hold one array for each of the 2 models"),
+        ({"logits": [[0.0], [0.0]]}, "`logits` must hold one array for each of the 2 models"),
+        ({"logits": "no"}, "logits"),
+        ({"logits": [[np.inf, 0.0], [0.0]]}, "finite wherever the parameter is"),
+        ({"tables": [[0.0, 0.0, 0.0]]}, "`tables` must be a list of 2"),
+        ({"tables": 1.0}, "`tables` must be a list of 2"),
+        ({"tables": [[0.0], None]}, "The direction of model 0"),
+        ({"tables": [np.zeros((2, 3)), None]}, "The direction of model 0"),
+        ({"counts": "yes"}, "`counts`"),
+    ],
+)
+def test_wrong_directions_are_refused(arguments, message):
+    with pytest.raises(tt.ParameterError, match=message):
+        tt.RaggedBatch([[0.0, 0.0], [0.0]], tt.exactly(1)).hessian_vector_product(**arguments)

@@ -147,3 +147,10 @@ def test_joint_inclusion_probabilities_of_mu284_are_reproduced(n):
     certain = len(table) - len(index)
     model = tt.CountModel(np.log(odds) - np.log1p(-odds), tt.exactly(n - certain))
     np.testing.assert_allclose(model.pairwise(), reference[f"pi2_n{n}"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("tables", [[], [None, None], [np.zeros(4), np.zeros(4)]])
+def test_a_direction_has_one_table_per_group(tables):
+    model = tt.CountModel(np.zeros(3), tt.exactly(1))
+    with pytest.raises(tt.ParameterError, match="for each of the 1 groups"):
+        model.hessian_vector_product(tables=tables)

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bind/bindings.hpp"
+#include "base/expectation_sums.hpp"
 #include "cluster/edge_tangent_pass.hpp"
 #include "flat/tangent.hpp"
 #include "tree/tangent_pass.hpp"
@@ -52,6 +53,22 @@ void bind_tangent(nb::module_& m) {
         "itself, (B, n + 1), the second answer. The bound (B,) is relative to the largest entry of a derivative, and "
         "infinite where there is no answer.");
 
+  m.def("flat_counts", [](const FlatRows& rows, matrix_in nu, matrix_in log_f) -> nb::object {
+    check_tables(nu, log_f);
+    require((ptrdiff_t)nu.shape(0) == rows.batch && (ptrdiff_t)nu.shape(1) == rows.n,
+            "nu must have the shape that was solved");
+    array_out counts = new_array({nu.shape(0), nu.shape(1) + 1}), bound = new_array({nu.shape(0)});
+    bool any;
+    {
+      GilReleased release;
+      any = row_counts(rows, nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, counts.data(), bound.data());
+    }
+    if (!any) return nb::none();
+    return nb::make_tuple(counts, bound);
+  }, "solution"_a, "nu"_a, "log_f"_a,
+        "P(z = k) of solved models, (B, n + 1), and the bound of their errors (B,), infinite where there is no answer; "
+        "None if that is so for all of them.");
+
   m.def("tree_tangent", [](TreePlan& plan, matrix_in nu, matrix_in tables, cube_in v, std::optional<cube_in> h,
                            bool counts, bool direct, int threads, const std::string& level) {
     const size_t batch = nu.shape(0), leaves = nu.shape(1), directions = v.shape(0), entries = tables.shape(1);
@@ -77,6 +94,30 @@ void bind_tangent(nb::module_& m) {
         "threads"_a = 0, "level"_a = "",
         "The same on a forest: h and the count distributions are packed like the tables. Direct merges, which always "
         "serve unless numbers leave their range, are not tried on large forests unless asked for.");
+
+  m.def("expectation_sums", [](matrix_in nu, matrix_in on, matrix_in probs, matrix_in tables,
+                               vector_of<int64_t> offset) {
+    const size_t batch = nu.shape(0), entries = probs.shape(1), sets = offset.shape(0);
+    require(on.shape(0) == batch && on.shape(1) == nu.shape(1), "on must have the shape of nu");
+    require(probs.shape(0) == batch, "probs must have one row per row of nu");
+    require(tables.shape(1) == entries && (tables.shape(0) == 1 || tables.shape(0) == batch),
+            "tables must have the length of probs, and one row, or one per row of nu");
+    require(sets > 0 && offset.data()[0] == 0 && (size_t)offset.data()[sets - 1] == entries,
+            "offset must lead from 0 to the length of probs");
+    for (size_t s = 1; s < sets; s++) require(offset.data()[s - 1] <= offset.data()[s], "offset must not fall");
+    array_out out = new_array({batch, (size_t)kExpectationSums});
+    {
+      GilReleased release;
+      for (size_t b = 0; b < batch; b++)
+        expectation_sums(nu.data() + b * nu.shape(1), on.data() + b * nu.shape(1), (ptrdiff_t)nu.shape(1),
+                         probs.data() + b * entries, tables.data() + (tables.shape(0) == 1 ? 0 : b * entries),
+                         offset.data(), (ptrdiff_t)sets - 1, out.data() + b * kExpectationSums);
+    }
+    return out;
+  }, "nu"_a, "on"_a, "probs"_a, "tables"_a, "offset"_a,
+        "What an entropy is made of, (B, 8): sums over the finite nu of nu P(y = 1) and of |nu|; over the sets the mean "
+        "m of the log-table and its size; over the possible counts P(count) (m - log-table), its size, |m - log-table| "
+        "where P(count) is not 0, and the largest of these.");
 
   m.def("forest_tangent", [](vector_of<int32_t> order, vector_of<int32_t> parent, vector_of<int32_t> edge,
                              vector_of<int8_t> flip, vector_of<int8_t> counted, matrix_in leaf, cube_in tables,

@@ -41,6 +41,12 @@ struct DirectedSpectrum {
 DirectedSpectrum directed_spectrum(const Kernels& kernels, const Logits& logits, const Directions& directions,
                                    const Piece& piece);
 
+// P(z = k), (batch, n + 1), of solved rows, and the bounds of their errors, infinite for rows that are left to others;
+// false if all of them are.
+constexpr double kCountsAccepted = 1e-10;
+bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptrdiff_t table_stride, double* counts,
+                double* bound);
+
 // A batch: v is (directions, batch, n), h (directions, batch, n + 1) or null, likewise the answers; `bound` (batch,) is
 // infinite for a model that is left to others.
 struct TangentBatch {

@@ -31,6 +31,8 @@ class Answer:
         Log of the edge marginals.
     marginals : function or None
         Makes P(y = 1), (B, D), where the executor has a short way to it.
+    counts : function or None
+        Makes P(count), (B, T), and the bound of its error, (B,), inf for models without; or None if all are.
     softplus : (B,) or None
         Sum of log(1 + e^nu), where the executor knows it.
     vanished : (B,) or None
@@ -42,8 +44,8 @@ class Answer:
     """
 
     __slots__ = (
-        "_messages", "arithmetic", "bound", "doubt", "log_beliefs", "log_edges", "log_mean", "marginals", "softplus",
-        "tilts", "vanished",
+        "_messages", "arithmetic", "bound", "counts", "doubt", "log_beliefs", "log_edges", "log_mean", "marginals",
+        "softplus", "tilts", "vanished",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +58,7 @@ class Answer:
         doubt: Any = None,
         log_edges: Any = None,
         marginals: Any = None,
+        counts: Any = None,
         softplus: Any = None,
         vanished: Any = None,
         tilts: Any = None,
@@ -70,6 +73,7 @@ class Answer:
         self.doubt = doubt
         self.log_edges = log_edges
         self.marginals = marginals
+        self.counts = counts
         self.softplus = softplus
         self.vanished = vanished
         self.tilts = tilts

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
-from ..arrays import Float64
+from ..arrays import Float64, Ints
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
@@ -55,7 +55,7 @@ def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
     now = config.settings()
     engine: Any = now.native
     found = engine.flat_solve(rows.nu, rows.tables, cavities, now.threads, now.level)
-    return _flat_answer(engine, rows.nu, found)
+    return _flat_answer(engine, rows.nu, found, partial(engine.flat_counts, found, rows.nu, rows.tables))
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
@@ -72,7 +72,7 @@ def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
     return bool(np.all(np.isfinite(coefficients) & np.isfinite(rates) & (rates >= -1.0)))
 
 
-def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
+def _flat_answer(engine: Any, nu: Float64, found: Any, counts: Any = None) -> Answer:
     log_mean, softplus, bound = found.totals()
     return Answer(
         log_mean,
@@ -80,6 +80,7 @@ def _flat_answer(engine: Any, nu: Float64, found: Any) -> Answer:
         None,
         bound,
         marginals=partial(engine.flat_marginals, found, nu),
+        counts=counts,
         softplus=softplus,
     )
 
@@ -282,6 +283,11 @@ def tree_tangent(
         _plan(program), nu, tables, v, h, counts, direct, threads=config.threads(), level=config.level()
     )
     return found
+
+
+def expectation_sums(nu: Float64, on: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
+    """What an entropy is made of, (B, 8); see :func:`~tallytree.engine.count.moments.expectation_sums`."""
+    return np.asarray(_extension().expectation_sums(nu, on, probs, tables, offset))
 
 
 def forest_tangent(*arguments: Any) -> Any:

@@ -25,12 +25,12 @@ from .chain_arguments import (
     transition_tables,
     unary_weights,
 )
-from .chain_core import ChainCore
+from .chain_products import ChainProducts
 from .results import ChainStatistics
 from .sampling import Size, shape_of_size
 
 
-class ChainModel(ChainCore):
+class ChainModel(ChainProducts):
     """A chain of labels, as in a hidden Markov model or a chain CRF, with potentials on counts.
 
     ``log p(y) = sum_t unary_t(y_t) + sum_t transitions_t(y_t, y_t+1) + sum_i log f_i(sum_{t in group i} score_t(y_t))``

@@ -206,6 +206,11 @@ class Parameters:
         family, offset = self.tree.family, self.tree.family.set_offset
         packed = np.zeros((batch, int(offset[-1])))
         entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
+        if len(entries) != family.n_groups:
+            raise ParameterError(
+                f"`tables` must have one direction or None for each of the {family.n_groups} groups; {len(entries)} "
+                "arrived. Write None for a group that does not move."
+            )
         for g, entry in enumerate(entries):
             if entry is None:
                 continue

@@ -95,3 +95,44 @@ def configuration_of_each(y: Any, sizes: NDArray[np.int64]) -> NDArray[np.bool_]
             f"`y` must hold one configuration per model; that of model {bad[0]} has shape {rows[bad[0]].shape}."
         )
     return np.concatenate([np.empty(0, bool), *rows])
+
+
+def logits_of_each(logits: Any, offsets: NDArray[np.int64]) -> FloatArray:
+    """A direction in the log-odds of all models, given in one array or one per model."""
+    count, total = len(offsets) - 1, int(offsets[-1])
+    wanted = (
+        f"`logits` must hold one array for each of the {count} models, of its size, or one number for each of the "
+        f"{total} variables"
+    )
+    several = isinstance(logits, Iterable) and not isinstance(logits, (str, bytes))
+    parts = list(logits) if several else []
+    if not count or (parts and np.ndim(parts[0]) == 1):
+        values, found, _ = flattened(parts if several else logits, None)
+        if not np.array_equal(found, offsets):
+            raise ParameterError(f"{wanted}; sizes {np.diff(found).tolist()[:8]} arrived.")
+        return values
+    values, _ = checks.logits(parts if several else logits)
+    if values.shape != (total,):
+        raise ParameterError(f"{wanted}; shape {values.shape} arrived.")
+    return values
+
+
+def tables_of_each(tables: Any, sizes: NDArray[np.int64]) -> list[Any]:
+    """A direction in the table of every model, or None."""
+    wanted = f"`tables` must be a list of {len(sizes)} arrays or None, one per model"
+    if isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
+        raise ParameterError(f"{wanted}; {checks.describe(tables)} arrived.")
+    entries = list(tables)
+    if len(entries) != len(sizes):
+        raise ParameterError(f"{wanted}; {len(entries)} arrived.")
+    return [
+        None if entry is None else _table_of_one(entry, n, f"The direction of model {i}")
+        for i, (entry, n) in enumerate(zip(entries, sizes.tolist()))
+    ]
+
+
+def _table_of_one(entry: Any, n: int, name: str) -> NDArray[np.float64]:
+    array = checks.log_table(entry, n, name=name)
+    if array.ndim != 1:
+        raise ParameterError(f"{name} must have shape ({n + 1},); shape {array.shape} arrived.")
+    return array

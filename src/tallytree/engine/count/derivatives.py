@@ -22,7 +22,7 @@ from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import choose, native
-from ..answer import Derivatives, posterior
+from ..answer import Answer, Derivatives, posterior
 from ..problem import Problem
 from . import infer, retilt
 from .flat_tangent import flat_tangent
@@ -55,18 +55,21 @@ def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool
     return Derivatives(found.marginals, found.counts if counts else None)
 
 
-def count_probabilities(problem: Problem) -> Float64:
-    """P(count) of every set, packed (B, T), to 1e-12 absolute; tails are not relatively accurate."""
-    return bounded_count_probabilities(problem)[0]
+def count_probabilities(problem: Problem, solved: Answer | None = None) -> tuple[Float64, Float64]:
+    """P(count) of every set, packed (B, T), to 1e-12 absolute, and a bound (B,) on the error of every number.
 
-
-def bounded_count_probabilities(problem: Problem) -> tuple[Float64, Float64]:
-    """The same, and a bound (B,) on the error of every number; 0 where all have relative accuracy.
-
-    What lies outside the windows of the compiled engine is 0 and weighs less than :data:`LEFT_OUT` in all.
+    The bound is 0 where all have relative accuracy. What lies outside the windows of the compiled engine is 0 and
+    weighs less than :data:`LEFT_OUT` in all. `solved` is what inference found, if it did: its tilts serve here too.
     """
-    found = _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True)
-    return found.probs, found.bound
+    found = solved.counts() if solved is not None and solved.counts is not None else None
+    if found is None:
+        part = _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True)
+        return part.probs, part.bound
+    probs, bound = found
+    left = np.flatnonzero(np.isinf(bound))
+    if len(left):
+        probs[left], bound[left] = count_probabilities(problem.take(left))
+    return probs, bound
 
 
 def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:

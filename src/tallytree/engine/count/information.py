@@ -27,7 +27,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import choose
 from . import moments
 from .arithmetic import UNIT_ROUNDOFF, LogSpace
-from .derivatives import LEFT_OUT, bounded_count_probabilities
+from .derivatives import LEFT_OUT, count_probabilities
 from .infer import pairs_of_counts, schedule_for
 from .tree_pass import _upward, extend_tables, gather
 
@@ -63,46 +63,29 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
 def _from_expectations(solver: Any) -> tuple[Float64, Float64]:
     """``log Z - E[log weight]`` and what its terms may have lost, (B,) each.
 
-    Tables enter relative to their own expectations m, ``E[log f] = m - E[m - log f]``, so that the size of their
-    entries only shows in the rounding of m. A count whose probability is off by `doubt` moves H by that times its gap.
+    A count whose probability is off by `doubt` moves H by that times the distance of its log-table from the mean.
     """
     problem, found = solver.problem, solver.sums
-    nu = problem.nu if np.isfinite(problem.nu).all() else np.where(np.isfinite(problem.nu), problem.nu, 0.0)
-    softplus = moments.softplus_sum(problem.nu) if found.softplus is None else found.softplus
+    nu, offset = problem.nu, problem.tree.family.set_offset
+    softplus = moments.softplus_sum(nu) if found.softplus is None else found.softplus
     log_mean = np.asarray(found.log_mean)
     on = solver.marginals()
-    total = softplus - np.einsum("bd,bd->b", nu, on)
-    size = np.abs(nu).sum(-1)
-    rounding = softplus + size + np.abs(log_mean)
-    error = np.asarray(found.bound)
-    offset = problem.tree.family.set_offset
     if len(offset) > 1:
-        probs, doubt = bounded_count_probabilities(problem)
-        dead = problem.tables == -math.inf
-        tables = np.where(dead, 0.0, problem.tables)
-        mean = np.add.reduceat(probs * tables, offset[:-1], axis=1)
-        gap = (mean if len(offset) == 2 else np.repeat(mean, np.diff(offset), axis=1)) - tables
-        if dead.any():
-            gap[np.broadcast_to(dead, gap.shape)] = 0.0
-        terms = probs * gap
-        total += terms.sum(-1) + (log_mean - mean.sum(-1))
-        scatter = np.sqrt(np.diff(offset).max())
-        rounding += np.abs(mean).sum(-1) + (8.0 + scatter) * np.abs(terms).sum(-1)
-        if doubt.any():
-            away = np.abs(gap)
-            error = (
-                error
-                + 2.0 * doubt * (away * (probs != 0.0)).sum(-1)
-                + LEFT_OUT * (doubt > 0.0) * away.max(-1)
-            )
+        probs, doubt = count_probabilities(problem, found)
+        scatter = 8.0 + math.sqrt(max(np.diff(offset).tolist()))
     else:
-        total += log_mean
-    error = error + 4.0 * UNIT_ROUNDOFF * rounding
+        probs, doubt, scatter = np.zeros((len(nu), 0)), np.zeros(len(nu)), 0.0
+    sums = moments.expectation_sums(nu, on, probs, problem.tables, offset)
+    total = (softplus - sums.energy) + (sums.terms + (log_mean - sums.mean))
+    rounding = softplus + sums.size + np.abs(log_mean) + sums.mean_size + scatter * sums.terms_size
+    error = found.bound + 4.0 * UNIT_ROUNDOFF * rounding
+    error = error + doubt * (2.0 * sums.away) + (LEFT_OUT * (doubt > 0.0)) * sums.farthest
     # P = on is off by what is known of all of them, or by `bound` on (1 - on): a closer look, where it is needed.
-    moved = found.probability_bound * size
+    moved = found.probability_bound * sums.size
     if np.all(error + moved <= np.maximum(CERTIFIED * total, NOTHING)):
         return total, error + moved
-    closer = found.bound * (np.abs(nu) * on * (1.0 - on)).sum(-1)
+    away = np.abs(np.where(np.isfinite(nu), nu, 0.0))
+    closer = found.bound * (away * on * (1.0 - on)).sum(-1)
     return total, error + np.minimum(moved, closer)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ...arrays import Float64
+from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from .. import native
 from .arithmetic import UNIT_ROUNDOFF
@@ -21,6 +21,46 @@ def softplus_sum(nu: Float64) -> Float64:
         return native.softplus_sums(nu)
     finite = np.isfinite(nu)
     return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
+
+
+class ExpectationSums(NamedTuple):
+    """What an entropy is made of, (B,) each.
+
+    Tables enter relative to their own expectations m: the size of their entries only shows in the rounding of m.
+    """
+
+    energy: Float64  # sum over the finite log-odds of nu P(y = 1)
+    size: Float64  # and of |nu|
+    mean: Float64  # sum over the sets of m
+    mean_size: Float64  # and of |m|
+    terms: Float64  # sum over the possible counts of P(count) (m - log f)
+    terms_size: Float64  # of the sizes of these
+    away: Float64  # of |m - log f| where P(count) is not 0
+    farthest: Float64  # the largest |m - log f|
+
+
+def expectation_sums(
+    nu: Float64, on: Float64, probs: Float64, tables: Float64, offset: Ints
+) -> ExpectationSums:
+    """From log-odds and marginals (B, D), P(count) (B, T) and log-tables (1 or B, T)."""
+    if native.present():
+        return ExpectationSums(*native.expectation_sums(nu, on, probs, tables, offset).T)
+    finite = np.where(np.isfinite(nu), nu, 0.0)
+    dead = tables == -math.inf
+    safe = np.where(dead, 0.0, tables)
+    mean = np.zeros((len(nu), 0)) if len(offset) < 2 else np.add.reduceat(probs * safe, offset[:-1], axis=1)
+    gap = np.where(dead, 0.0, np.repeat(mean, np.diff(offset), axis=1) - safe)
+    terms, away = probs * gap, np.abs(gap)
+    return ExpectationSums(
+        (finite * on).sum(-1),
+        np.abs(finite).sum(-1),
+        mean.sum(-1),
+        np.abs(mean).sum(-1),
+        terms.sum(-1),
+        np.abs(terms).sum(-1),
+        (away * (probs != 0.0)).sum(-1),
+        away.max(-1, initial=0.0),
+    )
 
 
 def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float64:

@@ -151,7 +151,7 @@ class CountSolver(Solver):
     # -- tangent ---------------------------------------------------------------------------------------------------
 
     def expected_counts(self) -> Float64:
-        return derivatives.count_probabilities(self.problem)
+        return derivatives.count_probabilities(self.problem, self.sums)[0]
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
         return derivatives.derivatives(self.problem, v, h, counts=counts)

@@ -13,9 +13,9 @@ from ...memo import answer
 from ..answer import Answer, Derivatives
 from ..solver import Solver
 from . import configurations
-from .conditional import conditional_derivatives
 from .entropy import entropy
 from .ladder import infer, relative_counts
+from .moving import Direction, moving_derivatives
 from .problem import ForestProblem
 from .tangent import forest_derivatives, serves
 
@@ -104,7 +104,7 @@ class ForestSolver(Solver):
         return np.exp(self.all_counts()) if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
-        """By characteristic functions with at most one set, otherwise from conditional models."""
+        """By characteristic functions with at most one set, otherwise in logarithms that carry derivatives."""
         problem, found = self.problem, self.sums
         pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
         moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))
@@ -112,8 +112,12 @@ class ForestSolver(Solver):
             moved, left = forest_derivatives(problem, found, v, pushed)
         assert moved.counts is not None
         if len(left):
-            again = conditional_derivatives(problem.take(left), found.take(left), v[:, left], pushed[:, left])
-            moved.marginals[:, left], moved.counts[:, left] = again.marginals, again.counts
+            part, known = problem.take(left), found.take(left)
+            still = np.zeros((len(left), *problem.log_edge.shape[1:]))
+            for r in range(len(v)):
+                leaf = np.stack([np.zeros((len(left), v.shape[2])), v[r, left]], axis=-1)
+                again = moving_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
+                moved.marginals[r, left], moved.counts[r, left] = again.leaf[..., 1], again.tables
         return moved if counts else Derivatives(moved.marginals, None)
 
 

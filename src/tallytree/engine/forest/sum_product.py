@@ -193,29 +193,43 @@ class ForestPass(ForestValues):
             ]
         else:
             g = g[:, 0].T
+        self._take_messages(chunk, vertex, g)
+
+    def _take_messages(self, chunk: Chunk, vertex: Ints, g: Float64) -> None:
+        """Keep what the rest of the model says of vertices, (row, K)."""
         self.messages[chunk.batch, vertex] = self.arithmetic.log(g)
 
     def _read_counts(self, chunk: Chunk, a: Float64, g: Float64, low: Ints) -> None:
         ar = self.arithmetic
         belief = ar.total(ar.times(a, g), 0)  # (count, row)
-        belief = ar.log(belief) - _possible(ar.log(ar.total(belief, 0)))
         sets = self.program.ref[chunk.nodes]
         start, stop = self.problem.offset[sets], self.problem.offset[sets + 1]
         place = start + low + np.arange(len(belief))[:, None]
         inside = place < stop
         batch = np.broadcast_to(chunk.batch, place.shape)
-        self.log_counts[batch[inside], place[inside]] = belief[inside]
+        self._take_counts(batch, place, inside, belief)
+
+    def _take_counts(self, batch: Ints, place: Ints, inside: Any, belief: Float64) -> None:
+        """Keep the weights of counts, (count, row), at their places."""
+        ar = self.arithmetic
+        log_belief = ar.log(belief) - _possible(ar.log(ar.total(belief, 0)))
+        self.log_counts[batch[inside], place[inside]] = log_belief[inside]
 
     def _read_edges(self, chunk: Chunk, g: Float64, a: Float64) -> None:
         tables, _ = self._edge_tables(chunk)
         self._read_pairs(chunk, self.arithmetic.times(tables, self.arithmetic.pair(g, a)))
 
     def _read_pairs(self, chunk: Chunk, pair: Float64) -> None:
-        ar, edge = self.arithmetic, self.program.edge[chunk.nodes]
-        log_pair = ar.log(pair) - _possible(ar.log(ar.total(ar.total(pair, 0), 0)))
-        log_pair = np.where(self.program.flip[chunk.nodes], log_pair.transpose(1, 0, 2), log_pair)
+        edge = self.program.edge[chunk.nodes]
+        pair = np.where(self.program.flip[chunk.nodes], pair.transpose(1, 0, 2), pair)
         real = edge >= 0
-        self.log_edges[chunk.batch[real], edge[real]] = np.moveaxis(log_pair, 2, 0)[real]
+        self._take_pairs(chunk.batch[real], edge[real], np.moveaxis(pair, 2, 0)[real])
+
+    def _take_pairs(self, batch: Ints, edge: Ints, pair: Float64) -> None:
+        """Keep the weights of the pairs of edges, (row, K, K)."""
+        ar = self.arithmetic
+        log_total = _possible(ar.log(ar.total(ar.total(pair, 1), 1)))
+        self.log_edges[batch, edge] = ar.log(pair) - log_total[:, None, None]
 
     def _bound(self, log_z: Float64) -> Float64:
         # Errors of different clusters are independent: four standard deviations of their sum.

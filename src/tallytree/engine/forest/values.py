@@ -200,17 +200,25 @@ class ForestValues:
         vertex = self.program.ref[chunk.nodes]
         log_weight = problem.log_leaf[chunk.batch, vertex]  # (row, K)
         top = anchor(log_weight)
-        log_weight = log_weight - top
+        weight = self._leaf_values(log_weight - top, chunk, vertex)
         count = len(vertex)
         if not self.program.counted[vertex[0]]:
-            values, width = ar.enter(log_weight.T)[:, None], np.ones(count, np.int64)
+            values, width = weight.T[:, None], np.ones(count, np.int64)
         else:
             score = problem.score[vertex]
             width = score.max(axis=1) + 1
             values = np.full((self.k, int(width.max()), count), ar.zero)
             states = np.broadcast_to(np.arange(self.k), score.shape)
-            values[states, score, np.arange(count)[:, None]] = ar.enter(log_weight)
+            values[states, score, np.arange(count)[:, None]] = weight
         self._finish(chunk, values, np.zeros(count, np.int64), top[:, 0])
+
+    def _leaf_values(self, log_weight: Float64, chunk: Chunk, vertex: Ints) -> Float64:
+        """Weights (row, K) of a chunk's vertices as numbers of the arithmetic."""
+        return self.arithmetic.enter(log_weight)
+
+    def _table_values(self, log_values: Float64, chunk: Chunk, place: Ints, inside: Any) -> Float64:
+        """The same for table entries (count, row), which are kept at `place` where that is inside a table."""
+        return self.arithmetic.enter(log_values)
 
     def _potential(self, chunk: Chunk, low: Ints, width: int) -> tuple[Float64, Float64, bool]:
         """Table entries (count, row) in the windows, their scale, and whether counts end here."""
@@ -222,7 +230,7 @@ class ForestValues:
         inside = place < stop
         values = np.where(inside, problem.tables[b, np.where(inside, place, 0)], -math.inf)
         top = self.table_top[b, sets]
-        return self.arithmetic.enter(values - top), top, bool(chunk.step.second)
+        return self._table_values(values - top, chunk, place, inside), top, bool(chunk.step.second)
 
     @cached_property
     def table_top(self) -> Float64:
