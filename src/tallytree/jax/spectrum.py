@@ -27,7 +27,10 @@ AT_ONCE = 16  # factors that are multiplied in registers before a partial produc
 def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
     """Real and imaginary part of ``prod_i (1 - p_i + p_i e^{iw})``, (B, M) from (B, n) and (B, M)."""
     if on_cpu() or p.shape[0] == 0:
-        return _product(*staged(_partial_products, needed, (p,), (versine, sine), sums=False))
+        # Two stages: the first runs across frequencies, the second across what it stored.
+        parts = staged(_partial_products, needed, (p,), (versine, sine), sums=False)
+        stored: tuple[Any, Any] = staged(_product, needed, (), parts, sums=False)
+        return stored
 
     def plain(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
         return _product(*_partial_products(p, versine, sine))
