@@ -17,7 +17,7 @@ from . import positive
 from .linear import solved
 from .stages import dispatched, on_cpu
 
-FEWEST = 8  # terms that a kernel is worth; fewer are one expression for XLA
+FEWEST = 16  # terms that a kernel is worth; fewer are one expression for XLA
 
 
 def convolve(a: Any, b: Any) -> Any:

@@ -151,7 +151,7 @@ def _downward(
     schedule: Schedule, arithmetic: Arithmetic, up: Upward, tables: Any
 ) -> tuple[Messages, Any, Any]:
     """Downward messages, their largest entry and the log of the smallest pairing met, (B,) each."""
-    batch, extended = tables.shape[0], extend(tables)
+    batch, extended = up.log_mean.shape[0], extend(tables)
     zeros = jnp.zeros((batch,), tables.dtype)
     nothing = _nothing(batch, arithmetic, tables.dtype)
     heavy = np.zeros(schedule.n_placed, bool)  # whether a node's message goes on times a table
