@@ -58,7 +58,8 @@ bool quickest_by_direct_tree(const double* log_f, ptrdiff_t table_stride, ptrdif
 
 // One pass under tilt 0. Where a single count is possible it is mostly solved under another tilt, and few sums will do.
 Sums first_pass(const Logits& logits, const double* log_f) {
-  const bool single = first_possible(log_f, logits.n + 1) >= last_possible(log_f, logits.n + 1);
+  const ptrdiff_t counts = logits.n + 1;
+  const bool single = first_possible(*logits.kernels, log_f, counts) >= last_possible(*logits.kernels, log_f, counts);
   return logits.sums(0, single ? 8 : first_sums(logits.n));
 }
 

@@ -15,8 +15,8 @@ struct Range {
 };
 
 // The first and the last entry above -inf; count and -1 if there is none.
-ptrdiff_t first_possible(const double* log_f, ptrdiff_t count);
-ptrdiff_t last_possible(const double* log_f, ptrdiff_t count);
+ptrdiff_t first_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count);
+ptrdiff_t last_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count);
 
 class CountTable {
  public:
