@@ -2,8 +2,8 @@
 
 python benchmarks/bench_batches.py [D ...]
 
-The aim is at most 30 ns at every D. Measured on two shared cores with AVX-512: exactly D/10 from 12 (D = 340) to 28
-(D = 1400); random tables from 13 to 31, but 34 around D = 450 and 33 at D = 512, where direct trees and series meet.
+The aim is at most 30 ns at every D. Measured on two shared cores with AVX-512: exactly D/10 from 10 (D = 64) to 22
+(D = 1400); random tables from 8 (D = 16384) to 29 (D = 350), where direct trees and series meet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import tallytree as tt
 
 TOTAL = 2**20
-SIZES = [64, 100, 200, 300, 340, 400, 512, 700, 1000, 1400, 2048, 4096, 8192, 16384]
+SIZES = [64, 100, 200, 300, 350, 400, 512, 600, 700, 1000, 1400, 2048, 4096, 8192, 16384]
 
 
 def nanoseconds(logits, log_f, repeats=3):

@@ -282,3 +282,12 @@ def test_the_best_assignment_is_best_beside_large_numbers():
     best = problem.mode()
     assert best.log_weight == 100032.0
     assert np.asarray(best.cells)[1].all()
+
+
+def test_a_row_without_a_possible_count_is_named():
+    with pytest.raises(
+        tt.InfeasibleError, match="Row 0 has 2 cells more forced on than its potential allows"
+    ):
+        tt.assignment([[np.inf, np.inf, 0.0], [0.0, 0.0, 0.0]], rows=tt.exactly(0))
+    with pytest.raises(tt.InfeasibleError, match="allowed cells leave exactly 1\\. Relax"):
+        tt.assignment(np.zeros((1, 2)), rows=tt.one_of([0, 2]), columns=[tt.exactly(1), tt.exactly(0)])

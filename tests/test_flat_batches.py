@@ -63,3 +63,28 @@ def test_one_count_far_out_in_the_tail(n):
     agrees(logits, tt.exactly(3))
     agrees(logits, tt.exactly(n // 8))
     agrees(-logits, tt.exactly(n - 2))
+
+
+@pytest.mark.parametrize("n", [351, 480, 1000])
+def test_models_of_small_and_large_variance_in_one_batch(n):
+    # Direct trees take those of small variance, series the others; both kinds are among the models that are checked.
+    rng = np.random.default_rng(n)
+    logits = rng.normal(size=(21, n)) * np.where(np.arange(21) % 2, 1.0, 40.0)[:, None]
+    logits[-1] *= 0.1
+    logits[3, 5], logits[4, 6] = INF, -INF
+    agrees(logits, rng.normal(size=(21, n + 1)) * np.array([[1.0], [20.0], [3.0]] * 7))
+    agrees(logits[:3], rng.normal(size=n + 1))
+    agrees(logits, tt.at_least(n // 2))
+
+
+@pytest.mark.parametrize("variance", [50.5, 55.0, 70.0, 110.0, 300.0])
+@pytest.mark.parametrize("likely", [0.5, 0.9])
+def test_series_end_no_sooner_than_their_certificate_says(variance, likely):
+    # All variables alike: the spectrum has nothing to hide its tail behind. Tables are rough, so all frequencies count.
+    n = math.ceil(variance / (likely * (1.0 - likely)))
+    rng = np.random.default_rng(n)
+    logits = np.full((3, n), math.log(likely / (1.0 - likely)))
+    logits[1] += 1e-3 * rng.normal(size=n)
+    logits[2] *= np.where(np.arange(n) % 2, 1.0, -1.0)
+    agrees(logits, 4.0 * rng.normal(size=(3, n + 1)))
+    agrees(logits, tt.between(n // 2 - 3, n // 2 + 3))

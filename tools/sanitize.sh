@@ -20,7 +20,7 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
 python -S -c 'import tallytree._native as n; print("sanitized extension:", n.__file__, *n.levels())'
 if [ "${1:-}" = fuzz ]; then
-  python -S -m tools.fuzz --jobs 0 "${@:2}"
+  python -S -m tools.fuzz --jobs 0 --engine native "${@:2}"  # the other engine is NumPy's code
   exit
 fi
 if [ $# -eq 0 ]; then

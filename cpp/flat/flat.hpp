@@ -39,7 +39,6 @@ struct Spectrum {
   int frequencies, padded;     // m = 0 .. frequencies - 1; arrays are zero up to `padded`
   std::vector<double> w, cos_w, sin_w, cos_lanes, sin_lanes, re, im;  // lanes: e^{i w lanes}
   std::vector<double> lane_error_re, lane_error_im;  // relative rounding error of e^{i w lanes} as it is stored
-  double largest_tan;          // tan(w_max / 4): interpolation in x converges like its powers
   bool split;                  // small variance: deviations above kLargeDeviation were treated one by one
   std::vector<double> large;   // p of those
   double likely_on;            // small deviations whose likely state is on
@@ -141,10 +140,10 @@ FlatSolution solve_series(const Source& source, const CountTable& table, const S
 // f(c) = sum_j a_j r_j^c, r_j >= -1, from the sums over n logits; the bound is infinite where terms may cancel.
 void solve_powers(ptrdiff_t n, const PowerSums& sums, const double* coefficient, const double* rate, int terms,
                   FlatSolution* solution);
-int first_sums(ptrdiff_t n);  // how many sums are worth taking before the variance is known
-int sums_needed(double largest_tan, double variance, ptrdiff_t n);  // for a spectrum up to this tan(w / 4)
-int sums_expected(double variance, ptrdiff_t n);                    // the same from about the variance
-int sums_to_begin(ptrdiff_t n);                                     // when nothing is known
+int sums_needed(double variance);    // deviation sums that the spectrum needs
+int sums_expected(double variance);  // the same from about the variance
+int first_sums(ptrdiff_t n);         // when nothing is known
+int nodes_to_begin(double variance);  // nodes at which the leave-one-out ratio is sampled first
 // Outcome of the ladder beyond tilt 0: several tilts (hull.cpp).
 void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution);
 // A tilt whose mean is about the posterior mean; false if there is no interior support.

@@ -10,7 +10,7 @@
 
 namespace tallytree {
 
-constexpr int kMaxChebyshev = 48;        // deviation sums A_1 .. A_48 at most
+constexpr int kMaxChebyshev = 24;        // deviation sums A_1 .. A_24 at most
 constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
 constexpr double kLargeDeviation = 0.1;  // deviations above it are treated one by one when the variance is small
 constexpr int kMaxNodes = 96;            // interpolation nodes of the logarithm of a leave-one-out ratio

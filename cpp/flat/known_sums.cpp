@@ -60,8 +60,8 @@ void KnownSums::expect(const std::vector<Wish>& wishes) const {
     if (!find(request)) missing.push_back(request);
   };
   for (const Wish& wish : wishes) {
-    const int more = wish.variance < kSurelySplit ? 0 : sums_expected(wish.variance, n);
-    want(deviations(wish.tilt, std::max(sums_to_begin(n), more)));
+    const int more = wish.variance < kSurelySplit ? 0 : sums_expected(wish.variance);
+    want(deviations(wish.tilt, std::max(first_sums(n), more)));
     if (wish.variance < kPerhapsSplit) want({.kind = Asked::small_deviations, .tilt = wish.tilt});
   }
   if (!missing.empty()) throw Missing{missing};

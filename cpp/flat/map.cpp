@@ -15,22 +15,27 @@ namespace {
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 
-// The series of r from the series of log r, on as many nodes.
+constexpr int kAtOnce = 4;  // Clenshaw recurrences under way at once hide their latency
+
+// The series of r from the series of log r, on a few more nodes.
 std::vector<double> ratio_series(const Piece& piece) {
   const int count = piece.terms + kMoreNodes;
   const double* cosine = chebyshev_cosines(count);
-  std::vector<double> value((size_t)count), series((size_t)count);
-  for (int i = 0; i < count; i++) {
-    const double x = cosine[2 * i + 1];
-    double b1 = 0, b2 = 0;
-    for (int j = piece.terms - 1; j > 0; j--) {
-      const double b0 = 2 * x * b1 - b2 + piece.log_ratio[j];
-      b2 = b1;
-      b1 = b0;
-    }
-    value[i] = std::exp(x * b1 - b2 + piece.log_ratio[0]);
+  double value[kMaxNodes + kMoreNodes];
+  for (int first = 0; first < count; first += kAtOnce) {
+    double x[kAtOnce], b1[kAtOnce] = {}, b2[kAtOnce] = {};
+    for (int g = 0; g < kAtOnce; g++) x[g] = cosine[2 * std::min(first + g, count - 1) + 1];
+    for (int j = piece.terms - 1; j > 0; j--)
+      for (int g = 0; g < kAtOnce; g++) {
+        const double b0 = 2 * x[g] * b1[g] - b2[g] + piece.log_ratio[(size_t)j];
+        b2[g] = b1[g];
+        b1[g] = b0;
+      }
+    for (int g = 0; g < kAtOnce && first + g < count; g++)
+      value[first + g] = std::exp(x[g] * b1[g] - b2[g] + piece.log_ratio[0]);
   }
-  chebyshev_fit(value.data(), count, series.data());
+  std::vector<double> series((size_t)count);
+  chebyshev_fit(value, count, series.data());
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
 }
@@ -131,6 +136,7 @@ void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted
   const ptrdiff_t blocks = (n + kBlock - 1) / kBlock;
   parallel_for(blocks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t b) {
     const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
+    if (length < 1) return;
     double room[kBlock], answers[kBlock];
     const bool all = all_finite(nu + from, length);
     const double* finite = widened(nu + from, length, all, room);

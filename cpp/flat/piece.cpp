@@ -112,9 +112,7 @@ double fit_series(const Nodes& nodes, int count, double* series) {
 }
 
 void solve_smooth(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
-  int count = (int)std::ceil(30 / -std::log(s.largest_tan));
-  count = count < 8 ? 8 : count > kMaxNodes / 2 ? kMaxNodes / 2 : count;
-  for (;; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
+  for (int count = nodes_to_begin(s.variance);; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
     Nodes nodes(count);
     const double* cosine = chebyshev_cosines(count);
     for (int j = 0; j < count; j++) {

@@ -27,7 +27,7 @@ enum { kLogNorm, kPositive, kNegative, kLikelyOn, kInfinite, kDeviations };
 // Places among the sums of one rate of powers.
 enum { kLogSize, kLost, kNegativeFactors, kPerRate };
 
-constexpr int kSumCounts[] = {8, 12, 16, 24, 28, 32, 36, 40, kMaxChebyshev};
+constexpr int kSumCounts[] = {8, 10, 12, 14, 16, 18, 20, kMaxChebyshev};
 
 void add_deviations(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
   FlatTotals t;
@@ -255,6 +255,13 @@ static Reduced reduce_one(const Logits& logits, const Request& request) {
 }
 
 Sums Logits::sums(double tilt, int count) const {
+  if (n <= kBlock) {  // nothing to merge
+    Sums s;
+    const int taken = sums_at_least(count);
+    s.deviation.resize((size_t)taken);
+    kernels->chebyshev_sums(nu, n, tilt, taken, &s.totals, s.deviation.data());
+    return s;
+  }
   return deviations_of(reduce_one(*this, {.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)}));
 }
 

@@ -20,7 +20,8 @@ namespace tallytree {
 
 namespace {
 
-constexpr ptrdiff_t kDirectInLanes = 470;  // above kDirect: up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kDirectInLanes = 350;  // above kDirect: up to this size, if there are models enough for the lanes
+constexpr ptrdiff_t kSplitInLanes = 1000;  // ... or this, if the variance is small and series are split
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
 constexpr ptrdiff_t kWorthLanes = 4;
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
@@ -256,43 +257,71 @@ void over_rows(ptrdiff_t tasks, ptrdiff_t variables, int threads, const Task& ta
 
 }  // namespace
 
-void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
-  const ptrdiff_t n = rows->n, batch = rows->batch, lanes = rows->kernels->lanes;
+// Series, one model after the other. Models of small variance, whose series are split, wait: those of moderate size are
+// quicker by direct trees if there are enough of them to share the lanes.
+static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+  const ptrdiff_t n = rows->n, batch = rows->batch;
   const Kernels& kernels = *rows->kernels;
-  rows->row.resize((size_t)batch);
-  const bool direct = n > 0 && quickest_by_direct_tree(log_f, table_stride, batch, n);
-  if (direct && batch > 0) {
-    rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
-    if (!rows->small_models) throw std::bad_alloc();
-    for (ptrdiff_t b = 0; b < batch; b++) {
-      rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
-      rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
-    }
-  }
-  const bool together = batch > 1 && direct;
-  const ptrdiff_t at_once = together ? lanes : 1, tasks = (batch + at_once - 1) / at_once;
-  over_rows(tasks, batch * n, rows->threads, [&](ptrdiff_t t, int threads) {
+  const bool may_wait = n <= kSplitInLanes && batch >= kWorthLanes;
+  std::vector<unsigned char> waits((size_t)batch, 0);
+  over_rows(batch, batch * n, rows->threads, [&](ptrdiff_t b, int threads) {
+    const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
+    // The first pass of the series also says whether all logits are finite.
+    const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
+    const Sums untilted = first_pass(logits, table);
+    if (untilted.totals.infinite > 0)
+      solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, &rows->row[(size_t)b]);
+    else if (may_wait && untilted.variance() < kSmallVariance)
+      waits[(size_t)b] = 1;
+    else
+      solve_large(kernels, logits, table, untilted, &rows->row[(size_t)b]);
+  });
+  std::vector<ptrdiff_t> waiting;
+  for (ptrdiff_t b = 0; b < batch; b++)
+    if (waits[(size_t)b]) waiting.push_back(b);
+  const ptrdiff_t left = (ptrdiff_t)waiting.size(), at_once = left < kWorthLanes ? 1 : kernels.lanes;
+  over_rows((left + at_once - 1) / at_once, left * n, rows->threads, [&](ptrdiff_t t, int) {
     DirectJob job[8];
     int count = 0;
-    for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++) {
-      const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
-      FlatSolution* s = &rows->row[(size_t)b];
-      if (n > 0 && !direct) {
-        // The first pass of the series also says whether all logits are finite.
-        const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
-        const Sums untilted = first_pass(logits, table);
-        if (untilted.totals.infinite > 0)
-          solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, s);
-        else
-          solve_large(kernels, logits, table, untilted, s);
-      } else if (n > 0) {
-        job[count++] = {row_nu, table, 0.0, s, false};
-      } else {
-        solve_finite(kernels, threads, row_nu, n, table, s);
-      }
+    for (ptrdiff_t i = t * at_once; i < std::min(left, (t + 1) * at_once); i++) {
+      const ptrdiff_t b = waiting[(size_t)i];
+      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
     }
-    if (count) solve_small(kernels, n, rows->cavities, job, count);
+    if (at_once > 1)
+      solve_small(kernels, n, rows->cavities, job, count);
+    else
+      solve_finite(kernels, 1, job[0].nu, n, job[0].log_f, job[0].solution);
   });
+}
+
+static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+  const ptrdiff_t n = rows->n, batch = rows->batch, at_once = batch > 1 ? rows->kernels->lanes : 1;
+  rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
+  if (!rows->small_models) throw std::bad_alloc();
+  for (ptrdiff_t b = 0; b < batch; b++) {
+    rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
+    rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
+  }
+  over_rows((batch + at_once - 1) / at_once, batch * n, rows->threads, [&](ptrdiff_t t, int) {
+    DirectJob job[8];
+    int count = 0;
+    for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++)
+      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
+    solve_small(*rows->kernels, n, rows->cavities, job, count);
+  });
+}
+
+void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+  const ptrdiff_t n = rows->n, batch = rows->batch;
+  rows->row.resize((size_t)batch);
+  if (n == 0) {
+    for (ptrdiff_t b = 0; b < batch; b++)
+      solve_finite(*rows->kernels, 1, nu, n, log_f + b * table_stride, &rows->row[(size_t)b]);
+  } else if (batch > 0 && quickest_by_direct_tree(log_f, table_stride, batch, n)) {
+    solve_by_direct_trees(nu, log_f, table_stride, rows);
+  } else {
+    solve_by_series(nu, log_f, table_stride, rows);
+  }
 }
 
 void solve_power_rows(const double* nu, const double* coefficient, const double* rate, int terms, FlatRows* rows) {

@@ -65,10 +65,6 @@ void settle_ends(const Source& source, const FlatTotals& untilted, double interi
 
 }  // namespace
 
-int first_sums(ptrdiff_t n) {
-  return n < 512 ? 40 : n < 700 ? 36 : n < 768 ? 32 : n < 1536 ? 28 : n < 4096 ? 24 : n < 32768 ? 16 : 12;
-}
-
 FlatSolution solve_series(const Source& source, const CountTable& table, const Sums& untilted) {
   const ptrdiff_t n = source.n;
   FlatSolution s;

@@ -12,6 +12,7 @@
 
 #include "base/constants.hpp"
 #include "flat/flat.hpp"
+#include "flat/roots.hpp"
 
 namespace tallytree {
 
@@ -26,31 +27,12 @@ double widest_frequency(double variance) {
   return c > -1 ? std::acos(c) : kPi;
 }
 
-constexpr long double kPiExtended = 3.14159265358979323846264338327950288L;
-
-// e^{i m step} for m < count: each is the product of two others, about log2(m) products deep, in extended precision.
-struct Powers {
-  std::vector<long double> re, im;
-  Powers(int count, long double step) : re((size_t)count + 2), im((size_t)count + 2) {
-    re[0] = 1;
-    im[0] = 0;
-    re[1] = cosl(step);
-    im[1] = sinl(step);
-    for (size_t m = 2; m < (size_t)count; m++) {
-      const size_t a = m / 2, b = m - a;
-      re[m] = re[a] * re[b] - im[a] * im[b];
-      im[m] = re[a] * im[b] + im[a] * re[b];
-    }
-  }
-};
-
 void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s) {
   const int count = (int)a.size();
-  const Powers quarter(s->frequencies, 0.5L * kPiExtended / s->period);
   std::vector<double> share((size_t)count + 1), sums((size_t)(3 * s->padded), 0.0);
   for (int j = 1; j <= count; j++) share[(size_t)j] = a[(size_t)j - 1] / j;
   double *taus = sums.data(), *real = taus + s->padded, *imaginary = real + s->padded;
-  for (int m = 0; m < s->frequencies; m++) taus[m] = (double)(quarter.im[m] / quarter.re[m]);
+  quarter_tangents(s->period, s->frequencies, taus);
   // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j; several frequencies at once hide
   // the latency of (re, im) <- -i tau ((re, im) + A_j / j).
   for (int m0 = 0; m0 < s->padded; m0 += kAtOnce) {
@@ -98,21 +80,6 @@ void fill_from_powers(const Source& source, Spectrum* s) {
 
 }  // namespace
 
-int sums_needed(double tau, double variance, ptrdiff_t n) {
-  double term = 8 * std::fmin(variance + 1, (double)n);
-  int j = 1;
-  for (double power = tau; j < kMaxChebyshev && term * j * power > 2e-17; j++) power *= tau;
-  return j < 4 ? 4 : j;
-}
-
-int sums_expected(double variance, ptrdiff_t n) {
-  return sums_needed(std::tan(widest_frequency(0.95 * variance) / 4), 1.05 * variance, n);
-}
-
-int sums_to_begin(ptrdiff_t n) {
-  return sums_needed(std::tan(widest_frequency(0.1 * (double)n) / 4), 0.25 * (double)n, n);
-}
-
 // `known`: sums at this very tilt, if there are any; more are taken if they do not reach far enough.
 Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt, const Sums* known,
                   double variance) {
@@ -120,7 +87,7 @@ Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt,
   if (known) {
     sums = *known;
   } else {
-    sums = source.sums(tilt, variance > 0 ? sums_expected(variance, source.n) : sums_to_begin(source.n));
+    sums = source.sums(tilt, variance > 0 ? sums_expected(variance) : first_sums(source.n));
   }
   Spectrum s;
   s.tilt = tilt;
@@ -141,11 +108,10 @@ Spectrum spectrum(const Source& source, const FlatTotals& untilted, double tilt,
   const ptrdiff_t wanted = (ptrdiff_t)std::ceil((double)s.period * widest / (2 * kPi));
   s.frequencies = (int)(1 + (wanted < (s.period - 1) / 2 ? wanted : (s.period - 1) / 2));
   fill_frequencies(source.lanes, &s);
-  s.largest_tan = std::tan(s.w[s.frequencies - 1] / 4);
   if (s.split) {
     fill_from_powers(source, &s);
   } else {
-    const int needed = sums_needed(s.largest_tan, s.variance, source.n);
+    const int needed = sums_needed(s.variance);
     if (needed > (int)sums.deviation.size()) sums.deviation = source.sums(tilt, needed).deviation;
     sums.deviation.resize((size_t)needed);
     fill_from_chebyshev(sums.deviation, s.mean, &s);
@@ -161,33 +127,21 @@ void fill_frequencies(int lanes, Spectrum* s) {
   for (auto* v : {&s->w, &s->cos_w, &s->sin_w, &s->cos_lanes, &s->sin_lanes, &s->re, &s->im, &s->lane_error_re,
                   &s->lane_error_im})
     v->assign((size_t)s->padded, 0.0);
-  const Powers turn(s->frequencies, 2 * kPiExtended / s->period);
+  for (int m = 0; m < s->frequencies; m++) s->w[m] = 2 * kPi * m / (double)s->period;
+  roots_of_unity(s->period, 1, s->frequencies, {s->cos_w.data(), s->sin_w.data(), nullptr, nullptr});
+  double *off_re = s->lane_error_re.data(), *off_im = s->lane_error_im.data();
+  roots_of_unity(s->period, lanes, s->frequencies, {s->cos_lanes.data(), s->sin_lanes.data(), off_re, off_im});
   for (int m = 0; m < s->frequencies; m++) {
-    long double re = turn.re[m], im = turn.im[m];
-    s->w[m] = 2 * kPi * m / (double)s->period;
-    s->cos_w[m] = (double)re;
-    s->sin_w[m] = (double)im;
-    for (int done = 1; done < lanes; done *= 2) {
-      const long double squared = re * re - im * im;
-      im = 2 * re * im;
-      re = squared;
-    }
-    s->cos_lanes[m] = (double)re;
-    s->sin_lanes[m] = (double)im;
-    const long double off_re = s->cos_lanes[m] - re, off_im = s->sin_lanes[m] - im;
-    s->lane_error_re[m] = (double)(off_re * re + off_im * im);
-    s->lane_error_im[m] = (double)(off_im * re - off_re * im);
+    const double re = s->cos_lanes[m], im = s->sin_lanes[m], x = off_re[m], y = off_im[m];
+    off_re[m] = x * re + y * im;
+    off_im[m] = y * re - x * im;
   }
 }
 
 TurnsFrom::TurnsFrom(const Spectrum& s, ptrdiff_t first)
     : cos_first((size_t)s.frequencies), sin_first((size_t)s.frequencies) {
   const double offset = (double)first - s.centre;
-  const Powers turn(s.frequencies, 2 * kPiExtended * offset / s.period);
-  for (int m = 0; m < s.frequencies; m++) {
-    cos_first[(size_t)m] = (double)turn.re[m];
-    sin_first[(size_t)m] = (double)turn.im[m];
-  }
+  roots_of_unity(s.period, (ptrdiff_t)offset, s.frequencies, {cos_first.data(), sin_first.data(), nullptr, nullptr});
   turns = {s.frequencies, offset, s.w.data(), s.cos_w.data(), s.sin_w.data(), s.cos_lanes.data(), s.sin_lanes.data(),
            cos_first.data(), sin_first.data()};
 }

@@ -56,7 +56,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
       const vec two_x = d.sign * (2.0 - two_delta);
       vec before = vec{}, b = d.sign * d.delta;
       acc[0] += b;
-#pragma GCC unroll 48
+#pragma GCC unroll 24
       for (int j = 1; j < count; j++) {
         const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
         before = b;
@@ -85,14 +85,13 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
 
 void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out) {
   if (count <= 8) return sums<8>(nu, n, tilt, totals, out);
+  if (count <= 10) return sums<10>(nu, n, tilt, totals, out);
   if (count <= 12) return sums<12>(nu, n, tilt, totals, out);
+  if (count <= 14) return sums<14>(nu, n, tilt, totals, out);
   if (count <= 16) return sums<16>(nu, n, tilt, totals, out);
-  if (count <= 24) return sums<24>(nu, n, tilt, totals, out);
-  if (count <= 28) return sums<28>(nu, n, tilt, totals, out);
-  if (count <= 32) return sums<32>(nu, n, tilt, totals, out);
-  if (count <= 36) return sums<36>(nu, n, tilt, totals, out);
-  if (count <= 40) return sums<40>(nu, n, tilt, totals, out);
-  sums<48>(nu, n, tilt, totals, out);
+  if (count <= 18) return sums<18>(nu, n, tilt, totals, out);
+  if (count <= 20) return sums<20>(nu, n, tilt, totals, out);
+  sums<24>(nu, n, tilt, totals, out);
 }
 
 static inline bool any(ivec mask) {

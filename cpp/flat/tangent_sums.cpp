@@ -32,7 +32,7 @@ void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedS
       vec before = vec{}, b = d.sign * d.delta;
       acc[0] += b;
       acc_v[0] += w * b;
-#pragma GCC unroll 48
+#pragma GCC unroll 24
       for (int j = 1; j < count; j++) {
         const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
         before = b;
@@ -67,12 +67,14 @@ inline bool any(ivec mask) {
 }  // namespace
 
 void weighted_sums(const double* nu, const double* v, ptrdiff_t n, double tilt, int count, WeightedSums* out) {
-  if (count <= 10) return sums<10>(nu, v, n, tilt, out);
+  if (count <= 9) return sums<9>(nu, v, n, tilt, out);
+  if (count <= 11) return sums<11>(nu, v, n, tilt, out);
   if (count <= 13) return sums<13>(nu, v, n, tilt, out);
+  if (count <= 15) return sums<15>(nu, v, n, tilt, out);
   if (count <= 17) return sums<17>(nu, v, n, tilt, out);
-  if (count <= 25) return sums<25>(nu, v, n, tilt, out);
-  if (count <= 33) return sums<33>(nu, v, n, tilt, out);
-  sums<49>(nu, v, n, tilt, out);
+  if (count <= 19) return sums<19>(nu, v, n, tilt, out);
+  if (count <= 21) return sums<21>(nu, v, n, tilt, out);
+  sums<25>(nu, v, n, tilt, out);
 }
 
 ptrdiff_t weighted_powers(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedPowers* out,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Bools, Float64
 from ..errors import ParameterError
@@ -658,6 +658,15 @@ class Assignment:
     def __repr__(self) -> str:
         cells = f"n_cells={self.n_cells}, n_free={self.n_free}"
         return f"Assignment(shape={self.shape}, {cells}{', sparse' if self._sparse else ''})"
+
+    def _repr_html_(self) -> str:
+        """No answers: the approximate ones take time. Forbidden cells stay blank."""
+        cells = self._cells
+        alone = expit(cells.logits) if self.n_cells <= _display.MOST_CELLS else np.empty(0)
+        title = "P(cell is on) without rows and columns"
+        return _display.page(
+            repr(self), [_display.heat_of_cells(cells.row, cells.column, alone, self.shape, title)]
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Assignment):

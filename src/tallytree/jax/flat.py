@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
-from .positive import convolve, correlate
+from .merges import convolve, correlate
 from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
 from .tilt import choose_tilt

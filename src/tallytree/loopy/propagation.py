@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
@@ -291,6 +291,9 @@ class LoopyResult:
         change = f"{self.trace[-1]:.1e}" if len(self.trace) else "none"
         return f"LoopyResult({state} after {self.iterations} iterations, last change {change})"
 
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self, self.trace)
+
     def __getstate__(self) -> dict[str, Any]:
         cached = ("marginals", "mode", "bethe_log_partition", "lower_bound_condition")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
@@ -425,6 +428,8 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
             # Hard constraints decide variables for good: no damping, no change once both agree, and no way back, as
             # max-product has nothing to say to a variable that is decided already.
             fresh = np.where(np.isinf(old) & np.isfinite(fresh), old, fresh)
+            # What is told to a variable that others have decided for good, nobody hears; it may grow without end.
+            fresh = np.where(np.isinf(nu) & np.isfinite(fresh), old, fresh)
             step = fresh - old
             decided = np.isinf(fresh)
             if decided.any():

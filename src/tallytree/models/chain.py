@@ -554,7 +554,7 @@ class ChainModel(ChainCore):
         return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.chain_page(self)
+        return _display.chain_page(self, int(self._scores.max(axis=-1).sum()))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChainModel):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallytree import checks
-from tallytree._display import distribution, page
+from tallytree._display import sum_page
 from tallytree.checks.sums import (
     broadcast_shape,
     full_shape,
@@ -30,8 +30,6 @@ from tallytree.errors import InfeasibleError, ParameterError
 from ..arrays import Float64, Ints
 
 Size = int | tuple[int, ...] | None
-
-LONGEST_SHOWN = 4096  # values up to which a notebook computes a table to show it
 
 
 class FrozenDistribution(ABC):
@@ -54,6 +52,11 @@ class FrozenDistribution(ABC):
 
     @property
     @abstractmethod
+    def _n_values(self) -> int:
+        """Length of the table, known before there is one."""
+
+    @property
+    @abstractmethod
     def _log_table(self) -> Float64:
         """Log pmf (B, m), read-only."""
 
@@ -69,10 +72,7 @@ class FrozenDistribution(ABC):
         raise AttributeError(f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}.")
 
     def _repr_html_(self) -> str:
-        if self.batch_shape or self._log_table.shape[1] > LONGEST_SHOWN:
-            return page(repr(self))
-        mass = np.exp(self._log_table[0])
-        return page(repr(self), [distribution(mass, self.values.tolist(), "P(X = k)")])
+        return sum_page(self, self._n_values)
 
     # -- the table ---------------------------------------------------------------------------------------------
 

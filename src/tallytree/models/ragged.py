@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import FloatArray
 from ..errors import ParameterError
 from ..memo import lazy
@@ -218,6 +218,9 @@ class RaggedBatch(Sequence[CountModel]):
 
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
+
+    def _repr_html_(self) -> str:
+        return _display.ragged_page(self)
 
 
 def _one_each(potential: Potential, count: int) -> list[Any]:

@@ -13,6 +13,8 @@ from ..potentials import Potential
 from ..structure.nested.count_tree import flat
 from .parameters import Parameters
 
+_DOUBLE = np.dtype(np.float64)
+
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
@@ -22,13 +24,13 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
     if (
         type(logits) is not np.ndarray
         or logits.ndim != 1
-        or logits.dtype.char != "d"
+        or logits.dtype is not _DOUBLE  # not of the other byte order
         or not 1 < logits.size < 8192
     ):
         return None
     n = logits.size
     if type(groups) is np.ndarray:
-        if groups.shape != (n + 1,) or groups.dtype.char != "d":
+        if groups.shape != (n + 1,) or groups.dtype is not _DOUBLE:
             return None
         own = finite = groups.copy()
         given: Any = own

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallytree import _display
 from tallytree.checks.numbers import FloatArray, check_count, check_range, check_real, show
 from tallytree.errors import InfeasibleError
 from tallytree.potentials.columns import Column, Index, common_shape, exponents, is_many, model_name, where
@@ -220,6 +221,9 @@ class Potential:
     def _member(self, index: Index) -> Potential:
         """The potential of one model of a batch that this one broadcasts to."""
         return self
+
+    def _repr_html_(self) -> str:
+        return _display.potential_page(self)
 
     def __mul__(self, other: object) -> Potential:
         if not isinstance(other, Potential):

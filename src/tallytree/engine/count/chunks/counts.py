@@ -19,7 +19,7 @@ from ... import native
 from ..solver import CountSolver
 from .solution import Part, Solution
 from .solve import COLLECTABLE, collected_problem, solve
-from .sums import VALUES, Request, Sums
+from .sums import ENOUGH, VALUES, Request, Sums
 from .table import CountTable, Shifted
 
 RELATIVE = 3e-9  # error of a probability that a tilt is trusted with
@@ -58,7 +58,7 @@ def count_windows(solution: Solution) -> Asking:
         wanted = sorted({tilt for window in growing for tilt in window.wanted()})
         if not wanted:
             break
-        sums = sums.joined((yield tuple(Request("deviations", (tilt, 48.0)) for tilt in wanted)))
+        sums = sums.joined((yield tuple(Request("deviations", (tilt, ENOUGH)) for tilt in wanted)))
         small = tuple(Request("small deviations", (tilt,)) for tilt in wanted if _misses(sums, tilt))
         if small:
             sums = sums.joined((yield small))

@@ -22,10 +22,9 @@ from ...problem import Problem
 from ...sample.sampler import Sampler
 from .solution import Solution
 from .solve import collected_problem
-from .sums import Request, Sums, reduce
+from .sums import ENOUGH, Request, Sums, reduce
 from .table import Shifted
 
-ENOUGH = 48.0  # deviation sums that serve any variance that is not small
 SMALL_VARIANCE = 50.5  # below 50 the compiled engine wants small deviations one by one
 
 

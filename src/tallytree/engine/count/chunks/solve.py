@@ -23,7 +23,7 @@ from ..solver import CountSolver
 from .mapping import Mapping
 from .packed import unpacked
 from .solution import Solution
-from .sums import OVERVIEW, VALUES, Request, Sums, merge, reduce
+from .sums import ENOUGH, OVERVIEW, VALUES, Request, Sums, merge, reduce
 from .table import CountTable, Shifted
 
 FEW = 4096  # so few variables are collected and solved at once: every rung of the ladder serves them
@@ -110,7 +110,7 @@ def solve_chunks(
 
 def _first_sums(n: int) -> float:
     """Deviation sums that serve most models at once: fewer frequencies matter in large ones, and these cost more."""
-    return 12.0 if n >= 1 << 20 else 24.0 if n >= 1 << 15 else 48.0
+    return 12.0 if n >= 1 << 15 else ENOUGH
 
 
 def _ask(

@@ -1,0 +1,97 @@
+#include "flat/roots.hpp"
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+namespace tallytree {
+
+namespace {
+
+constexpr long double kPi = 3.14159265358979323846264338327950288L;
+constexpr ptrdiff_t kKept = 512;  // longer periods belong to models that take longer than their roots
+
+// e^{i m step} for m < count: each is the product of two others, about log2(m) products deep, in extended precision.
+struct Powers {
+  std::vector<long double> re, im;
+  Powers(ptrdiff_t count, long double step) : re((size_t)count + 2), im((size_t)count + 2) {
+    re[0] = 1;
+    im[0] = 0;
+    re[1] = cosl(step);
+    im[1] = sinl(step);
+    for (size_t m = 2; m < (size_t)count; m++) {
+      const size_t a = m / 2, b = m - a;
+      re[m] = re[a] * re[b] - im[a] * im[b];
+      im[m] = re[a] * im[b] + im[a] * re[b];
+    }
+  }
+  void copy(size_t from, size_t to, const RootsTo& out) const {
+    out.cos[to] = (double)re[from];
+    out.sin[to] = (double)im[from];
+    if (!out.off_cos) return;
+    out.off_cos[to] = (double)(out.cos[to] - re[from]);
+    out.off_sin[to] = (double)(out.sin[to] - im[from]);
+  }
+  double tangent(size_t m) const { return (double)(im[m] / re[m]); }
+};
+
+// All roots of one period, and the tangents of a quarter of the angles below pi.
+struct Roots {
+  std::vector<double> cos, sin, off_cos, off_sin, tangent;
+  explicit Roots(ptrdiff_t period) {
+    const Powers turn(period, 2 * kPi / (long double)period);
+    for (auto* x : {&cos, &sin, &off_cos, &off_sin}) x->resize((size_t)period);
+    for (size_t m = 0; m < (size_t)period; m++)
+      turn.copy(m, m, {cos.data(), sin.data(), off_cos.data(), off_sin.data()});
+    const ptrdiff_t half = (period + 1) / 2;
+    const Powers quarter(half, 0.5L * kPi / (long double)period);
+    for (ptrdiff_t m = 0; m < half; m++) tangent.push_back(quarter.tangent((size_t)m));
+  }
+};
+
+// Made when first asked for, and kept: the models of a batch share a few periods. Who comes second throws its own away.
+const Roots& kept_roots(ptrdiff_t period) {
+  static std::atomic<const Roots*> all[kKept] = {};
+  std::atomic<const Roots*>& place = all[period];
+  if (const Roots* known = place.load(std::memory_order_acquire)) return *known;
+  auto made = std::make_unique<const Roots>(period);
+  const Roots* before = nullptr;
+  if (place.compare_exchange_strong(before, made.get(), std::memory_order_acq_rel)) return *made.release();
+  return *before;
+}
+
+}  // namespace
+
+void roots_of_unity(ptrdiff_t period, ptrdiff_t step, int count, const RootsTo& out) {
+  if (period >= kKept) {
+    const Powers turn(count, 2 * kPi * (long double)step / (long double)period);
+    for (int m = 0; m < count; m++) turn.copy((size_t)m, (size_t)m, out);
+    return;
+  }
+  const Roots& roots = kept_roots(period);
+  const ptrdiff_t forward = (step % period + period) % period;
+  ptrdiff_t at = 0;
+  for (int m = 0; m < count; m++) {
+    out.cos[m] = roots.cos[(size_t)at];
+    out.sin[m] = roots.sin[(size_t)at];
+    if (out.off_cos) {
+      out.off_cos[m] = roots.off_cos[(size_t)at];
+      out.off_sin[m] = roots.off_sin[(size_t)at];
+    }
+    at += forward;
+    at -= at >= period ? period : 0;
+  }
+}
+
+void quarter_tangents(ptrdiff_t period, int count, double* out) {
+  if (period < kKept) {
+    const Roots& roots = kept_roots(period);
+    for (int m = 0; m < count; m++) out[m] = roots.tangent[(size_t)m];
+    return;
+  }
+  const Powers quarter(count, 0.5L * kPi / (long double)period);
+  for (int m = 0; m < count; m++) out[m] = quarter.tangent((size_t)m);
+}
+
+}  // namespace tallytree
