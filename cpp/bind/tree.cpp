@@ -92,10 +92,10 @@ std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu,
 }
 
 TreeAnswer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
-                std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
-                bool cavities, int threads, const std::string& level,
-                std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
-                std::optional<array_in<double, 1>> centre) {
+                    std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
+                    bool cavities, int threads, const std::string& level,
+                    std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
+                    std::optional<array_in<double, 1>> centre) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
