@@ -328,3 +328,10 @@ def test_lengths_of_a_batch_of_no_chains():
     model = tt.ChainModel(np.zeros((0, 3, 2)), np.zeros((2, 2)), tt.at_most(1), lengths=np.zeros(0, int))
     assert model.log_partition.shape == (0,)
     assert model.sample(2, rng=0).shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("potential", [None, tt.exactly(2)], ids=["plain", "counted"])
+def test_labels_are_integers_of_the_usual_kind(potential):
+    chain = tt.ChainModel(np.zeros((4, 2)), np.zeros((2, 2)), potential)
+    assert "dtype" not in repr(chain.mode())
+    assert "dtype" not in repr(chain.sample(rng=0))

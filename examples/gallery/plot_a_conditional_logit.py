@@ -2,8 +2,8 @@
 Conditional logit with thousands of cases per stratum
 =====================================================
 
-*Cases and controls are compared within strata, and a stratum has thousands of both. The exact likelihood
-gives up; the approximation is biased.*
+*Matched case-control data in Python: cases and controls are compared within strata, and a stratum has
+thousands of both. The exact likelihood gives up; the approximation is biased.*
 
 The exact conditional likelihood sums over all ways to choose the cases of a stratum. R's ``clogit(method =
 "exact")`` (not run here) returns NA above some 2,000 rows in a stratum, statsmodels recurses until Python

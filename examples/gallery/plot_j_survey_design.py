@@ -1,9 +1,9 @@
 """
-Maximum-entropy survey design
-=============================
+Survey design: unequal probabilities without replacement
+========================================================
 
-*Draw a sample of fixed size in which each unit has a prescribed probability, and estimate a total with an
-honest variance.*
+*Draw a sample of exactly k units without replacement in which each unit has a prescribed probability, and
+estimate a total with an honest variance.*
 
 Fixed-size sampling with unequal probabilities by maximum entropy (conditional Poisson sampling) is R's
 ``UPmaxentropy``. Its joint inclusion probabilities, which the variance needs, cost O(N^2 n) there and turn

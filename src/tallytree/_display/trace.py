@@ -32,5 +32,5 @@ def trace(values: Any, title: str, *, logarithmic: bool = False) -> list[str]:
         f'<text x="{_WIDTH:g}" y="{_HEIGHT + 14:g}" text-anchor="end" font-size="11" '
         f'fill="currentColor">{len(numbers)}</text>'
     )
-    ends = f" ({numbers[at[0]]:.3g} to {numbers[at[-1]]:.3g}{', logarithmic' * logarithmic})"
+    ends = f" ({numbers[at[0]]:.5g} to {numbers[at[-1]]:.5g}{', logarithmic' * logarithmic})"
     return [figure(line + foot, int(_WIDTH), int(_HEIGHT) + 18, title, ends)]

@@ -233,12 +233,21 @@ def cluster_pass(*arguments: Any) -> Any:
 
 def cluster_maxima(*arguments: Any) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    return _extension().cluster_maxima(*arguments, config.threads(), config.level())
+    values, known, states, messages, by_count = _extension().cluster_maxima(
+        *arguments, config.threads(), config.level()
+    )
+    return values, known, _usual(states), messages, by_count
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """A best configuration of one rooted forest without counts, and its weight."""
-    return _extension().forest_best(*rooted, log_leaf, log_edge)
+    value, states = _extension().forest_best(*rooted, log_leaf, log_edge)
+    return value, _usual(states)
+
+
+def _usual(states: NDArray[Any]) -> NDArray[np.int64]:
+    """The same numbers in NumPy's usual integers: it takes those of the extension for another type of their size."""
+    return states.view(np.int64)
 
 
 def forest_means(

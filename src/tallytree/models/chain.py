@@ -438,8 +438,8 @@ class ChainModel(ChainProducts):
 
         Examples
         --------
-        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode().tolist()
-        [0, 1]
+        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode()
+        array([0, 1])
         """
         states, values = configurations.best(self._problem)
         self._check_possible(values)

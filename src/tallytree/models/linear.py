@@ -268,8 +268,16 @@ class LinearModel(ByArguments):
         >>> np.exp(model.sum_log_probs).round(6)
         array([0. , 0. , 0.5, 0.5])
         """
+        return self._on_grid(self._law)
+
+    @property
+    def _prior_log_probs(self) -> Float64:
+        """The same without f."""
+        return self._on_grid(self._log_prior)
+
+    def _on_grid(self, rows: Float64) -> Float64:
         out = np.full((len(self._nu), len(self.values)), -math.inf)
-        out[:, :: self._lattice[0].step] = self._law
+        out[:, :: self._lattice[0].step] = rows
         return self._shaped(out)
 
     def sample(self, size: Size = None, rng: Any = None) -> States:
