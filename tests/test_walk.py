@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -46,3 +47,12 @@ def test_a_flat_call_takes_few_frames(potential):
 
 def test_a_named_potential_takes_few_frames():
     assert len(frames(lambda: tt.exactly(10))) <= 4
+
+
+@pytest.mark.parametrize("far", [1e155, -1e300, 1.7e308])
+def test_the_short_way_is_silent_about_numbers_whose_squares_overflow(far):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for potential in (tt.exactly(1), np.zeros(3), np.array([0.0, 0.0, -abs(far)])):
+            logits = np.array([0.0, far])
+            assert np.isfinite(tt.CountModel(logits, potential).marginals).all()

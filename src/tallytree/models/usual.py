@@ -14,12 +14,13 @@ from ..structure.nested.count_tree import flat
 from .parameters import Parameters
 
 _DOUBLE = np.dtype(np.float64)
+_LARGEST = np.maximum.reduce  # NaN where there is one
 
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
 
-    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    The largest size tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
     """
     if (
         type(logits) is not np.ndarray
@@ -41,7 +42,8 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         finite = own[own > -math.inf]
     else:
         return None
-    if not (logits.dot(logits) < far.SMALL_SQUARE and finite.dot(finite) < far.SMALL_SQUARE):
+    near = 0.5 * far.FAR
+    if not (_LARGEST(np.absolute(logits)) < near and _LARGEST(np.absolute(finite), initial=0.0) < near):
         return None
     kept = logits.copy()
     kept.flags.writeable = own.flags.writeable = False
