@@ -568,6 +568,7 @@ class ChainModel(ChainProducts):
             and np.array_equal(mine.log_leaf, theirs.log_leaf)
             and np.array_equal(mine.log_edge, theirs.log_edge)
             and np.array_equal(mine.tables, theirs.tables)
+            and np.array_equal(self._constant, other._constant)
         )
 
     def __hash__(self) -> int:

@@ -16,7 +16,7 @@ from ..engine import far
 from ..engine.answer import Answer
 from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
-from ..engine.log_sums import log_sum
+from ..engine.log_sums import anchor, log_sum
 from ..errors import InfeasibleError, ParameterError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure
@@ -149,9 +149,15 @@ class ChainCore(Model):
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
         leaf, of_leaves = far.near_tables(leaf, 1)
+        common = anchor(
+            leaf
+        )  # of a position's labels: messages are added to what is left, and round at its size
+        leaf = leaf - common
         edge, of_edges = far.near_tables(edge, 2)
         tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
-        constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        constant = (
+            of_leaves.sum(1) + common.sum(axis=(1, 2)) + of_edges.sum(1) + sum(base for _, base in tables)
+        )
         leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
         packed, shared = self._packed([table for table, _ in tables])
         problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
