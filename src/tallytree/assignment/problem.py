@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from .. import _display, checks
 from .._progress import Iterations, Report
-from ..arrays import Bools, Float64
+from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
@@ -205,8 +205,8 @@ class Assignment:
         return AssignmentBeliefs(
             self._matrix(marginals, 0.0),
             self._matrix(odds, -math.inf),
-            np.asarray(np.bincount(self._cells.row, marginals, minlength=self.shape[0]), np.float64),
-            np.asarray(np.bincount(self._cells.column, marginals, minlength=self.shape[1]), np.float64),
+            _expected(self._cells.row, marginals, self.shape[0]),
+            _expected(self._cells.column, marginals, self.shape[1]),
             found.bethe_log_partition + self._reduced.constant,
             found.lower_bound + self._reduced.constant,
             found,
@@ -706,3 +706,10 @@ def _at_least(name: str, value: Any, least: int) -> int:
             f"`{name}` must be an integer of at least {least}; {number} arrived. Leave it out for the default."
         )
     return number
+
+
+def _expected(place: Ints, marginals: Float64, count: int) -> Float64:
+    """Expected counts of rows or columns."""
+    found = np.asarray(np.bincount(place, marginals, minlength=count), np.float64)
+    found.flags.writeable = False
+    return found

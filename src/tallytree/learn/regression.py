@@ -261,10 +261,13 @@ def _result(
     numbers, everything = problem.numbers(values), np.arange(problem.n_rows)
     model = problem.model(numbers, everything)
     score = problem.log_weights(numbers, model, everything) - np.asarray(model.log_partition)
+    intercept = np.array(numbers.intercept)
+    for array in (numbers.coef, intercept, numbers.tables):
+        array.flags.writeable = False
     return ConditionalFit(
         problem.tree,
         numbers.coef,
-        np.array(numbers.intercept),
+        intercept,
         numbers.tables,
         float(score.mean()),
         history,

@@ -96,7 +96,7 @@ class LoopyResult:
         >>> result.marginals
         array([0.25, 0.75])
         """
-        return np.asarray(expit(self.log_odds))
+        return _read_only(np.asarray(expit(self.log_odds)))
 
     @cached_property
     def mode(self) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ class LoopyResult:
         >>> result.mode
         array([False,  True])
         """
-        return self.log_odds > 0.0
+        return _read_only(self.log_odds > 0.0)
 
     @property
     def _layout(self) -> Layout:
@@ -299,6 +299,11 @@ class LoopyResult:
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
+def _read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
 def loopy_bp(
     graph: FactorGraph,
     damping: float = 0.2,
@@ -407,7 +412,7 @@ def loopy_bp(
     odds = structure.beliefs(messages)
     steps = np.array(trace)
     for array in (odds, messages, steps):
-        array.flags.writeable = False
+        _read_only(array)
     return LoopyResult(graph, semiring, schedule, converged, interrupted, len(trace), steps, odds, messages)
 
 

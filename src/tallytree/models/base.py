@@ -90,9 +90,13 @@ class Model(Remembers):
         return out
 
     def _scalar(self, values: Float64) -> Any:
-        """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters."""
+        """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters; read-only."""
         shape = self._batch_shape
-        return values.reshape(shape) if shape else np.float64(values[0])
+        if not shape:
+            return np.float64(values[0])
+        out = values.reshape(shape)
+        out.setflags(write=False)  # answers are kept
+        return out
 
     def _result(self, values: Any) -> Any:
         """Numbers such as log-probabilities, in double precision; NumPy scalars where there is one."""

@@ -213,7 +213,9 @@ class LinearModel(ByArguments):
         inside = law > -math.inf
         table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
         constant = softplus(np.where(finite, self._nu, -math.inf)).sum(-1)
-        return (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)[()]
+        out = (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)
+        out.flags.writeable = False
+        return out[()]
 
     @cached_property
     def _odds(self) -> Float64:

@@ -82,6 +82,7 @@ class ThinnedModel(ByArguments):
         theta, self._dtype = checks.logits(logits)
         self._potential = potential
         self.logits: Float64 = np.array(theta, np.float64)
+        self.logits.flags.writeable = False
         self.rates = _probabilities("rates", rates, (*self.logits.shape[:-1], self.n_variables))
         self.leak = _probabilities("leak", leak, None)
         batch = checks.broadcast(
