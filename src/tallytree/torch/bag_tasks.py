@@ -24,6 +24,11 @@ class Task(NamedTuple):
     number: float | None
     offsets: bool
 
+    @property
+    def name(self) -> str:
+        """What users call the target."""
+        return {"count": "counts", "proportion": "proportions", "presence": "labels"}[self.kind]
+
 
 def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:
     """-log P(count allowed) of every bag, (bags,), in float64; tensors whose numbers can be read."""

@@ -17,6 +17,7 @@ from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
 from .mapping import readable
 from .structure import Structure
+from .tensors import as_tensor, common_shape
 
 
 class CountDistribution(Distribution):
@@ -93,6 +94,11 @@ class CountDistribution(Distribution):
         CountDistribution
             Its parameters share memory with these.
 
+        Raises
+        ------
+        ParameterError
+            If ``batch_shape`` does not keep the batch axes.
+
         See Also
         --------
         log_prob, sample
@@ -106,6 +112,11 @@ class CountDistribution(Distribution):
         """
         new = self._get_checked_instance(CountDistribution, _instance)
         shape = torch.Size(batch_shape)
+        if common_shape("`batch_shape` and that of the models", shape, self.batch_shape) != shape:
+            raise ParameterError(
+                f"`batch_shape` must keep the batch axes of the models, {tuple(self.batch_shape)}, with more in front "
+                f"or in place of ones; {tuple(shape)} arrived."
+            )
         posed = self._posed
         tables = posed.tables
         if tables is not None and tables.dim() > 1:
@@ -114,6 +125,11 @@ class CountDistribution(Distribution):
         new._validate = self._validate
         super(CountDistribution, new).__init__(shape, self.event_shape, validate_args=False)
         return new
+
+    def __repr__(self) -> str:
+        groups = self._posed.structure.tree.family.n_groups
+        shown = f"n_variables={self.event_shape[0]}, n_groups={groups}, batch_shape={tuple(self.batch_shape)}"
+        return f"{type(self).__name__}({shown})"
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -292,7 +308,8 @@ class CountDistribution(Distribution):
         >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0, 0.0]))
         tensor(-1.3863)
         """
-        on = _states(value, self.event_shape[0], self._validate)
+        on = _states(value, self.event_shape[0], self._posed.logits.device, self._validate)
+        common_shape("`value` and the batch", on.shape[:-1], self.batch_shape)
         score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
         return score.to(self._posed.dtype)
 
@@ -325,7 +342,7 @@ class CountDistribution(Distribution):
         >>> d.sample((5,)).sum(-1)
         tensor([1., 1., 1., 1., 1.])
         """
-        return functions.sample_of(self._posed, tuple(sample_shape), None)
+        return functions.sample_of(self._posed, sample_shape, None)
 
     def entropy(self) -> Tensor:
         """Entropy in nats, (...,), accurate also where it is tiny.
@@ -460,7 +477,8 @@ def detached(posed: Posed) -> Posed:
     )
 
 
-def _states(value: Tensor, n: int, validate: bool) -> Tensor:
+def _states(value: Any, n: int, device: torch.device, validate: bool) -> Tensor:
+    value = as_tensor("value", value, device)
     if value.dim() == 0 or value.shape[-1] != n:
         raise ParameterError(
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."

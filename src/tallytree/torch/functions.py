@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import checks
 from ..errors import ParameterError
-from . import ops
+from . import ops, tensors
 from . import structure as structures
 from .autograd import Sums
 from .count_autograd import CountLogProbs
@@ -235,9 +235,7 @@ def sample(
 
 def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Draws from models whose arguments have been read."""
-    shape = tuple(checks.integer("sample_shape", size) for size in sample_shape)
-    if min(shape, default=0) < 0:
-        raise ParameterError(f"`sample_shape` must not hold negative numbers; {shape} arrived.")
+    shape, generator = tensors.sample_shape(sample_shape), tensors.generator(generator)
     with torch.no_grad():
         where = posed.logits.device if generator is None else generator.device
         seed = torch.randint(0, 2**62, (), generator=generator, device=where)

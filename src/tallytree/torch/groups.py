@@ -19,6 +19,7 @@ from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import Structure
+from .tensors import as_logits, as_tensor
 
 
 class Posed(NamedTuple):
@@ -42,21 +43,6 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
         values = values.expand(*shape, values.shape[-1])
         tables = tables.expand(*shape, tables.shape[-1])
     return Posed(values, tables, structure, given.dtype)
-
-
-def as_logits(value: Any) -> Tensor:
-    """A real tensor with the variables on its last axis."""
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
-    if tensor.dtype.is_complex:
-        raise ParameterError("`logits` must hold real numbers, but complex numbers arrived.")
-    if not tensor.dtype.is_floating_point:
-        tensor = tensor.to(torch.get_default_dtype())
-    if tensor.dim() == 0:
-        raise ParameterError(
-            "`logits` must have the variables on its last axis, but a single number arrived. "
-            "For one variable pass a tensor of length one."
-        )
-    return tensor
 
 
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
@@ -188,7 +174,7 @@ def _concatenated(tables: Sequence[Tensor]) -> Tensor:
 
 
 def _packed_by_user(tree: CountTree, tables: Any, logits: Tensor) -> Tensor:
-    packed = torch.as_tensor(tables).to(device=logits.device, dtype=torch.float64)
+    packed = as_tensor("groups", tables).to(device=logits.device, dtype=torch.float64)
     wanted = int(tree.family.group_offset[-1])
     if packed.dim() == 0 or packed.shape[-1] != wanted:
         raise ParameterError(

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from . import functions
-from .groups import as_logits
 from .mapping import readable
 from .potentials import exactly
+from .tensors import as_logits, as_tensor, common_shape
 
 
 class KSubset(nn.Module):
@@ -50,12 +51,13 @@ class KSubset(nn.Module):
     def __init__(self, k: Any, n_samples: int | None = None, temperature: float = 1.0) -> None:
         super().__init__()
         if isinstance(k, Tensor):
+            exactly(k)  # refused here if it holds no integers
             self.register_buffer("k", k)
         else:
-            self.k = k
-        if not temperature > 0.0:
-            raise ParameterError(f"`temperature` must be positive; {temperature} arrived.")
-        self.n_samples, self.temperature = n_samples, temperature
+            self.k = check_count(k, "k")
+        if n_samples is not None:
+            n_samples = check_count(n_samples, "n_samples")
+        self.n_samples, self.temperature = n_samples, check_real(temperature, "temperature", 0.0, strict=True)
 
     def extra_repr(self) -> str:
         """The parameters, for printing.
@@ -109,7 +111,8 @@ class KSubset(nn.Module):
         >>> layer.marginals(scores)
         tensor([0.1626, 0.9404, 0.8415, 0.0555])
         """
-        return functions.marginals(self._logits(scores, mask), self._potential(scores))
+        logits = self._logits(scores, mask)
+        return functions.marginals(logits, self._potential(logits))
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, generator: torch.Generator | None = None
@@ -151,7 +154,7 @@ class KSubset(nn.Module):
         logits = self._logits(scores, mask)
         if not self.training:
             return self._largest(logits)
-        potential = self._potential(scores)
+        potential = self._potential(logits)
         marginals = functions.marginals(logits, potential)
         lead = () if self.n_samples is None else (self.n_samples,)
         drawn = functions.sample(logits.detach(), potential, lead, generator)
@@ -162,13 +165,22 @@ class KSubset(nn.Module):
 
     def _logits(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         logits = as_logits(scores) / self.temperature
-        return logits if mask is None else logits.masked_fill(~mask.to(torch.bool), -torch.inf)
+        if mask is None:
+            return logits
+        allowed = as_tensor("mask", mask, logits.device).to(torch.bool)
+        shape = common_shape("`mask` and the scores", allowed.shape, logits.shape)
+        return logits.expand(shape).masked_fill(~allowed, -torch.inf)
 
     def _largest(self, logits: Tensor) -> Tensor:
         """Of equal scores the first ones are taken."""
+        if readable(logits) and bool(torch.isnan(logits).any()):
+            raise ParameterError(
+                "`scores` must not contain NaN. Use a mask for scores that must not be chosen."
+            )
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         k = torch.as_tensor(self.k, device=logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
+        common_shape("`k` and the rows of scores", k.shape, possible.shape)
         outside = (k > possible) | (k < 0)
         if readable(outside) and bool(outside.any()):
             raise ParameterError(

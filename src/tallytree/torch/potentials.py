@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import ParameterError
 from .mapping import readable
+from .tensors import as_tensor, common_shape
 
 Rule = Callable[..., Tensor]
 
@@ -31,6 +32,7 @@ class TensorPotential:
     def log_table(self, n: int, device: Any = None) -> Tensor:
         """Logarithms ``log f(0), ..., log f(n)``, (..., n + 1), in float64."""
         where = self.numbers[0].device if device is None else device
+        common_shape(f"The numbers of `{self.name}`", *(number.shape for number in self.numbers))
         counts = torch.arange(n + 1, dtype=torch.float64, device=where)
         numbers = [number.to(device=where, dtype=torch.float64).unsqueeze(-1) for number in self.numbers]
         return self.rule(n, counts, *numbers)
@@ -325,6 +327,11 @@ def _at_most(n: int, c: Tensor, k: Tensor) -> Tensor:
 
 
 def _between(n: int, c: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    crossed = lo > hi
+    if readable(crossed) and bool(crossed.any()):
+        raise ParameterError(
+            "`lo` must not exceed `hi` in any model, or no count is allowed there; exchange them, or check the counts."
+        )
     return _allowed(n, (c >= lo) & (c <= hi), lo, hi)
 
 
@@ -348,7 +355,7 @@ def _quadratic(n: int, c: Tensor, curvature: Tensor, center: Tensor) -> Tensor:
 
 
 def _counts(name: str, value: Any) -> Tensor:
-    tensor = torch.as_tensor(value)
+    tensor = as_tensor(name, value)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be an integer or a tensor of integers, one per model; dtype {tensor.dtype} arrived. "
@@ -358,7 +365,7 @@ def _counts(name: str, value: Any) -> Tensor:
 
 
 def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
-    tensor = torch.as_tensor(value)
+    tensor = as_tensor(name, value)
     if tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."

@@ -12,11 +12,11 @@ from torch.nn.functional import softplus
 
 from .. import checks
 from ..errors import ParameterError
-from . import functions
+from . import functions, tensors
 from .distributions import CountDistribution
-from .groups import as_logits
 from .mapping import readable
 from .potentials import exactly
+from .tensors import as_logits, as_tensor, common_shape
 
 
 class ConditionalBernoulli(CountDistribution):
@@ -52,7 +52,7 @@ class ConditionalBernoulli(CountDistribution):
         n = as_logits(logits).shape[-1]
         if not isinstance(total_count, Tensor):
             checks.count("total_count", total_count, n, "the number of variables")
-        self.total_count = torch.as_tensor(total_count)
+        self.total_count = as_tensor("total_count", total_count)
         super().__init__(logits, exactly(self.total_count), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
@@ -125,7 +125,7 @@ class PoissonBinomial(Distribution):
         if (logits is None) == (probs is None):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
         if logits is None:
-            probs = torch.as_tensor(probs)
+            probs = as_tensor("probs", probs)
             if readable(probs) and not bool(((probs >= 0) & (probs <= 1)).all()):
                 raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
             logits = torch.log(probs) - torch.log1p(-probs)
@@ -224,6 +224,27 @@ class PoissonBinomial(Distribution):
         """
         return (self.probs * torch.sigmoid(-self.logits)).sum(-1)
 
+    @property
+    def mode(self) -> Tensor:
+        """A most probable number of successes, (...); of two the smaller.
+
+        Returns
+        -------
+        Tensor, (...)
+            Counts.
+
+        See Also
+        --------
+        mean, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.9, 0.9])).mode
+        tensor(2.)
+        """
+        return self.count_log_probs().detach().argmax(-1).to(self.logits.dtype)
+
     def count_log_probs(self) -> Tensor:
         """Log-probabilities of 0..n, (..., n + 1).
 
@@ -269,10 +290,11 @@ class PoissonBinomial(Distribution):
         >>> d.log_prob(torch.arange(3)).exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
+        value = as_tensor("value", value, self.logits.device)
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
         count = torch.where(inside, count, 0)
-        shape = torch.broadcast_shapes(count.shape, self.batch_shape)
+        shape = common_shape("`value` and the batch", count.shape, self.batch_shape)
         if math.prod(shape) <= max(1, math.prod(self.batch_shape)):
             found = exact_log_prob(self.logits, count.expand(shape))
         else:
@@ -293,6 +315,11 @@ class PoissonBinomial(Distribution):
         Tensor, (sample..., ...)
             Probabilities.
 
+        Raises
+        ------
+        ParameterError
+            If ``value`` holds NaN, or has a shape that does not fit the batch.
+
         See Also
         --------
         log_prob, count_log_probs
@@ -305,8 +332,12 @@ class PoissonBinomial(Distribution):
         tensor([0.2500, 0.7500, 1.0000])
         """
         totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
-        place = (torch.floor(torch.as_tensor(value)).long() + 1).clamp(0, self.total_count + 1)
-        shape = torch.broadcast_shapes(place.shape, self.batch_shape)
+        value = as_tensor("value", value, self.logits.device)
+        if readable(value) and bool(torch.isnan(value).any()):
+            raise ParameterError("`value` must not contain NaN. Check the calculation that produced it.")
+        # Infinite ones are no integers.
+        place = torch.floor(value.double()).clamp(-1.0, float(self.total_count)).long() + 1
+        shape = common_shape("`value` and the batch", place.shape, self.batch_shape)
         found = (
             totals.expand(*shape, totals.shape[-1]).gather(-1, place.expand(shape).unsqueeze(-1)).squeeze(-1)
         )
@@ -360,7 +391,7 @@ class PoissonBinomial(Distribution):
         torch.Size([5])
         """
         with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.logits.shape
+            shape = torch.Size(tensors.sample_shape(sample_shape)) + self.logits.shape
             return torch.bernoulli(self.probs.expand(shape)).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -395,6 +426,8 @@ class PoissonBinomial(Distribution):
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:
     """Log P(X = count), one count per model: log Z given the count less log Z without, right however small."""
     wide = logits.double()
+    if not wide.shape[-1]:
+        return torch.zeros_like(count, dtype=logits.dtype)  # none of no trials succeeds
     given = functions.log_partition(wide.expand(*count.shape, wide.shape[-1]), exactly(count))
     return (given - log_free(wide)).to(logits.dtype)
 
