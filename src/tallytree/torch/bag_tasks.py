@@ -10,8 +10,8 @@ from torch import Tensor
 from ..errors import ParameterError
 from . import functions
 from .bags import Bags, Rows
+from .poisson_binomial import log_free
 from .potentials import TensorPotential, between, exactly
-from .special import log_free
 
 
 class Task(NamedTuple):
