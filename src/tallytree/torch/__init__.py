@@ -20,14 +20,16 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from . import compiled as compiled
+from . import divergence as divergence
 from . import losses
 from . import mapped as mapped
+from .conditional_bernoulli import ConditionalBernoulli
 from .distributions import CountDistribution
 from .edges import Forest
 from .functions import count_log_probs, log_partition, marginals, sample
 from .k_subset import KSubset
+from .poisson_binomial import PoissonBinomial
 from .potentials import at_least, at_most, between, exactly, gaussian, geometric, poisson, quadratic
-from .special import ConditionalBernoulli, PoissonBinomial
 
 __all__ = [
     "ConditionalBernoulli",

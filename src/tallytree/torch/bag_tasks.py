@@ -10,8 +10,8 @@ from torch import Tensor
 from ..errors import ParameterError
 from . import functions
 from .bags import Bags, Rows
+from .poisson_binomial import log_free
 from .potentials import TensorPotential, between, exactly
-from .special import log_free
 
 
 class Task(NamedTuple):
@@ -23,6 +23,11 @@ class Task(NamedTuple):
     kind: str
     number: float | None
     offsets: bool
+
+    @property
+    def name(self) -> str:
+        """What users call the target."""
+        return {"count": "counts", "proportion": "proportions", "presence": "labels"}[self.kind]
 
 
 def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:

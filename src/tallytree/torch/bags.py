@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
-from .groups import as_logits
+from .tensors import as_logits, as_tensor
 
 
 class Rows(NamedTuple):
@@ -42,8 +42,8 @@ class Bags:
             raise ParameterError(
                 f"`logits` must have one axis, the items of all bags; shape {tuple(self.logits.shape)} arrived."
             )
-        index = torch.as_tensor(bags, device=self.logits.device)
-        if index.dtype.is_floating_point or index.dim() != 1:
+        index = as_tensor("bags", bags, self.logits.device)
+        if index.dtype.is_floating_point or index.dtype == torch.bool or index.dim() != 1:
             raise ParameterError("`bags` must be integers on one axis: the bag of every item, or offsets.")
         self.count = n_bags
         self.order: Tensor | None = None

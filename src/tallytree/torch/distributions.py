@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints, register_kl
+from torch.distributions import Distribution, constraints
 
 from ..errors import ParameterError
 from . import functions, ops
-from . import structure as structures
-from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
 from .mapping import readable
-from .reading import as_real, as_shape, common_shape
-from .structure import Structure
+from .tensors import as_real, as_shape, common_shape
+from .weights import expected_weight, log_weight, wide
 
 
 class CountDistribution(Distribution):
@@ -94,6 +90,11 @@ class CountDistribution(Distribution):
         CountDistribution
             Its parameters share memory with these.
 
+        Raises
+        ------
+        ParameterError
+            If ``batch_shape`` does not keep the batch axes.
+
         See Also
         --------
         log_prob, sample
@@ -107,7 +108,11 @@ class CountDistribution(Distribution):
         """
         new = self._get_checked_instance(CountDistribution, _instance)
         shape = torch.Size(as_shape("batch_shape", batch_shape))
-        common_shape("batch_shape", shape, self.batch_shape)
+        if common_shape("`batch_shape` and that of the models", shape, self.batch_shape) != shape:
+            raise ParameterError(
+                f"`batch_shape` must keep the batch axes of the models, {tuple(self.batch_shape)}, with more in front "
+                f"or in place of ones; {tuple(shape)} arrived."
+            )
         posed = self._posed
         tables = posed.tables
         if tables is not None and tables.dim() > 1:
@@ -116,6 +121,11 @@ class CountDistribution(Distribution):
         new._validate = self._validate
         super(CountDistribution, new).__init__(shape, self.event_shape, validate_args=False)
         return new
+
+    def __repr__(self) -> str:
+        groups = self._posed.structure.tree.family.n_groups
+        shown = f"n_variables={self.event_shape[0]}, n_groups={groups}, batch_shape={tuple(self.batch_shape)}"
+        return f"{type(self).__name__}({shown})"
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -294,8 +304,9 @@ class CountDistribution(Distribution):
         >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0, 0.0]))
         tensor(-1.3863)
         """
-        on = _states(value, self.event_shape[0], self._validate)
-        score = log_weight(self._posed, on) - functions.log_partition_of(_wide(self._posed))
+        on = _states(value, self.event_shape[0], self._posed.logits.device, self._validate)
+        common_shape("`value` and the batch", on.shape[:-1], self.batch_shape)
+        score = log_weight(self._posed, on) - functions.log_partition_of(wide(self._posed))
         return score.to(self._posed.dtype)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
@@ -353,107 +364,15 @@ class CountDistribution(Distribution):
         >>> d.entropy()
         tensor(1.3863)
         """
-        posed = _wide(self._posed)
+        posed = wide(self._posed)
         exact = detached(posed)
         value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
         if not functions.differentiable(posed):
             return value.to(self._posed.dtype)
         log_z, marginals, probs = functions.statistics(posed)
-        formula = log_z - _expected_weight(marginals, probs, posed)
+        formula = log_z - expected_weight(marginals, probs, posed)
         # The formula cancels where the entropy is small; its derivatives do not.
         return (value + (formula - formula.detach())).to(self._posed.dtype)
-
-
-def log_weight(posed: Posed, on: Tensor) -> Tensor:
-    """Log of the unnormalised weight of configurations (..., D) of truth values; a forced variable weighs one."""
-    logits, structure = posed.logits, posed.structure
-    forced = logits == math.inf
-    weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
-    score = torch.where(on, weight_on, weight_off).sum(-1)
-    tables = _packed(posed)
-    start = 0
-    for g, size in enumerate(structures.group_sizes(structure.key)):
-        members = structures.group_members(structure.key, g).to(logits.device)
-        count = on[..., members].sum(-1, keepdim=True)
-        table = tables[..., start : start + size + 1].expand(*count.shape[:-1], size + 1)
-        score = score + table.gather(-1, count).squeeze(-1)
-        start += size + 1
-    if isinstance(structure, EdgedStructure):
-        score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
-    return score
-
-
-def _expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
-    """E[log weight] of a model's weights under a law with these marginals and count probabilities, (*b,)."""
-    logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
-    total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
-    off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
-    tables = _packed(weights)
-    possible = probs > 0.0
-    return total + off + torch.where(possible, probs * torch.where(possible, tables, 0.0), 0.0).sum(-1)
-
-
-@register_kl(CountDistribution, CountDistribution)
-def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
-    """KL(p || q) = E_p[log weight_p - log weight_q] - log Z_p + log Z_q on the groups of both."""
-    if p.event_shape != q.event_shape:
-        raise ParameterError(
-            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
-            f"{q.event_shape[0]} variables arrived."
-        )
-    first, second = _together(_wide(p._posed), _wide(q._posed))
-    log_z, marginals, probs = functions.statistics(first)
-    gap = functions.log_partition_of(second) - log_z
-    own, other = (_expected_weight(marginals, probs, weights) for weights in (first, second))
-    found = own - other + gap
-    return found.to(p._posed.dtype)
-
-
-def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
-    """Both models on the groups of both, with one batch shape."""
-    shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
-    a, b = p.structure.tree, q.structure.tree
-    same = a == b
-    tree = a if same else a.with_groups(list(b.groups))
-    structure = _shared_edges(p.structure, q.structure).on(tree, None)
-    extra = 0 if same else b.family.group_offset[-1]
-    before = 0 if same else a.family.group_offset[-1]
-
-    def moved(posed: Posed, first: int, last: int) -> Posed:
-        packed, end = _packed(posed), int(posed.structure.tree.family.group_offset[-1])
-        groups = torch.nn.functional.pad(packed[..., :end], (int(first), int(last)))
-        edges = packed[..., end:]
-        missing = structure.n_cells - groups.shape[-1] - edges.shape[-1]
-        tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
-        return posed._replace(
-            logits=posed.logits.expand(shape),
-            tables=tables.expand(*shape[:-1], tables.shape[-1]),
-            structure=structure,
-        )
-
-    return moved(p, 0, extra), moved(q, before, 0)
-
-
-def _shared_edges(p: Structure, q: Structure) -> Structure:
-    """The one of two structures that has edges; both may if they are the same."""
-    if not isinstance(p, EdgedStructure):
-        return q
-    if isinstance(q, EdgedStructure) and not np.array_equal(p.frame.pairs, q.frame.pairs):
-        raise ParameterError(
-            "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
-        )
-    return p
-
-
-def _packed(posed: Posed) -> Tensor:
-    if posed.tables is not None:
-        return posed.tables
-    return structures.packed(posed.structure.key).to(posed.logits.device)
-
-
-def _wide(posed: Posed) -> Posed:
-    """Answers in double precision, for sums that are rounded at their end."""
-    return posed._replace(dtype=torch.float64)
 
 
 def detached(posed: Posed) -> Posed:
@@ -462,8 +381,8 @@ def detached(posed: Posed) -> Posed:
     )
 
 
-def _states(value: Tensor, n: int, validate: bool) -> Tensor:
-    value = as_real("value", value)
+def _states(value: Any, n: int, device: torch.device, validate: bool) -> Tensor:
+    value = as_real("value", value, device)
     if value.dim() == 0 or value.shape[-1] != n:
         raise ParameterError(
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."

@@ -24,8 +24,8 @@ from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .mapping import readable
-from .reading import as_double
 from .structure import Structure
+from .tensors import as_double
 
 
 class Forest:

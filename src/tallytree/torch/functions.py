@@ -11,12 +11,11 @@ from torch import Tensor
 
 from .. import checks
 from ..errors import ParameterError
-from . import ops
+from . import ops, tensors
 from . import structure as structures
 from .autograd import Sums
 from .count_autograd import CountLogProbs
 from .groups import Posed, pose
-from .reading import as_shape, check_generator
 
 
 def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
@@ -236,8 +235,7 @@ def sample(
 
 def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Draws from models whose arguments have been read."""
-    shape = as_shape("sample_shape", sample_shape)
-    check_generator(generator)
+    shape, generator = tensors.as_shape("sample_shape", sample_shape), tensors.generator(generator)
     with torch.no_grad():
         where = posed.logits.device if generator is None else generator.device
         seed = torch.randint(0, 2**62, (), generator=generator, device=where)

@@ -18,8 +18,8 @@ from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
-from .reading import as_real
 from .structure import Structure
+from .tensors import as_logits, as_real
 
 
 class Posed(NamedTuple):
@@ -43,19 +43,6 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
         values = values.expand(*shape, values.shape[-1])
         tables = tables.expand(*shape, tables.shape[-1])
     return Posed(values, tables, structure, given.dtype)
-
-
-def as_logits(value: Any) -> Tensor:
-    """A real tensor with the variables on its last axis."""
-    tensor = as_real("logits", value)
-    if not tensor.dtype.is_floating_point:
-        tensor = tensor.to(torch.get_default_dtype())
-    if tensor.dim() == 0:
-        raise ParameterError(
-            "`logits` must have the variables on its last axis, but a single number arrived. "
-            "For one variable pass a tensor of length one."
-        )
-    return tensor
 
 
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from . import functions
-from .groups import as_logits
 from .mapping import readable
 from .potentials import exactly
-from .reading import as_mask, as_tensor, common_shape
+from .tensors import as_logits, as_mask, as_tensor, common_shape
 
 
 class KSubset(nn.Module):
@@ -51,11 +51,11 @@ class KSubset(nn.Module):
 
     def __init__(self, k: Any, n_samples: int | None = None, temperature: float = 1.0) -> None:
         super().__init__()
-        exactly(k)  # refuses what are no counts
+        exactly(k)  # refuses what are no integers
         if isinstance(k, Tensor):
             self.register_buffer("k", k)
         else:
-            self.k = k
+            self.k = check_count(k, "k") if np.ndim(k) == 0 else k
         self.temperature = check_real(temperature, "temperature", 0.0, strict=True)
         self.n_samples = None if n_samples is None else check_count(n_samples, "n_samples")
 
@@ -167,18 +167,20 @@ class KSubset(nn.Module):
         logits = as_logits(scores) / self.temperature
         if mask is None:
             return logits
-        chosen = as_mask("mask", mask)
-        if common_shape("mask", chosen.shape, logits.shape) != logits.shape:
-            raise ParameterError(
-                f"`mask` must have the shape of the scores, {tuple(logits.shape)}; {tuple(chosen.shape)} arrived."
-            )
-        return logits.masked_fill(~chosen.to(logits.device), -torch.inf)
+        allowed = as_mask("mask", mask, logits.device)
+        shape = common_shape("`mask` and the scores", allowed.shape, logits.shape)
+        return logits.expand(shape).masked_fill(~allowed, -torch.inf)
 
     def _largest(self, logits: Tensor) -> Tensor:
         """Of equal scores the first ones are taken."""
+        if readable(logits) and bool(torch.isnan(logits).any()):
+            raise ParameterError(
+                "`scores` must not contain NaN. Use a mask for scores that must not be chosen."
+            )
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         k = as_tensor("k", self.k).to(logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
+        common_shape("`k` and the rows of scores", k.shape, possible.shape)
         outside = (k > possible) | (k < 0)
         if readable(outside) and bool(outside.any()):
             raise ParameterError(

@@ -20,8 +20,8 @@ from ..errors import ParameterError
 from . import bag_autograd, bag_tasks, functions
 from .bag_tasks import Task
 from .bags import Bags, Rows
-from .groups import as_logits
 from .mapping import readable
+from .tensors import as_logits, as_tensor
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -61,7 +61,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     >>> ttt.losses.bag_nll(torch.zeros(4), torch.tensor([0, 0, 1, 1]), torch.tensor([1, 2]), reduction="none")
     tensor([0.6931, 1.3863])
     """
-    return _reduced(Task("count", None, offsets), logits, bags, counts, reduction)
+    return _reduced(Task("count", None, checks.flag("offsets", offsets)), logits, bags, counts, reduction)
 
 
 def proportion_nll(
@@ -112,7 +112,9 @@ def proportion_nll(
     tensor(16.)
     """
     width = None if tolerance is None else check_real(tolerance, "tolerance", 0.0)
-    return _reduced(Task("proportion", width, offsets), logits, bags, proportions, reduction)
+    return _reduced(
+        Task("proportion", width, checks.flag("offsets", offsets)), logits, bags, proportions, reduction
+    )
 
 
 def mil_nll(
@@ -157,7 +159,9 @@ def mil_nll(
     tensor(0.7500)
     """
     least = checks.integer("at_least", at_least)
-    return _reduced(Task("presence", float(least), offsets), logits, bags, labels, reduction)
+    return _reduced(
+        Task("presence", float(least), checks.flag("offsets", offsets)), logits, bags, labels, reduction
+    )
 
 
 def positive_unlabelled_nll(
@@ -209,17 +213,32 @@ def positive_unlabelled_nll(
     tensor(1.2130)
     """
     checks.one_of("reduction", reduction, ("mean", "sum"))
-    values = torch.as_tensor(logits)
-    known = torch.as_tensor(labelled).to(torch.bool)
+    values = as_logits(logits)
+    known = as_tensor("labelled", labelled, values.device)
     if known.shape != values.shape or values.dim() != 1:
         raise ParameterError("`logits` and `labelled` must have one axis and the same length.")
     share = check_real(prior, "prior", 0.0, 1.0)
-    index = torch.zeros_like(known, dtype=torch.long) if bags is None else torch.as_tensor(bags)
+    index = (
+        torch.zeros_like(known, dtype=torch.long) if bags is None else as_tensor("bags", bags, values.device)
+    )
+    if index.shape != values.shape:
+        raise ParameterError(
+            f"`bags` must name the bag of every item, {len(values)} in all; shape {tuple(index.shape)} arrived."
+        )
+    if index.dtype.is_floating_point or index.dtype.is_complex:
+        raise ParameterError(
+            f"`bags` must hold whole numbers; dtype {index.dtype} arrived. Number the bags from 0."
+        )
     if not all(readable(x) for x in (values, known, index)):
         raise ParameterError(
             "`positive_unlabelled_nll` must see its numbers, but a tensor that is traced or mapped arrived. Call it "
             "outside torch.compile and vmap."
         )
+    if bool(torch.isnan(values).any()):
+        raise ParameterError("`logits` must not contain NaN. Use -inf for an item that cannot be positive.")
+    if not bool(((known == 0) | (known == 1)).all()):
+        raise ParameterError("`labelled` must hold truth values, or 0 and 1; other numbers arrived.")
+    known = known == 1
     hidden = index[~known]
     n_bags = int(hidden.max()) + 1 if len(hidden) else 0
     found = Bags(values[~known], hidden, n_bags=n_bags, offsets=False)
@@ -262,13 +281,17 @@ def _reduced(task: Task, logits: Any, bags: Any, target: Any, reduction: str) ->
     """The loss of every bag, or their mean or sum."""
     checks.one_of("reduction", reduction, ("mean", "sum", "none"))
     values = as_logits(logits)
-    known, wanted = (torch.as_tensor(x, device=values.device) for x in (bags, target))
+    known = as_tensor("bags", bags, values.device)
+    wanted = as_tensor(task.name, target, values.device)
     if all(readable(x) for x in (values, known, wanted)):
         found = bag_tasks.losses(task, values, known, wanted)
     else:
         found = bag_autograd.losses(task, values, known, wanted)
     found = found.to(values.dtype)
-    return found.mean() if reduction == "mean" else found.sum() if reduction == "sum" else found
+    if reduction == "none":
+        return found
+    # The mean over no bags is zero, as their sum is.
+    return found.sum() / max(1, len(found)) if reduction == "mean" else found.sum()
 
 
 __all__ = ["bag_nll", "mil_nll", "positive_unlabelled_nll", "proportion_nll"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import ParameterError
 from .mapping import readable
-from .reading import as_double, as_tensor
+from .tensors import as_double, as_tensor, common_shape
 
 Rule = Callable[..., Tensor]
 
@@ -32,6 +32,7 @@ class TensorPotential:
     def log_table(self, n: int, device: Any = None) -> Tensor:
         """Logarithms ``log f(0), ..., log f(n)``, (..., n + 1), in float64."""
         where = self.numbers[0].device if device is None else device
+        common_shape(f"The numbers of `{self.name}`", *(number.shape for number in self.numbers))
         counts = torch.arange(n + 1, dtype=torch.float64, device=where)
         numbers = [number.to(device=where, dtype=torch.float64).unsqueeze(-1) for number in self.numbers]
         return self.rule(n, counts, *numbers)
@@ -328,6 +329,11 @@ def _at_most(n: int, c: Tensor, k: Tensor) -> Tensor:
 
 
 def _between(n: int, c: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    crossed = lo > hi
+    if readable(crossed) and bool(crossed.any()):
+        raise ParameterError(
+            "`lo` must not exceed `hi` in any model, or no count is allowed there; exchange them, or check the counts."
+        )
     return _allowed(n, (c >= lo) & (c <= hi), lo, hi)
 
 

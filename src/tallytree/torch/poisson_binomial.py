@@ -1,4 +1,4 @@
-"""The two special cases by their usual names: k of n with given odds, and the number of successes."""
+"""The number of successes of independent trials, by its usual name."""
 
 from __future__ import annotations
 
@@ -10,82 +10,11 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 from torch.nn.functional import softplus
 
-from .. import checks
 from ..errors import ParameterError
-from . import functions
-from .distributions import CountDistribution
-from .groups import as_logits
+from . import functions, tensors
 from .mapping import readable
 from .potentials import exactly
-from .reading import as_real, as_shape, as_tensor, common_shape
-
-
-class ConditionalBernoulli(CountDistribution):
-    """Independent Bernoulli variables given that exactly ``total_count`` of them are on.
-
-    Parameters
-    ----------
-    total_count : int or Tensor of int
-        One number, or one per model of the batch.
-    logits : Tensor, (..., D)
-        Log-odds before the number is known; leading axes are the batch shape.
-    validate_args : bool, optional
-        As in :class:`torch.distributions.Distribution`.
-
-    Raises
-    ------
-    ParameterError
-        If an argument has the wrong shape, type or value; the message says what was required.
-
-    See Also
-    --------
-    tallytree.torch.CountDistribution
-    tallytree.torch.KSubset
-
-    Examples
-    --------
-    >>> import torch, tallytree.torch as ttt
-    >>> ttt.ConditionalBernoulli(1, torch.tensor([0.0, 0.0, 0.6931])).mean
-    tensor([0.2500, 0.2500, 0.5000])
-    """
-
-    def __init__(self, total_count: Any, logits: Any, validate_args: bool | None = None) -> None:
-        n = as_logits(logits).shape[-1]
-        if not isinstance(total_count, Tensor):
-            checks.count("total_count", total_count, n, "the number of variables")
-        self.total_count = as_tensor("total_count", total_count)
-        super().__init__(logits, exactly(self.total_count), validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
-        """The same models over more batch axes.
-
-        Parameters
-        ----------
-        batch_shape : sequence of int
-            The new batch shape.
-
-        Returns
-        -------
-        ConditionalBernoulli
-            Its parameters share memory with these.
-
-        See Also
-        --------
-        log_prob, sample
-
-        Examples
-        --------
-        >>> import torch, tallytree.torch as ttt
-        >>> d = ttt.ConditionalBernoulli(1, torch.zeros(4))
-        >>> d.expand((3,)).mean.shape
-        torch.Size([3, 4])
-        """
-        new = self._get_checked_instance(ConditionalBernoulli, _instance)
-        shape = as_shape("batch_shape", batch_shape)
-        common_shape("batch_shape", shape, self.batch_shape)
-        new.total_count = self.total_count.expand(shape)
-        super().expand(batch_shape, new)
-        return new  # type: ignore[no-any-return]
+from .tensors import as_logits, as_real, common_shape
 
 
 class PoissonBinomial(Distribution):
@@ -229,6 +158,27 @@ class PoissonBinomial(Distribution):
         """
         return (self.probs * torch.sigmoid(-self.logits)).sum(-1)
 
+    @property
+    def mode(self) -> Tensor:
+        """A most probable number of successes, (...); of two the smaller.
+
+        Returns
+        -------
+        Tensor, (...)
+            Counts.
+
+        See Also
+        --------
+        mean, count_log_probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.9, 0.9])).mode
+        tensor(2.)
+        """
+        return self.count_log_probs().detach().argmax(-1).to(self.logits.dtype)
+
     def count_log_probs(self) -> Tensor:
         """Log-probabilities of 0..n, (..., n + 1).
 
@@ -274,11 +224,11 @@ class PoissonBinomial(Distribution):
         >>> d.log_prob(torch.arange(3)).exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
-        value = _numbers(value)
+        value = _numbers(value, self.logits.device)
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
         count = torch.where(inside, count, 0)
-        shape = common_shape("value", count.shape, self.batch_shape)
+        shape = common_shape("`value` and the batch", count.shape, self.batch_shape)
         if math.prod(shape) <= max(1, math.prod(self.batch_shape)):
             found = exact_log_prob(self.logits, count.expand(shape))
         else:
@@ -299,6 +249,11 @@ class PoissonBinomial(Distribution):
         Tensor, (sample..., ...)
             Probabilities.
 
+        Raises
+        ------
+        ParameterError
+            If ``value`` holds NaN, or has a shape that does not fit the batch.
+
         See Also
         --------
         log_prob, count_log_probs
@@ -311,9 +266,10 @@ class PoissonBinomial(Distribution):
         tensor([0.2500, 0.7500, 1.0000])
         """
         totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
-        at = _numbers(value).to(torch.float64)
-        place = (torch.floor(at).clamp(-1, self.total_count) + 1).long()
-        shape = common_shape("value", place.shape, self.batch_shape)
+        value = _numbers(value, self.logits.device)
+        # Infinite ones are no integers.
+        place = torch.floor(value.double()).clamp(-1.0, float(self.total_count)).long() + 1
+        shape = common_shape("`value` and the batch", place.shape, self.batch_shape)
         found = (
             totals.expand(*shape, totals.shape[-1]).gather(-1, place.expand(shape).unsqueeze(-1)).squeeze(-1)
         )
@@ -367,7 +323,7 @@ class PoissonBinomial(Distribution):
         torch.Size([5])
         """
         with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.logits.shape
+            shape = torch.Size(tensors.as_shape("sample_shape", sample_shape)) + self.logits.shape
             return torch.bernoulli(self.probs.expand(shape)).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -402,6 +358,8 @@ class PoissonBinomial(Distribution):
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:
     """Log P(X = count), one count per model: log Z given the count less log Z without, right however small."""
     wide = logits.double()
+    if not wide.shape[-1]:
+        return torch.zeros_like(count, dtype=logits.dtype)  # none of no trials succeeds
     given = functions.log_partition(wide.expand(*count.shape, wide.shape[-1]), exactly(count))
     return (given - log_free(wide)).to(logits.dtype)
 
@@ -426,9 +384,9 @@ def _kl(p: PoissonBinomial, q: PoissonBinomial) -> Tensor:
     return (torch.where(possible, first, -math.inf).exp() * gap).sum(-1).to(p.logits.dtype)
 
 
-def _numbers(value: Any) -> Tensor:
+def _numbers(value: Any, device: torch.device) -> Tensor:
     """Where to evaluate: numbers, which need not be counts."""
-    tensor = as_real("value", value)
+    tensor = as_real("value", value, device)
     if tensor.dtype.is_floating_point and readable(tensor) and bool(torch.isnan(tensor).any()):
         raise ParameterError("`value` must not contain NaN. Leave such entries out.")
     return tensor

@@ -1,0 +1,103 @@
+"""Tensors from what users pass; what is none, and shapes that do not fit, are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import checks
+from ..checks.values import unmasked
+from ..errors import ParameterError
+from .mapping import readable
+
+
+def as_tensor(name: str, value: Any, device: Any = None) -> Tensor:
+    """A tensor of numbers."""
+    if isinstance(value, Tensor):
+        return value if device is None else value.to(device)
+    if isinstance(value, np.ndarray):
+        unmasked(f"`{name}`", value)
+    try:
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ParameterError(
+            f"`{name}` must be a tensor, or numbers that make one; {checks.describe(value)} arrived. "
+            "Lists must hold numbers only and be of equal lengths."
+        ) from None
+
+
+def as_double(name: str, value: Any) -> Tensor:
+    """A tensor as it is; Python's numbers in double precision, whatever the default of PyTorch."""
+    tensor = as_tensor(name, value)
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) or not tensor.dtype.is_floating_point:
+        return tensor
+    return torch.as_tensor(value, dtype=torch.float64)
+
+
+def as_real(name: str, value: Any, device: Any = None) -> Tensor:
+    """A tensor of real numbers."""
+    tensor = as_tensor(name, value, device)
+    if tensor.dtype.is_complex:
+        raise ParameterError(
+            f"`{name}` must hold real numbers; a tensor of dtype {tensor.dtype} arrived. Take its real part."
+        )
+    return tensor
+
+
+def as_mask(name: str, value: Any, device: Any = None) -> Tensor:
+    """Truth values; zeros and ones are taken for them."""
+    tensor = as_real(name, value, device)
+    if tensor.dtype != torch.bool and readable(tensor) and not bool(((tensor == 0) | (tensor == 1)).all()):
+        raise ParameterError(
+            f"`{name}` must hold truth values; other numbers than 0 and 1 arrived. Compare first."
+        )
+    return tensor.to(torch.bool)
+
+
+def as_logits(value: Any) -> Tensor:
+    """A real tensor with the variables on its last axis."""
+    tensor = as_real("logits", value)
+    if not tensor.dtype.is_floating_point:
+        tensor = tensor.to(torch.get_default_dtype())
+    if tensor.dim() == 0:
+        raise ParameterError(
+            "`logits` must have the variables on its last axis, but a single number arrived. "
+            "For one variable pass a tensor of length one."
+        )
+    return tensor
+
+
+def common_shape(what: str, *shapes: Any) -> torch.Size:
+    """The shape to which all of these broadcast."""
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        shown = " and ".join(str(tuple(shape)) for shape in shapes)
+        raise ParameterError(
+            f"{what} must have shapes that broadcast; {shown} arrived. Batch axes lead, and must be equal or 1."
+        ) from None
+
+
+def as_shape(name: str, value: Any) -> tuple[int, ...]:
+    """Axes, each a whole number of at least 0."""
+    if not isinstance(value, (tuple, list, range)) and getattr(value, "ndim", 0) != 1:
+        raise ParameterError(
+            f"`{name}` must be a sequence of whole numbers, such as (5,); {checks.describe(value)} arrived."
+        )
+    shape = tuple(checks.integer(name, size) for size in value)
+    if min(shape, default=0) < 0:
+        raise ParameterError(f"`{name}` must not hold negative numbers; {shape} arrived.")
+    return shape
+
+
+def generator(value: Any) -> torch.Generator | None:
+    """A source of randomness of PyTorch."""
+    if value is None or isinstance(value, torch.Generator):
+        return value
+    raise ParameterError(
+        f"`generator` must be a torch.Generator or None; {checks.describe(value)} arrived. For a seed pass "
+        "torch.Generator().manual_seed(seed)."
+    )
