@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
 from ..engine.count.chunks.packed import unpacked
 from ..engine.pmf.log_pmf import log_pmf
@@ -399,7 +400,7 @@ class ChunkedPoissonBinomial(Remembers):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
         array([1, 2])
         """
-        levels = np.asarray(q, np.float64)
+        levels = real_array("q", q, least_axes=0)
         if not np.all((levels >= 0.0) & (levels <= 1.0)):
             raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
         out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
@@ -439,9 +440,7 @@ class ChunkedPoissonBinomial(Remembers):
         whole: bool = False,
     ) -> Any:
         """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
-        values = np.asarray(k, np.float64)
-        if np.isnan(values).any():
-            raise ParameterError("`k` must not be NaN.")
+        values = real_array("k", k, least_axes=0).astype(np.float64)
         counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
         inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
         asked = sorted(set(counts[inside].tolist()))
