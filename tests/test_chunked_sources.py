@@ -240,3 +240,30 @@ def test_missing_packages_are_named_with_their_extra(monkeypatch, tmp_path):
         tt.ChunkedCountModel(tmp_path / "x.zarr")
     with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[dask\]"'):
         tt.ChunkedCountModel(np.zeros(3), scheduler="dask")
+
+
+def test_columns_of_other_packages_are_sources():
+    values = np.array([0.5, -1.0, 2.0, 0.3])
+    want = tt.CountModel(values, tt.exactly(2)).log_partition
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    for column in (
+        pandas.Series(values, index=[3, 1, 0, 2]),
+        pyarrow.array(values),
+        pyarrow.chunked_array([values]),
+    ):
+        assert np.isclose(tt.ChunkedCountModel(column, tt.exactly(2), chunk_size=3).log_partition, want)
+    whole = tt.ChunkedCountModel(
+        [1, 0, -2], tt.exactly(1)
+    ).log_partition  # a list of whole numbers has no dtype
+    assert np.isclose(whole, tt.CountModel([1, 0, -2], tt.exactly(1)).log_partition)
+
+
+def test_arguments_of_a_sum_from_chunks_are_checked():
+    law = tt.ChunkedPoissonBinomial([0.2, 0.5, 0.9])
+    for ask in (law.pmf, law.cdf, law.ppf):
+        with pytest.raises(tt.ParameterError, match="must hold real numbers"):
+            ask("a")
+        with pytest.raises(tt.ParameterError, match="must not contain NaN"):
+            ask(np.nan)
+    with pytest.raises(tt.SourceError, match="Log-odds go in `logits`"):
+        tt.ChunkedPoissonBinomial([0.2, 3.0]).mean()

@@ -258,3 +258,35 @@ def test_no_raw_error_comes_from_the_settings():
             return MODELS["flat"].replace(logits=LOGITS).marginals
 
     survey(run, None, None, None)
+
+
+def test_evidence_that_clashes_is_said_by_its_variables():
+    model = tt.CountModel(LOGITS, tt.exactly(2)).condition({0: 1, 1: 1, 3: 1})
+    with pytest.raises(
+        tt.InfeasibleError, match="group 0, variable 0 = 1, variable 1 = 1 and variable 3 = 1 cannot"
+    ):
+        _ = model.marginals
+
+
+def test_a_number_in_place_of_a_potential_is_taken_for_a_count():
+    calls = (
+        lambda: tt.CountModel(LOGITS, 2),
+        lambda: tt.CountModel(LOGITS, [tt.Group([0, 1], 2)]),
+        lambda: tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), 2),
+        lambda: tt.ThinnedModel(LOGITS, [0.5] * 4, 2),
+        lambda: tt.FactorGraph(LOGITS, [tt.Group([0, 1], np.int64(2))]),
+        lambda: tt.RaggedBatch([LOGITS], 2),
+        lambda: tt.ChunkedCountModel(LOGITS, 2),
+        lambda: tt.assignment(np.zeros((2, 2)), rows=2),
+    )
+    for call in calls:
+        with pytest.raises(tt.ParameterError, match=r"exactly\(2\)"):
+            call()
+
+
+def test_what_arrived_is_said_of_sequences():
+    chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)))
+    with pytest.raises(tt.ParameterError, match="between 0 and 1; 2 arrived"):
+        chain.log_prob([0, 2, 1])
+    with pytest.raises(tt.ParameterError, match="positions of `log_unary`; 9 arrived"):
+        tt.ChainModel(np.zeros((2, 3, 2)), np.zeros((2, 2)), lengths=[3, 9])

@@ -133,7 +133,7 @@ def test_errors_name_the_model_by_its_place_in_the_batch():
         bags.log_prob([[0, 1]])
     with pytest.raises(tt.ParameterError, match="`y`"):
         bags.log_prob(np.zeros(19))
-    with pytest.raises(tt.ParameterError, match=r"Did you mean exactly\(2\)"):
+    with pytest.raises(tt.ParameterError, match=r"use exactly\(2\)"):
         tt.RaggedBatch(logits, 2)
 
 

@@ -134,10 +134,12 @@ def _with_evidence(values: NDArray[Any], evidence: Evidence) -> tuple[NDArray[An
 def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: float) -> Float64:
     if smallest < 0.0 or largest > 1.0:
         at = int(np.argmax((probs < 0.0) | (probs > 1.0)))
+        hint = (
+            "Log-odds go in `logits`." if reading.label == "probs" else "For log-odds leave out scale='prob'."
+        )
         raise SourceError(
             f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in chunk "
-            f"{reading.chunk.number:,} at position {at:,} (entry {reading.chunk.start + at:,}). "
-            "For log-odds leave out scale='prob'."
+            f"{reading.chunk.number:,} at position {at:,} (entry {reading.chunk.start + at:,}). {hint}"
         )
     p = probs.astype(np.float64)
     with np.errstate(divide="ignore"):

@@ -135,7 +135,10 @@ def as_source(
     if callable(value):
         return Iterated(lambda: _fresh(value, label), value, label)
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
-        return _from_array(np.asarray(value), label, step)
+        given = np.asarray(value)
+        return _from_array(given.astype(np.float64) if given.dtype.kind in "iub" else given, label, step)
+    if hasattr(value, "__array__") and np.ndim(value) == 1:  # a column of pandas or Arrow
+        return _from_array(checks.unmasked(f"`{label}`", value), label, step)
     try:
         first = iter(value)
     except TypeError:

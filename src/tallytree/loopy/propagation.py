@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
 from .options import check_graph, check_limits
 from .stability import lower_bound_condition
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
@@ -299,7 +301,7 @@ class LoopyResult:
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 
-def _read_only(array: Any) -> Any:
+def _read_only(array: _Array) -> _Array:
     array.flags.writeable = False
     return array
 

@@ -46,7 +46,7 @@ class ChainModel(ChainProducts):
         One potential on the count of the whole sequence, or :class:`~tallytree.Group` objects whose members are
         positions: intervals, nested or disjoint; any single group; in general as for :class:`CountModel` with edges.
     counted : int or sequence of int, optional
-        The label, or the labels, that are counted; default 1.
+        The label, or the labels, that are counted; default 1, and 0 where it is the only one.
     scores : array_like of int, (K,) or (T, K), optional
         Instead: what each label adds to the counts, not negative.
     lengths : array_like of int, (...), optional
@@ -356,8 +356,9 @@ class ChainModel(ChainProducts):
         shape = checks.broadcast(self._batch_shape, [("`labels`", y.shape[:-1])])
         y = np.broadcast_to(y, (*shape, n))
         inside = np.broadcast_to(np.arange(n) < self.lengths[..., None], y.shape)
-        if (inside & ((y < 0) | (y >= self.n_labels))).any():
-            raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}.")
+        wrong = y[inside & ((y < 0) | (y >= self.n_labels))]
+        if wrong.size:
+            raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}; {wrong[0]} arrived.")
         y = np.where(inside, y, self._resting)
         # What far numbers add to all sequences alike is in neither term.
         return np.asarray(self._log_weight(y) - self._answer.log_mean.reshape(self._batch_shape))[()]

@@ -67,13 +67,17 @@ def sequence_lengths(value: Any, n: int) -> Ints | None:
         return None
     array = checks.rectangular("lengths", value, f"integers from 1 to {n}, one per model of the batch")
     if array.dtype.kind not in "iu" or array.min(initial=1) < 1 or array.max(initial=n) > n:
-        raise ParameterError(f"`lengths` must hold integers from 1 to {n}; {checks.describe(array)} arrived.")
+        whole = array.dtype.kind in "iu"
+        what = str(array[(array < 1) | (array > n)][0]) if whole else checks.describe(array)
+        raise ParameterError(
+            f"`lengths` must hold integers from 1 to {n}, the positions of `log_unary`; {what} arrived."
+        )
     return np.array(array, np.int64)
 
 
 def count_potential(value: Any) -> Any:
-    if isinstance(value, Potential) or value is None or callable(value):
-        return as_potential(value)
+    if isinstance(value, (Potential, str, int)) or value is None or callable(value) or np.ndim(value) == 0:
+        return as_potential(value)  # which refuses text and numbers with advice
     if isinstance(value, (list, tuple)) and any(isinstance(v, (Group, Potential)) for v in value):
         raise ParameterError(
             "`counts` must be one potential, or a list of which every entry is a Group, such as "

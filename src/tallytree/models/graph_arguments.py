@@ -82,6 +82,8 @@ def _refuse_other_kinds(value: Any, number: int) -> None:
         if hasattr(value, "log_partition")
         else ""
     )
+    if isinstance(value, (int, np.integer)):
+        hint = f" For a fixed count use exactly({value})."
     raise ParameterError(
         f"The potential of group {number} must be a potential, an array of log-values, a function of the count, "
         f"a CountModel or None; {checks.describe(value)} arrived.{hint}"

@@ -23,7 +23,11 @@ def potential_of_each(potentials: Any, sizes: NDArray[np.int64]) -> list[Any]:
     single = isinstance(potentials, (str, bytes)) or getattr(potentials, "ndim", 1) == 0
     given = None if single or not isinstance(potentials, Iterable) else list(potentials)
     if given is None or len(given) != count:
-        hint = f" Did you mean exactly({potentials})?" if isinstance(potentials, (int, np.integer)) else ""
+        hint = (
+            f" For a fixed count use exactly({potentials})."
+            if isinstance(potentials, (int, np.integer))
+            else ""
+        )
         raise ParameterError(
             f"`potentials` must be one potential for all models or a list of {count}, one per model; "
             f"{checks.describe(potentials) if given is None else len(given)} arrived.{hint}"

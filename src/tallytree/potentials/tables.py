@@ -128,9 +128,11 @@ def as_potential(obj: Any) -> Potential:
             f"{obj!r} arrived. Use `parse_potential` to read a potential from text."
         )
     if isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:
+        whole = isinstance(obj, (int, np.integer)) and not isinstance(obj, bool) and obj >= 0
+        hint = f"For a fixed count use `exactly`{f', as in exactly({obj})' if whole else ''}."
         raise ParameterError(
             f"a potential must be a Potential, an array of log values, a callable or None; {obj!r} of "
-            f"type {type(obj).__name__} arrived. For a fixed count use `exactly`."
+            f"type {type(obj).__name__} arrived. {hint}"
         )
     return table(obj)
 
