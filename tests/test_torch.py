@@ -18,6 +18,7 @@ import tallytree as tt
 
 torch = pytest.importorskip("torch", reason="tallytree.torch needs PyTorch: pip install 'tallytree[torch]'")
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.distributions import kl_divergence  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, vmap  # noqa: E402
 
 import tallytree.torch as ttt  # noqa: E402
@@ -190,7 +191,25 @@ CHOICES = {
     "a distribution": lambda x, t: ttt.CountDistribution(x, tt.at_most(5)).log_prob((x > 0.5).to(x)),
     "an entropy": lambda x, t: ttt.CountDistribution(x, t).entropy(),
     "edges": lambda x, t: ttt.marginals(x, t, edges=CHAIN),
+    "two intervals": lambda x, t: ttt.marginals(
+        x, [tt.Group([0, 1], tt.exactly(1)), tt.Group(None, tt.at_most(4))]
+    ),
+    "two tables": lambda x, t: ttt.log_partition(
+        x, [tt.Group([0, 1], [0.0, 1.0, 2.0]), tt.Group(None, [1.0] * 7)]
+    ),
+    "nested configurations": lambda x, t: ttt.CountDistribution(x, PAIR).log_prob((x > 0.5).to(x)),
+    "a divergence": lambda x, t: kl_divergence(
+        ttt.CountDistribution(x, PAIR), ttt.CountDistribution(0.5 * x, t)
+    ),
+    "a divergence of counts": lambda x, t: kl_divergence(
+        ttt.PoissonBinomial(x), ttt.PoissonBinomial(0.5 * x)
+    ),
 }
+PAIR = [
+    tt.Group([0, 1, 2], tt.at_most(2)),
+    tt.Group([0, 1], tt.at_least(0)),
+    tt.Group(None, tt.gaussian(3.0, 1.0)),
+]
 TREE = tt.CountTree.from_groups([[0, 1, 2], None], 6)
 CHAIN = ttt.Forest([(0, 1), (1, 2)], coupling=torch.tensor([0.3, -0.2], dtype=torch.float64))
 

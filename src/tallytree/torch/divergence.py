@@ -9,10 +9,11 @@ from torch.distributions import register_kl
 
 from ..errors import ParameterError
 from . import functions
+from . import structure as structures
 from .distributions import CountDistribution
 from .edges import EdgedStructure
 from .groups import Posed
-from .structure import Structure
+from .structure import Structure, structure_of
 from .weights import expected_weight, packed, wide
 
 
@@ -35,18 +36,16 @@ def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
 def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     """Both models on the groups of both, with one batch shape."""
     shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
-    a, b = p.structure.tree, q.structure.tree
-    same = a == b
-    tree = a if same else a.with_groups(list(b.groups))
-    structure = _shared_edges(p.structure, q.structure).on(tree, None)
-    extra = 0 if same else b.family.group_offset[-1]
-    before = 0 if same else a.family.group_offset[-1]
+    keys = p.structure.key, q.structure.key
+    structure = _pinned_joint(*keys) if torch.compiler.is_compiling() else _joint(*keys)
+    ends, added = _ends(*keys), _added(*keys)
+    cells = structures.cells_in_all(structure.key)
 
-    def moved(posed: Posed, first: int, last: int) -> Posed:
-        tables, end = packed(posed), int(posed.structure.tree.family.group_offset[-1])
-        groups = torch.nn.functional.pad(tables[..., :end], (int(first), int(last)))
-        edges = tables[..., end:]
-        missing = structure.n_cells - groups.shape[-1] - edges.shape[-1]
+    def moved(posed: Posed, end: int, first: int, last: int) -> Posed:
+        own = packed(posed)
+        groups = torch.nn.functional.pad(own[..., :end], (first, last))
+        edges = own[..., end:]
+        missing = cells - groups.shape[-1] - edges.shape[-1]
         tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
         return posed._replace(
             logits=posed.logits.expand(shape),
@@ -54,7 +53,33 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
             structure=structure,
         )
 
-    return moved(p, 0, extra), moved(q, before, 0)
+    return moved(p, ends[0], 0, added[1]), moved(q, ends[1], added[0], 0)
+
+
+def _joint(first: int, second: int) -> Structure:
+    """The groups and edges of two structures, with tables that arrive with every call."""
+    p, q = structure_of(first), structure_of(second)
+    tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
+    return _shared_edges(p, q).on(tree, None)
+
+
+@torch.compiler.assume_constant_result
+def _pinned_joint(first: int, second: int) -> Structure:
+    return _joint(first, second).pin()
+
+
+@torch.compiler.assume_constant_result
+def _ends(first: int, second: int) -> tuple[int, int]:
+    """Where the tables of the groups end in those of either."""
+    p, q = structure_of(first).tree.family, structure_of(second).tree.family
+    return int(p.group_offset[-1]), int(q.group_offset[-1])
+
+
+@torch.compiler.assume_constant_result
+def _added(first: int, second: int) -> tuple[int, int]:
+    """How many cells the groups of either add to the other's: none where both have the same."""
+    same = structure_of(first).tree == structure_of(second).tree
+    return (0, 0) if same else _ends(first, second)
 
 
 def _shared_edges(p: Structure, q: Structure) -> Structure:

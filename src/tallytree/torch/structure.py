@@ -18,6 +18,7 @@ from ..models.count import CountModel
 from ..potentials import Potential, as_potential, between, exactly
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, build_schedule
+from . import constants
 
 _keys = itertools.count()
 _alive: WeakValueDictionary[int, Structure] = WeakValueDictionary()
@@ -147,10 +148,15 @@ def flat_interval(n: int, low: int, high: int) -> Structure:
     return _flat(n, exactly(low) if low == high else between(low, high))
 
 
-@torch.compiler.assume_constant_result
 def interval_table(n: int, low: int, high: int) -> torch.Tensor:
-    """The log-table of an interval of counts."""
-    return torch.from_numpy(np.array((exactly(low) if low == high else between(low, high)).log_table(n)))
+    """The log-table of an interval of counts, for compilers."""
+    return constants.read(_interval_number(n, low, high))
+
+
+@torch.compiler.assume_constant_result
+def _interval_number(n: int, low: int, high: int) -> int:
+    table = (exactly(low) if low == high else between(low, high)).log_table(n)
+    return constants.keep(torch.from_numpy(np.array(table)))
 
 
 @torch.compiler.assume_constant_result
@@ -178,21 +184,47 @@ def of_tree(tree: CountTree) -> Structure:
 
 
 @torch.compiler.assume_constant_result
+def cells_in_all(key: int) -> int:
+    """Length of all log-tables."""
+    return structure_of(key).n_cells
+
+
+@torch.compiler.assume_constant_result
 def group_sizes(key: int) -> tuple[int, ...]:
     """How many variables each group has."""
     tree = structure_of(key).tree
     return tuple(tree.group_size(g) for g in range(tree.family.n_groups))
 
 
-@torch.compiler.assume_constant_result
 def group_members(key: int, group: int) -> torch.Tensor:
     """The variables of a group."""
+    if torch.compiler.is_compiling():
+        return constants.read(_members_number(key, group))
+    return _group_members(key, group)
+
+
+def _group_members(key: int, group: int) -> torch.Tensor:
     return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
 
 
 @torch.compiler.assume_constant_result
+def _members_number(key: int, group: int) -> int:
+    return constants.keep(_group_members(key, group))
+
+
 def fixed_table(potential: Any, n: int) -> torch.Tensor:
     """The log-table of a potential, an array, a function or None."""
+    if torch.compiler.is_compiling():
+        return constants.read(_table_number(potential, n))
+    return _fixed_table(potential, n)
+
+
+@torch.compiler.assume_constant_result
+def _table_number(potential: Any, n: int) -> int:
+    return constants.keep(_fixed_table(potential, n))
+
+
+def _fixed_table(potential: Any, n: int) -> torch.Tensor:
     if potential is None:
         return torch.zeros(n + 1, dtype=torch.float64)
     if isinstance(potential, (list, tuple, np.ndarray)):
@@ -220,10 +252,16 @@ def whole_group(key: int) -> int:
     return sizes.index(structure.n_variables) if structure.n_variables in sizes else -1
 
 
-@torch.compiler.assume_constant_result
 def packed(key: int) -> torch.Tensor:
     """Log-tables of the fixed potentials, packed."""
+    if torch.compiler.is_compiling():
+        return constants.read(_packed_number(key))
     return structure_of(key).packed
+
+
+@torch.compiler.assume_constant_result
+def _packed_number(key: int) -> int:
+    return constants.keep(structure_of(key).packed)
 
 
 @lru_cache(maxsize=1024)
