@@ -177,7 +177,7 @@ class StarModel:
 
     @property
     def _length(self) -> int:
-        return max(c.stop for c in (*self.star.cells, self.star.total) if c is not None)
+        return max(int(c.stop) for c in (*self.star.cells, self.star.total) if c is not None)
 
     def moved(self, v: Float64, h: Float64, *, counts: bool) -> tuple[Float64, Float64] | None:
         """Derivatives of P(y = 1), (n,), and P(count), (T,), along v (n,) and h (T,); None without a certificate."""
