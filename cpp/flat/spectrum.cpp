@@ -186,7 +186,7 @@ void bound_ratios(const Source& source, Spectrum* s) {
 static double pmf_error_with(const Spectrum& s, const SpectrumError& error) {
   double total = std::exp(-kBudget + 2);
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::sqrt(s.re[m] * s.re[m] + s.im[m] * s.im[m]);
     total += share * ((error.base + 8 * kRoundOff) * (size + 0.05) + error.slope * s.w[m] * size);
   }
   return total;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInf = __builtin_inf();
 // Up to this size a direct tree, models side by side, is the quickest for products.
-constexpr ptrdiff_t kDirectProducts = 640;
+constexpr ptrdiff_t kDirectProducts = 400;
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
 
