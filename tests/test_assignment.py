@@ -282,3 +282,46 @@ def test_the_best_assignment_is_best_beside_large_numbers():
     best = problem.mode()
     assert best.log_weight == 100032.0
     assert np.asarray(best.cells)[1].all()
+
+
+def test_a_row_without_a_possible_count_is_named():
+    with pytest.raises(
+        tt.InfeasibleError, match="Row 0 has 2 cells more forced on than its potential allows"
+    ):
+        tt.assignment([[np.inf, np.inf, 0.0], [0.0, 0.0, 0.0]], rows=tt.exactly(0))
+    with pytest.raises(tt.InfeasibleError, match="allowed cells leave exactly 1\\. Relax"):
+        tt.assignment(np.zeros((1, 2)), rows=tt.one_of([0, 2]), columns=[tt.exactly(1), tt.exactly(0)])
+
+
+def test_counts_in_place_of_potentials_are_refused_with_advice():
+    for cells, counts in (
+        (np.zeros((3, 4)), [1, 1, 1]),
+        (np.zeros((3, 2)), [1, 1, 1]),
+        (np.zeros((6, 2)), np.arange(6)),
+    ):
+        with pytest.raises(tt.ParameterError, match=r"exactly\(\[[01], 1, "):
+            tt.assignment(cells, rows=counts)
+        with pytest.raises(tt.ParameterError, match=r"at_most\(\[[01], 1, "):
+            tt.assignment(cells.T, columns=counts)
+    assert tt.assignment(np.zeros((3, 4)), rows=tt.exactly([1, 2, 1])).mode().cells.sum(axis=1).tolist() == [
+        1,
+        2,
+        1,
+    ]
+    tt.assignment(np.zeros((3, 2)), rows=[0.0, 1.0, 1.0])  # a log-table for all rows
+    tt.assignment(np.zeros((2, 2)), rows=[0, 1, 1])
+
+
+@pytest.mark.parametrize(("size", "lead"), [(None, ()), (2, (2,)), ((2, 3), (2, 3)), ((), ()), (0, (0,))])
+def test_samples_have_the_axes_of_their_size(size, lead):
+    drawn = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).sample(size, rng=0)
+    assert drawn.shape == (*lead, 2, 3)
+    assert (drawn.sum(axis=-1) == 1).all()
+
+
+def test_samples_of_a_sparse_problem_are_matrices():
+    problem = tt.assignment(sparse.csr_array(np.ones((2, 3))), rows=tt.exactly(1))
+    assert [matrix.shape for matrix in problem.sample(2, rng=0)] == [(2, 3), (2, 3)]
+    assert problem.sample(None, rng=0).shape == (2, 3)
+    with pytest.raises(tt.ParameterError, match="a number or None for a sparse problem"):
+        problem.sample((2, 3))

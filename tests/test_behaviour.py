@@ -240,3 +240,43 @@ def test_the_mode_is_at_least_as_probable_as_any_sample(kind):
     assert np.all(
         model.log_prob(model.mode()) >= model.log_prob(model.sample(200, rng=2)).max(axis=0) - 1e-12
     )
+
+
+KEPT = (
+    "log_partition",
+    "entropy",
+    "error_bound",
+    "marginals",
+    "posterior_logits",
+    "log_marginals",
+    "max_log_weight",
+    "logits",
+)
+
+
+@every_kind
+def test_answers_that_are_kept_cannot_be_changed(kind):
+    model = kind.model()
+    found = [(name, getattr(model, name)) for name in KEPT if hasattr(model, name)]
+    assert found
+    for name, array in found:
+        fresh = not np.shares_memory(array, getattr(model, name))
+        assert fresh or not isinstance(array, np.ndarray) or not array.flags.writeable, name
+
+
+def test_results_of_procedures_cannot_be_changed():
+    graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    beliefs = tt.loopy_bp(graph)
+    assigned = tt.assignment(np.zeros((2, 2)), rows=tt.exactly(1)).loopy_bp()
+    fitted = tt.learn.fit_conditional(
+        tt.CountTree.flat(2), np.ones((4, 1)), np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    )
+    kept = [
+        beliefs.marginals,
+        beliefs.mode,
+        beliefs.log_odds,
+        assigned.marginals,
+        assigned.row_counts,
+        assigned.column_counts,
+    ]
+    assert not any(array.flags.writeable for array in [*kept, fitted.coef, fitted.intercept, fitted.tables])

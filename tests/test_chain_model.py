@@ -328,3 +328,42 @@ def test_lengths_of_a_batch_of_no_chains():
     model = tt.ChainModel(np.zeros((0, 3, 2)), np.zeros((2, 2)), tt.at_most(1), lengths=np.zeros(0, int))
     assert model.log_partition.shape == (0,)
     assert model.sample(2, rng=0).shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("potential", [None, tt.exactly(2)], ids=["plain", "counted"])
+def test_labels_are_integers_of_the_usual_kind(potential):
+    chain = tt.ChainModel(np.zeros((4, 2)), np.zeros((2, 2)), potential)
+    assert "dtype" not in repr(chain.mode())
+    assert "dtype" not in repr(chain.sample(rng=0))
+
+
+def beliefs_of_a_chain(unary: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+    """Log of the weights of all sequences through every label, by forward and backward sums in extended precision."""
+    u, w = unary - unary.max(1, keepdims=True), transitions.astype(np.longdouble)
+    forward, backward = [u[0]], [np.zeros_like(u[0])]
+    for t in range(1, len(u)):
+        forward.append(np.logaddexp.reduce(forward[-1][:, None] + w[t - 1], axis=0) + u[t])
+        backward.append(np.logaddexp.reduce(w[-t] + (u[-t] + backward[-1])[None], axis=1))
+    return np.array(forward) + np.array(backward[::-1])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+@pytest.mark.parametrize("slope", [50.0, 500.0, -500.0])
+def test_steep_tables_and_common_weights_do_not_cost_digits(slope, offset):
+    """A table that is linear in the count is a weight of every counted label, and its size must not be rounded at."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        unary, transitions = rng.normal(size=(373, 2)) + offset, 2.0 * rng.normal(size=(372, 2, 2))
+        chain = tt.ChainModel(unary, transitions, tt.Group(None, slope * np.arange(374)))
+        log_weights = unary.astype(np.longdouble)
+        log_weights[:, 1] += slope
+        off, on = beliefs_of_a_chain(log_weights, transitions).T
+        error = np.abs((chain.log_marginals[:, 1] - chain.log_marginals[:, 0]) - (on - off)).max()
+        assert error <= chain.error_bound + 1e-14 * (1.0 + np.abs(on - off).max())
+
+
+def test_chains_that_differ_by_a_constant_are_not_equal():
+    unary = np.array([[0.0, 1.0], [0.5, 0.0]])
+    first, second = (tt.ChainModel(u, np.zeros((2, 2)), tt.exactly(1)) for u in (unary, unary + 1.0))
+    assert first != second
+    assert second.log_partition == pytest.approx(first.log_partition + 2.0, abs=1e-14)

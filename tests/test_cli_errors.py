@@ -159,7 +159,16 @@ def test_a_group_column_without_values_is_refused(bad: Run) -> None:
 
 def test_an_impossible_model_is_a_message(data: str, bad: Run) -> None:
     message = bad("infer", data, "--count", "exactly:1", "--group-count", "hall", "at_least:1")
-    assert "gives probability zero to every configuration" in message
+    assert "gives probability zero to every configuration: all rows: exactly(1); `hall` = " in message
+    assert "cannot be true together" in message
+    assert "group" not in message  # they have no numbers on the command line
+    write("c.csv", ["logit"], [["inf"], ["inf"]])
+    assert "all rows: exactly(1) cannot be true. Relax" in bad("infer", "c.csv", "--count", "exactly:1")
+
+
+def test_a_potential_that_is_nearly_right_is_recognised(data: str, bad: Run) -> None:
+    assert "Did you mean exactly:12?" in bad("infer", data, "--count", "12")
+    assert "Did you mean at_least:k?" in bad("infer", data, "--count", "at-least:1")
 
 
 def test_usage_errors_point_to_the_help(data: str, bad: Run, capsys: pytest.CaptureFixture[str]) -> None:

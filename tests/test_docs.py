@@ -54,6 +54,13 @@ def test_python_blocks_run_in_order(page):
         run(block, str(page), names)
 
 
+@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+def test_code_fits_between_the_side_columns_of_the_page(page):
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    most = 88 if page.parent.name == "guide" else 110  # pages of the guide have two side columns
+    assert [line for block in blocks for line in block.splitlines() if len(line) > most] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_to_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):

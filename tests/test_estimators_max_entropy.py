@@ -148,6 +148,30 @@ def test_units_that_are_never_drawn_and_values_that_are_missing_are_refused():
         sampler.horvitz_thompson([0, 2], [1.0, np.nan])
 
 
+def test_values_follow_the_order_of_the_units_they_came_with():
+    sampler = MaxEntropySampler().fit(EXAMPLE)
+    values = np.array([1.0, 10.0, 100.0, 1e3, 1e4, 1e5])
+    want = (values / EXAMPLE)[[0, 3, 5]].sum()
+    for units in ([0, 3, 5], [5, 0, 3], np.array([3, 5, 0])):
+        for given in (values, values[units]):
+            found = sampler.horvitz_thompson(units, given)
+            assert found.total == pytest.approx(want, rel=1e-10)
+            assert found.variance == pytest.approx(sampler.horvitz_thompson([0, 3, 5], values).variance)
+
+
+def test_what_was_drawn_can_be_handed_on():
+    sampler = MaxEntropySampler(random_state=0).fit(EXAMPLE)
+    values = np.arange(6.0)
+    drawn = sampler.sample()
+    assert sampler.horvitz_thompson(drawn, values) == sampler.horvitz_thompson(drawn[0], values)
+    assert sampler.sample(None).shape == (6,)
+    assert sampler.sample((2, 3)).sum(axis=-1).tolist() == [[3, 3, 3], [3, 3, 3]]
+    with pytest.raises(ParameterError, match=r"an array of 4 arrived\. Call it for every row"):
+        sampler.horvitz_thompson(sampler.sample(4), values)
+    with pytest.raises(ParameterError, match=r"astype\(bool\)"):
+        sampler.horvitz_thompson(drawn[0].astype(int), values)
+
+
 def test_joint_probabilities_of_some_units_are_those_of_all():
     rng = np.random.default_rng(0)
     pik = MaxEntropySampler.inclusion_probabilities(rng.lognormal(0, 1.5, size=60), 12)

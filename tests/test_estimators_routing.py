@@ -11,9 +11,17 @@ pytest.importorskip("sklearn")
 
 import sklearn
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from tallytree.errors import ParameterError
-from tallytree.estimators import BagClassifier, ConditionalLogit, LabelProportions, MissingGroupsWarning
+from tallytree.estimators import (
+    BagClassifier,
+    ConditionalLogit,
+    CountDensity,
+    LabelProportions,
+    MissingGroupsWarning,
+)
 
 GROUPS = np.repeat(np.arange(12), 4)
 
@@ -69,6 +77,46 @@ def test_routed_groups_arrive_in_cross_validation(kind, data):
         search = GridSearchCV(model, {"l2": [0.1, 1.0]}, cv=GroupKFold(3)).fit(x, y, groups=GROUPS)
         direct = kind(**search.best_params_).fit(x, y, groups=GROUPS)
         np.testing.assert_array_equal(search.best_estimator_.coef_, direct.coef_)
+
+
+@pytest.mark.parametrize(("kind", "data"), CASES)
+def test_routed_groups_arrive_through_a_pipeline(kind, data):
+    x, y = data()
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = kind(l2=0.1).set_fit_request(groups=True)
+        if kind is BagClassifier:
+            model.set_score_request(groups=True)
+        pipeline = make_pipeline(StandardScaler(with_mean=False, with_std=False), model)
+        found = cross_val_score(
+            pipeline, x, y, params={"groups": GROUPS}, cv=GroupKFold(3), error_score="raise"
+        )
+        want = cross_val_score(model, x, y, params={"groups": GROUPS}, cv=GroupKFold(3))
+    np.testing.assert_allclose(found, want)
+
+
+def test_a_density_at_the_end_of_a_pipeline_has_a_score():
+    x = np.random.default_rng(0).integers(0, 2, (40, 3))
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(StandardScaler(), CountDensity()).fit(x)
+        assert pipeline.score(x) == pytest.approx(CountDensity().fit(x).score(x))
+
+
+def test_scores_have_weights():
+    x, y = bags()
+    model = BagClassifier(l2=0.1).fit(x, y, groups=GROUPS)
+    wrong = np.where(np.arange(12) == 3, 1 - y[::4], y[::4])
+    weights = np.arange(12.0)
+    by_hand = np.average(model.predict(x, groups=GROUPS) == wrong, weights=weights)
+    assert by_hand < 1.0
+    assert model.score(x, wrong, groups=GROUPS, sample_weight=weights) == pytest.approx(by_hand)
+    assert model.score(x, wrong, groups=GROUPS, sample_weight=weights[GROUPS]) == pytest.approx(by_hand)
+    with pytest.raises(ParameterError, match="`sample_weight` given per instance must be constant"):
+        model.score(x, wrong, groups=GROUPS, sample_weight=np.arange(48.0))
+    density = CountDensity(pseudo_count=0.0, kind="tree").fit([[0, 0], [1, 1], [1, 1]])
+    logs = density.score_samples([[0, 0], [1, 1], [0, 1]])
+    assert logs[2] == -np.inf
+    found = density.score([[0, 0], [1, 1], [0, 1]], sample_weight=[1.0, 3.0, 0.0])
+    assert found == pytest.approx((logs[0] + 3.0 * logs[1]) / 4.0)
 
 
 def test_questions_without_groups_are_refused_after_a_fit_with_them():

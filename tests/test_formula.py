@@ -136,6 +136,19 @@ def test_formulas_that_mean_nothing_are_refused(formula, words):
         ConditionalLogit.from_formula(formula, table(7))
 
 
+def test_clusters_are_a_term_of_the_formula_too():
+    frame = table(9).assign(clinic=lambda f: f["id"] // 7, year=lambda f: f["id"] % 2)
+    fit = ConditionalLogit.from_formula("case ~ x + strata(id) + cluster(clinic, year)", frame)
+    both = frame["clinic"].astype(str) + frame["year"].astype(str)
+    direct = ConditionalLogit().fit(frame[["x"]], frame["case"], groups=frame["id"], cluster=both)
+    np.testing.assert_allclose(fit.covariance_, direct.covariance_, rtol=1e-12)
+    assert fit.predict(frame.drop(columns=["clinic", "year"])).shape == (len(frame),)
+    with pytest.raises(ParameterError, match="Give `cluster` once"):
+        ConditionalLogit.from_formula("case ~ x + strata(id) + cluster(clinic)", frame, cluster="clinic")
+    with pytest.raises(ParameterError, match="not with `Surv`"):
+        ConditionalLogit.from_formula("Surv(time, case) ~ x + cluster(clinic)", frame)
+
+
 def test_new_labels_of_the_response_are_refused():
     frame = table(8)
     fit = ConditionalLogit.from_formula("case ~ x + strata(id)", frame)

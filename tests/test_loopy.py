@@ -180,6 +180,34 @@ def test_schedules_and_acceleration_have_the_same_fixed_point():
     assert tt.loopy_bp(graph, tol=1e-11).iterations < want.iterations
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("gap", [0.5, 0.06, -1e-3, 1e-5, -1e-7])
+def test_messages_that_run_away_slowly_are_carried_to_their_limit(gap, schedule):
+    # Around the cycle of a permanent of order two the log-odds grow by a share of the gap in every sweep, without end:
+    # the Bethe value is the larger of both terms.
+    problem = tt.assignment([[gap + 0.3, 0.2], [0.1, 0.0]], rows=tt.exactly(1), columns=tt.exactly(1))
+    found = problem.loopy_bp(schedule=schedule)
+    assert found.converged
+    assert found.iterations < 200
+    assert np.array_equal(found.marginals.round(9), np.eye(2) if gap > 0 else 1.0 - np.eye(2))
+    assert np.isclose(found.bethe_log_partition, 0.3 + max(gap, 0.0), rtol=0.0, atol=1e-8)
+    assert found.lower_bound <= np.log(np.exp(gap + 0.3) + np.exp(0.3))
+
+
+def test_what_nobody_hears_may_grow_without_end():
+    # Column 0 has one allowed cell and an even count, so that cell is off for good; its row goes on to argue with it.
+    forbidden = [[True, False, False], [False, False, False]]
+    affinity = [[1.0, 1.5, -0.6], [0.8, -1.2, -0.3]]
+    problem = tt.assignment(affinity, rows=tt.parity("even"), columns=tt.parity("even"), forbidden=forbidden)
+    for accelerate in (True, False):
+        found = problem.loopy_bp(accelerate=accelerate)
+        assert found.converged
+        assert found.iterations < 300
+        assert np.array_equal(
+            found.marginals.round(9), np.zeros((2, 3))
+        )  # all four others on weigh exp(-0.6)
+
+
 def test_marginals_meet_the_counts_in_expectation():
     result = tt.loopy_bp(
         grid_graph(np.random.default_rng(2).normal(size=(8, 9)), tt.exactly(3), tt.between(2, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -72,8 +73,10 @@ def test_an_impossible_nest_names_its_groups():
         _ = tt.CountModel([[0.0] * 4, [0.0, 0.0, -np.inf, -np.inf]], tt.exactly(3)).log_partition
     pairs = [tt.Group([0, 1], tt.one_of([0, 2])), tt.Group([2, 3], tt.one_of([0, 2]))]
     model = tt.CountModel(LOGITS, [*pairs, tt.Group(None, tt.parity("odd"))])
-    with pytest.raises(tt.InfeasibleError, match="groups 0, 1 and 2 cannot be satisfied together"):
+    with pytest.raises(tt.InfeasibleError, match="groups 0, 1 and 2 cannot be satisfied together") as caught:
         model.mode()
+    assert caught.value.groups == (0, 1, 2)
+    assert pickle.loads(pickle.dumps(caught.value)).groups == (0, 1, 2)
 
 
 def test_a_batch_of_tables_without_edges_is_a_batch():

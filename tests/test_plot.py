@@ -56,7 +56,31 @@ def chain() -> tt.ChainModel:
     return tt.ChainModel(np.zeros((6, 2)), np.eye(2), tt.exactly(2))
 
 
+def linear() -> tt.LinearModel:
+    weights = [0.5, 1.0, -1.5, 0.25]
+    return tt.LinearModel(LOGITS[:4], weights, lambda x: -((x - 1.0) ** 2), step=0.25)
+
+
+def graph() -> tt.FactorGraph:
+    return tt.FactorGraph(
+        LOGITS[:5], [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group([2, 3, 4], tt.at_most(2))]
+    )
+
+
+def chunked() -> tt.ChunkedCountModel:
+    return tt.ChunkedCountModel(np.linspace(-2.0, 1.0, 40), tt.between(3, 6), chunk_size=10)
+
+
 PLOTS = {
+    "marginals of a linear model": lambda ax: plot.marginals(linear(), ax),
+    "marginals of causes": lambda ax: plot.marginals(tt.noisy_or_model(LOGITS, np.full(8, 0.3)), ax),
+    "beliefs": lambda ax: plot.marginals(tt.loopy_bp(graph()), ax),
+    "marginals of a bound": lambda ax: plot.marginals(tt.loopy.holder_bound(graph()), ax),
+    "sums of a linear model": lambda ax: plot.count_distribution(linear(), ax=ax),
+    "counts of chunks": lambda ax: plot.count_distribution(chunked(), ax=ax),
+    "counts of beliefs": lambda ax: plot.count_distribution(tt.loopy_bp(graph()), 1, ax),
+    "tree of a chain": lambda ax: plot.group_tree(chain(), ax),
+    "a function": lambda ax: plot.potential(lambda c: -0.5 * c, 6, ax),
     "marginals of a sum": lambda ax: plot.marginals(weighted(), ax),
     "marginals given a sum": lambda ax: plot.marginals(weighted().given(low=4), ax, names=["x", "y", "z"]),
     "marginals with edges": lambda ax: plot.marginals(with_edges(), ax),
@@ -207,3 +231,71 @@ def test_a_longer_picture_may_follow_a_short_one_on_the_same_axes():
     heat = plt.subplots()[1]
     heat.set_xticks([0, 1])
     plot.assignment_heatmap(np.zeros((3, 30)), heat)
+
+
+def drawn(ax, label):
+    """Bars of one label: their places and heights."""
+    for container in ax.containers:
+        if container.get_label() == label:
+            return {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in container}
+    raise AssertionError(label)
+
+
+def enumerated(logits, weights, log_f):
+    """Law of w . y with and without f, by all configurations."""
+    states = np.array(list(np.ndindex(*(2,) * len(logits))))
+    sums, score = states @ weights, states @ logits
+    values = np.unique(sums)
+    laws = []
+    for extra in (0.0, log_f(sums)):
+        p = np.exp(score + extra)
+        laws.append([p[sums == v].sum() / p.sum() for v in values])
+    return values, *map(np.array, laws)
+
+
+def test_sums_of_a_linear_model_stand_at_their_values():
+    model = linear()
+    values, prior, posterior = enumerated(LOGITS[:4], model.weights, lambda x: -((x - 1.0) ** 2))
+    ax = plot.count_distribution(model)
+    width = 0.8 * 0.25 / 2
+    for label, side, want in (("variables alone", -1, prior), ("given the model", 1, posterior)):
+        found = drawn(ax, label)
+        heights = [found[round(v + side * width / 2, 6)] for v in values]
+        np.testing.assert_allclose(heights, want, rtol=1e-9)
+    assert ax.get_xlabel() == "sum"
+
+
+def test_counts_of_chunks_are_those_of_the_model_in_memory():
+    whole = tt.CountModel(np.linspace(-2.0, 1.0, 40), tt.between(3, 6))
+    heights = drawn(plot.count_distribution(chunked()), "given the model")
+    want = np.exp(whole.count_log_probs())
+    assert all(abs(height - want[int(count)]) < 1e-9 for count, height in heights.items())
+    assert sum(heights.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("draw", "model", "words"),
+    [
+        (plot.marginals, graph, r"draw what `loopy_bp\(graph\)` returns"),
+        (plot.marginals, problem, "Use `assignment_heatmap` with what its"),
+        (plot.marginals, lambda: problem().loopy_bp(), "Use `assignment_heatmap` for it"),
+        (plot.marginals, lambda: tt.RaggedBatch([[0.0], [0.0, 1.0]]), r"such as batch\[0\]"),
+        (plot.marginals, chunked, "come in chunks; `count_distribution` draws its count"),
+        (plot.marginals, lambda: tt.ChunkedPoissonBinomial([0.5, 0.5]), "`pmf` has the distribution"),
+        (
+            plot.marginals,
+            lambda: tt.LinearModel(np.zeros((2, 1)), [1.0], lambda x: x, step=1.0),
+            "single model",
+        ),
+        (plot.count_distribution, lambda: tt.noisy_or_model([0.0], [0.5]), "Draw `model.acting`"),
+        (plot.count_distribution, lambda: tt.ChunkedPoissonBinomial([0.5]), "Ask its `pmf`"),
+        (plot.count_distribution, lambda: tt.loopy_bp(graph()), "Take 0 for the first"),
+        (plot.count_tree, lambda: tt.CountModel(np.zeros((2, 3))), "Make a model of one row"),
+        (plot.group_tree, graph, "there is no tree"),
+        (plot.assignment_heatmap, problem, r"Draw what its `loopy_bp\(\)` returns"),
+        (plot.assignment_heatmap, model, "`marginals` draws single variables"),
+    ],
+)
+def test_what_cannot_be_drawn_says_what_can(draw, model, words):
+    with pytest.raises(tt.ParameterError, match=words):
+        draw(model())

@@ -23,6 +23,11 @@ def rows():
 WORK = {
     "loopy_bp": lambda progress: tt.loopy_bp(graph(), progress=progress),
     "mean_field": lambda progress: tt.loopy.mean_field(graph(), progress=progress),
+    "holder_bound": lambda progress: tt.loopy.holder_bound(graph(), progress=progress),
+    "trw_bound": lambda progress: tt.loopy.trw_bound(graph(), progress=progress),
+    "gibbs": lambda progress: tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).row_gibbs(
+        sweeps=4, rng=0, progress=progress
+    ),
     "fit": lambda progress: tt.learn.fit(tt.CountModel(np.zeros(4)), rows(), l2=1.0, progress=progress),
     "sample": lambda progress: tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).sample(
         2, rng=0, progress=progress
@@ -67,10 +72,11 @@ def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch):
         shown.advance()
 
 
-@pytest.mark.parametrize("name", ["loopy_bp", "fit", "sample"])
+@pytest.mark.parametrize("name", [name for name in WORK if name != "marginals"])
 def test_a_function_is_told_every_step(name):
     seen = []
     WORK[name](lambda *numbers: seen.append(numbers))
+    assert len(seen) > 0
     assert [numbers[0] for numbers in seen] == list(range(1, len(seen) + 1))
     assert {len(numbers) for numbers in seen} == {3 if name == "fit" else 2}
     with pytest.raises(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+import pickle
+
 import numpy as np
 import pytest
 
@@ -57,6 +61,80 @@ def test_empty_batches_and_empty_models_are_answered():
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(tt.ParameterError, match=message):
         tt.RaggedBatch(*arguments)
+
+
+def some_bags(seed=0):
+    rng = np.random.default_rng(seed)
+    logits = [rng.normal(size=n) for n in (3, 1, 4, 3, 2, 4, 3)]
+    odd, free = tt.parity("odd"), None
+    table = [0.0, 1.0, -1.0, 2.0]
+    most = tt.at_most(2)
+    return tt.RaggedBatch(logits, [tt.at_least(1), free, tt.exactly(2), table, odd, most, most])
+
+
+def test_draws_modes_and_probabilities_are_those_of_enumeration():
+    bags = some_bags()
+    drawn = bags.sample(4000, rng=1)
+    best = bags.mode()
+    for i, model in enumerate(bags):
+        n = model.n_variables
+        states = np.array(list(itertools.product((0, 1), repeat=n)), np.uint8)
+        log_f = np.asarray(model.tables[0]) if model.n_groups else np.zeros(n + 1)
+        weights = states @ np.asarray(model.logits) + log_f[states.sum(axis=1)]
+        probs = np.exp(weights - np.logaddexp.reduce(weights))
+        assert np.isclose(probs[(states == best[i]).all(axis=1)][0], probs.max())
+        seen = np.array([(drawn[i] == state).all(axis=1).mean() for state in states])
+        assert np.abs(seen - probs).max() < 5.0 * np.sqrt(0.25 / 4000)
+        positive = probs[probs > 0.0]
+        assert np.isclose(bags.entropy[i], -(positive * np.log(positive)).sum())
+        for state, p in zip(states, probs):
+            y = [state if j == i else best[j] for j in range(len(bags))]
+            with np.errstate(divide="ignore"):
+                assert np.isclose(bags.log_prob(y)[i], np.log(p))
+    together = np.concatenate(best)
+    assert np.array_equal(bags.log_prob(together), bags.log_prob(best))
+    assert [row.shape for row in bags.sample((2, 3), rng=0)] == [(2, 3, n) for n in bags.sizes]
+    assert [row.shape for row in bags.sample(rng=0)] == [(n,) for n in bags.sizes]
+
+
+def test_batches_are_frozen_equal_and_pickled():
+    bags = some_bags()
+    assert bags == some_bags()
+    assert hash(bags) == hash(some_bags())
+    assert bags != some_bags(1)
+    assert bags != tt.RaggedBatch([np.asarray(m.logits) for m in bags], tt.at_most(1))
+    for twin in (pickle.loads(pickle.dumps(bags)), copy.copy(bags), copy.deepcopy(bags)):
+        assert twin == bags
+        assert np.array_equal(twin.log_partition, bags.log_partition)
+    for array in (bags.log_partition, bags.entropy, bags.error_bound, bags.marginals[0]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7.0
+    flat = np.zeros(4)
+    batch = tt.RaggedBatch(flat, tt.exactly(1), sizes=[2, 2])
+    flat[0] = 5.0
+    assert batch.marginals[0].tolist() == [0.5, 0.5]
+
+
+def test_errors_name_the_model_by_its_place_in_the_batch():
+    logits = [[0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0], [-np.inf, 0.0]]
+    impossible = tt.RaggedBatch(logits, [tt.exactly(1), tt.exactly(1), tt.exactly(2), tt.exactly(2)])
+    for ask in (
+        lambda b: b.log_partition,
+        lambda b: b.marginals,
+        lambda b: b.mode(),
+        lambda b: b.sample(rng=0),
+    ):
+        with pytest.raises(tt.InfeasibleError, match=r"^Model 3 gives probability zero"):
+            ask(impossible)
+    with pytest.raises(tt.ParameterError, match=r"^Model 0: `exactly\(3\)` needs a group of at least 3"):
+        _ = tt.RaggedBatch(logits, tt.exactly(3)).log_partition
+    bags = some_bags()
+    with pytest.raises(tt.ParameterError, match="for each of the 7 models, or one array of 20 entries"):
+        bags.log_prob([[0, 1]])
+    with pytest.raises(tt.ParameterError, match="`y`"):
+        bags.log_prob(np.zeros(19))
+    with pytest.raises(tt.ParameterError, match=r"Did you mean exactly\(2\)"):
+        tt.RaggedBatch(logits, 2)
 
 
 def ragged_truth(logits, table, v, h):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import pickle
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -186,6 +188,45 @@ def test_trees_print_compare_copy_and_pickle():
         assert twin.program.left.tolist() == tree.program.left.tolist()
     assert tree != tt.CountTree.from_groups([[0, 1], [3], range(5)], 6)
     assert tree != "tree"
+
+
+def equal_parts(n, arity, min_size):
+    """All parts by their definition, level by level."""
+    found, level = [], [list(range(n))]
+    while level := [part for part in level if len(part) >= max(min_size, 1)]:
+        found += level
+        cut = [(part, [len(part) * i // arity for i in range(arity + 1)]) for part in level if len(part) > 1]
+        level = [part[a:b] for part, ends in cut for a, b in itertools.pairwise(ends)]
+    return found
+
+
+@pytest.mark.parametrize("arity", [2, 3, 50])
+@pytest.mark.parametrize("min_size", [1, 2, 5])
+def test_balanced_trees_have_the_parts_of_their_definition(arity, min_size):
+    for n in [*range(20), 100]:
+        tree = tt.CountTree.balanced(n, arity, min_size)
+        parts = equal_parts(n, arity, min_size)
+        assert [group.tolist() for group in tree.groups] == parts
+        assert tree == tt.CountTree.from_groups(parts, n)
+        assert tree != tt.CountTree.balanced(n + 1, arity, min_size)
+
+
+def test_a_balanced_tree_of_a_million_variables_has_no_lists_of_members():
+    tracemalloc.start()
+    try:
+        tree = tt.CountTree.balanced(10**6, arity=10**5, min_size=1)
+        assert len(tree.groups) == 1 + 10**5 + 10**6
+        assert len(tree.program.left) == 10**6 - 1
+        assert tracemalloc.get_traced_memory()[1] < 10**9  # ten million numbers and what is made on the way
+    finally:
+        tracemalloc.stop()
+
+
+def test_repeated_groups_are_equal_whichever_was_said_to_hold_the_other():
+    tree = tt.CountTree.from_groups([[0, 1], [0, 1], [2]], 3)
+    assert tree == tt.CountTree.from_parents([3, 3, 5, 4, -1, -1], 3)
+    assert tree == tt.CountTree.from_parents([4, 4, 5, -1, 3, -1], 3)
+    assert tree != tt.CountTree.from_groups([[0, 1], [1], [0, 1]], 3)
 
 
 def test_trees_of_no_and_one_variable():

@@ -132,6 +132,31 @@ def test_mapped_axes_of_the_numbers_of_potentials():
         vmap(lambda x, k: ttt.marginals(x, ttt.exactly(k)))(x, k + 5)
 
 
+@pytest.mark.filterwarnings("error")  # a rule that is missing is a warning of a slow loop
+def test_mapped_draws_modes_and_entropies_are_one_call(capfd):
+    x, k = doubles(3, 6), torch.tensor([1, 3, 5])
+    law = lambda x, k: ttt.CountDistribution(x, ttt.exactly(k))  # noqa: E731
+    torch.manual_seed(0)
+    drawn = vmap(lambda x, k: law(x, k).sample((2000,)), randomness="different", out_dims=1)(x, k)
+    torch.testing.assert_close(drawn.sum(-1), k.double().expand(2000, 3))
+    assert float((drawn.mean(0) - law(x, k).marginals).abs().max()) < 0.06
+    copies = vmap(lambda _: ttt.sample(x[0], tt.exactly(3), (50,)), randomness="different")(torch.zeros(4))
+    assert not torch.equal(copies[0], copies[1])
+    shared = vmap(lambda x: ttt.sample(x, tt.exactly(3), (50,)), randomness="same")(x[:1].expand(4, 6))
+    assert torch.equal(shared[0], shared[3])
+    torch.testing.assert_close(vmap(lambda x, k: law(x, k).mode)(x, k), law(x, k).mode)
+    torch.testing.assert_close(vmap(lambda x, k: law(x, k).entropy())(x, k), law(x, k).entropy())
+    torch.testing.assert_close(
+        vmap(lambda x: law(x, torch.tensor(2)).mode, in_dims=1)(x.T), law(x, torch.tensor(2)).mode
+    )
+    torch.testing.assert_close(
+        vmap(grad(lambda x: law(x, torch.tensor(2)).entropy()))(x).sum(-1), torch.zeros(3).double()
+    )
+    by_count = vmap(lambda k: law(x[0], k).mode)(k)
+    torch.testing.assert_close(by_count.sum(-1), k.double())
+    assert "batching rule" not in capfd.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore")  # what compilers say about the machine
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiler_sees_through(backend):

@@ -263,6 +263,50 @@ def test_draws_of_flat_rows_follow_the_law(where, rounds, count, monkeypatch):
         assert likely(drawn[:, row], count, law), row
 
 
+@pytest.mark.parametrize("rounds", [64, 0])  # in pieces, and down the tree where no trial was kept
+def test_draws_of_long_rows_follow_the_law(where, rounds, monkeypatch):
+    from tallytree.torch.cuda import draws, long_draws
+    from tallytree.torch.cuda import rows as short
+
+    monkeypatch.setattr(short, "LONGEST", 4)
+    monkeypatch.setattr(long_draws, "_ROUNDS", rounds)
+    monkeypatch.setattr(long_draws, "_TABLES", 4000)  # more than one group of pieces
+    if not HAS_GPU:
+        monkeypatch.setattr(draws, "_VARIABLES", 16384)
+    n, count = 9, 200 if rounds else 12
+    x = doubles(4, n)
+    x[1] += 30.0
+    x[2, 0], x[2, 1] = math.inf, -math.inf
+    tables = torch.stack([doubles(n + 1, seed=i) for i in range(4)])
+    tables[0] = torch.from_numpy(one_hot(n, 4))
+    tables[3] = torch.where(torch.arange(n + 1) % 5 == 0, 0.0, -math.inf)
+    found = []
+    for _ in range(2):
+        seed = torch.Generator(device=where).manual_seed(3)
+        found.append(ttt.sample(x.to(where), tables.to(where), (count,), seed).cpu().numpy().astype(int))
+    np.testing.assert_array_equal(*found)
+    for row in range(4):
+        law = Law(x[row].numpy(), [list(range(n))], [tables[row].numpy()])
+        assert likely(found[0][:, row], count, law), row
+
+
+def test_long_rows_in_stretches_are_those_of_the_engine(where, monkeypatch):
+    from tallytree.torch.cuda import rows as short
+
+    monkeypatch.setattr(short, "LONGEST", 64)
+    n = 1100  # two stretches
+    x, weights = doubles(n), doubles(n, seed=1)
+    x[:5], x[7:9] = -math.inf, math.inf
+    leaf = x.clone().to(where).requires_grad_()
+    found = ttt.marginals(leaf, tt.exactly(90))
+    (found * weights.to(where)).sum().backward()
+    engine = tt.CountModel(x.numpy(), tt.exactly(90))
+    np.testing.assert_allclose(found.detach().cpu(), engine.marginals, rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(
+        leaf.grad.cpu(), engine.hessian_vector_product(weights.numpy()).logits, atol=1e-10
+    )
+
+
 def test_exactly_k_is_drawn_exactly(where):
     x = doubles(4, 25).to(where)
     drawn = ttt.sample(x, ttt.exactly(torch.tensor([0, 3, 25, 12], device=where)), (7,)).cpu()

@@ -101,3 +101,32 @@ def test_wrong_arguments_are_refused_by_name_or_answered(call, given, argument):
         if error is not None:
             raw[name] = f"{type(error).__name__}: {error}"[:150]
     assert not raw, f"{argument}: " + "; ".join(f"{k} -> {v}" for k, v in raw.items())
+
+
+def test_a_conditional_fit_is_asked_about_rows_like_its_own():
+    rng = np.random.default_rng(0)
+    classes, y = np.arange(40) % 2, rng.integers(0, 2, (40, 3))
+    tree = tt.CountTree.flat(3)
+    own = learn.fit_conditional(tree, rng.normal(size=(40, 2)), y, classes=classes)
+    shared = learn.fit_conditional(tree, rng.normal(size=(40, 3, 2)), y)
+    new = rng.normal(size=(4, 2))
+    with pytest.raises(tt.ParameterError, match="which of the 2 classes of the fit"):
+        own.model(new)
+    with pytest.raises(tt.ParameterError, match="0 to 1; 2 arrived"):
+        own.model(new, [0, 1, 2, 0])
+    with pytest.raises(tt.ParameterError, match="`classes`"):
+        own.model(new, [0, 1, -1, 0])
+    with pytest.raises(tt.ParameterError, match=r"shape \(N, 2\), as in the fit; shape \(4, 1\) arrived"):
+        own.model(new[:, :1], [0, 1, 1, 0])
+    with pytest.raises(tt.ParameterError, match=r"shape \(N, 3, 2\)"):
+        shared.model(new)
+    assert (
+        own.model(new, [0, 1, 1, 0]).batch_shape
+        == shared.model(rng.normal(size=(4, 3, 2))).batch_shape
+        == (4,)
+    )
+
+
+def test_a_structure_that_is_no_model_says_how_to_make_one():
+    with pytest.raises(tt.ParameterError, match=r"CountModel\.from_tree"):
+        learn.fit(tt.CountTree.flat(2), np.eye(2))

@@ -4,12 +4,11 @@
 #pragma once
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/elementary.hpp"
 
 namespace tallytree::TT_LEVEL {
 
-constexpr double kLn2 = 0.69314718055994530942;
-constexpr double kUnitRoundoff = 1.1102230246251565e-16;
 // The exponent of zero: low enough that no sum of two exponents with one of them zero's comes near a real one.
 constexpr double kZeroExponent = -1e15;
 constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer in the low bits

@@ -14,9 +14,9 @@ namespace tallytree {
 
 namespace {
 
-using Answer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out>;
+using ClusterAnswer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out>;
 
-Answer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
+ClusterAnswer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
                     array_in<int32_t, 1> roots, array_in<int8_t, 1> counted, array_in<int8_t, 1> top,
                     array_in<int32_t, 2> score, array_in<double, 3> log_leaf, array_in<double, 4> edges,
                     array_in<double, 2> edge_top, array_in<double, 2> tables, array_in<double, 2> table_top,

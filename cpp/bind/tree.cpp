@@ -19,7 +19,7 @@ namespace tallytree {
 
 namespace {
 
-using Answer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
+using TreeAnswer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
 
 std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t, 1> right,
                                     array_in<int64_t, 1> table_offset, size_t leaves, size_t table_entries) {
@@ -91,11 +91,11 @@ std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu,
   return {out, bound};
 }
 
-Answer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
-                std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
-                bool cavities, int threads, const std::string& level,
-                std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
-                std::optional<array_in<double, 1>> centre) {
+TreeAnswer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
+                    std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
+                    bool cavities, int threads, const std::string& level,
+                    std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
+                    std::optional<array_in<double, 1>> centre) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
   const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);

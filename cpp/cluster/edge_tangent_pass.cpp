@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/workspace.hpp"
 #include "cluster/edge_underflow.hpp"
 
@@ -10,7 +11,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
 constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 

@@ -3,13 +3,13 @@
 #include <mutex>
 #include <vector>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr int kAtOnce = 4;  // sums under way at once hide the latency of an addition
 
 std::vector<double> cosines_of(int count) {

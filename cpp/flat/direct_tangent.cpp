@@ -43,25 +43,34 @@ Layout layout(ptrdiff_t n, double* scratch) {
   s.weight = (Leaf*)take(2 * leaves);
   s.direction = take(leaves);
   s.tree = take_dual(tree_size(s.groups));
-  s.root = take_dual(counts);
+  s.root = take_dual(counts + kLanePad);
   s.padded = take_dual(counts + 2 * kLanePad);
-  s.buffer = take_dual(2 * counts + 64);
+  s.buffer = take_dual(2 * counts + 256);
   s.doubles = kLanes * (next - (vec*)scratch);
   return s;
 }
 
-// f and f (h - the derivative of log Z) at the root; returns Z, `top` is the scale of f. Impossible counts have no
-// derivative, whatever h says of them.
-vec weigh_root(const DirectTangent& in, ptrdiff_t n, const Layout& s, vec slope, vec* top) {
+// log f under the tilt, to the root; returns the largest. No count above `most`, a multiple of 8, is allowed by a table.
+vec read_tables(const DirectTangent& in, ptrdiff_t n, const Layout& s, vec slope, ptrdiff_t* most) {
   const double low = -__builtin_inf();
-  *top = splat(low);
+  vec top = splat(low), last = vec{};
   by_entry(in.log_f, in.models, n + 1, [&](ptrdiff_t k, vec x) {
     s.root.value[k] = x - slope * (double)k;
-    *top = max(*top, s.root.value[k]);
+    top = max(top, s.root.value[k]);
+    last = x > low ? splat((double)k) : last;
   });
-  const vec base = *top > low ? *top : vec{};
+  const ptrdiff_t whole = kGroup * s.groups, cut = ((ptrdiff_t)max_lanes(last) + 7) / 8 * 8;
+  *most = cut < 8 ? 8 : cut < whole ? cut : whole;
+  return top;
+}
+
+// f and f (h - the derivative of log Z) at the root; returns Z, `top` is the scale of f. Impossible counts have no
+// derivative, whatever h says of them.
+vec weigh_root(const DirectTangent& in, ptrdiff_t n, ptrdiff_t most, const Layout& s, vec top) {
+  const vec base = top > -__builtin_inf() ? top : vec{};
+  const ptrdiff_t last = n < most ? n : most;
   vec z = vec{}, z_change = vec{};
-  for (ptrdiff_t k = 0; k <= n; k++) {
+  for (ptrdiff_t k = 0; k <= last; k++) {
     const vec f = exp(s.root.value[k] - base);
     s.root.value[k] = f;
     s.root.change[k] = vec{};
@@ -69,13 +78,13 @@ vec weigh_root(const DirectTangent& in, ptrdiff_t n, const Layout& s, vec slope,
     z_change += f * s.tree.change[k];
   }
   if (in.h[0])
-    by_entry(in.h, in.models, n + 1, [&](ptrdiff_t k, vec h) {
+    by_entry(in.h, in.models, last + 1, [&](ptrdiff_t k, vec h) {
       s.root.change[k] = s.root.value[k] > 0.0 ? h * s.root.value[k] : vec{};
       z_change += s.root.change[k] * s.tree.value[k];
     });
   const vec mean = z > kTiny ? z_change / z : vec{};
-  for (ptrdiff_t k = 0; k <= n; k++) s.root.change[k] -= mean * s.root.value[k];
-  for (ptrdiff_t k = n + 1; k <= kGroup * s.groups; k++) s.root.value[k] = s.root.change[k] = vec{};
+  for (ptrdiff_t k = 0; k <= last; k++) s.root.change[k] -= mean * s.root.value[k];
+  for (ptrdiff_t k = last + 1; k <= kGroup * s.groups + kLanePad; k++) s.root.value[k] = s.root.change[k] = vec{};
   return z;
 }
 
@@ -100,16 +109,20 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
     s.leaf[i] = {splat(1.0), vec{}};
     s.leaf_change[i] = {vec{}, vec{}};
   }
-  dual_up(s.leaf, s.leaf_change, s.groups, s.tree, s.padded);
-  vec top;
-  const vec z = weigh_root(in, n, s, slope, &top), inverse = 1.0 / z;
-  if (in.counts[0]) to_rows(in.counts, in.models, n + 1, [&](ptrdiff_t k) { return s.root.value[k] * s.tree.value[k] * inverse; });
+  ptrdiff_t most;
+  const vec top = read_tables(in, n, s, slope, &most);
+  dual_up(s.leaf, s.leaf_change, s.groups, most, s.tree, s.padded);
+  const vec z = weigh_root(in, n, most, s, top), inverse = 1.0 / z;
+  if (in.counts[0])
+    to_rows(in.counts, in.models, n + 1,
+            [&](ptrdiff_t k) { return k <= most ? s.root.value[k] * s.tree.value[k] * inverse : vec{}; });
   if (in.count_change[0])
     to_rows(in.count_change, in.models, n + 1, [&](ptrdiff_t k) {
+      if (k > most) return vec{};
       return (s.root.change[k] * s.tree.value[k] + s.root.value[k] * s.tree.change[k]) * inverse;
     });
   if (in.change[0]) {
-    dual_down(s.leaf, s.leaf_change, s.groups, s.tree, s.root, s.buffer);
+    dual_down(s.leaf, s.leaf_change, s.groups, most, s.tree, s.root, s.buffer);
     to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
       const Leaf w = s.weight[i], d = s.leaf[i], d1 = s.leaf_change[i];
       const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 #include "flat/summary.hpp"
 
@@ -16,7 +17,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;

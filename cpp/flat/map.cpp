@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/chunks.hpp"
 #include "flat/infinite_logits.hpp"
 
@@ -11,7 +12,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 
@@ -136,6 +136,7 @@ void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted
   const ptrdiff_t blocks = (n + kBlock - 1) / kBlock;
   parallel_for(blocks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t b) {
     const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
+    if (length < 1) return;
     double room[kBlock], answers[kBlock];
     const bool all = all_finite(nu + from, length);
     const double* finite = widened(nu + from, length, all, room);

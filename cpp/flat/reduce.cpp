@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 #include "flat/infinite_logits.hpp"
 
@@ -15,7 +16,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kBlock = 8192;
 constexpr ptrdiff_t kShortGroup = 4 * kBlock;
 constexpr ptrdiff_t kMostGroups = 64, kMostHistograms = 16;  // of a chunk: each group has a histogram of its own

@@ -9,16 +9,17 @@
 #include <cmath>
 #include <memory>
 
+#include "base/constants.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
+#include "flat/table.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kDirectInLanes = 350;  // above kDirect: up to this size, if there are models enough for the lanes
 constexpr ptrdiff_t kSplitInLanes = 1000;  // ... or this, if the variance is small and series are split
 constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
@@ -58,9 +59,9 @@ bool quickest_by_direct_tree(const double* log_f, ptrdiff_t table_stride, ptrdif
 
 // One pass under tilt 0. Where a single count is possible it is mostly solved under another tilt, and few sums will do.
 Sums first_pass(const Logits& logits, const double* log_f) {
-  int possible = 0;
-  for (ptrdiff_t k = 0; k <= logits.n && possible < 2; k++) possible += log_f[k] > -kInfinity;
-  return logits.sums(0, possible < 2 ? 8 : first_sums(logits.n));
+  const ptrdiff_t counts = logits.n + 1;
+  const bool single = first_possible(*logits.kernels, log_f, counts) >= last_possible(*logits.kernels, log_f, counts);
+  return logits.sums(0, single ? 8 : first_sums(logits.n));
 }
 
 // Up to one register of models, solved directly at the given tilts; true where underflow did no harm.

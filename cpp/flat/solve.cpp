@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr double kNegligible = 44;  // nats: what is left out is below 1e-19
 
 double log_add(double a, double b) {

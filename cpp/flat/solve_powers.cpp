@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr double kDominated = 0.9;  // a share above this leaves too little of the dominant term
 constexpr double kFaint = 650;      // logs beyond this are not held by plain numbers
 constexpr double kUnseen = -60;     // logs of shares below this change nothing

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/constants.hpp"
 #include "flat/flat.hpp"
 #include "flat/roots.hpp"
 
@@ -16,7 +17,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr int kAtOnce = 8;                  // divides the padded number of frequencies
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 

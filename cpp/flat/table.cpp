@@ -3,17 +3,36 @@
 
 #include <algorithm>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInfinity = __builtin_inf();
 constexpr ptrdiff_t kChunk = 1 << 16;
 constexpr ptrdiff_t kWorthThreads = 1 << 18;
+constexpr ptrdiff_t kAtATime = 1024;  // entries that are looked at together
+
+bool none_possible(const FlatKernels& kernels, const double* log_f) {
+  return kernels.max_table(log_f, kAtATime, 0, 0) == -kInfinity;
+}
 
 }  // namespace
+
+ptrdiff_t first_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count) {
+  ptrdiff_t j = 0;
+  while (count - j >= kAtATime && none_possible(kernels, log_f + j)) j += kAtATime;
+  while (j < count && log_f[j] == -kInfinity) j++;
+  return j;
+}
+
+ptrdiff_t last_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count) {
+  ptrdiff_t j = count;
+  while (j >= kAtATime && none_possible(kernels, log_f + j - kAtATime)) j -= kAtATime;
+  while (j > 0 && log_f[j - 1] == -kInfinity) j--;
+  return j - 1;
+}
 
 double ArrayTable::largest(Range range, double slope, double origin) const {
   const ptrdiff_t length = range.last - range.first + 1;
@@ -31,14 +50,15 @@ double ArrayTable::largest(Range range, double slope, double origin) const {
 }
 
 Range ArrayTable::possible(Range r) const {
-  while (!r.empty() && at(r.first) == -kInfinity) r.first++;
-  while (!r.empty() && at(r.last) == -kInfinity) r.last--;
+  if (r.empty()) return r;
+  r.first += first_possible(*kernels_, log_f_ + (r.first - first_), r.last - r.first + 1);
+  if (!r.empty()) r.last = r.first + last_possible(*kernels_, log_f_ + (r.first - first_), r.last - r.first + 1);
   return r;
 }
 
 bool ArrayTable::any_possible(Range r) const {
-  while (!r.empty() && at(r.first) == -kInfinity) r.first++;
-  return !r.empty();
+  const ptrdiff_t count = r.last - r.first + 1;
+  return count > 0 && first_possible(*kernels_, log_f_ + (r.first - first_), count) < count;
 }
 
 }  // namespace tallytree

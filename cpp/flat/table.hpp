@@ -14,6 +14,10 @@ struct Range {
   bool empty() const { return last < first; }
 };
 
+// The first and the last entry above -inf; count and -1 if there is none.
+ptrdiff_t first_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count);
+ptrdiff_t last_possible(const FlatKernels& kernels, const double* log_f, ptrdiff_t count);
+
 class CountTable {
  public:
   virtual double at(ptrdiff_t k) const = 0;

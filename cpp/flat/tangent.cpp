@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "flat/chunks.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 constexpr double kSeriesTail = 1e-13;
 constexpr int kSplitTerms = 20;
 constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
@@ -48,7 +48,7 @@ bool take_table(const Logits& logits, const double* log_f, const Piece& piece, P
   if (t->width <= 0) return false;
   const double* inside = log_f + t->first;
   const double top = logits.kernels->max_table(inside, t->width, s.tilt, 0);
-  if (!(top > -kInf)) return false;
+  if (!(top > -kInfinity)) return false;
   t->table.assign((size_t)(t->width + 8), 0.0);
   logits.kernels->exp_table(inside, t->width, s.tilt, 0, top, t->table.data());
   std::fill(t->table.begin() + t->width, t->table.end(), 0.0);
@@ -350,14 +350,14 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
     double table_error;
     t.share = std::exp(piece.log_weight - log_total);
     t.directed = directed_spectrum(kernels, logits, d, piece);
-    if (!take_table(logits, log_f, piece, &t, &table_error)) return kInf;
+    if (!take_table(logits, log_f, piece, &t, &table_error)) return kInfinity;
     t.size = size;
     t.bound.assign((size_t)d.count, 0.0);
     make_waves(logits, d, table_error, &t);
-    if (!(t.value > 0)) return kInf;
+    if (!(t.value > 0)) return kInfinity;
     if (out.change && !(t.directed.spectrum.split ? fit_split(kernels, logits, d.count, &t)
                                                   : fit_smooth(kernels, piece, d.count, &t)))
-      return kInf;
+      return kInfinity;
     for (int r = 0; r < d.count; r++) bound[(size_t)r] += t.share * t.bound[(size_t)r];
     pieces.push_back(std::move(t));
   }

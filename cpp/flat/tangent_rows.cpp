@@ -1,10 +1,13 @@
 // Tangents of batches of flat models.
 //
-// Small models lie side by side in the lanes of a register. Others are solved first: the solution says under which tilts
-// the characteristic functions are to be taken. A model that none of this certifies has an infinite bound.
+// Small models, and those whose tables allow few counts, lie side by side in the lanes of a register. Others are solved
+// first: the solution says under which tilts the characteristic functions are to be taken. A model that none of this
+// certifies has an infinite bound.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "base/constants.hpp"
 #include "flat/tangent.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/parallel.hpp"
@@ -14,9 +17,11 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 // Up to this size a direct tree, models side by side, is the quickest for products.
 constexpr ptrdiff_t kDirectProducts = 400;
+constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows no count above
+constexpr ptrdiff_t kFewCounts = 128;
+constexpr ptrdiff_t kWorthLanes = 4;       // and there are models enough for the lanes
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
 
@@ -123,13 +128,14 @@ void solve_ends(const FlatSolution& s, ptrdiff_t n, const Model& m) {
   }
 }
 
-double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
-  if (n == 0) {
-    if (m.out.counts) m.out.counts[0] = 1;
-    for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
-    return m.log_f[0] > -kInf ? 0 : kInf;
-  }
-  if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
+// A tilt whose mean is about that of the posterior.
+bool tilt_of(const Kernels& kernels, ptrdiff_t n, const Model& m, double* tilt) {
+  const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
+  return posterior_tilt(logits, logits.sums(0, 8).totals, ArrayTable(logits.kernels, 1, m.log_f), tilt);
+}
+
+// Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt.
+double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
   FlatRows rows;
   rows.kernels = &kernels;
   rows.threads = threads;
@@ -138,22 +144,28 @@ double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Mode
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
   const FlatSolution& s = rows.row[0];
-  if (s.kind == FlatKind::impossible) return kInf;
+  if (s.kind == FlatKind::impossible) return kInfinity;
   if (s.kind == FlatKind::ends) {
     solve_ends(s, n, m);
     return s.bound;
   }
-  double bound = kInf;
-  if (s.kind == FlatKind::series && s.bound < kInf) bound = solve_series_groups(kernels, threads, s, n, m);
+  double bound = kInfinity;
+  if (s.kind == FlatKind::series && s.bound < kInfinity) bound = solve_series_groups(kernels, threads, s, n, m);
   if (bound <= kAccepted) return bound;
-  if (n > kDirectAtMost) return kInf;
+  if (n > kDirectAtMost) return kInfinity;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_direct_alone(kernels, n, m, tilt)) return 0;
-  const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
-  const FlatTotals untilted = logits.sums(0, 8).totals;
-  const ArrayTable table(logits.kernels, 1, m.log_f);
-  if (posterior_tilt(logits, untilted, table, &tilt) && solve_direct_alone(kernels, n, m, tilt)) return 0;
-  return kInf;
+  return tilt_of(kernels, n, m, &tilt) && solve_direct_alone(kernels, n, m, tilt) ? 0 : kInfinity;
+}
+
+double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+  if (n == 0) {
+    if (m.out.counts) m.out.counts[0] = 1;
+    for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
+    return m.log_f[0] > -kInfinity ? 0 : kInfinity;
+  }
+  if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
+  return solve_by_series(kernels, threads, n, m);
 }
 
 // Excluded and forced variables do not move: the others, with the table shifted by the number of the forced.
@@ -205,47 +217,92 @@ void over_tasks(const TangentBatch& in, ptrdiff_t tasks, const Task& task) {
     for (ptrdiff_t t = 0; t < tasks; t++) task(t, in.threads);
 }
 
-// Every model with every direction takes a lane; `in` has at most one direction or wants no counts.
-void small_rows(const TangentBatch& in) {
-  const ptrdiff_t lanes = in.kernels->lanes, pairs = in.batch * std::max<ptrdiff_t>(in.directions, 1);
+// Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
+void solve_together(const Kernels& kernels, ptrdiff_t n, const Model* models, int count, double* bound) {
+  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat_tangent->direct_scratch(n));
+  const double untilted[8] = {};
+  bool done[8], done_tilted[8];
+  solve_direct(kernels, n, models, untilted, count, scratch.get(), done);
+  Model again[8];
+  double tilt[8];
+  int where[8], open = 0;
+  for (int l = 0; l < count; l++) {
+    bound[l] = 0;
+    if (done[l]) continue;
+    if (!all_finite(models[l].nu, n))
+      bound[l] = solve_with_infinities(kernels, 1, n, models[l]);
+    else if (!tilt_of(kernels, n, models[l], &tilt[open]))
+      bound[l] = solve_by_series(kernels, 1, n, models[l]);
+    else
+      again[open] = models[l], where[open++] = l;
+  }
+  if (open) solve_direct(kernels, n, again, tilt, open, scratch.get(), done_tilted);
+  for (int l = 0; l < open; l++)
+    if (!done_tilted[l]) bound[where[l]] = solve_by_series(kernels, 1, n, again[l]);
+}
+
+// Every model of the rows with every direction takes a lane; `in` has at most one direction or wants no counts.
+void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
+  const ptrdiff_t lanes = in.kernels->lanes, models_in_all = (ptrdiff_t)rows.size();
+  const ptrdiff_t pairs = models_in_all * std::max<ptrdiff_t>(in.directions, 1);
   std::vector<double> bound((size_t)pairs, 0.0);
   over_tasks(in, (pairs + lanes - 1) / lanes, [&](ptrdiff_t t, int) {
     const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
-    const AlignedArray scratch = aligned_doubles((size_t)in.kernels->flat_tangent->direct_scratch(in.n));
     Model models[8];
-    const double tilt[8] = {};
-    bool done[8];
     for (ptrdiff_t l = 0; l < count; l++) {
-      models[l] = model_of(in, (first + l) % in.batch);
-      models[l].take_direction((int)((first + l) / in.batch));
+      models[l] = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
+      models[l].take_direction((int)((first + l) / models_in_all));
     }
-    solve_direct(*in.kernels, in.n, models, tilt, (int)count, scratch.get(), done);
-    for (ptrdiff_t l = 0; l < count; l++)
-      if (!done[l]) bound[(size_t)(first + l)] = solve_one(*in.kernels, 1, in.n, models[l]);
+    solve_together(*in.kernels, in.n, models, (int)count, &bound[(size_t)first]);
   });
-  for (ptrdiff_t p = 0; p < pairs; p++) in.bound[p % in.batch] = std::fmax(in.bound[p % in.batch], bound[(size_t)p]);
+  for (ptrdiff_t p = 0; p < pairs; p++) {
+    double* of_row = in.bound + rows[(size_t)(p % models_in_all)];
+    *of_row = std::fmax(*of_row, bound[(size_t)p]);
+  }
+}
+
+bool allows_few_counts(const double* log_f, ptrdiff_t n) {
+  return std::all_of(log_f + kFewCounts + 1, log_f + n + 1, [](double x) { return x == -kInfinity; });
+}
+
+// The rows that are quickest in lanes, and the others.
+struct Plan {
+  std::vector<ptrdiff_t> in_lanes, others;
+};
+
+Plan plan_of(const TangentBatch& in) {
+  Plan plan;
+  const bool small = in.n > 0 && in.n <= kDirectProducts, perhaps = in.n > kFewCounts && in.n <= kFewProducts;
+  for (ptrdiff_t b = 0; b < in.batch; b++) {
+    const bool lanes = small || (perhaps && allows_few_counts(in.log_f + b * in.table_stride, in.n));
+    (lanes ? plan.in_lanes : plan.others).push_back(b);
+  }
+  const ptrdiff_t pairs = (ptrdiff_t)plan.in_lanes.size() * std::max<ptrdiff_t>(in.directions, 1);
+  if (!small && pairs < kWorthLanes) {
+    plan.others.insert(plan.others.end(), plan.in_lanes.begin(), plan.in_lanes.end());
+    plan.in_lanes.clear();
+  }
+  return plan;
 }
 
 }  // namespace
 
 void tangent_rows(const TangentBatch& in) {
   std::fill_n(in.bound, in.batch, 0.0);
-  if (in.batch == 0) return;
-  if (in.n == 0 || in.n > kDirectProducts) {
-    over_tasks(in, in.batch, [&](ptrdiff_t b, int threads) {
-      in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
-    });
-    return;
-  }
+  const Plan plan = plan_of(in);
+  over_tasks(in, (ptrdiff_t)plan.others.size(), [&](ptrdiff_t t, int threads) {
+    const ptrdiff_t b = plan.others[(size_t)t];
+    in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
+  });
   TangentBatch part = in;
   if (in.directions > 1 && in.counts) {
     part.directions = 0;
     part.change = part.count_change = nullptr;
-    small_rows(part);
+    rows_in_lanes(part, plan.in_lanes);
     part = in;
     part.counts = nullptr;
   }
-  small_rows(part);
+  rows_in_lanes(part, plan.in_lanes);
 }
 
 }  // namespace tallytree

@@ -25,7 +25,7 @@ void set_row(BlockTable* table, int i) {
   on[0] = 0.0;
   on[most] = 1.0;  // exactly
   for (int r = most + 1; r < kRow; r++) on[r] = 1.0;
-  for (int r = 0; r < kTable; r++) table->high[i][r] = (uint16_t)(int)(on[r] * 32768.0);
+  for (int r = 0; r < kThresholds; r++) table->high[i][r] = (uint16_t)(int)(on[r] * 32768.0);
 }
 
 // Leaves rho(1..n), divided by exp(centre), in ratio[1..n].
@@ -125,7 +125,7 @@ void plain_table(const double* nu, int n, BlockTable* table) {
   for (int i = 0; i < n; i++) {
     const double on = 1.0 / (1.0 + std::exp(-nu[i]));
     for (int r = 0; r < kRow; r++) table->on[i][r] = on;
-    for (int r = 0; r < kTable; r++) table->high[i][r] = (uint16_t)(int)(on * 32768.0);
+    for (int r = 0; r < kThresholds; r++) table->high[i][r] = (uint16_t)(int)(on * 32768.0);
   }
 }
 
@@ -135,8 +135,8 @@ void draw_block(const BlockTable* table, const int32_t* counts, int lanes, const
   alignas(64) uint64_t bits[64 * 64 / 4 + 2 * kCalls];
   uint64_t full = 0, any = 0;
   for (int lane = 0; table->counted && lane < lanes; lane++) {
-    full |= (uint64_t)(counts[lane] == kTable) << lane;
-    r[lane] = (uint16_t)(counts[lane] == kTable ? 0 : counts[lane]);
+    full |= (uint64_t)(counts[lane] == kThresholds) << lane;
+    r[lane] = (uint16_t)(counts[lane] == kThresholds ? 0 : counts[lane]);
     any |= r[lane];
   }
   int width = 1;

@@ -55,6 +55,7 @@ struct Halves {
   }
 
   void draw_block(ptrdiff_t from, ptrdiff_t n, ptrdiff_t count, double tilt) const {
+    if (n < 1) return;
     double tilted[kBlock];
     for (ptrdiff_t i = 0; i < n; i++) tilted[i] = nu[from + i] + tilt;
     BlockTable table;

@@ -5,8 +5,8 @@
 
 namespace tallytree {
 
-constexpr int kBlock = 64;   // variables of a block at most, and samples of a group: one machine word
-constexpr int kTable = 64;   // entries of a row of thresholds; the count 64 can occur only before the first variable
+constexpr int kBlock = 64;       // variables of a block at most, and samples of a group: one machine word
+constexpr int kThresholds = 64;  // entries of a row of thresholds; the count 64 can occur only before the first variable
 
 // 128 random bits. Streams are numbered: (tag, id, group) names one, whatever thread uses it and when.
 struct SampleKey {
@@ -18,7 +18,7 @@ enum SampleTag : uint32_t {
 
 // P(variable i on | r of the variables i, i + 1, ... on). `high` holds the 15 leading bits, 2^15 for "always".
 struct BlockTable {
-  alignas(64) uint16_t high[kBlock][kTable];
+  alignas(64) uint16_t high[kBlock][kThresholds];
   double on[kBlock][kBlock + 8];
   int n;
   bool counted;  // false: independent variables, nothing to count down

@@ -60,7 +60,8 @@ void lane_counts(const TreeView& f, const LaneModels& in, int32_t node, double* 
     if (marked[i]) merge_lanes(&up, in, &room, i, i != root);
   const ptrdiff_t n = f.size[node] + 1;
   vec* c = up.inner_up[root];
-  const vec enough = pow2(max(up.lost_up[node] + kSure, splat(-1000.0)));
+  // A lane that lost everything has no certain entry, whatever is enough.
+  const vec enough = pow2(min(max(up.lost_up[node] + kSure, splat(-1000.0)), splat(1000.0)));
   vec doubtful = vec{};  // how many entries of each lane
   LaneSupport support = {room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner),
                          room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner)};

@@ -162,6 +162,15 @@ void settle_down(State& s, int32_t v, vec lost) {
   s.worst_lost = max(s.worst_lost, error);
 }
 
+// Entries of all models to memory from a place on, where they are asked for.
+template <class Give>
+void put_rows(const State& s, double* const* models, ptrdiff_t from, ptrdiff_t n, const Give& give) {
+  if (!models[0]) return;
+  double* rows[8] = {};
+  for (int l = 0; l < s.in.count; l++) rows[l] = models[l] + from;
+  to_rows(rows, s.in.count, n, give);
+}
+
 void put_beliefs(const State& s, int32_t i) {
   const int32_t v = s.f.leaves + i;
   const ptrdiff_t n = s.counts(v);
@@ -169,15 +178,9 @@ void put_beliefs(const State& s, int32_t i) {
   vec overlap = vec{};
   for (ptrdiff_t k = 0; k < n; k++) overlap += u.value[k] * d.value[k];
   const vec inverse = 1.0 / overlap;
-  double *beliefs[8], *changes[8];
-  for (int l = 0; l < s.in.count; l++) {
-    if (s.in.beliefs[0]) beliefs[l] = s.in.beliefs[l] + s.f.table_offset[i];
-    if (s.in.belief_change[0]) changes[l] = s.in.belief_change[l] + s.f.table_offset[i];
-  }
-  if (s.in.beliefs[0]) to_rows(beliefs, s.in.count, n, [&](ptrdiff_t k) { return u.value[k] * d.value[k] * inverse; });
-  if (s.in.belief_change[0])
-    to_rows(changes, s.in.count, n,
-            [&](ptrdiff_t k) { return (u.value[k] * d.change[k] + u.change[k] * d.value[k]) * inverse; });
+  put_rows(s, s.in.beliefs, s.f.table_offset[i], n, [&](ptrdiff_t k) { return u.value[k] * d.value[k] * inverse; });
+  put_rows(s, s.in.belief_change, s.f.table_offset[i], n,
+           [&](ptrdiff_t k) { return (u.value[k] * d.change[k] + u.change[k] * d.value[k]) * inverse; });
 }
 
 // Free leaves have no message from above.

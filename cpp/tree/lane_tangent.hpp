@@ -26,6 +26,26 @@ static inline void correlate_fixed_tangent(const vec* d, const vec* d1, const ve
   for (int k = 0; k < outputs; k++) out[k] = acc[k];
 }
 
+template <int tile>
+static inline void convolve_tangent_tile(const vec* a, const vec* a1, ptrdiff_t from, ptrdiff_t to, const vec* b,
+                                         const vec* b1, vec* out) {
+  vec acc[tile];
+  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  add_convolved<tile>(a1, from, to, b, acc);
+  add_convolved<tile>(a, from, to, b1, acc);
+  for (int t = 0; t < tile; t++) out[t] = acc[t];
+}
+
+template <int tile>
+static inline void correlate_tangent_tile(const vec* d, const vec* d1, const vec* u, const vec* u1, ptrdiff_t terms,
+                                          vec* out) {
+  vec acc[tile];
+  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  add_correlated<tile>(d1, u, terms, acc);
+  add_correlated<tile>(d, u1, terms, acc);
+  for (int t = 0; t < tile; t++) out[t] = acc[t];
+}
+
 struct ConvolveTangentTiles {
   const vec *a, *a1, *b, *b1;  // b and b1 padded by zeros
   ptrdiff_t na, nb;
@@ -33,12 +53,7 @@ struct ConvolveTangentTiles {
   template <int tile>
   void run(ptrdiff_t k) const {
     const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + tile ? na : k + tile;
-    vec acc[tile];
-    for (int t = 0; t < tile; t++) acc[t] = vec{};
-    for (ptrdiff_t i = from; i < to; i++)
-#pragma GCC unroll 16
-      for (int t = 0; t < tile; t++) acc[t] += a1[i] * b[k + t - i] + a[i] * b1[k + t - i];
-    for (int t = 0; t < tile; t++) out[k + t] = acc[t];
+    convolve_tangent_tile<tile>(a, a1, from, to, b + k, b1 + k, out + k);
   }
 };
 
@@ -48,12 +63,7 @@ struct CorrelateTangentTiles {
   vec* out;
   template <int tile>
   void run(ptrdiff_t k) const {
-    vec acc[tile];
-    for (int t = 0; t < tile; t++) acc[t] = vec{};
-    for (ptrdiff_t j = 0; j < terms; j++)
-#pragma GCC unroll 16
-      for (int t = 0; t < tile; t++) acc[t] += d1[k + j + t] * u[j] + d[k + j + t] * u1[j];
-    for (int t = 0; t < tile; t++) out[k + t] = acc[t];
+    correlate_tangent_tile<tile>(d + k, d1 + k, u, u1, terms, out + k);
   }
 };
 
@@ -62,13 +72,8 @@ struct Dual {
   vec *value, *change;
 };
 
-// `padded` has room for the longer vector and kLanePad on either side, twice.
-static inline void convolve_dual(Dual a, ptrdiff_t na, Dual b, ptrdiff_t nb, Dual out, Dual padded) {
-  if (na > nb) {
-    const Dual c = a;
-    const ptrdiff_t n = na;
-    a = b, na = nb, b = c, nb = n;
-  }
+// Zeros on either side of a copy of b; returns where the copy begins.
+static inline Dual pad_dual(Dual b, ptrdiff_t nb, Dual padded) {
   for (int t = 0; t < kLanePad; t++) {
     padded.value[t] = padded.value[kLanePad + nb + t] = vec{};
     padded.change[t] = padded.change[kLanePad + nb + t] = vec{};
@@ -77,14 +82,57 @@ static inline void convolve_dual(Dual a, ptrdiff_t na, Dual b, ptrdiff_t nb, Dua
     padded.value[kLanePad + j] = b.value[j];
     padded.change[kLanePad + j] = b.change[j];
   }
-  const vec *value = padded.value + kLanePad, *change = padded.change + kLanePad;
-  in_tiles(na + nb - 1, ConvolveTiles{a.value, value, na, nb, out.value});
-  in_tiles(na + nb - 1, ConvolveTangentTiles{a.value, a.change, value, change, na, nb, out.change});
+  return {padded.value + kLanePad, padded.change + kLanePad};
+}
+
+// `padded` has room for the longer vector and kLanePad on either side, twice.
+static inline void convolve_dual(Dual a, ptrdiff_t na, Dual b, ptrdiff_t nb, Dual out, Dual padded) {
+  if (na > nb) {
+    const Dual c = a;
+    const ptrdiff_t n = na;
+    a = b, na = nb, b = c, nb = n;
+  }
+  const Dual inside = pad_dual(b, nb, padded);
+  in_tiles(na + nb - 1, ConvolveTiles{a.value, inside.value, na, nb, out.value});
+  in_tiles(na + nb - 1, ConvolveTangentTiles{a.value, a.change, inside.value, inside.change, na, nb, out.change});
 }
 
 static inline void correlate_dual(Dual d, Dual u, ptrdiff_t terms, Dual out, ptrdiff_t outputs) {
   in_tiles(outputs, CorrelateTiles{d.value, u.value, terms, out.value});
   in_tiles(outputs, CorrelateTangentTiles{d.value, d.change, u.value, u.change, terms, out.change});
+}
+
+// convolve_lanes and correlate_lanes of messages and their derivatives.
+static inline void convolve_dual_lanes(Dual a, ptrdiff_t na, Dual b, ptrdiff_t nb, Dual out, ptrdiff_t outputs,
+                                       Dual padded) {
+  const Dual inside = pad_dual(b, nb, padded);
+  for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
+    const bool last = k + kTile + 1 == outputs;
+    const ptrdiff_t after = k + kTile + last;
+    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < after ? na : after;
+    const vec *value = inside.value + k, *change = inside.change + k;
+    if (last) {
+      convolve_tile<kTile + 1>(a.value, from, to, value, out.value + k);
+      convolve_tangent_tile<kTile + 1>(a.value, a.change, from, to, value, change, out.change + k);
+    } else {
+      convolve_tile<kTile>(a.value, from, to, value, out.value + k);
+      convolve_tangent_tile<kTile>(a.value, a.change, from, to, value, change, out.change + k);
+    }
+  }
+}
+
+static inline void correlate_dual_lanes(Dual d, ptrdiff_t nd, Dual u, ptrdiff_t terms, Dual out, ptrdiff_t outputs) {
+  for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
+    const ptrdiff_t within = terms < nd - k ? terms : nd - k;
+    const vec *value = d.value + k, *change = d.change + k;
+    if (k + kTile + 1 == outputs) {
+      correlate_tile<kTile + 1>(value, u.value, within, out.value + k);
+      correlate_tangent_tile<kTile + 1>(value, change, u.value, u.change, within, out.change + k);
+    } else {
+      correlate_tile<kTile>(value, u.value, within, out.value + k);
+      correlate_tangent_tile<kTile>(value, change, u.value, u.change, within, out.change + k);
+    }
+  }
 }
 
 struct DualGroup {
@@ -101,8 +149,9 @@ static inline void merge_dual_group(const Leaf* leaf, const Leaf* change, DualGr
                                  g->change.pairs[2 * i + 1], g->change.fours[i]);
 }
 
-// The layout of `tree` is that of lane_up.
-static inline void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t groups, Dual tree, Dual padded) {
+// The layout of `tree` and the meaning of `most` are those of lane_up.
+static inline void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t groups, ptrdiff_t most, Dual tree,
+                           Dual padded) {
   if (groups == 1) {
     DualGroup g;
     merge_dual_group(leaf, change, &g);
@@ -113,13 +162,14 @@ static inline void dual_up(const Leaf* leaf, const Leaf* change, ptrdiff_t group
   const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, at_left = kGroup * groups + 1;
   const ptrdiff_t at_right = at_left + tree_size(left);
   const Dual l = {tree.value + at_left, tree.change + at_left}, r = {tree.value + at_right, tree.change + at_right};
-  dual_up(leaf, change, left, l, padded);
-  dual_up(leaf + kGroup * left, change + kGroup * left, right, r, padded);
-  convolve_dual(l, kGroup * left + 1, r, kGroup * right + 1, tree, padded);
+  dual_up(leaf, change, left, most, l, padded);
+  dual_up(leaf + kGroup * left, change + kGroup * left, right, most, r, padded);
+  convolve_dual_lanes(l, counts_of(left, most), r, counts_of(right, most), tree, counts_of(groups, most), padded);
 }
 
-// Turns the leaves and their derivatives into their downward messages.
-static inline void dual_down(Leaf* leaf, Leaf* change, ptrdiff_t groups, Dual tree, Dual d, Dual buffer) {
+// Turns the leaves and their derivatives into their downward messages; d as for lane_down.
+static inline void dual_down(Leaf* leaf, Leaf* change, ptrdiff_t groups, ptrdiff_t most, Dual tree, Dual d,
+                             Dual buffer) {
   if (groups == 1) {
     DualGroup g;
     merge_dual_group(leaf, change, &g);
@@ -142,13 +192,18 @@ static inline void dual_down(Leaf* leaf, Leaf* change, ptrdiff_t groups, Dual tr
     for (int i = 0; i < kGroup; i++) leaf[i] = result[i], change[i] = result1[i];
     return;
   }
-  const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, nl = kGroup * left + 1, nr = kGroup * right + 1;
+  const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, nd = counts_of(groups, most);
+  const ptrdiff_t nl = counts_of(left, most), nr = counts_of(right, most);
   const ptrdiff_t at_left = kGroup * groups + 1, at_right = at_left + tree_size(left);
   const Dual l = {tree.value + at_left, tree.change + at_left}, r = {tree.value + at_right, tree.change + at_right};
-  correlate_dual(d, r, nr, buffer, nl);
-  dual_down(leaf, change, left, l, buffer, {buffer.value + nl, buffer.change + nl});
-  correlate_dual(d, l, nl, buffer, nr);
-  dual_down(leaf + kGroup * left, change + kGroup * left, right, r, buffer, {buffer.value + nr, buffer.change + nr});
+  const auto descend = [&](ptrdiff_t first, ptrdiff_t own_groups, Dual own, ptrdiff_t n, Dual other, ptrdiff_t n_other) {
+    correlate_dual_lanes(d, nd, other, n_other, buffer, n);
+    for (int t = 0; t < kLanePad; t++) buffer.value[n + t] = buffer.change[n + t] = vec{};
+    const ptrdiff_t used = n + kLanePad;
+    dual_down(leaf + first, change + first, own_groups, most, own, buffer, {buffer.value + used, buffer.change + used});
+  };
+  descend(0, left, l, nl, r, nr);
+  descend(kGroup * left, right, r, nr, l, nl);
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -37,10 +37,9 @@ static inline void correlate_fixed(const vec* d, const vec* u, vec* out) {
 // Terms that are added with both factors in registers: 32 of them hold a tile, its terms and what they slide along.
 constexpr int kTerms = kLanes == 8 ? 8 : 1;
 
+// acc[t] += sum of a[i] b[t - i] over from <= i < to
 template <int tile>
-static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* out) {
-  vec acc[tile];
-  for (int t = 0; t < tile; t++) acc[t] = vec{};
+static inline void add_convolved(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* acc) {
   ptrdiff_t i = from;
   for (; kTerms > 1 && i + kTerms <= to; i += kTerms) {
     vec slide[tile + kTerms - 1];
@@ -56,13 +55,11 @@ static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, con
   for (; i < to; i++)
 #pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += a[i] * b[t - i];
-  for (int t = 0; t < tile; t++) out[t] = acc[t];
 }
 
+// acc[t] += sum of d[j + t] u[j] over j < terms
 template <int tile>
-static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out) {
-  vec acc[tile];
-  for (int t = 0; t < tile; t++) acc[t] = vec{};
+static inline void add_correlated(const vec* d, const vec* u, ptrdiff_t terms, vec* acc) {
   ptrdiff_t j = 0;
   for (; kTerms > 1 && j + kTerms <= terms; j += kTerms) {
     vec slide[tile + kTerms - 1];
@@ -78,6 +75,21 @@ static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, v
   for (; j < terms; j++)
 #pragma GCC unroll 16
     for (int t = 0; t < tile; t++) acc[t] += d[j + t] * u[j];
+}
+
+template <int tile>
+static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* out) {
+  vec acc[tile];
+  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  add_convolved<tile>(a, from, to, b, acc);
+  for (int t = 0; t < tile; t++) out[t] = acc[t];
+}
+
+template <int tile>
+static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out) {
+  vec acc[tile];
+  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  add_correlated<tile>(d, u, terms, acc);
   for (int t = 0; t < tile; t++) out[t] = acc[t];
 }
 

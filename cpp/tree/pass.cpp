@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 #include "tree/lane_batches.hpp"
 #include "tree/star_blocks.hpp"
@@ -14,9 +14,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kUnitRoundoff = 1.1102230246251565e-16;
-constexpr double kLn2 = 0.69314718055994530942;
 constexpr size_t kGroupsPerTask = 16;
 
 bool is_linear(KernelName name) {
@@ -134,11 +131,11 @@ void Solver::down() {
 }
 
 void Solver::no_answer(double bound) {
-  out.log_mean[model] = -kInf;
+  out.log_mean[model] = -kInfinity;
   out.bound[model] = bound;
   if (out.probability_bound) out.probability_bound[model] = bound;
   std::fill_n(item.messages, tree.leaves(), 0.0);
-  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
+  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInfinity);
 }
 
 double Solver::root_log_mean(bool& zero, bool& lost) const {
@@ -148,7 +145,7 @@ double Solver::root_log_mean(bool& zero, bool& lost) const {
       log_mean += std::log(item.notes[i].sum) + item.up[i].scale * kLn2 - item.tilt * item.centre;
     } else {
       zero = true;
-      lost |= item.notes[i].lost_up > -kInf;
+      lost |= item.notes[i].lost_up > -kInfinity;
     }
   }
   return log_mean;
@@ -175,7 +172,7 @@ double Solver::bound(bool messages, double* of_probabilities) const {
   double furthest = 0;  // from the centre of the tilt
   for (const int32_t i : tree.inner_roots()) {
     const NodeNotes& note = item.notes[i];
-    if (note.lost_up > -kInf) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
+    if (note.lost_up > -kInfinity) lost += std::exp2(note.lost_up) * item.up[i].length / note.sum;
     const double first = item.up[i].lo - item.centre, last = first + item.up[i].length - 1;
     furthest = std::max(furthest, std::max(std::fabs(first), std::fabs(last)));
   }
@@ -190,12 +187,12 @@ double Solver::bound(bool messages, double* of_probabilities) const {
   double probability = 0;
   const auto include = [&](double by_floor, double amplification, double message, double spread) {
     // Infinite amplification: the share of Z says nothing about a state of (almost) no probability.
-    const double by_share = amplification == kInf ? (amplified > 0 || alternative ? kInf : 0.0)
+    const double by_share = amplification == kInfinity ? (amplified > 0 || alternative ? kInfinity : 0.0)
                                                  : amplification * amplified;
     const double error = alternative ? std::min(by_floor, by_share) : by_floor + by_share;
     of_messages = std::max(of_messages, error);
     if (spread > 0) probability = std::max(probability, spread * error);
-    if (std::fabs(message) < kInf) size = std::max(size, std::fabs(message));
+    if (std::fabs(message) < kInfinity) size = std::max(size, std::fabs(message));
   };
   for (const int32_t d : tree.loose())
     if (f.parent[d] >= 0)
@@ -217,16 +214,16 @@ void Solver::finish(bool downwards) {
   if (zero && (!waves.empty() || !stars.empty())) lost = true;
   if (zero && item.use_fft)
     for (int32_t i = 0; i < tree.inner(); i++) lost |= item.notes[i].trimmed > 0 || item.notes[i].transform > 0;
-  if (zero) return no_answer(lost ? kInf : 0.0);
+  if (zero) return no_answer(lost ? kInfinity : 0.0);
   out.log_mean[model] = log_mean;
   for (const int32_t d : tree.free()) item.messages[d] = 0.0;
-  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInf);
+  if (item.log_beliefs) std::fill_n(item.log_beliefs, in.table_entries, -kInfinity);
   if (downwards) down();
   double of_probabilities;
   const double certified = bound(downwards, &of_probabilities);
-  out.bound[model] = certified >= 0 ? certified : kInf;  // NaN: some share of Z was 0 / 0
+  out.bound[model] = certified >= 0 ? certified : kInfinity;  // NaN: some share of Z was 0 / 0
   if (out.probability_bound)
-    out.probability_bound[model] = certified < kInf && of_probabilities >= 0 ? of_probabilities : kInf;
+    out.probability_bound[model] = certified < kInfinity && of_probabilities >= 0 ? of_probabilities : kInfinity;
 }
 
 // The tree to work on: with waves where their characteristic functions can serve, with blocks where all counts are
@@ -338,7 +335,7 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
       const size_t first = k * lanes, count = std::min(lanes, in.batch - first);
       solve_lanes(kernels, plan.tree(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
       for (size_t b = first; b < first + count; b++)
-        if (out.bound[b] == kInf) one(b, t);
+        if (out.bound[b] == kInfinity) one(b, t);
     });
   } else if (in.batch == 1) {
     solve_model(kernels, plan, in, out, name, 0, item(0), memory->workers.data(), threads);

@@ -11,21 +11,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
-constexpr double kPi = 3.14159265358979323846;
 constexpr double kNats = 46;          // what is left out is below e^-46
 constexpr double kLeastVariance = 100;
 constexpr double kLeastFactor = 0.02;  // smallest |phat| of a child at the frequencies in use
 constexpr int kMostFrequencies = 192;
 
 struct Totals {
-  double variance = 0, mean_offset = 0, lost = -kInf;
+  double variance = 0, mean_offset = 0, lost = -kInfinity;
   double spread = 0;  // largest standard deviation of a child's count
   double overlap[kStarShiftCount] = {}, largest_overlap[kStarShiftCount] = {};
   int32_t longest = 0;
@@ -212,7 +211,7 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
   for (const int32_t i : star.merges) item.notes[i] = {};
   kernels.tree->wave_up(item, worker, star.node, message);
   NodeNotes& note = item.notes[star.node];
-  if (totals.lost > -kInf) note.lost_up = std::max(note.lost_up, state->lost) + 1;
+  if (totals.lost > -kInfinity) note.lost_up = std::max(note.lost_up, state->lost) + 1;
   grid.centre = (double)centre;
   state->used = true;
   return true;
@@ -249,7 +248,7 @@ void star_down(const Kernels& kernels, const Star& star, const StarState& state,
   }
   const double error = rounding + std::exp(-kNats + 2) * (largest + mass);
   double lost = std::max(note.lost_down + 1, -998.0);
-  if (state.lost > -kInf) lost = std::max(lost, state.lost + std::log2(largest)) + 1;
+  if (state.lost > -kInfinity) lost = std::max(lost, state.lost + std::log2(largest)) + 1;
 
   // Conjugated product of everything right of c, times conj(F); then from the left.
   std::vector<double> rest_re(children * padded), rest_im(children * padded);

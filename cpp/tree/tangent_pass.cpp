@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 constexpr int32_t kDirectMost = 64;  // below this transforms never pay
 constexpr int32_t kDirectAtMost = 8192;  // above this direct merges are tried only if asked for
 constexpr double kAccepted = 1e-10;  // error of a derivative as a share of its largest entry
@@ -82,7 +82,7 @@ double Solver::bound() const {
   double cut = 0, cut_change = 0, noise = 0, noise_change = 0, path = 0, path_change = 0;
   for (int32_t i = 0; i < tree.inner(); i++) {
     const TangentNode& node = item.nodes[i];
-    if (!(node.overlap > kSafe)) return kInf;
+    if (!(node.overlap > kSafe)) return kInfinity;
     cut += node.cut_error;
     cut_change += node.cut_change_error;
     noise += node.noise;
@@ -97,13 +97,13 @@ double Solver::bound() const {
     path_change = std::fmax(path_change, item.leaf_path[2 * d + 1]);
   }
   const double value = cut + kDeviations * std::sqrt(noise + path);
-  if (!(value <= kAcceptedCounts)) return kInf;
+  if (!(value <= kAcceptedCounts)) return kInfinity;
   if (!item.change && !item.belief_change) return value;
   const double wrong = cut_change + kDeviations * std::sqrt(noise_change + path_change);
   const double reference = std::fmax(
       std::fmax(largest_of(item.change, (size_t)tree.leaves()), kVanishing * largest_of(item.v, (size_t)tree.leaves())),
       std::fmax(largest_of(item.belief_change, pairs.in.table_entries), 1e-300));
-  return wrong <= kAccepted * reference ? std::fmax(value, wrong / reference) : kInf;
+  return wrong <= kAccepted * reference ? std::fmax(value, wrong / reference) : kInfinity;
 }
 
 // Variables outside all groups.
@@ -127,10 +127,10 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
   for (int32_t d = 0; d < tree.leaves(); d++)
     if (std::isfinite(solver.item.nu[d])) solver.item.direction_limit += std::fabs(solver.item.v[d]);
   move_free(tree, solver.item);
-  double bound = kInf;
+  double bound = kInfinity;
   const int first = pairs.in.direct || tree.leaves() < kDirectMost ? 1 : 0;
   const int last = pairs.in.direct || tree.leaves() <= kDirectAtMost ? 1 : 0;
-  for (int rung = first; rung <= last && bound == kInf; rung++) {
+  for (int rung = first; rung <= last && bound == kInfinity; rung++) {
     solver.item.use_fft = solver.item.trim = rung == 0;
     solver.workers.clear();
     for (int t = 0; t < threads; t++) {
@@ -170,7 +170,7 @@ void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangent
   threads = pairs.count() * (size_t)tree.leaves() < kWorthThreads ? 1 : thread_count(threads);
   std::unique_ptr<PassMemory> memory = plan.take_memory();
   memory->require(threads);
-  std::vector<double> bound(pairs.count(), kInf);
+  std::vector<double> bound(pairs.count(), kInfinity);
   const auto one = [&](size_t pair, int t) {
     bound[pair] = solve_pair(kernels, plan, pairs, pair, &memory->workers[(size_t)t], 1);
   };
@@ -186,7 +186,7 @@ void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangent
       solve_lanes(kernels, pairs, from, count, memory->lane_scratch(t, memory->lane_doubles), found);
       for (size_t l = 0; l < count; l++) {
         bound[from + l] = found[l];
-        if (found[l] == kInf) one(from + l, t);
+        if (found[l] == kInfinity) one(from + l, t);
       }
     });
   } else if (pairs.count() >= 2 * (size_t)threads) {

@@ -1,4 +1,5 @@
 #include "tree/wave_blocks.hpp"
+#include "base/constants.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,21 +8,19 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
-constexpr double kLn2 = 0.69314718055994530942;
 constexpr int32_t kFiniteLeast = 32;  // below that the rest of the group is better off in the tree
 constexpr double kLostAtMost = -998;  // log2 of what underflow may take from a gradient scaled to about 1
 
 void no_messages(const WaveBlock& wave, TreeItem& item) {
   for (int32_t j = 0; j < wave.count; j++) item.messages[wave.leaves[j]] = 0.0;
-  item.notes[wave.node].block_bound = kInf;
+  item.notes[wave.node].block_bound = kInfinity;
 }
 
 bool leave_out_infinite(const WaveBlock& wave, const double* nu, WaveState* state) {
   std::vector<double> values;
   for (int32_t j = 0; j < wave.count; j++) {
     const double x = nu[wave.leaves[j]];
-    state->forced += x == kInf;
+    state->forced += x == kInfinity;
     if (!std::isfinite(x)) continue;
     values.push_back(x);
     state->finite.push_back(j);
@@ -36,7 +35,7 @@ void write_messages(const Logits& logits, const Piece& piece, double* out) {
   if (!piece.split)
     return logits.kernels->messages_plain(logits.nu, logits.n, piece.tilt, piece.log_ratio.data(), piece.terms, out);
   const FlatPieceView view = view_of(piece, 0.0);
-  const FlatMixtureView only = {1, &view, -kInf, -kInf};
+  const FlatMixtureView only = {1, &view, -kInfinity, -kInfinity};
   logits.kernels->messages(logits.nu, logits.n, &only, out);
 }
 
@@ -79,10 +78,10 @@ void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState&
                          norm * pmf_error(s),
                          norm * std::exp(-kBudget + 2)};
   if (message.length <= 0) {  // the counts that are possible lie too far out
-    message = {worker.scratch, support.lo, 1, 0.0, 0.0, kInf, kInf};
+    message = {worker.scratch, support.lo, 1, 0.0, 0.0, kInfinity, kInfinity};
     message.value[0] = 0;
     kernels.wave_up(item, worker, wave.node, message);
-    item.notes[wave.node].lost_up = kInf;
+    item.notes[wave.node].lost_up = kInfinity;
     return;
   }
   std::vector<double> re((size_t)s.frequencies), im((size_t)s.frequencies);
@@ -104,13 +103,13 @@ void wave_down(const TreeKernels& kernels, const WaveBlock& wave, const WaveStat
   kernels.wave_gradient(item, worker, wave.node, g);
   const Piece piece = solve_linear(state.logits, state.spectrum, g, down.lo - state.forced, down.length,
                                    note.outside_table * note.down_limit);
-  if (!(piece.bound < kInf)) return no_messages(wave, item);
+  if (!(piece.bound < kInfinity)) return no_messages(wave, item);
   note.block_amplification = piece.amplification;
   note.block_message = piece.largest_message + std::fabs(item.tilt);
   note.block_bound = piece.bound + note.path_error * piece.amplification;
   const double lost = std::fmax(note.lost_down + 1, kLostAtMost);
-  note.block_bound += lost > 0 ? kInf : 4 * std::exp2(lost) / (piece.least_side * std::exp(piece.log_weight));
-  if (!(note.block_bound >= 0)) note.block_bound = kInf;
+  note.block_bound += lost > 0 ? kInfinity : 4 * std::exp2(lost) / (piece.least_side * std::exp(piece.log_weight));
+  if (!(note.block_bound >= 0)) note.block_bound = kInfinity;
 
   if (state.gathered.empty()) return write_messages(state.logits, piece, item.messages + wave.leaves[0]);
   std::vector<double> messages(state.gathered.size());

@@ -2,8 +2,8 @@
 Conditional logit with thousands of cases per stratum
 =====================================================
 
-*Cases and controls are compared within strata, and a stratum has thousands of both. The exact likelihood
-gives up; the approximation is biased.*
+*Matched case-control data in Python: cases and controls are compared within strata, and a stratum has
+thousands of both. The exact likelihood gives up; the approximation is biased.*
 
 The exact conditional likelihood sums over all ways to choose the cases of a stratum. R's ``clogit(method =
 "exact")`` (not run here) returns NA above some 2,000 rows in a stratum, statsmodels recurses until Python
@@ -29,7 +29,9 @@ from tallytree.estimators import ConditionalLogit
 births = data.load_csv("clogit/birthwt.csv")
 terms = ["age", "lwt", "smoke", "ht", "ui", "ptl"]
 fit = ConditionalLogit().fit(births[terms], births["low"], groups=births["race"])
-reference = data.load_csv("clogit/clogit_reference.csv").query("model == 'birthwt_race'")
+reference = data.load_csv("clogit/clogit_reference.csv").query(
+    "model == 'birthwt_race'"
+)
 print(fit.summary())
 difference = np.max(np.abs(fit.coef_ - reference["coef"].to_numpy()))
 print(f"largest difference to R's exact method: {difference:.1e}")
@@ -58,7 +60,10 @@ def breslow(x, y, groups):
 
     def minus_log_likelihood(beta):
         top = np.array(
-            [special.logsumexp(part) for part in np.split(x @ beta, np.cumsum(np.bincount(groups))[:-1])]
+            [
+                special.logsumexp(part)
+                for part in np.split(x @ beta, np.cumsum(np.bincount(groups))[:-1])
+            ]
         )
         return -(y @ (x @ beta) - cases @ top)
 
@@ -79,7 +84,15 @@ for size in (50, 200, 1000, 5000, 20_000):
     start = time.process_time()
     exact = ConditionalLogit().fit(x, y, groups=groups)
     seconds = time.process_time() - start
-    rows.append([size, exact.coef_[0], exact.standard_errors_[0], breslow(x, y, groups)[0], seconds])
+    rows.append(
+        [
+            size,
+            exact.coef_[0],
+            exact.standard_errors_[0],
+            breslow(x, y, groups)[0],
+            seconds,
+        ]
+    )
 rows = np.array(rows)
 for size, coef, error, approximate, _ in rows:
     print(
@@ -96,9 +109,13 @@ for size in peer_sizes:
     try:
         peer = statsmodels_fit(x, y, groups)
         ok = np.allclose(peer, own, atol=1e-3)
-        print(f"statsmodels, {size} rows per stratum: {'agrees' if ok else f'differs: {peer}'}")
+        print(
+            f"statsmodels, {size} rows per stratum: {'agrees' if ok else f'differs: {peer}'}"
+        )
     except Exception as error:
-        print(f"statsmodels, {size} rows per stratum: {type(error).__name__}: {str(error)[:60]}")
+        print(
+            f"statsmodels, {size} rows per stratum: {type(error).__name__}: {str(error)[:60]}"
+        )
         break
     peer_times.append(time.process_time() - start)
     if peer_times[-1] > 8:
@@ -109,7 +126,14 @@ for size in peer_sizes:
 # --------
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
-left.errorbar(rows[:, 0], rows[:, 1], 1.96 * rows[:, 2], fmt="o-", capsize=3, label="exact (tallytree), 95 %")
+left.errorbar(
+    rows[:, 0],
+    rows[:, 1],
+    1.96 * rows[:, 2],
+    fmt="o-",
+    capsize=3,
+    label="exact (tallytree), 95 %",
+)
 left.plot(rows[:, 0], rows[:, 3], "s--", label='"approximate" (Breslow)')
 left.axhline(truth[0], color="0.5", lw=1, label="truth")
 left.axvspan(2000, 30_000, color="0.93", zorder=0)
@@ -117,8 +141,16 @@ left.text(2300, 0.6, "clogit exact: NA", color="0.4", fontsize=9)
 left.set(xscale="log", xlabel="rows per stratum", ylabel="coefficient", ylim=(0, 1.0))
 left.legend(loc="lower left")
 right.loglog(peer_sizes[: len(own_times)], own_times, "o-", label="tallytree, exact")
-right.loglog(peer_sizes[: len(peer_times)], peer_times, "s--", label="statsmodels, exact")
-right.loglog(rows[:, 0], rows[:, 4], "o-", color="#7d5ba6", label="tallytree, 4,000 to 80,000 rows in all")
+right.loglog(
+    peer_sizes[: len(peer_times)], peer_times, "s--", label="statsmodels, exact"
+)
+right.loglog(
+    rows[:, 0],
+    rows[:, 4],
+    "o-",
+    color="#7d5ba6",
+    label="tallytree, 4,000 to 80,000 rows in all",
+)
 right.set(xlabel="rows per stratum", ylabel="processor seconds", ylim=(1e-3, 300))
 right.legend()
 plt.show()

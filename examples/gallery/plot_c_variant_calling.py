@@ -51,14 +51,19 @@ print(f"all {depth:,} tails at once: {all_seconds:.2f} s of processor time")
 def log_p_value(probabilities, k):
     """Log P(at least k) of independent events."""
     log_odds = np.log(probabilities) - np.log1p(-probabilities)
-    return tt.CountModel(log_odds, tt.at_least(k)).log_partition - np.logaddexp(0, log_odds).sum()
+    return (
+        tt.CountModel(log_odds, tt.at_least(k)).log_partition
+        - np.logaddexp(0, log_odds).sum()
+    )
 
 
 log_p_value(errors, 1000)  # the first call also loads what it needs
 start = time.process_time()
 one = log_p_value(errors, int(seen[-1]))
 one_seconds = time.process_time() - start
-print(f"one p-value, 1e{one / np.log(10):.1f}: {1000 * one_seconds:.0f} ms of processor time")
+print(
+    f"one p-value, 1e{one / np.log(10):.1f}: {1000 * one_seconds:.0f} ms of processor time"
+)
 assert abs(one - ours[-1]) < 1e-6
 
 # %%
@@ -131,14 +136,22 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
 left.plot(seen, -10 * ours / np.log(10), label="exact (tallytree)", lw=2)
 left.plot(seen, -10 * poisson / np.log(10), "--", label="Poisson approximation")
 left.plot(seen, -10 * capped / np.log(10), ":", label=f"reads capped at {cap}")
-left.set(xlabel="mismatches seen", ylabel="Phred-scaled p-value", title="One position, a million reads")
+left.set(
+    xlabel="mismatches seen",
+    ylabel="Phred-scaled p-value",
+    title="One position, a million reads",
+)
 left.legend()
 right.loglog(depths, times, "o-", label="tallytree, exact log-tail")
 right.loglog(depths[:2], recursion_times, "s--", label="recursion in NumPy")
 right.set(xlabel="depth", ylabel="processor seconds for one p-value", title="Time")
 right.legend()
 plt.show()
-assert one_seconds < 0.1 * all_seconds and times[1] < recursion_times[1] and min(gap, lost) > 5
+assert (
+    one_seconds < 0.1 * all_seconds
+    and times[1] < recursion_times[1]
+    and min(gap, lost) > 5
+)
 
 # %%
 # **Claim, computed above:** an exact p-value at depth 10^6 takes less than a tenth of what all tails at once

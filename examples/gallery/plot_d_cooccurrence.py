@@ -56,9 +56,13 @@ shared = (plants[:, first] * plants[:, second]).sum(0).astype(int)
 both = (p[:, first] * p[:, second]).T  # (pairs, species)
 start = time.process_time()
 log_odds = np.log(both) - np.log1p(-both)
-log_p = tt.CountModel(log_odds, tt.at_least(shared)).log_partition + np.log1p(-both).sum(1)
+log_p = tt.CountModel(log_odds, tt.at_least(shared)).log_partition + np.log1p(
+    -both
+).sum(1)
 seconds = time.process_time() - start
-print(f"{len(first)} exact p-values with {n_species} trials each: {seconds:.2f} s of processor time")
+print(
+    f"{len(first)} exact p-values with {n_species} trials each: {seconds:.2f} s of processor time"
+)
 print(f"smallest: 1e{log_p.min() / np.log(10):.0f}")
 
 # %%
@@ -86,7 +90,9 @@ poisson = stats.poisson.logsf(shared - 1, both.sum(1))
 def discoveries(log_p_values, rate=0.001):
     """Which hypotheses the procedure of Benjamini and Hochberg rejects."""
     order = np.argsort(log_p_values)
-    below = log_p_values[order] <= np.log(rate * np.arange(1, len(order) + 1) / len(order))
+    below = log_p_values[order] <= np.log(
+        rate * np.arange(1, len(order) + 1) / len(order)
+    )
     kept = np.zeros(len(order), bool)
     if below.any():
         kept[order[: np.flatnonzero(below)[-1] + 1]] = True
@@ -94,7 +100,9 @@ def discoveries(log_p_values, rate=0.001):
 
 
 exact_links, poisson_links = discoveries(log_p), discoveries(poisson)
-print(f"validated links: exact {exact_links.sum()}, Poisson approximation {poisson_links.sum()}")
+print(
+    f"validated links: exact {exact_links.sum()}, Poisson approximation {poisson_links.sum()}"
+)
 assert poisson_links.sum() < exact_links.sum()
 assert log_p.min() < -70 * np.log(10) and seconds < 0.2 * each * len(first)
 
@@ -102,13 +110,24 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=[1.1, 1
 left.plot(log_p / np.log(10), poisson / np.log(10), ".", ms=3, alpha=0.5)
 low = log_p.min() / np.log(10)
 left.plot([low, 0], [low, 0], color="0.5", lw=1)
-left.axvline(-16, color="0.7", ls=":", label="smallest tail that double precision\nsubtraction can show")
-left.set(xlabel="exact log10 p", ylabel="Poisson approximation, log10 p", title="All pairs of regions")
+left.axvline(
+    -16,
+    color="0.7",
+    ls=":",
+    label="smallest tail that double precision\nsubtraction can show",
+)
+left.set(
+    xlabel="exact log10 p",
+    ylabel="Poisson approximation, log10 p",
+    title="All pairs of regions",
+)
 left.legend()
 network = np.zeros((n_regions, n_regions))
 network[first, second] = np.where(exact_links, np.where(poisson_links, 1, 2), 0)
 centred = plants.T - p.T
-order = np.argsort(np.linalg.svd(centred, full_matrices=False)[0][:, 0])  # similar floras side by side
+order = np.argsort(
+    np.linalg.svd(centred, full_matrices=False)[0][:, 0]
+)  # similar floras side by side
 right.imshow(
     (network + network.T)[np.ix_(order, order)],
     cmap=ListedColormap(["#eeeeee", "#3b6fb6", "#d9822b"]),

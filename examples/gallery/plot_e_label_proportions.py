@@ -53,7 +53,9 @@ def at_most_loss(logits, bags, counts):
 
 def mean_loss(logits, bags, counts):
     """Cross-entropy between the given and the mean predicted proportion."""
-    share = torch.sigmoid(logits.reshape(len(counts), -1)).mean(-1).clamp(1e-6, 1 - 1e-6)
+    share = (
+        torch.sigmoid(logits.reshape(len(counts), -1)).mean(-1).clamp(1e-6, 1 - 1e-6)
+    )
     wanted = counts / (len(logits) / len(counts))
     return -(wanted * share.log() + (1 - wanted) * (1 - share).log()).mean()
 
@@ -99,14 +101,22 @@ for i, size in enumerate(sizes):
             scores[name][i, repeat] = np.mean(said == y_all[test])
             positives[name][i, repeat] = said.mean() / y_all[test].mean()
         ceiling.append(
-            LogisticRegression(C=1.0).fit(x_all[kept], y_all[kept]).score(x_all[test], y_all[test])
+            LogisticRegression(C=1.0)
+            .fit(x_all[kept], y_all[kept])
+            .score(x_all[test], y_all[test])
         )
 
 for name in LOSSES:
-    print(f"{name:<26}", "  ".join(f"bags of {s}: {v:.3f}" for s, v in zip(sizes, scores[name].mean(1))))
+    print(
+        f"{name:<26}",
+        "  ".join(f"bags of {s}: {v:.3f}" for s, v in zip(sizes, scores[name].mean(1))),
+    )
 print(f"with all labels            {np.mean(ceiling):.3f}")
 called = {name: values.mean() for name, values in positives.items()}
-print("positives found per true positive:", {name: round(float(value), 2) for name, value in called.items()})
+print(
+    "positives found per true positive:",
+    {name: round(float(value), 2) for name, value in called.items()},
+)
 
 # %%
 # The number itself
@@ -116,9 +126,13 @@ print("positives found per true positive:", {name: round(float(value), 2) for na
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
 for (name, values), style in zip(scores.items(), ("o-", "s--", "^:")):
-    left.errorbar(sizes, values.mean(1), values.std(1), fmt=style, capsize=3, label=name)
+    left.errorbar(
+        sizes, values.mean(1), values.std(1), fmt=style, capsize=3, label=name
+    )
 left.axhline(np.mean(ceiling), color="0.5", lw=1, label="all labels known")
-left.set(xscale="log", xlabel="bag size", ylabel="accuracy on patients", ylim=(0.4, 1.03))
+left.set(
+    xscale="log", xlabel="bag size", ylabel="accuracy on patients", ylim=(0.4, 1.03)
+)
 left.set_xticks(sizes, [str(s) for s in sizes])
 left.minorticks_off()
 left.legend(loc="lower left")
@@ -126,7 +140,12 @@ logits = torch.linspace(-3, 3, 121, dtype=torch.float64)
 law = ttt.count_log_probs(logits[:, None].expand(-1, 8))
 right.plot(logits, -law[:, 6], label="right: -log P(X = 6)")
 right.plot(
-    logits, -torch.logcumsumexp(law, -1)[:, 6], ":", color="#4f9d5d", lw=2, label="mistake: -log P(X <= 6)"
+    logits,
+    -torch.logcumsumexp(law, -1)[:, 6],
+    ":",
+    color="#4f9d5d",
+    lw=2,
+    label="mistake: -log P(X <= 6)",
 )
 right.set(xlabel="common log-odds of 8 items", ylabel="loss of a bag with 6 positives")
 right.legend()

@@ -35,9 +35,13 @@ def outcome(first, second):
 
 goals = np.arange(11)
 exact = outcome(home.pmf(goals), away.pmf(goals))
-usual = outcome(stats.poisson.pmf(goals, home_xg.sum()), stats.poisson.pmf(goals, away_xg.sum()))
+usual = outcome(
+    stats.poisson.pmf(goals, home_xg.sum()), stats.poisson.pmf(goals, away_xg.sum())
+)
 for name, probabilities in (("exact", exact), ("Poisson", usual)):
-    print(f"{name:<8} home {probabilities[0]:.3f}  draw {probabilities[1]:.3f}  away {probabilities[2]:.3f}")
+    print(
+        f"{name:<8} home {probabilities[0]:.3f}  draw {probabilities[1]:.3f}  away {probabilities[2]:.3f}"
+    )
 
 # %%
 # Simulation agrees with the exact answer, slowly
@@ -45,11 +49,22 @@ for name, probabilities in (("exact", exact), ("Poisson", usual)):
 
 rng = np.random.default_rng(0)
 shots = [(rng.random((200_000, len(p))) < p).sum(1) for p in (home_xg, away_xg)]
-simulated = [np.mean(shots[0] > shots[1]), np.mean(shots[0] == shots[1]), np.mean(shots[0] < shots[1])]
+simulated = [
+    np.mean(shots[0] > shots[1]),
+    np.mean(shots[0] == shots[1]),
+    np.mean(shots[0] < shots[1]),
+]
 errors = np.abs(np.array(simulated) - exact) / np.sqrt(np.array(exact) / 200_000)
-print("simulated", np.round(simulated, 4), " distance in standard errors:", errors.round(1))
+print(
+    "simulated",
+    np.round(simulated, 4),
+    " distance in standard errors:",
+    errors.round(1),
+)
 assert errors.max() < 4
-assert exact[1] - usual[1] > 0.03 and exact[0] - exact[2] > 0.03 > abs(usual[0] - usual[2])
+assert exact[1] - usual[1] > 0.03 and exact[0] - exact[2] > 0.03 > abs(
+    usual[0] - usual[2]
+)
 
 # %%
 # Given the score, which shots went in?
@@ -58,11 +73,17 @@ assert exact[1] - usual[1] > 0.03 and exact[0] - exact[2] > 0.03 > abs(usual[0] 
 # one of the goals.
 
 given_home, given_away = home.given(1), away.given(3)
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), width_ratios=[1.2, 1, 1.2])
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(11, 3.4), width_ratios=[1.2, 1, 1.2]
+)
 left.bar(goals[:7] - 0.3, home.pmf(goals[:7]), 0.2, label="Home, exact")
 left.bar(goals[:7] - 0.1, away.pmf(goals[:7]), 0.2, label="Away, exact")
 left.bar(
-    goals[:7] + 0.1, stats.poisson.pmf(goals[:7], home_xg.sum()), 0.2, color="0.75", label="Poisson, same xG"
+    goals[:7] + 0.1,
+    stats.poisson.pmf(goals[:7], home_xg.sum()),
+    0.2,
+    color="0.75",
+    label="Poisson, same xG",
 )
 left.set(xlabel="goals", ylabel="probability")
 left.legend()
@@ -76,7 +97,9 @@ right.bar(place + 0.2, given_home.marginals, 0.4, label="given that Home scored 
 right.set(xlabel="shot of Home", ylabel="P(it was a goal)")
 right.legend()
 plt.show()
-assert np.isclose(given_home.marginals.sum(), 1) and np.isclose(given_away.marginals.sum(), 3)
+assert np.isclose(given_home.marginals.sum(), 1) and np.isclose(
+    given_away.marginals.sum(), 3
+)
 
 # %%
 # A season
@@ -87,7 +110,12 @@ assert np.isclose(given_home.marginals.sum(), 1) and np.isclose(given_away.margi
 matches = rng.uniform(0.02, 0.35, (380, 12))
 season = tt.PoissonBinomial(matches)
 table = season.pmf(np.arange(13)[:, None])  # (counts, matches)
-print("season:", table.shape, "every match sums to one:", bool(np.allclose(table.sum(0), 1)))
+print(
+    "season:",
+    table.shape,
+    "every match sums to one:",
+    bool(np.allclose(table.sum(0), 1)),
+)
 
 # %%
 # **Claim, computed above:** with equal xG the Poisson model calls the match even; exactly, the side with the

@@ -27,7 +27,9 @@ published = data.load_csv("elections/president_2020_ev_distribution.csv")
 print(states.head(3).to_string(index=False))
 names, votes = states.iloc[:, 0].to_numpy(), states["electoral_votes"].to_numpy()
 chance = states["p_biden"].to_numpy(float)
-chance = np.clip(chance, 1 / 80_000, 1 - 1 / 80_000)  # 0 and 1 out of 40,000 simulations are not certainties
+chance = np.clip(
+    chance, 1 / 80_000, 1 - 1 / 80_000
+)  # 0 and 1 out of 40,000 simulations are not certainties
 simulated = published["p_biden"].to_numpy()
 total = np.arange(539)
 
@@ -36,7 +38,9 @@ total = np.arange(539)
 # --------------------------------------
 
 independent = tt.PoissonBinomial(chance, weights=votes)
-print(f"P(270 or more): independent {float(independent.sf(269)):.5f}, published {simulated[270:].sum():.5f}")
+print(
+    f"P(270 or more): independent {float(independent.sf(269)):.5f}, published {simulated[270:].sum():.5f}"
+)
 print(
     f"standard deviation: independent {float(independent.std()):.1f}, published {np.sqrt(np.sum(simulated * total**2) - np.sum(simulated * total) ** 2):.1f}"
 )
@@ -55,7 +59,9 @@ weight = weight / weight.sum()
 def with_swing(size):
     """One distribution for every value of the swing."""
     probits = stats.norm.ppf(chance) * np.sqrt(1 + size**2) + size * node[:, None]
-    return tt.PoissonBinomial(logits=stats.norm.logcdf(probits) - stats.norm.logcdf(-probits), weights=votes)
+    return tt.PoissonBinomial(
+        logits=stats.norm.logcdf(probits) - stats.norm.logcdf(-probits), weights=votes
+    )
 
 
 def spread(law, mix):
@@ -68,7 +74,9 @@ target = np.sqrt(np.sum(simulated * total**2) - np.sum(simulated * total) ** 2)
 low, high = 0.0, 3.0
 for _ in range(25):
     middle = (low + high) / 2
-    low, high = (middle, high) if spread(with_swing(middle), weight) < target else (low, middle)
+    low, high = (
+        (middle, high) if spread(with_swing(middle), weight) < target else (low, middle)
+    )
 swing = with_swing(middle)
 correlated = weight @ np.exp(swing.logpmf(total[:, None])).T
 print(f"swing of {middle:.2f} probits: P(270 or more) = {correlated[270:].sum():.4f}")
@@ -89,10 +97,19 @@ state_given_loss = (against / against.sum()) @ lost.marginals
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4))
 left.fill_between(
-    total, np.convolve(simulated, np.ones(7) / 7, "same"), color="0.8", label="40,000 published simulations"
+    total,
+    np.convolve(simulated, np.ones(7) / 7, "same"),
+    color="0.8",
+    label="40,000 published simulations",
 )
-left.plot(total, np.convolve(independent.pmf(total), np.ones(7) / 7, "same"), label="independent states")
-left.plot(total, np.convolve(correlated, np.ones(7) / 7, "same"), label="exact, common swing")
+left.plot(
+    total,
+    np.convolve(independent.pmf(total), np.ones(7) / 7, "same"),
+    label="independent states",
+)
+left.plot(
+    total, np.convolve(correlated, np.ones(7) / 7, "same"), label="exact, common swing"
+)
 left.axvline(270, color="0.4", lw=0.8)
 left.set(xlabel="electoral votes", ylabel="probability (mean of 7)", xlim=(150, 538))
 left.legend(loc="upper left")
@@ -108,7 +125,9 @@ plt.show()
 distance = {"independent": independent.pmf(total), "swing": correlated}
 distance = {name: 0.5 * np.abs(law - simulated).sum() for name, law in distance.items()}
 cdf_distance = {
-    "independent": np.abs(np.cumsum(independent.pmf(total)) - np.cumsum(simulated)).max(),
+    "independent": np.abs(
+        np.cumsum(independent.pmf(total)) - np.cumsum(simulated)
+    ).max(),
     "swing": np.abs(np.cumsum(correlated) - np.cumsum(simulated)).max(),
 }
 print(

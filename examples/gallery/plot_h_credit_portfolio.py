@@ -24,7 +24,9 @@ import tallytree as tt
 
 rng = np.random.default_rng(4)
 n = 1000
-exposure = np.minimum(np.ceil(rng.pareto(1.6, n) * 4 + 1), 150).astype(int)  # in units of 100,000
+exposure = np.minimum(np.ceil(rng.pareto(1.6, n) * 4 + 1), 150).astype(
+    int
+)  # in units of 100,000
 default = np.exp(rng.normal(np.log(0.012), 0.7, n))
 correlation = 0.15
 total = exposure.sum()
@@ -44,7 +46,9 @@ weight = weight / weight.sum()
 
 def default_log_odds(factor):
     """Log-odds of default given values of the factor."""
-    probit = (stats.norm.ppf(default) - np.sqrt(correlation) * factor[:, None]) / np.sqrt(1 - correlation)
+    probit = (
+        stats.norm.ppf(default) - np.sqrt(correlation) * factor[:, None]
+    ) / np.sqrt(1 - correlation)
     return stats.norm.logcdf(probit) - stats.norm.logcdf(-probit)
 
 
@@ -77,12 +81,16 @@ simulation_seconds = time.process_time() - start
 levels = np.array([0.99, 0.999, 0.9995])
 granular = [
     stats.norm.cdf(
-        (stats.norm.ppf(default) + np.sqrt(correlation) * stats.norm.ppf(q)) / np.sqrt(1 - correlation)
+        (stats.norm.ppf(default) + np.sqrt(correlation) * stats.norm.ppf(q))
+        / np.sqrt(1 - correlation)
     )
     @ exposure
     for q in levels
 ]
-spread = [np.quantile(draws[: len(draws) // 10 * 10].reshape(10, -1), q, axis=1).std() for q in levels]
+spread = [
+    np.quantile(draws[: len(draws) // 10 * 10].reshape(10, -1), q, axis=1).std()
+    for q in levels
+]
 for q, fine, s in zip(levels, granular, spread):
     print(
         f"VaR {q:.2%}: exact {value_at_risk(q)}, simulated {np.quantile(draws, q):.0f} (spread of 5,000 draws {s:.0f}), infinitely fine {fine:.0f}"
@@ -97,23 +105,38 @@ assert abs(np.quantile(draws, 0.99) / value_at_risk(0.99) - 1) < 0.1
 # simulation.
 
 limit = int(value_at_risk(0.999))
-posterior = weight * np.exp(given.given(low=limit).event_log_prob)  # of the factor, given such a loss
+posterior = weight * np.exp(
+    given.given(low=limit).event_log_prob
+)  # of the factor, given such a loss
 matters = posterior > 1e-5 * posterior.max()
 posterior = posterior[matters] / posterior[matters].sum()
-bad = tt.PoissonBinomial(logits=default_log_odds(node[matters]), weights=exposure).given(low=limit)
+bad = tt.PoissonBinomial(
+    logits=default_log_odds(node[matters]), weights=exposure
+).given(low=limit)
 share = (posterior @ bad.marginals) * exposure
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
 left.semilogy(values, tail, label="exact")
 ordered = np.sort(draws)
 left.semilogy(
-    ordered, 1 - np.arange(len(ordered)) / len(ordered), color="#d9822b", lw=1, label="50,000 simulations"
+    ordered,
+    1 - np.arange(len(ordered)) / len(ordered),
+    color="#d9822b",
+    lw=1,
+    label="50,000 simulations",
 )
 left.axvline(limit, color="0.5", ls=":", label="99.9 % value at risk")
-left.set(xlabel="loss", ylabel="P(loss at least)", ylim=(1e-9, 1.5), xlim=(0, 0.4 * total))
+left.set(
+    xlabel="loss", ylabel="P(loss at least)", ylim=(1e-9, 1.5), xlim=(0, 0.4 * total)
+)
 left.legend()
 image = right.scatter(
-    default, share / (default * exposure), s=4 + exposure, c=np.log10(exposure), cmap="viridis", alpha=0.7
+    default,
+    share / (default * exposure),
+    s=4 + exposure,
+    c=np.log10(exposure),
+    cmap="viridis",
+    alpha=0.7,
 )
 right.set(
     xscale="log",
@@ -125,7 +148,9 @@ plt.show()
 print(
     f"mean loss beyond the 99.9 % VaR: {share.sum():.0f}, P(loss of half the portfolio) {tail[values >= total / 2][0]:.0e}"
 )
-assert seconds < simulation_seconds and all(fine < value_at_risk(q) for q, fine in zip(levels, granular))
+assert seconds < simulation_seconds and all(
+    fine < value_at_risk(q) for q, fine in zip(levels, granular)
+)
 assert min(spread[1:]) > 0.03 * limit
 
 # %%

@@ -28,7 +28,10 @@ scores = midl["scores"]
 sharpness = 8.0  # how much an affinity counts: the inverse temperature
 problem = tt.assignment(
     sharpness * scores,
-    rows=[tt.between(int(lo), int(hi)) for lo, hi in zip(midl["load_min"], midl["load_max"])],
+    rows=[
+        tt.between(int(lo), int(hi))
+        for lo, hi in zip(midl["load_min"], midl["load_max"])
+    ],
     columns=tt.exactly(3),
 )
 problem
@@ -51,7 +54,9 @@ print(
 start = time.process_time()
 beliefs = problem.loopy_bp()
 seconds = time.process_time() - start
-print(f"marginals of {problem.n_cells:,} pairs: {seconds:.2f} s, converged in {beliefs.iterations} sweeps")
+print(
+    f"marginals of {problem.n_cells:,} pairs: {seconds:.2f} s, converged in {beliefs.iterations} sweeps"
+)
 chosen = beliefs.marginals[best.cells.astype(bool)]
 print(
     f"pairs of the best assignment: {np.mean(chosen > 0.9):.0%} are nearly certain, {np.mean(chosen < 0.5):.0%} are not even likely"
@@ -67,7 +72,9 @@ difference = np.abs(gibbs.marginals - beliefs.marginals)
 print(
     f"sampler: {sampler_seconds:.1f} s; mean difference {difference.mean():.5f}, largest {difference.max():.3f}"
 )
-known = np.isfinite(gibbs.standard_error)  # pairs that some chain never saw have no estimate
+known = np.isfinite(
+    gibbs.standard_error
+)  # pairs that some chain never saw have no estimate
 noise = gibbs.standard_error[known].mean()
 print(f"mean standard error of the sampler itself: {noise:.5f}")
 assert difference.mean() < 1.2 * noise and seconds < 0.1 * sampler_seconds
@@ -80,10 +87,16 @@ assert np.mean(chosen < 0.5) > 0.5
 # be certain. The whole curve costs one run of marginals per point.
 
 sharpnesses = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-loads = [tt.between(int(lo), int(hi)) for lo, hi in zip(midl["load_min"], midl["load_max"])]
+loads = [
+    tt.between(int(lo), int(hi)) for lo, hi in zip(midl["load_min"], midl["load_max"])
+]
 expected, certain = [], []
 for value in sharpnesses:
-    p = tt.assignment(value * scores, rows=loads, columns=tt.exactly(3)).loopy_bp().marginals
+    p = (
+        tt.assignment(value * scores, rows=loads, columns=tt.exactly(3))
+        .loopy_bp()
+        .marginals
+    )
     expected.append((p * scores).sum())
     certain.append(np.sort(p.ravel())[-int(best.cells.sum()) :].mean())
 optimum = float((best.cells * scores).sum())
@@ -100,14 +113,18 @@ print(
 )
 assert quality.max() <= optimum + 1e-9
 
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.7), width_ratios=[1.2, 1, 1])
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(11.5, 3.7), width_ratios=[1.2, 1, 1]
+)
 order = np.argsort(-beliefs.marginals.max(0))
 rows = np.argsort(np.argmax(beliefs.marginals[:, order], 1))
 tt.plot.assignment_heatmap(beliefs.marginals[np.ix_(rows, order)], ax=left)
 left.set(xlabel="paper", ylabel="reviewer", title="P(reviewer gets paper)")
 middle.plot(certain, np.array(expected) / optimum, "o-")
 for value, x, y in zip(sharpnesses, certain, np.array(expected) / optimum):
-    middle.annotate(f"{value:g}", (x, y), (5, -9), textcoords="offset points", fontsize=8)
+    middle.annotate(
+        f"{value:g}", (x, y), (5, -9), textcoords="offset points", fontsize=8
+    )
 middle.set(
     xlabel="mean probability of the likeliest pairs",
     ylabel="expected affinity / best",

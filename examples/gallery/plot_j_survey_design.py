@@ -1,9 +1,9 @@
 """
-Maximum-entropy survey design
-=============================
+Survey design: unequal probabilities without replacement
+========================================================
 
-*Draw a sample of fixed size in which each unit has a prescribed probability, and estimate a total with an
-honest variance.*
+*Draw a sample of exactly k units without replacement in which each unit has a prescribed probability, and
+estimate a total with an honest variance.*
 
 Fixed-size sampling with unequal probabilities by maximum entropy (conditional Poisson sampling) is R's
 ``UPmaxentropy``. Its joint inclusion probabilities, which the variance needs, cost O(N^2 n) there and turn
@@ -60,7 +60,9 @@ np.fill_diagonal(pairs, 0.0)
 gap = (revenue / pik)[:, None] - revenue / pik
 true_variance = 0.5 * np.sum(pairs * gap**2)
 rest = pik < 1  # those always in the sample add no variance
-with_replacement = np.sum((pik * (revenue / pik - revenue[rest].sum() / pik[rest].sum()) ** 2)[rest])
+with_replacement = np.sum(
+    (pik * (revenue / pik - revenue[rest].sum() / pik[rest].sum()) ** 2)[rest]
+)
 simple = 284**2 * (1 - 50 / 284) / 50 * revenue.var(ddof=1)
 print(f"true total {revenue.sum():.0f}, mean of the estimates {estimates.mean():.0f}")
 print(
@@ -72,7 +74,9 @@ intervals = [sampler.horvitz_thompson(row, revenue) for row in samples[:120]]
 centre = np.array([h.total for h in intervals])
 half = np.array([1.96 * h.standard_error for h in intervals])
 covers = np.abs(centre - revenue.sum()) < half
-print(f"95 % intervals from single samples cover the truth in {np.nanmean(covers):.0%} of 120")
+print(
+    f"95 % intervals from single samples cover the truth in {np.nanmean(covers):.0%} of 120"
+)
 
 # %%
 # A large population
@@ -107,7 +111,9 @@ axes[1].hist(estimates, 40, color="#3b6fb6", density=True)
 axes[1].axvline(revenue.sum(), color="k", lw=1, label="true total")
 axes[1].set(xlabel="estimate of the total", title="2,000 samples", yticks=[])
 axes[1].legend()
-axes[2].errorbar(np.arange(40), centre[:40], half[:40], fmt=".", color="#3b6fb6", ecolor="0.6", lw=1)
+axes[2].errorbar(
+    np.arange(40), centre[:40], half[:40], fmt=".", color="#3b6fb6", ecolor="0.6", lw=1
+)
 axes[2].axhline(revenue.sum(), color="k", lw=1)
 axes[2].set(xlabel="sample", title="40 intervals, each from one sample")
 plt.show()

@@ -24,7 +24,9 @@ import tallytree as tt
 
 rng = np.random.default_rng(3)
 generation = np.repeat(np.arange(6), 40)
-fails = np.array([0.004, 0.008, 0.015, 0.03, 0.06, 0.11])[generation] * rng.uniform(0.7, 1.4, 240)
+fails = np.array([0.004, 0.008, 0.015, 0.03, 0.06, 0.11])[generation] * rng.uniform(
+    0.7, 1.4, 240
+)
 works = 1 - fails
 k = 180
 
@@ -72,11 +74,15 @@ truth = np.array([log10_fraction(sum(law[c + 1 :])) for c in counts[:-1]])
 ours = tt.PoissonBinomial(few).logsf(counts[:-1]) / np.log(10)
 with np.errstate(divide="ignore"):
     scipy = np.log10(stats.poisson_binom.sf(counts[:-1], few))
-    normal = stats.norm.logsf((counts[:-1] + 0.5 - few.sum()) / np.sqrt((few * (1 - few)).sum())) / np.log(10)
+    normal = stats.norm.logsf(
+        (counts[:-1] + 0.5 - few.sum()) / np.sqrt((few * (1 - few)).sum())
+    ) / np.log(10)
     poisson = stats.poisson.logsf(counts[:-1], few.sum()) / np.log(10)
 worst = np.max(np.abs(ours - truth)) * np.log(10)
 print(f"largest relative error of tallytree over all {len(truth)} tails: {worst:.1e}")
-print(f"scipy is more than 10 % off from {np.argmax(~(np.abs(scipy - truth) < 0.04))} failures on")
+print(
+    f"scipy is more than 10 % off from {np.argmax(~(np.abs(scipy - truth) < 0.04))} failures on"
+)
 print(f"the smallest of them is 1e{truth.min():.1f}")
 assert worst < 1e-9 and truth.min() < -90
 
@@ -89,21 +95,39 @@ assert worst < 1e-9 and truth.min() < -90
 
 importance = tt.birnbaum_importance(works, k)
 risk = [
-    float(tt.PoissonBinomial(np.where(generation == g, 0.004, fails)).logsf(60)) / np.log(10)
+    float(tt.PoissonBinomial(np.where(generation == g, 0.004, fails)).logsf(60))
+    / np.log(10)
     for g in range(6)
 ]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
 left.plot(counts[:-1], truth, color="0.75", lw=6, label="exact rational arithmetic")
 left.plot(counts[:-1], ours, color="#3b6fb6", label="tallytree")
-left.plot(counts[:-1], scipy, color="#b5403a", marker=".", lw=0.8, label="scipy.stats.poisson_binom")
+left.plot(
+    counts[:-1],
+    scipy,
+    color="#b5403a",
+    marker=".",
+    lw=0.8,
+    label="scipy.stats.poisson_binom",
+)
 left.plot(counts[:-1], poisson, "--", color="#4f9d5d", label="Poisson approximation")
-left.plot(counts[:-1], np.maximum(normal, -130), ":", color="#7d5ba6", label="normal approximation")
-left.set(xlabel="failures c (60 disks)", ylabel="log10 P(more than c fail)", ylim=(-130, 5))
+left.plot(
+    counts[:-1],
+    np.maximum(normal, -130),
+    ":",
+    color="#7d5ba6",
+    label="normal approximation",
+)
+left.set(
+    xlabel="failures c (60 disks)", ylabel="log10 P(more than c fail)", ylim=(-130, 5)
+)
 left.legend()
 bars = right.bar(range(6), risk, color="#3b6fb6")
 right.axhline(log_unreliability / np.log(10), color="0.4", ls="--", label="as it is")
-right.set(xlabel="generation replaced by new disks", ylabel="log10 P(data lost within a year)")
+right.set(
+    xlabel="generation replaced by new disks", ylabel="log10 P(data lost within a year)"
+)
 right.legend()
 plt.show()
 

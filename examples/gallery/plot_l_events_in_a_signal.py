@@ -33,9 +33,13 @@ log_transitions = np.log([[1 - START, START], [STOP, 1 - STOP]])
 parts = [range(i, i + T // 6) for i in range(0, T, T // 6)]
 models = {
     "hidden Markov model": tt.ChainModel(log_unary, log_transitions),
-    "given the total": tt.ChainModel(log_unary, log_transitions, tt.exactly(int(state.sum()))),
+    "given the total": tt.ChainModel(
+        log_unary, log_transitions, tt.exactly(int(state.sum()))
+    ),
     "given each sixth": tt.ChainModel(
-        log_unary, log_transitions, [tt.Group(p, tt.exactly(int(state[p].sum()))) for p in parts]
+        log_unary,
+        log_transitions,
+        [tt.Group(p, tt.exactly(int(state[p].sum()))) for p in parts],
     ),
 }
 
@@ -73,13 +77,17 @@ assert errors["given each sixth"] < errors["hidden Markov model"]
 drawn = models["hidden Markov model"].sample(40_000, rng=0)
 kept = drawn[drawn.sum(-1) == state.sum()]
 difference = np.abs(kept.mean(0) - models["given the total"].marginals[:, 1]).max()
-print(f"{len(kept)} of 40,000 paths have the right total; largest difference of marginals {difference:.3f}")
+print(
+    f"{len(kept)} of 40,000 paths have the right total; largest difference of marginals {difference:.3f}"
+)
 assert difference < 5 * np.sqrt(0.25 / len(kept))
 six = np.all([drawn[:, p].sum(1) == state[p].sum() for p in parts], axis=0).sum()
 print(f"paths with all six counts right: {six}")
 assert six < 10 and len(kept) > 100
 
-figure, (top, bottom) = plt.subplots(2, 1, figsize=(10, 5.2), height_ratios=[1, 1.6], sharex=True)
+figure, (top, bottom) = plt.subplots(
+    2, 1, figsize=(10, 5.2), height_ratios=[1, 1.6], sharex=True
+)
 top.plot(signal, color="0.6", lw=0.7)
 top.fill_between(
     np.arange(T),
@@ -95,7 +103,9 @@ top.set(ylabel="signal")
 top.legend(loc="upper right")
 for (name, model), colour in zip(models.items(), ("#b8b8b8", "#3b6fb6", "#4f9d5d")):
     bottom.plot(model.marginals[:, 1], color=colour, label=name, lw=1.3)
-bottom.fill_between(np.arange(T), 0, 1, where=state > 0, color="#d9822b", alpha=0.2, step="mid")
+bottom.fill_between(
+    np.arange(T), 0, 1, where=state > 0, color="#d9822b", alpha=0.2, step="mid"
+)
 for p in parts[1:]:
     bottom.axvline(p[0], color="0.85", lw=0.8, zorder=0)
 bottom.set(xlabel="step", ylabel="P(on)", ylim=(0, 1.25))
@@ -108,7 +118,13 @@ plt.show()
 
 figure, axis = plt.subplots(figsize=(7, 2.8))
 law = np.exp(models["hidden Markov model"].count_log_probs())
-axis.fill_between(np.arange(T + 1), law, color="#3b6fb6", alpha=0.7, label="steps on, by the signal alone")
+axis.fill_between(
+    np.arange(T + 1),
+    law,
+    color="#3b6fb6",
+    alpha=0.7,
+    label="steps on, by the signal alone",
+)
 axis.axvline(state.sum(), color="#d9822b", label="truth")
 axis.set(xlim=(0, 300), xlabel="steps on", ylabel="probability")
 axis.legend()

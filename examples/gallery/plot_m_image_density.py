@@ -27,7 +27,9 @@ train, test = images.train, images.test
 kinds = {
     "independent pixels": CountDensity(structure="flat", l2=1e9),
     "one count": CountDensity(structure="flat", l2=1.0),
-    "nested counts, random regions": CountDensity(structure="random", l2=1.0, max_iter=1000, random_state=0),
+    "nested counts, random regions": CountDensity(
+        structure="random", l2=1.0, max_iter=1000, random_state=0
+    ),
     "Chow-Liu tree of pairs": CountDensity("tree"),
     "tree of pairs + one count": CountDensity("tree+counts"),
     "nested counts": CountDensity(structure="adaptive", l2=1.0, max_iter=1000),
@@ -59,7 +61,8 @@ hidden[:, 14:] = True
 hidden = hidden.reshape(-1)
 seen = np.where(hidden, np.nan, test[ten])
 completed = {
-    name: kinds[name].marginals(seen) for name in ("one count", "Chow-Liu tree of pairs", "nested counts")
+    name: kinds[name].marginals(seen)
+    for name in ("one count", "Chow-Liu tree of pairs", "nested counts")
 }
 for name, filled in completed.items():
     p = np.clip(filled[:, hidden], 1e-9, 1 - 1e-9)
@@ -68,8 +71,15 @@ for name, filled in completed.items():
         f"{name:<26} hidden pixels: {np.mean((p > 0.5) == y):.1%} right, {-np.mean(y * np.log(p) + (1 - y) * np.log(1 - p)):.3f} nats per pixel"
     )
 
-show = {"truth": test[ten], "left half given": np.where(hidden, 0.5, test[ten]), **completed}
-show = {name: np.asarray(values).reshape(10, 28, 28).transpose(0, 2, 1) for name, values in show.items()}
+show = {
+    "truth": test[ten],
+    "left half given": np.where(hidden, 0.5, test[ten]),
+    **completed,
+}
+show = {
+    name: np.asarray(values).reshape(10, 28, 28).transpose(0, 2, 1)
+    for name, values in show.items()
+}
 figure, axes = plt.subplots(len(show), 10, figsize=(10, 1.05 * len(show)))
 for row, (name, values) in zip(axes, show.items()):
     for axis, image in zip(row, values):

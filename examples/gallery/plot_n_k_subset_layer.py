@@ -48,7 +48,12 @@ assert np.abs(leaf.grad.numpy() - np.asarray(by_jax)).max() < 1e-4
 with torch.no_grad():
     row = torch.tensor(scores[:1] * 2.5)
     exact = ttt.marginals(row, tt.exactly(5))[0].numpy()
-    drawn = ttt.sample(row, tt.exactly(5), sample_shape=(20_000,), generator=torch.Generator().manual_seed(0))
+    drawn = ttt.sample(
+        row,
+        tt.exactly(5),
+        sample_shape=(20_000,),
+        generator=torch.Generator().manual_seed(0),
+    )
     frequency = drawn.double().mean(0)[0].numpy()
     softmax = 5 * torch.softmax(row, -1)[0].numpy()
 distance = np.abs(frequency - exact) / np.sqrt(exact * (1 - exact) / 20_000)
@@ -69,7 +74,11 @@ assert distance.max() < 4.5
 n, k = 200, 10
 x = rng.normal(size=(1500, n)).astype(np.float32)
 relevant = np.arange(0, 10)
-target = x[:, relevant] @ rng.choice([-1.0, 1.0], 10) + 1.5 * x[:, 0] * x[:, 1] - 1.5 * x[:, 2] * x[:, 3]
+target = (
+    x[:, relevant] @ rng.choice([-1.0, 1.0], 10)
+    + 1.5 * x[:, 0] * x[:, 1]
+    - 1.5 * x[:, 2] * x[:, 3]
+)
 target = (target + rng.normal(0, 1.0, 1500)).astype(np.float32)
 
 
@@ -77,7 +86,9 @@ def learn(choose, steps=250):
     """Train scores and a small network; returns the share of the relevant features among the k best, step by step."""
     torch.manual_seed(1)
     scores = torch.zeros(n, requires_grad=True)
-    network = torch.nn.Sequential(torch.nn.Linear(n, 48), torch.nn.ReLU(), torch.nn.Linear(48, 1))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(n, 48), torch.nn.ReLU(), torch.nn.Linear(48, 1)
+    )
     optimiser = torch.optim.Adam(
         [{"params": network.parameters(), "lr": 3e-3}, {"params": [scores], "lr": 0.03}]
     )
@@ -123,7 +134,9 @@ curves = {
     "top-k, straight through": learn(plain_top_k),
 }
 for name, found in curves.items():
-    print(f"{name:<32} finds {found[-50:].mean():.0%} of the features (mean over the run {found.mean():.0%})")
+    print(
+        f"{name:<32} finds {found[-50:].mean():.0%} of the features (mean over the run {found.mean():.0%})"
+    )
 
 # %%
 # Time
@@ -137,7 +150,11 @@ def recursion_log_z(scores, k):
     state[:, 0] = 0
     for i in range(scores.shape[-1]):
         shifted = torch.cat(
-            [torch.full_like(state[:, :1], -torch.inf), state[:, :-1] + scores[:, i : i + 1]], 1
+            [
+                torch.full_like(state[:, :1], -torch.inf),
+                state[:, :-1] + scores[:, i : i + 1],
+            ],
+            1,
         )
         state = torch.logaddexp(state, shifted)
     return state[:, -1]
@@ -167,7 +184,11 @@ for size in sizes:
     )
     if size <= 400:
         recursion.append(
-            seconds(lambda s=s, size=size: torch.autograd.grad(recursion_log_z(s, size // 10).sum(), s))
+            seconds(
+                lambda s=s, size=size: torch.autograd.grad(
+                    recursion_log_z(s, size // 10).sum(), s
+                )
+            )
         )
 
 figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.5))
@@ -183,7 +204,9 @@ for name, found in curves.items():
 axes[1].set(xlabel="step", ylabel="relevant features among the 10 best", ylim=(0, 1.3))
 axes[1].legend()
 axes[2].loglog(sizes, ours, "o-", label="tallytree.torch, gradient of marginals")
-axes[2].loglog(sizes[: len(recursion)], recursion, "s--", label="O(nk) recursion, marginals only")
+axes[2].loglog(
+    sizes[: len(recursion)], recursion, "s--", label="O(nk) recursion, marginals only"
+)
 axes[2].set(xlabel="items n", ylabel="processor seconds, 64 rows")
 axes[2].set_ylim(top=axes[2].get_ylim()[1] * 6)
 axes[2].legend()

@@ -58,6 +58,11 @@ class StructureError(TallyTreeError, ValueError):
 class InfeasibleError(TallyTreeError):
     """The model gives probability zero to every configuration.
 
+    Attributes
+    ----------
+    groups : tuple of int
+        Numbers of groups that contradict one another, as few as it takes; empty where they are not known.
+
     See Also
     --------
     tallytree.TallyTreeError
@@ -68,9 +73,13 @@ class InfeasibleError(TallyTreeError):
     >>> try:
     ...     tt.CountModel([0.0, -np.inf], tt.exactly(2)).marginals
     ... except tt.InfeasibleError as error:
-    ...     print(type(error).__name__)
-    InfeasibleError
+    ...     print(type(error).__name__, error.groups)
+    InfeasibleError (0,)
     """
+
+    def __init__(self, *message: object, groups: tuple[int, ...] = ()) -> None:
+        super().__init__(*message)
+        self.groups = groups
 
 
 class PrecisionError(TallyTreeError):

@@ -102,6 +102,14 @@ def tables(value: Any, count: int, size: int, name: str) -> Float64:
             f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"
         )
     given, _ = checks.real_array(name, value, axis="counts")
+    if given.shape == (count,) and np.asarray(value).dtype.kind in "iu":
+        listed = np.asarray(value).tolist()
+        shown = listed if count <= 4 else f"[{', '.join(map(str, listed[:3]))}, ...]"
+        raise ParameterError(
+            f"`{name}` must be potentials; {count} whole numbers arrived, one for each of the {name}. For the counts "
+            f"themselves write exactly({shown}), for the most that are allowed at_most({shown}); a log-table is "
+            "table([0.0, ...])."
+        )
     if given.ndim > 2 or (given.ndim == 2 and given.shape[0] not in (1, count)):
         raise ParameterError(
             f"`{name}` must be a log-table of {size + 1} values, or {count} of them; shape {given.shape} arrived."

@@ -169,11 +169,12 @@ def _clash(counts: Counts, row: Ints, column: Ints) -> str:
     ):
         if len(side):
             i = int(side[0])
-            return (
-                f"{name} {i} needs at least {low[i]} more cells than are forced on, but may have at most "
-                f"{high[i]} more. "
-                "Relax its potential or unforce a cell."
-            )
+            if high[i] < 0:
+                noun = "cell" if high[i] == -1 else "cells"
+                why = f"has {-high[i]} {noun} more forced on than its potential allows"
+            else:
+                why = f"needs at least {low[i]} more cells than are forced on, but may have at most {high[i]} more"
+            return f"{name} {i} {why}. Relax its potential or unforce a cell."
     found = _hall(counts.row_low, counts.column_high, row, column, ("row", "column"))
     if found is None:
         found = _hall(counts.column_low, counts.row_high, column, row, ("column", "row"))

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
-from ..arrays import Bools, Float64
+from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
 from ..models.factor_graph import FactorGraph
+from ..models.sampling import Size, shape_of_size
 from . import arguments, ergodicity, gibbs, reduction
 from .ergodicity import Constraints
 from .gibbs import Grid
@@ -204,8 +205,8 @@ class Assignment:
         return AssignmentBeliefs(
             self._matrix(marginals, 0.0),
             self._matrix(odds, -math.inf),
-            np.asarray(np.bincount(self._cells.row, marginals, minlength=self.shape[0]), np.float64),
-            np.asarray(np.bincount(self._cells.column, marginals, minlength=self.shape[1]), np.float64),
+            _expected(self._cells.row, marginals, self.shape[0]),
+            _expected(self._cells.column, marginals, self.shape[1]),
             found.bethe_log_partition + self._reduced.constant,
             found.lower_bound + self._reduced.constant,
             found,
@@ -270,8 +271,12 @@ class Assignment:
 
         Examples
         --------
-        >>> tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1)).mode()
-        AssignmentMode(affinity=5.500000, log_weight=5.500000, gap=0)
+        >>> best = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1)).mode()
+        >>> best
+        AssignmentMode(2 of the cells on, affinity=5.500000, log_weight=5.500000, gap=0)
+        >>> best.cells
+        array([[ True, False],
+               [False,  True]])
         """
         on = self._best_cells
         weight = self._weight(on)
@@ -314,7 +319,7 @@ class Assignment:
 
     def sample(
         self,
-        size: int = 1,
+        size: Size = 1,
         rng: Any = None,
         *,
         burn_in: int = 50,
@@ -326,8 +331,8 @@ class Assignment:
 
         Parameters
         ----------
-        size : int
-            Number of assignments.
+        size : int, tuple of int or None
+            Number of assignments; None draws one, without an axis for it. No tuple for a sparse problem.
         rng : Generator, int or None
             Source of randomness.
         burn_in, thin : int
@@ -340,7 +345,7 @@ class Assignment:
 
         Returns
         -------
-        (size, I, J) array of bool, or a list of sparse matrices for a sparse problem
+        (size..., I, J) array of bool, or a list of sparse matrices for a sparse problem
             Assignments.
 
         Raises
@@ -368,7 +373,12 @@ class Assignment:
                [1, 1],
                [1, 1]])
         """
-        count, every = _at_least("size", size, 0), _at_least("thin", thin, 1)
+        lead, every = shape_of_size(size), _at_least("thin", thin, 1)
+        if self._sparse and len(lead) > 1:
+            raise ParameterError(
+                f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
+            )
+        count = math.prod(lead)
         parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
         burn = _at_least("burn_in", burn_in, 0)
         ergodicity.check_mixed(self._shape_of_chains)
@@ -383,7 +393,10 @@ class Assignment:
                     left -= len(kept[-1])
                 shown.update(s, math.nan)
         out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
-        return [sparse.csr_array(m) for m in out] if self._sparse else out
+        if self._sparse:
+            matrices = [sparse.csr_array(m) for m in out]
+            return matrices if lead else matrices[0]
+        return out.reshape(*lead, *self.shape)
 
     # -- the paper's baselines, by name ------------------------------------------------------------------------
 
@@ -659,6 +672,15 @@ class Assignment:
         cells = f"n_cells={self.n_cells}, n_free={self.n_free}"
         return f"Assignment(shape={self.shape}, {cells}{', sparse' if self._sparse else ''})"
 
+    def _repr_html_(self) -> str:
+        """No answers: the approximate ones take time. Forbidden cells stay blank."""
+        cells = self._cells
+        alone = expit(cells.logits) if self.n_cells <= _display.MOST_CELLS else np.empty(0)
+        title = "P(cell is on) without rows and columns"
+        return _display.page(
+            repr(self), [_display.heat_of_cells(cells.row, cells.column, alone, self.shape, title)]
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Assignment):
             return NotImplemented
@@ -684,3 +706,10 @@ def _at_least(name: str, value: Any, least: int) -> int:
             f"`{name}` must be an integer of at least {least}; {number} arrived. Leave it out for the default."
         )
     return number
+
+
+def _expected(place: Ints, marginals: Float64, count: int) -> Float64:
+    """Expected counts of rows or columns."""
+    found = np.asarray(np.bincount(place, marginals, minlength=count), np.float64)
+    found.flags.writeable = False
+    return found

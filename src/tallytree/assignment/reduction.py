@@ -101,11 +101,12 @@ def _tables(
             if decided[i] >= 0:
                 table[np.arange(len(table)) != decided[i] - base[i]] = -math.inf
             if not (table > -math.inf).any():
+                one = decided[i] >= 0 or left[i] == 0
+                least = max(decided[i], base[i])
+                possible = f"exactly {least}" if one else f"{base[i]} to {base[i] + left[i]}"
                 raise InfeasibleError(
                     f"{name} {i} can have none of the counts it allows: the other counts and the allowed cells leave "
-                    f"{base[i]} to {base[i] + left[i]}"
-                    + (f", in fact exactly {decided[i]}" if decided[i] >= 0 else "")
-                    + ". Relax its potential."
+                    f"{possible}. Relax its potential."
                 )
             table.flags.writeable = False
             shared[key] = table

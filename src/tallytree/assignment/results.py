@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import _display
 from ..arrays import Float64
 from ..loopy import LoopyResult
 
@@ -62,6 +63,9 @@ class AssignmentBeliefs:
     def __repr__(self) -> str:
         return f"AssignmentBeliefs(bethe_log_partition={self.bethe_log_partition:.6g}, {self.result!r})"
 
+    def _repr_html_(self) -> str:
+        return _display.matrix_page(self, self.marginals, "P(cell is on), approximate", self.result.trace)
+
 
 @dataclass(frozen=True, eq=False)
 class AssignmentMode:
@@ -110,7 +114,14 @@ class AssignmentMode:
         return self.upper_bound - self.log_weight
 
     def __repr__(self) -> str:
-        return f"AssignmentMode(affinity={self.affinity:.6f}, log_weight={self.log_weight:.6f}, gap={self.gap:.2g})"
+        on = int(self.cells.sum())
+        return (
+            f"AssignmentMode({on} of the cells on, affinity={self.affinity:.6f}, log_weight={self.log_weight:.6f}, "
+            f"gap={self.gap:.2g})"
+        )
+
+    def _repr_html_(self) -> str:
+        return _display.matrix_page(self, self.cells, "the cells that are on")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +175,9 @@ class AssignmentBounds:
     def __repr__(self) -> str:
         return f"AssignmentBounds(lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.3g})"
 
+    def _repr_html_(self) -> str:
+        return _display.matrix_page(self, self.marginals, "P(cell is on) of the upper bound")
+
 
 @dataclass(frozen=True, eq=False)
 class GibbsMarginals:
@@ -195,3 +209,6 @@ class GibbsMarginals:
     chains: int
     sweeps: int
     interrupted: bool = False
+
+    def _repr_html_(self) -> str:
+        return _display.matrix_page(self, self.marginals, "P(cell is on), averages")

@@ -19,6 +19,7 @@ from .values import (
     one_of,
     real_array,
     rectangular,
+    unmasked,
 )
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "one_of",
     "real_array",
     "rectangular",
+    "unmasked",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from .values import describe
+from .values import describe, unmasked
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
 
@@ -24,7 +24,9 @@ def read_only(*arrays: NDArray[Any]) -> None:
 def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> NDArray[Any]:
     """Return a copy of a real array without NaN: float32 stays, everything else becomes float64."""
     try:
-        array = np.asarray(value)
+        array = unmasked(f"`{name}`", value)
+    except ParameterError:
+        raise
     except (ValueError, TypeError) as error:
         raise ParameterError(f"`{name}` must be a rectangular array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":

@@ -24,6 +24,17 @@ def describe(value: Any) -> str:
     return f"{text[:60]}..." if len(text) > 63 else text
 
 
+def unmasked(called: str, value: Any) -> NDArray[Any]:
+    """`value` as an array; masked entries are refused: what lies under a mask is no number of the user's."""
+    masked = int(np.sum(value.mask)) if hasattr(value, "mask") and isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise ParameterError(
+            f"{called} must not be masked, but {masked} of {value.size} entries are. Fill them with `.filled(...)`, or "
+            "leave them out with `.compressed()`."
+        )
+    return np.asarray(value)
+
+
 def real_array(
     name: str, value: Any, *, axis: str, label: str | None = None
 ) -> tuple[Float64, np.dtype[Any]]:
@@ -32,7 +43,9 @@ def real_array(
         return value, _DOUBLE  # the usual case, kept short
     called = label or f"`{name}`"
     try:
-        array = np.asarray(value)
+        array = unmasked(called, value)
+    except ParameterError:
+        raise
     except ValueError:
         raise ParameterError(
             f"{called} must be a rectangular array of numbers with the {axis} on the last axis, but the rows that "
@@ -136,7 +149,9 @@ def flag(name: str, value: Any) -> bool:
 def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
     """`value` as an array; rows of different lengths are refused."""
     try:
-        return np.asarray(value)
+        return unmasked(f"`{name}`", value)
+    except ParameterError:
+        raise
     except (ValueError, TypeError):
         raise ParameterError(
             f"`{name}` must be {what}, but rows of different lengths arrived. Give all rows one length."
@@ -159,7 +174,9 @@ def members(value: Any, n_variables: int, label: str) -> Ints:
     if isinstance(value, range):
         return np.arange(value.start, value.stop, value.step)
     try:
-        array = np.asarray(value if isinstance(value, np.ndarray) else list(value))
+        array = unmasked(label, value) if isinstance(value, np.ndarray) else np.asarray(list(value))
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise StructureError(
             f"{label} must be a list of variable indices, a range, a slice, a boolean mask or None for all "

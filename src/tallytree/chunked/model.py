@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
+from .. import _display, checks
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Remembers, answer
@@ -150,6 +150,11 @@ class ChunkedCountModel(Remembers):
             f"ChunkedCountModel(n_variables={self.n_variables}, n_chunks={len(self._source.chunks)}, "
             f"potential={self._potential}{known})"
         )
+
+    def _repr_html_(self) -> str:
+        """Nothing is read for it; what a pass has found already is said."""
+        known = f": log_partition={self.log_partition:.6g}" if "_solver" in self._cache else ""
+        return _display.chunks_page(f"{self!r}{known}", self._source.sizes)
 
     @property
     def n_variables(self) -> int:
@@ -507,6 +512,7 @@ class ChunkedCountModel(Remembers):
     def _written(
         self, what: str, job: Job, out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
     ) -> Any:
+        checks.flag("overwrite", overwrite)
         passes = self._passes if what == "mode" else self._solver.passes
         if out is None:
             return answer_in_layout(Answers(passes, what, job, dtype), self._source)
@@ -576,7 +582,7 @@ def _evidence(evidence: Mapping[int, int], n: int) -> dict[int, int]:
         index = checks.integer("evidence", key)
         if not -n <= index < n:
             raise ParameterError(f"`evidence` must name variables 0 to {n - 1}; {index} arrived.")
-        if value not in (0, 1):
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
             raise ParameterError(
                 f"`evidence` must give 0 or 1 to every variable; {checks.describe(value)} arrived for {index}."
             )

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints
+from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
 from ..engine.count.chunks.packed import unpacked
 from ..engine.pmf.log_pmf import log_pmf
@@ -44,8 +45,8 @@ class ChunkedPoissonBinomial(Remembers):
         Who works on the chunks, as in :class:`ChunkedCountModel`.
     workers : int, optional
         How many work at once, as in :class:`ChunkedCountModel`.
-    progress : bool or callable
-        Whether to report, as in :class:`ChunkedCountModel`.
+    progress : bool
+        Whether to show how far each pass is, as in :class:`ChunkedCountModel`.
 
     Raises
     ------
@@ -102,6 +103,11 @@ class ChunkedPoissonBinomial(Remembers):
 
     def __repr__(self) -> str:
         return f"ChunkedPoissonBinomial(n={self.n})"
+
+    def _repr_html_(self) -> str:
+        """Nothing is read for it; what a pass has found already is said."""
+        known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self._cache else ""
+        return _display.chunks_page(f"{self!r}{known}", self._reductions.passes.source.sizes)
 
     # -- moments -----------------------------------------------------------------------------------------------
 
@@ -399,7 +405,7 @@ class ChunkedPoissonBinomial(Remembers):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
         array([1, 2])
         """
-        levels = np.asarray(q, np.float64)
+        levels = np.asarray(real_array("q", q, least_axes=0), np.float64)
         if not np.all((levels >= 0.0) & (levels <= 1.0)):
             raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
         out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
@@ -439,9 +445,7 @@ class ChunkedPoissonBinomial(Remembers):
         whole: bool = False,
     ) -> Any:
         """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
-        values = np.asarray(k, np.float64)
-        if np.isnan(values).any():
-            raise ParameterError("`k` must not be NaN.")
+        values = np.asarray(real_array("k", k, least_axes=0), np.float64)
         counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
         inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
         asked = sorted(set(counts[inside].tolist()))

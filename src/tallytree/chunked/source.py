@@ -119,16 +119,21 @@ def as_source(
     if isinstance(value, Source):
         return value
     step = _step(chunk_size)
+    if column is not None and not isinstance(column, str):
+        raise ParameterError(
+            f"`column` must be the name of a column of a Parquet file, or None; {checks.describe(column)} arrived."
+        )
     if isinstance(value, (str, os.PathLike)):
         return _from_path(Path(value), label, column, step)
     if isinstance(value, np.ndarray):
+        checks.unmasked(f"`{label}`", value)
         return _from_array(value, label, step)
     if comes_from(value, "dask") and hasattr(value, "to_delayed"):
         return _from_dask(value, label)
     if comes_from(value, "zarr") and hasattr(value, "chunks"):
         return _from_zarr(value, label, step)
     if callable(value):
-        return Iterated(lambda: iter(value()), value, label)
+        return Iterated(lambda: _fresh(value, label), value, label)
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
         return _from_array(np.asarray(value), label, step)
     try:
@@ -143,6 +148,16 @@ def as_source(
     return Iterated(lambda: iter(value), value, label)
 
 
+def _fresh(function: Any, label: str) -> Iterator[Any]:
+    found = function()
+    try:
+        return iter(found)
+    except TypeError:
+        raise SourceError(
+            f"`{label}` must be {KINDS}; the function returned {checks.describe(found)}, which has no chunks."
+        ) from None
+
+
 def _step(chunk_size: int | None) -> int:
     if chunk_size is None:
         return CHUNK
@@ -155,7 +170,7 @@ def _step(chunk_size: int | None) -> int:
 
 
 def _vector(values: Any, number: int, label: str) -> NDArray[Any]:
-    array = np.asarray(values)
+    array = checks.unmasked(f"Chunk {number:,} of `{label}`", values)
     if array.ndim != 1:
         raise SourceError(
             f"`{label}` must consist of one-dimensional chunks; chunk {number:,} has shape {array.shape}."

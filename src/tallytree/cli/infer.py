@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from ..errors import InfeasibleError
 from . import stream
 from .output import ADDED, Target, save, target
 from .problems import InputProblem
@@ -19,6 +20,7 @@ from .questions import (
     build,
     count_table_file,
     log_odds,
+    named_conflict,
     number_column,
     potential,
 )
@@ -49,7 +51,12 @@ def run(arguments: argparse.Namespace) -> None:
     logits = log_odds(source, column, scale)
     read = time.perf_counter()
     model = build(source, logits, totals, groupings, codes, arguments.method)
-    marginals, posterior_logits = model.marginals, model.posterior_logits
+    try:
+        marginals, posterior_logits = model.marginals, model.posterior_logits
+    except InfeasibleError as error:
+        if error.groups:
+            raise named_conflict(error, totals, groupings, codes) from None
+        raise
     inferred = time.perf_counter()
     if goal is not None:
         answers = (np.asarray(a, np.float64) for a in (marginals, posterior_logits))

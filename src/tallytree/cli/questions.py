@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
-from ..errors import TallyTreeError
+from ..errors import InfeasibleError, TallyTreeError
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, parse_potential, table
@@ -25,6 +25,7 @@ from .tables import (
 )
 
 LOGIT, PROB = "logit", "prob"
+_CLASHING = 6  # potentials that a message lists
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,22 @@ def log_odds(source: InputTable, column: str, scale: str) -> Float64:
     with np.errstate(divide="ignore"):
         odds: Float64 = np.log(values) - np.log1p(-values)
     return odds
+
+
+def named_conflict(
+    error: InfeasibleError, total: Sequence[Choice], groupings: Sequence[Grouping], codes: dict[str, Codes]
+) -> InputProblem:
+    """An impossible model in the words of the command: groups are numbered as `build` makes them."""
+    said = [f"all rows: {choice}" for choice in total]
+    for grouping in groupings:
+        said += [f"`{grouping.column}` = {value}: {grouping}" for value in codes[grouping.column].values]
+    listed = [said[g] for g in error.groups[:_CLASHING]]
+    more = f" and {len(error.groups) - _CLASHING} more" if len(error.groups) > _CLASHING else ""
+    clash = "cannot be true together" if len(error.groups) > 1 else "cannot be true"
+    return InputProblem(
+        f"the model gives probability zero to every configuration: {'; '.join(listed)}{more} {clash}. Relax a "
+        "potential, or a row that is certain (log-odds of inf or -inf)."
+    )
 
 
 def build(

@@ -15,6 +15,7 @@ from ..arrays import Float64, Ints
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
+from .problem import Problem, Rows
 
 
 def present() -> bool:
@@ -49,12 +50,12 @@ def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
 # -- one potential over all variables ------------------------------------------------------------------------------
 
 
-def flat(nu: Float64, tables: Float64, cavities: bool = True) -> Answer:
-    """Standard models (B, n) with tables (1 or B, n + 1)."""
+def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
+    """Standard models, of one table each."""
     now = config.settings()
     engine: Any = now.native
-    found = engine.flat_solve(nu, tables, cavities, now.threads, now.level)
-    return _flat_answer(engine, nu, found, partial(engine.flat_counts, found, nu, tables))
+    found = engine.flat_solve(rows.nu, rows.tables, cavities, now.threads, now.level)
+    return _flat_answer(engine, rows.nu, found, partial(engine.flat_counts, found, rows.nu, rows.tables))
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
@@ -232,12 +233,21 @@ def cluster_pass(*arguments: Any) -> Any:
 
 def cluster_maxima(*arguments: Any) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    return _extension().cluster_maxima(*arguments, config.threads(), config.level())
+    values, known, states, messages, by_count = _extension().cluster_maxima(
+        *arguments, config.threads(), config.level()
+    )
+    return values, known, _usual(states), messages, by_count
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """A best configuration of one rooted forest without counts, and its weight."""
-    return _extension().forest_best(*rooted, log_leaf, log_edge)
+    value, states = _extension().forest_best(*rooted, log_leaf, log_edge)
+    return value, _usual(states)
+
+
+def _usual(states: NDArray[Any]) -> NDArray[np.int64]:
+    """The same numbers in NumPy's usual integers: it takes those of the extension for another type of their size."""
+    return states.view(np.int64)
 
 
 def forest_means(

@@ -15,8 +15,39 @@ from ..structure.nested.count_tree import CountTree
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
 
+class _Batch:
+    """Models side by side: log-odds ``nu`` (B, n), and ``tables``, one row for all or one for each."""
+
+    __slots__ = ()
+    nu: Float64
+    tables: Float64
+
+    def __len__(self) -> int:
+        return len(self.nu)
+
+    @property
+    def full_tables(self) -> Float64:
+        """The tables of every model, (B, T)."""
+        return np.broadcast_to(self.tables, (len(self.nu), self.tables.shape[1]))
+
+    def _tables_of(self, rows: Ints) -> Float64:
+        return self.tables if len(self.tables) == 1 else self.tables[rows]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class Problem:
+class Rows(_Batch):
+    """Models on one component of a structure: log-odds (B, n) and tables (1 or B, T)."""
+
+    nu: Float64
+    tables: Float64
+
+    def take(self, rows: Ints) -> Rows:
+        """Some models of the batch."""
+        return Rows(self.nu[rows], self._tables_of(rows))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem(_Batch):
     """A batch of models on one structure: independent log-odds and packed tables.
 
     Attributes
@@ -41,13 +72,9 @@ class Problem:
     constant: Any = 0.0
     log_leaves: Float64 | None = None
 
-    def __len__(self) -> int:
-        return len(self.nu)
-
     def take(self, rows: Ints) -> Problem:
         """Some models of the batch."""
-        tables = self.tables if len(self.tables) == 1 else self.tables[rows]
-        return Problem(self.tree, self.nu[rows], tables, self.mixtures)
+        return Problem(self.tree, self.nu[rows], self._tables_of(rows), self.mixtures)
 
     def given(self, b: int, rows: Ints, value: float) -> Problem:
         """Model `b` once for every variable in `rows`, whose log-odds become `value`."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.statistics import row_weights
@@ -14,7 +15,12 @@ from ..learn.statistics import row_weights
 
 def row_vector(name: str, values: ArrayLike, n: int) -> Float64:
     """Finite numbers, one per row."""
-    array = np.asarray(values, np.float64)
+    given = checks.rectangular(name, values, f"{n} finite numbers, one per row of `X`")
+    if given.dtype.kind not in "fiub":
+        raise ParameterError(
+            f"`{name}` must have {n} finite entries, one per row of `X`; {checks.describe(given)} arrived."
+        )
+    array = given.astype(np.float64)
     if array.shape != (n,) or not np.isfinite(array).all():
         raise ParameterError(
             f"`{name}` must have {n} finite entries, one per row of `X`; shape {array.shape} arrived."

@@ -1,4 +1,4 @@
-"""Model formulas with ``strata(...)``, ``offset(...)`` and ``Surv(...)``, read by formulaic.
+"""Model formulas with ``strata(...)``, ``offset(...)``, ``cluster(...)`` and ``Surv(...)``, read by formulaic.
 
 All parts of a formula are one specification of formulaic: what it learned from the table of the fit (means of
 ``scale``, knots of ``bs``, levels of factors) stays with the model and is used again for new tables.
@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ParameterError
-from ._formula_terms import COVARIATES, OFFSET, RESPONSE, STRATA, SURVIVAL, parts_of, said, transforms
+from ._formula_terms import (
+    CLUSTER,
+    COVARIATES,
+    OFFSET,
+    RESPONSE,
+    STRATA,
+    SURVIVAL,
+    parts_of,
+    said,
+    transforms,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +36,7 @@ class Specification:
     specs: dict[str, Any]  # formulaic's ModelSpec of every part
 
     def has(self, part: str) -> bool:
-        """Whether the formula has strata, an offset, a survival time."""
+        """Whether the formula has strata, clusters, an offset, a survival time."""
         return part in self.specs
 
     def labels(self) -> list[Any]:
@@ -42,6 +52,7 @@ class Design:
     x: NDArray[np.float64]
     names: tuple[str, ...]
     groups: NDArray[np.int64] | None
+    clusters: NDArray[np.int64] | None
     offset: NDArray[np.float64] | None
     response: NDArray[Any] | None
     entry: NDArray[np.float64] | None
@@ -84,6 +95,7 @@ def read_formula(formula: Any, table: Any, complete: tuple[str, ...] = ()) -> De
         x,
         names,
         _codes(found[STRATA]) if specification.has(STRATA) else None,
+        _codes(found[CLUSTER]) if specification.has(CLUSTER) else None,
         _sum(found[OFFSET]) if specification.has(OFFSET) else None,
         _labelled(specification, found[RESPONSE]) if specification.has(RESPONSE) else None,
         survival.get("entry"),

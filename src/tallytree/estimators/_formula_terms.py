@@ -1,7 +1,7 @@
 """The terms of a formula: which part each belongs to, and the transforms that formulaic calls for them.
 
-``Surv``, ``strata``, ``offset`` and the response are columns of numbers to formulaic, as ``scale(x)`` is: they may hold
-any expression of columns and transforms, and a row where one of them is missing is left out like any other.
+``Surv``, ``strata``, ``offset``, ``cluster`` and the response are columns of numbers to formulaic, as ``scale(x)`` is:
+they may hold any expression of columns and transforms, and a row where one of them is missing is left out.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import numpy as np
 
 from ..errors import ParameterError
 
-COVARIATES, RESPONSE, SURVIVAL, STRATA, OFFSET = "covariates", "response", "survival", "strata", "offset"
+COVARIATES, RESPONSE, SURVIVAL = "covariates", "response", "survival"
+STRATA, OFFSET, CLUSTER = "strata", "offset", "cluster"
 
-_CALL = re.compile(r"(strata|offset|Surv)\s*\(")
+_CALL = re.compile(r"(strata|offset|cluster|Surv)\s*\(")
 _OWN = "tallytree_"  # before the names of the transforms here: a column may be called `strata` or `offset`
 
 
 def parts_of(formulaic: Any, formula: Any) -> dict[str, list[Any]]:
-    """The terms of a formula by part; strata and offset only where it has them."""
+    """The terms of a formula by part; strata, offset and clusters only where it has them."""
     if not isinstance(formula, str) or formula.count("~") != 1:
         raise ParameterError(
             "`formula` must be text of the form 'case ~ a + b + strata(set)' or 'Surv(time, event) ~ a + b'; "
@@ -90,7 +91,8 @@ def transforms() -> dict[str, Any]:
     """What formulas know beside formulaic's own transforms."""
     from formulaic.transforms import stateful_transform
 
-    known = {STRATA: strata, OFFSET: offset, SURVIVAL: survival, RESPONSE: stateful_transform(response)}
+    known = {STRATA: strata, CLUSTER: strata, OFFSET: offset, SURVIVAL: survival}
+    known[RESPONSE] = stateful_transform(response)
     return {_OWN + name: transform for name, transform in known.items()}
 
 
@@ -101,7 +103,7 @@ def _numbers(values: Any) -> Any:
 
 
 def strata(*columns: Any) -> Any:
-    """The stratum of every row: equal numbers where all columns agree, NaN where one is missing."""
+    """The stratum, or cluster, of every row: equal numbers where all columns agree, NaN where one is missing."""
     import pandas as pd
 
     table = pd.concat(

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
+from ..learn.statistics import row_weights
 from ..models.count import CountModel
 from ._answers_html import ShowsAnswers, coefficients
 from ._bag_potentials import BagPotential, settings, start_values
@@ -367,7 +368,13 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         odds = self._log_odds(X, groups, "predict")[0]
         return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
 
-    def score(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         """Fraction of bags labelled right.
 
         Parameters
@@ -378,6 +385,8 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Labels of the bags.
         groups : (n_rows,) array_like
             Bag of every row.
+        sample_weight : (n_bags,) array_like, optional
+            Weights of the bags; one per row is taken if it is the same within every bag.
 
         Returns
         -------
@@ -404,7 +413,9 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         1.0
         """
         odds, bags = self._log_odds(X, groups, "score")
-        return float(np.mean(self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)))
+        right = self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)
+        weights = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
+        return float(np.average(right, weights=row_weights(weights, len(right), name="sample_weight")))
 
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None
@@ -529,25 +540,24 @@ class BagLikelihood:
         return total, by_theta[:-1], by_knots
 
 
-def bag_answers(y: ArrayLike, bags: Bags) -> NDArray[Any]:
+def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
     """One answer per bag from answers per bag or per instance."""
     answers = target_vector(y)
     if answers.shape == (bags.n_bags,):
         return np.asarray(answers)
     if answers.shape != (len(bags.codes),):
         raise ParameterError(
-            f"`y` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
-            "array of shape "
-            f"{answers.shape} arrived."
+            f"`{name}` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
+            f"array of shape {answers.shape} arrived."
         )
     first = np.zeros(bags.n_bags, np.int64)
     first[bags.codes[::-1]] = np.arange(len(bags.codes))[::-1]
     found = np.asarray(answers[first])
     if (found[bags.codes] != answers).any():
         where = int(np.flatnonzero(found[bags.codes] != answers)[0])
+        label = bags.labels[bags.codes[where]]
         raise ParameterError(
-            "`y` given per instance must be constant within each bag, but bag "
-            f"{bags.labels[bags.codes[where]]!r} has "
-            "several values. Pass one label per bag."
+            f"`{name}` given per instance must be constant within each bag, but bag {str(label)!r} has several values. "
+            "Pass one value per bag, in the order of the sorted labels of `groups`."
         )
     return found

@@ -304,12 +304,13 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         Parameters
         ----------
         formula : str
-            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``
-            and ``offset(...)``, which may hold expressions; ``Surv(entry, time, event)`` for delayed entry.
+            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``,
+            ``cluster(...)`` and ``offset(...)``, which may hold expressions; ``Surv(entry, time, event)`` for delayed
+            entry.
         data : DataFrame, mapping of columns, Arrow or Polars table
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
         sample_weight, cluster : str, optional
-            Columns with the weights and clusters of :meth:`fit`.
+            Columns with the weights and clusters of :meth:`fit`; ``cluster(...)`` in the formula does the same.
         **parameters
             Of the estimator.
 
@@ -341,6 +342,12 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         if design.x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
         weights, clusters = (name and columns[name][design.rows] for name in (sample_weight, cluster))
+        if design.clusters is not None:
+            if clusters is not None:
+                raise ParameterError(
+                    f"Give `cluster` once: the argument {cluster!r} and a term of the formula {formula!r} arrived."
+                )
+            clusters = design.clusters
         x, groups, known = design.x, design.groups, design.offset
         if design.time is not None and design.event is not None:
             if clusters is not None:

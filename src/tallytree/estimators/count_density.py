@@ -286,7 +286,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         check_is_fitted(self)
         return self._evidence(self._binary(X, reset=False))[0]
 
-    def score(self, X: ArrayLike, y: None = None) -> float:
+    def score(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> float:
         """Mean log-probability of the rows.
 
         Parameters
@@ -295,6 +295,8 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             Rows of 0, 1 and NaN.
         y : None
             Not used.
+        sample_weight : (n_rows,) array_like, optional
+            Weights of the rows.
 
         Returns
         -------
@@ -319,7 +321,10 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         >>> bool(density.score(X) > -3 * np.log(2))
         True
         """
-        return float(np.mean(self.score_samples(X)))
+        found = self.score_samples(X)
+        weights = row_weights(sample_weight, len(found), name="sample_weight")
+        seen = slice(None) if weights is None else weights > 0.0  # a row of weight 0 may be impossible
+        return float(np.average(found[seen], weights=None if weights is None else weights[seen]))
 
     def marginals(self, X: ArrayLike | None = None) -> Float64:
         """P(y_d = 1): of the density, (D,), or given what is known in each row, (n_rows, D).

@@ -21,6 +21,7 @@ from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..models.count import CountModel
+from ..models.sampling import Size
 from ..potentials import exactly
 from ._answers_html import ShowsAnswers, probabilities
 
@@ -169,7 +170,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
         array([0.25, 0.25, 0.5 , 1.  ])
         """
-        x, n = np.asarray(sizes, np.float64), checks.integer("n", n)
+        given, n = checks.rectangular("sizes", sizes, "a vector of numbers"), checks.integer("n", n)
+        if given.dtype.kind not in "fiub":
+            raise ParameterError(f"`sizes` must be a vector of numbers; {checks.describe(given)} arrived.")
+        x = given.astype(np.float64)
         if x.ndim != 1 or not np.isfinite(x).all() or (x < 0).any() or not 0 < n <= (x > 0).sum():
             raise ParameterError(
                 "`sizes` must be a vector of finite non-negative numbers, at least `n` of them positive; "
@@ -257,20 +261,20 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         self._generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return self
 
-    def sample(self, size: int = 1, rng: np.random.Generator | int | None = None) -> NDArray[np.bool_]:
+    def sample(self, size: Size = 1, rng: np.random.Generator | int | None = None) -> NDArray[np.bool_]:
         """Independent samples, (size, N) of truth values.
 
         Parameters
         ----------
-        size : int
-            How many.
+        size : int, tuple of int or None
+            How many; None draws one, without an axis for it.
         rng : Generator, int or None
             Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
             that calls differ from each other.
 
         Returns
         -------
-        ndarray of bool, (size, N)
+        ndarray of bool, (size..., N)
             Every row has ``sample_size_`` units.
 
         Raises
@@ -295,12 +299,9 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         array([2, 2, 2])
         """
         check_is_fitted(self)
-        many = checks.integer("size", size)
-        if many < 0:
-            raise ParameterError(f"`size` must be at least 0; {many} arrived.")
         generator = self._generator if rng is None else checks.generator(rng)
         model = CountModel(self.logits_, exactly(self.sample_size_))
-        return model.sample(many, rng=generator).astype(bool)
+        return model.sample(size, rng=generator).astype(bool)
 
     def joint_inclusion_probabilities(self, units: ArrayLike | None = None) -> Float64:
         """P(i and j in the sample), inclusion probabilities on the diagonal.
@@ -385,10 +386,11 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        sample : (N,) array of truth values, or indices of the units in the sample
+        sample : (N,) or (1, N) array of truth values, or indices of the units in the sample
             Which units were drawn, each once.
         values : (N,) or (n,) array
-            The quantity for all units, or for the sampled ones in increasing order of index.
+            The quantity for all units, or for the sampled ones: in the order of the indices, for truth values in
+            increasing order.
 
         Returns
         -------
@@ -416,10 +418,14 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> design = MaxEntropySampler(random_state=0).fit([0.25, 0.5, 0.5, 0.75])
         >>> round(design.horvitz_thompson([1, 3], [10.0, 20.0, 20.0, 30.0]).total, 6)
         80.0
+        >>> round(design.horvitz_thompson(design.sample(rng=0), [10.0, 20.0, 20.0, 30.0]).total, 6)
+        80.0
         """
         check_is_fitted(self)
         size = len(self.pikt_)
-        index = np.sort(_units(sample, size, "sample"))
+        given = _units(sample, size, "sample")
+        order = np.argsort(given)
+        index = given[order]
         v = checks.rectangular("values", values, "numbers, one per unit")
         if v.dtype.kind not in "biuf":
             raise ParameterError(
@@ -432,7 +438,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
                 "them or for all "
                 f"{size} units; {len(index)} units and values of shape {v.shape} arrived."
             )
-        v = v[index] if v.shape == (size,) else v
+        v = v[index] if v.shape == (size,) else v[order]
         if not np.isfinite(v).all():
             raise ParameterError("`values` must be finite for every sampled unit; NaN or infinity arrived.")
         pi = self.inclusion_probabilities_[index]
@@ -458,7 +464,9 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
 def _probabilities(pik: ArrayLike) -> Float64:
     try:
-        pi = np.asarray(pik, np.float64)
+        pi = np.asarray(checks.unmasked("`pik`", pik), np.float64)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(
             f"`pik` must be a vector of probabilities; {checks.describe(pik)} arrived."
@@ -479,8 +487,12 @@ def _probabilities(pik: ArrayLike) -> Float64:
 def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
     """Indices of distinct units, from indices or from one truth value per unit."""
     array = checks.rectangular(name, chosen, "the indices of units, or one truth value for each")
-    if array.dtype == bool and array.shape == (size,):
+    if array.dtype == bool and array.shape in ((size,), (1, size)):
         return np.flatnonzero(array)
+    if array.ndim == 2 and array.shape[1] == size:
+        raise ParameterError(
+            f"`{name}` must be one sample; an array of {len(array)} arrived. Call it for every row."
+        )
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise ParameterError(
             f"`{name}` must hold the indices of units, or one truth value for each of the {size} units; "
@@ -494,6 +506,6 @@ def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
     if (times > 1).any():
         raise ParameterError(
             f"`{name}` names unit {distinct[times > 1][0]} more than once, but the design draws without replacement. "
-            "List every unit once."
+            "List every unit once; zeros and ones that mark units must be truth values, as of astype(bool)."
         )
     return index

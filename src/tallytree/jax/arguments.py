@@ -34,7 +34,7 @@ class Problem(NamedTuple):
     tree: CountTree
     structure: Structure
     nu: Any  # (B, D or its padded size)
-    tables: Any  # (B, T)
+    tables: Any  # (B, T), or (1, T) if all models share their tables
     group_tables: tuple[Any, ...]  # one per group, (..., n + 1)
     logits: Any  # (..., D), far ones infinite
     constant: Any  # (B,) what joins log Z
@@ -209,6 +209,10 @@ def _assemble(
     def flatten(x: Any) -> Any:
         return xp.broadcast_to(x, (*batch_shape, x.shape[-1])).reshape(rows, x.shape[-1])
 
+    def flatten_table(x: Any) -> Any:
+        shared = rows > 0 and math.prod(x.shape[:-1]) == 1
+        return x.reshape(1, x.shape[-1]) if shared else flatten(x)
+
     forced = (values > FAR) & (values < math.inf)
     constant = xp.sum(xp.where(forced, values, 0.0), -1) + own
     values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
@@ -221,20 +225,23 @@ def _assemble(
         constant = constant + base
     nu = flatten(values)
     constant = xp.broadcast_to(constant, batch_shape).reshape(rows)
-    packed = [xp.zeros((rows, size)) for size in np.diff(family.set_offset).tolist()]
-    for g, table in enumerate(near):
+    flat = [flatten_table(t) for t in near]
+    apart = max([t.shape[0] for t in flat], default=min(rows, 1))
+    packed = [xp.zeros((apart, size)) for size in np.diff(family.set_offset).tolist()]
+    for g, table in enumerate(flat):
         s = int(family.set_of_group[g])
         if s >= 0:
-            packed[s] = packed[s] + flatten(table)
-    nu, constant = _fold_singletons(xp, tree, nu, [flatten(t) for t in near], constant)
+            packed[s] = packed[s] + table
+    nu, constant = _fold_singletons(xp, tree, nu, flat, constant)
     if family.n_sets == 1 and int(family.set_size[0]) == n:
         structure = Structure(bucket(n), single=narrow())
         more = bucket(n) - n
-        fill = xp.full((rows, more), -math.inf)
-        nu, tables = xp.concatenate([nu, fill], -1), xp.concatenate([packed[0], fill], -1)
+        nu, tables = (
+            xp.concatenate([x, xp.full((x.shape[0], more), -math.inf)], -1) for x in (nu, packed[0])
+        )
     else:
         structure = Structure(n, tree, narrow())
-        tables = xp.concatenate([xp.zeros((rows, 0)), *packed], -1)
+        tables = xp.concatenate([xp.zeros((apart, 0)), *packed], -1)
     return Problem(tree, structure, nu, tables, tuple(near), values, constant, batch_shape, dtype)
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import flat, nested
+from .cells import Messages
 from .core import Structure
 from .logarithmic import log_convolve, max_convolve
 from .nested import LOGARITHMS, MAXIMUM
@@ -64,7 +65,7 @@ def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> Any
         levels = flat.upward(log_leaves(nu), max_convolve if maximum else log_convolve)
         return [*levels[:-1], levels[-1] + tables[:, None, :]]
     schedule = nested.schedule_of(structure.tree)
-    return nested.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables).storage
+    return nested.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables).messages
 
 
 def _descend(structure: Structure, nu: Any, ups: Any, choose: Choose) -> Any:
@@ -91,7 +92,7 @@ def _descend_levels(levels: list[Any], choose: Choose) -> Any:
     return counts
 
 
-def _descend_schedule(structure: Structure, nu: Any, storage: Any, choose: Choose) -> Any:
+def _descend_schedule(structure: Structure, nu: Any, messages: Messages, choose: Choose) -> Any:
     assert structure.tree is not None
     schedule, program = nested.schedule_of(structure.tree), structure.tree.program
     n = program.n_leaves
@@ -102,10 +103,10 @@ def _descend_schedule(structure: Structure, nu: Any, storage: Any, choose: Choos
     roots = schedule.roots
     if len(roots.nodes):
         allowed = np.asarray(roots.own_cells) > 0
-        own = jnp.where(allowed, storage[:, roots.own_cells], -jnp.inf)
+        own = jnp.where(allowed, messages.at(roots.own_cells), -jnp.inf)
         counts = counts.at[:, roots.nodes].set(choose(own, 1))
     for number, step in enumerate(reversed(schedule.up), 2):
-        left, right = storage[:, step.left], storage[:, step.right]
+        left, right = messages.at(step.left), messages.at(step.right)
         a, b = _split(left, right, counts[:, step.nodes], choose, number)
         counts = counts.at[:, program.left[step.nodes - n]].set(a)
         counts = counts.at[:, program.right[step.nodes - n]].set(b)

@@ -1,4 +1,4 @@
-"""From log-odds (B, D) and packed log-tables (B, T) to answers, with the derivative rules.
+"""From log-odds (B, D) and packed log-tables, (B, T) or (1, T), to answers, with the derivative rules.
 
     d log Z = sum_d P(y_d = 1) d nu_d + sum_k,c P(z_k = c) d log f_k(c)
 
@@ -78,13 +78,22 @@ def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 
     @run.def_vmap
     def rule(size: int, mapped: Any, nu: Any, tables: Any) -> Any:
-        full = [x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip((nu, tables), mapped)]
-        batch = full[0].shape[1]
-        found = run(*(x.reshape(size * batch, *x.shape[2:]) for x in full))
+        batch = nu.shape[1 if mapped[0] else 0]
+        if not mapped[1] and tables.shape[0] == 1 and batch > 0:
+            shared = tables
+        else:
+            shared = _joined(tables, size, batch, mapped=mapped[1])
+        found = run(_joined(nu, size, batch, mapped=mapped[0]), shared)
         answers = jax.tree.map(lambda x: x.reshape(size, batch, *x.shape[1:]), found)
         return answers, jax.tree.map(lambda _: True, found)
 
     return run
+
+
+def _joined(x: Any, size: int, batch: int, *, mapped: bool) -> Any:
+    """Rows of a mapped axis and those of every batch on it, as one batch."""
+    x = x if mapped else x[None]
+    return jnp.broadcast_to(x, (size, batch, x.shape[-1])).reshape(size * batch, x.shape[-1])
 
 
 @lru_cache(maxsize=256)

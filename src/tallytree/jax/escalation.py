@@ -38,34 +38,30 @@ def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     certified = first.bound < jnp.inf
     if nu.shape[0] == 0:
         return first, certified
-    found: Solution = lax.cond(
-        jnp.all(certified),
-        lambda first: first,
-        lambda first: _patched(right, nu, tables, certified, first),
-        first,
-    )
-    return found, certified
+    return _patched(right, nu, tables, certified, first), certified
 
 
 def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution) -> Solution:
+    """`first` with what the slow pass says about the models without a certificate; a loop that may never run."""
     rows = nu.shape[0]
     block = _rows_at_once(rows, tables.shape[-1])
-    order = lax.sort((certified, jnp.arange(rows, dtype=jnp.int32)), num_keys=1, is_stable=True)[1]
-    order = jnp.concatenate([order, jnp.full((-rows % block,), rows, jnp.int32)])
-    doubtful = jnp.sum(~certified, dtype=jnp.int32)
+    places = jnp.arange(rows, dtype=jnp.int32)
 
     def some(state: Any) -> Any:
-        done, found = state
-        which = lax.dynamic_slice_in_dim(order, done, block)
-        inside = jnp.minimum(which, rows - 1)
-        second = right(nu[inside], tables[inside])
+        settled, found = state
+        which = lax.sort((settled, places), num_keys=1, is_stable=True)[1][:block]
+        second = right(nu[which], tables[which] if tables.shape[0] == rows else _repeated(tables, block))
         # A last block may hold certified models, too: the slow pass is right about them as well.
-        put = jax.tree.map(lambda a, b: a.at[which].set(b, mode="drop"), found, second)
-        return done + block, put
+        put = jax.tree.map(lambda a, b: a.at[which].set(b), found, second)
+        return settled.at[which].set(True), put
 
-    start = jnp.zeros((), jnp.int32), first
-    found: Solution = lax.while_loop(lambda state: state[0] < doubtful, some, start)[1]
+    found: Solution = lax.while_loop(lambda state: ~jnp.all(state[0]), some, (certified, first))[1]
     return found
+
+
+def _repeated(tables: Any, rows: int) -> Any:
+    """Tables that models may share, for so many models."""
+    return jnp.broadcast_to(tables, (rows, tables.shape[-1]))
 
 
 def _rows_at_once(rows: int, width: int) -> int:
@@ -80,11 +76,12 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
     What does not move has None for its direction.
     """
     quick, right = rungs
+    rows = certified.shape[0]
+    primals, directions = jax.tree.map(partial(_repeated, rows=rows), (primals, directions))
     keep = certified[:, None]
     # What is not certified is kept out of the quick pass: its derivatives there may not even be numbers.
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
     directions_there = jax.tree.map(lambda d: jnp.where(keep, d, 0.0), directions)
-    rows = certified.shape[0]
     block = rows_in_a_block(rows, primals[0].shape[-1])
     if block == rows:
         moved = _moved(quick, safe, directions_there)

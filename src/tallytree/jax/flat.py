@@ -17,10 +17,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
-from .positive import convolve, correlate
+from .merges import convolve, correlate
 from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
-from .tilt import choose_tilt
+from .tilt import choose_tilt, decided
 
 
 def bucket(n: int) -> int:
@@ -91,14 +91,27 @@ def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
     return found._replace(bound=jnp.where(lost, jnp.inf, found.bound))
 
 
+@jax.custom_jvp
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + e^-x)`` by the same exponential that `untilt` needs; exact at infinities, with derivative 0."""
+    small = jnp.exp(-jnp.abs(x))
+    return jnp.where(x < 0.0, small, 1.0) / (1.0 + small)
+
+
+@sigmoid.defjvp
+def _sigmoid_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    p = sigmoid(*primals)
+    return p, p * (1.0 - p) * tangents[0]
+
+
 def untilt(nu: Any, tilt: Any) -> Any:
     """What the tilt took from log E: the sum of ``log(1 + e^(nu + s)) - log(1 + e^nu)``, plus s per forced variable."""
     near = jnp.isfinite(nu)
     x = jnp.where(near, nu, 0.0)
     larger = jnp.where(near, jnp.maximum(x + tilt, 0.0) - jnp.maximum(x, 0.0), 0.0)
-    forced = jnp.sum(nu == jnp.inf, -1)
-    moved = _sum_log1p_exp(jnp.where(near, x + tilt, -jnp.inf)) - _sum_log1p_exp(jnp.where(near, x, -jnp.inf))
-    return jnp.sum(larger, -1) + moved + forced * tilt[..., 0]
+    forced, _ = decided(nu)
+    moved = _sum_log1p_exp(nu + tilt) - _sum_log1p_exp(nu)
+    return jnp.sum(larger, -1) + moved + (forced * tilt)[..., 0]
 
 
 def _sum_log1p_exp(x: Any) -> Any:

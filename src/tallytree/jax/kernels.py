@@ -1,4 +1,4 @@
-"""Kernels for CUDA devices, in Pallas: sums and products over pairs of variable and frequency that stay in registers.
+"""Kernels for CUDA devices, in Pallas: sums and products over pairs that stay in registers.
 
 XLA makes kernels of these reductions that take up to fifteen times as long. A program holds a few models (or stretches
 of one model) and eight frequencies, and runs over the variables; or it holds variables of one model and runs over its
@@ -18,6 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
+
+from .slides import convolve as convolve
+from .slides import correlate as correlate
 
 _LANES = 8  # frequencies of a program
 _STREAMS = 16  # models or stretches of a program

@@ -4,25 +4,27 @@
     down_l = correlate(f_p . down_p, up_r)
     belief = up . down / <up, down>
 
-The same code runs in two arithmetics: plain numbers with a certificate, and logarithms. The messages of all nodes
-live in one array per direction; a step computes those of a bucket of nodes, and cell 0 always holds zero.
+The same code runs in two arithmetics: plain numbers with a certificate, and logarithms. A step computes the messages
+of a bucket of nodes, and cell 0 always holds zero. Messages up sum to one, and those down have product one with them:
+a merge without a table keeps both, so only tables are followed by a division.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ..structure.nested.count_tree import CountTree
-from ..structure.nested.schedule import DownStep, Schedule, build_schedule
-from .cells import pick
+from ..structure.nested.schedule import DownStep, Schedule, UpStep, build_schedule
+from .cells import Messages, pick
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, max_convolve, safe_log
-from .positive import convolve, correlate, widened
+from .merges import convolve, correlate
+from .positive import widened
 from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
 
@@ -73,7 +75,7 @@ def schedule_of(tree: CountTree) -> Schedule:
 class Upward(NamedTuple):
     """Upward messages and what was learned on the way."""
 
-    storage: Any  # (B, cells)
+    messages: Messages
     log_mean: Any  # (B,)
     faintest: Any  # (B,) log of the smallest mass that a step kept
 
@@ -82,25 +84,30 @@ def upward(schedule: Schedule, arithmetic: Arithmetic, leaves: Any, tables: Any)
     """All upward messages; `leaves` are log-weights (B, D, 2), `tables` packed log-tables (B, T)."""
     batch = leaves.shape[0]
     extended = extend(tables)
-    zero = jnp.full((batch, 1), arithmetic.zero, leaves.dtype)
-    storage = _appended(zero, arithmetic.from_log(leaves))
+    messages = _nothing(batch, arithmetic, leaves.dtype).followed_by(arithmetic.from_log(leaves))
     log_mean = jnp.zeros((batch,), leaves.dtype)
     faintest = jnp.zeros((batch,), leaves.dtype)
     for step in schedule.up:
-        merged = arithmetic.convolve(pick(storage, step.left), pick(storage, step.right))[..., : step.width]
-        table, top = _scaled(pick(extended, step.table))
-        weighted = arithmetic.times(merged, arithmetic.from_log(table))
-        log_mass = arithmetic.total(weighted)
-        message = arithmetic.divide(weighted, finite_or_zero(log_mass)[..., None])
-        storage = _appended(storage, message)
-        log_mean = log_mean + jnp.sum(log_mass + top, -1)
-        faintest = jnp.minimum(faintest, jnp.min(log_mass, -1))
-    return Upward(storage, log_mean, faintest)
+        merged = arithmetic.convolve(messages.at(step.left), messages.at(step.right))[..., : step.width]
+        if _has_tables(step, tables):
+            table, top = _scaled(pick(extended, step.table))
+            weighted = arithmetic.times(merged, arithmetic.from_log(table))
+            log_mass = arithmetic.total(weighted)
+            merged = arithmetic.divide(weighted, finite_or_zero(log_mass)[..., None])
+            log_mean = log_mean + jnp.sum(log_mass + top, -1)
+            faintest = jnp.minimum(faintest, jnp.min(log_mass, -1))
+        messages = messages.followed_by(merged)
+    return Upward(messages, log_mean, faintest)
 
 
-def _appended(storage: Any, messages: Any) -> Any:
-    """The cells so far, followed by those of a step: steps are laid out in the order in which they run."""
-    return jnp.concatenate([storage, messages.reshape(storage.shape[0], math.prod(messages.shape[1:]))], -1)
+def _nothing(batch: int, arithmetic: Arithmetic, dtype: Any) -> Messages:
+    """Cell 0."""
+    return Messages((jnp.full((batch, 1), arithmetic.zero, dtype),))
+
+
+def _has_tables(step: UpStep | DownStep, tables: Any) -> bool:
+    """Whether a node of a step has a table."""
+    return bool(np.any(step.table < tables.shape[-1]))
 
 
 def extend(tables: Any) -> Any:
@@ -119,19 +126,19 @@ def solve(schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any) -> S
     """Both passes and the count distributions of all sets."""
     n = nu.shape[-1]
     up = upward(schedule, arithmetic, log_leaves(nu), tables)
-    down, largest, faintest = _downward(schedule, arithmetic, up, extend(tables))
+    down, largest, faintest = _downward(schedule, arithmetic, up, tables)
     impossible = up.log_mean == -jnp.inf
-    leaf_down = pick(down, schedule.leaf_down)
+    leaf_down = down.at(schedule.leaf_down)
     free = schedule.leaf_down[:, 0] == 0
     messages = jnp.where(impossible[:, None] | free, 0.0, leaf_messages(arithmetic.log(leaf_down)))
-    u, d = arithmetic.log(pick(up.storage, schedule.set_up)), arithmetic.log(pick(down, schedule.set_down))
+    u, d = arithmetic.log(up.messages.at(schedule.set_up)), arithmetic.log(down.at(schedule.set_down))
     beliefs = u + d
     if arithmetic.zero == 0.0:
         sound = (largest < LARGEST_DOWN) & (jnp.minimum(up.faintest, faintest) > -230.0)
         sound = sound & ~doubtful_leaves(jnp.where(free, jnp.inf, nu), leaf_down) & ~impossible
         bound = unit_roundoff(nu.dtype) * (8.0 * (n + schedule.rounding) + _size(nu, tables))
         return Solution(up.log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf))
-    size = jnp.max(jnp.abs(finite_or_zero(up.storage)), -1) + jnp.max(jnp.abs(finite_or_zero(down)), -1)
+    size = sum(x.largest(lambda y: jnp.abs(finite_or_zero(y))) for x in (up.messages, down))
     bound = 8.0 * unit_roundoff(nu.dtype) * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
     return Solution(up.log_mean, messages, beliefs, jnp.where(jnp.isnan(up.log_mean), jnp.inf, bound))
 
@@ -140,37 +147,39 @@ def _size(nu: Any, tables: Any) -> Any:
     return 8.0 + sum(jnp.max(jnp.abs(finite_or_zero(x)), -1, initial=0.0) for x in (nu, tables))
 
 
-def _downward(schedule: Schedule, arithmetic: Arithmetic, up: Upward, extended: Any) -> tuple[Any, Any, Any]:
+def _downward(
+    schedule: Schedule, arithmetic: Arithmetic, up: Upward, tables: Any
+) -> tuple[Messages, Any, Any]:
     """Downward messages, their largest entry and the log of the smallest pairing met, (B,) each."""
-    batch = extended.shape[0]
-    storage = jnp.full((batch, 1), arithmetic.zero, extended.dtype)
-    weighted = storage
-    largest, faintest = jnp.zeros((batch,), extended.dtype), jnp.zeros((batch,), extended.dtype)
-    one = arithmetic.from_log(jnp.zeros((), extended.dtype))
+    batch, extended = up.log_mean.shape[0], extend(tables)
+    zeros = jnp.zeros((batch,), tables.dtype)
+    nothing = _nothing(batch, arithmetic, tables.dtype)
+    heavy = np.zeros(schedule.n_placed, bool)  # whether a node's message goes on times a table
 
     def place(step: DownStep, down: Any, state: Any) -> Any:
-        storage, weighted, largest, faintest = state
-        own = pick(up.storage, step.own_cells)
-        pairing = arithmetic.total(arithmetic.times(own, down))
-        down = arithmetic.divide(down, finite_or_zero(pairing)[..., None])
-        table, _ = _scaled(pick(extended, step.table))
-        above = arithmetic.times(down, arithmetic.from_log(table))
-        scale = lax.stop_gradient(jnp.max(arithmetic.log(above), -1, keepdims=True))
-        above = arithmetic.divide(above, finite_or_zero(scale))
-        allowed = table > -jnp.inf  # elsewhere nothing comes up, and padding holds whatever the sums gave
-        return (
-            _appended(storage, down),
-            _appended(weighted, above),
-            jnp.maximum(largest, jnp.max(jnp.where(allowed, down, 0.0), (-1, -2), initial=0.0)),
-            jnp.minimum(faintest, jnp.min(pairing, -1, initial=0.0)),
-        )
+        messages, weighted, largest, faintest = state
+        if np.any(heavy[step.parent_rank]):
+            pairing = arithmetic.total(arithmetic.times(up.messages.at(step.own_cells), down))
+            down = arithmetic.divide(down, finite_or_zero(pairing)[..., None])
+            faintest = jnp.minimum(faintest, jnp.min(pairing, -1))
+        above, allowed = down, step.own_cells > 0  # padding holds whatever the sums gave
+        if _has_tables(step, tables):
+            heavy[step.down_rank : step.down_rank + len(step.nodes)] = True
+            table, _ = _scaled(pick(extended, step.table))
+            above = arithmetic.times(down, arithmetic.from_log(table))
+            scale = lax.stop_gradient(jnp.max(arithmetic.log(above), -1, keepdims=True))
+            above = arithmetic.divide(above, finite_or_zero(scale))
+            allowed = table > -jnp.inf  # elsewhere nothing comes up
+        largest = jnp.maximum(largest, jnp.max(jnp.where(allowed, down, 0.0), (-1, -2), initial=0.0))
+        return messages.followed_by(down), weighted.followed_by(above), largest, faintest
 
-    state = (storage, weighted, largest, faintest)
+    state = (nothing, nothing, zeros, zeros)
     roots = schedule.roots
     if len(roots.nodes):
+        one = arithmetic.from_log(jnp.zeros((), tables.dtype))
         state = place(roots, jnp.broadcast_to(one, (batch, *roots.own_cells.shape)), state)
     for step in schedule.down:
-        parent, sibling = pick(state[1], step.parent_cells), pick(up.storage, step.sibling_cells)
+        parent, sibling = state[1].at(step.parent_cells), up.messages.at(step.sibling_cells)
         needed = step.width + sibling.shape[-1] - 1
         parent = widened(parent, needed, arithmetic.zero)[..., :needed]
         state = place(step, arithmetic.correlate(parent, sibling), state)

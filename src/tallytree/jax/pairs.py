@@ -3,14 +3,7 @@
     over_variables:    x -> sum_i x_i / (1 - v_i versine_m)
     over_frequencies:  a -> sum_m a_m / (1 - v_i versine_m)
 
-On a CPU they are plain sums. A kernel can be neither differentiated nor transposed by JAX; but K x is part of the
-solution of a linear system,
-
-    [ I   0 ] [x]   [x]
-    [ -K  I ] [y] = [0],
-
-for which JAX takes a function that solves it and one that solves the transposed system, and differentiates through the
-system itself.
+On a CPU they are plain sums, on CUDA devices kernels; see :mod:`.linear` for how those are transposed.
 """
 
 from __future__ import annotations
@@ -20,8 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from .linear import solved
 from .stages import dispatched, on_cpu
 
 
@@ -49,7 +42,7 @@ def pairs_over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
 
     if on_cpu() or v.shape[0] == 0:
         return plain(given)
-    return _solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, versine.shape)
+    return solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, versine.shape)
 
 
 def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
@@ -60,7 +53,7 @@ def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed:
 
     if on_cpu() or v.shape[0] == 0 or power > 1:
         return plain(given)
-    return _solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, v.shape)
+    return solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, v.shape)
 
 
 def _forth(v: Any, versine: Any, needed: Any) -> Any:
@@ -77,35 +70,3 @@ def _back(v: Any, versine: Any, needed: Any) -> Any:
     return lambda given: dispatched(
         lambda k: partial(k.over_frequencies, 1), plain, v, versine, given, needed
     )
-
-
-def _solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) -> Any:
-    """``plain(given)``, computed by `forth` and transposed to `back`."""
-
-    def system(state: Any) -> Any:
-        x, y = state
-        return x, _less(y, plain(x))
-
-    def solve(_: Any, right: Any) -> Any:
-        x, y = right
-        return x, _plus(y, forth(x))
-
-    def solve_transposed(_: Any, right: Any) -> Any:
-        x, y = right
-        return _plus(x, back(y)), y
-
-    # JAX transposes the system only if its whole right-hand side moves with whatever moves, zeros included; and the
-    # right-hand side of the transposed system is what comes back to both parts of the solution.
-    tied = jnp.where(False, v[:, :1], 0.0)
-    right = tuple(x + tied for x in given)
-    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), shape) for x in right)
-    left, found = lax.custom_linear_solve(system, (right, zeros), solve, solve_transposed)
-    return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return tuple(x + y for x, y in zip(a, b))
-
-
-def _less(a: Any, b: Any) -> Any:
-    return tuple(x - y for x, y in zip(a, b))

@@ -13,13 +13,13 @@ law without one variable, too.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .flat import rounding_of_inputs, untilt
+from .flat import rounding_of_inputs, sigmoid, untilt
 from .frequencies import NATS, Frequencies, choose, times
 from .logarithmic import finite_or_zero, safe_log
 from .precision import unit_roundoff
@@ -41,6 +41,8 @@ class _Tilted(NamedTuple):
     f: Any  # (B, n + 1) table under the tilt, largest entry 1, 0 where it is negligible
     window: Any  # (B, 2) the first and the last count with an entry that is not 0
     furthest: Any  # distance from the mean of an entry of f that is not 0
+    can_off: Any  # whether a variable that is not decided can be off, and on
+    can_on: Any
     negligible: Any  # (B,) bound on what the entries left out are worth
     log_scale: Any  # (B,) what Z is to be multiplied by to give E f
     tilt: Any
@@ -55,15 +57,14 @@ def solve(nu: Any, log_f: Any) -> Solution:
     g = tuple(frequencies.share * x for x in times(*phat, *spectrum_f))
     z = jnp.sum(g[0], -1)
     off, on = _leave_one_out(model, frequencies, g)
-    can_off, can_on = _possible(model, log_f)
     sure = z > 0.0
     log_z = safe_log(jnp.where(sure, z, 0.0))
     log_mean = log_z + model.log_scale + untilt(nu, model.tilt)
-    messages = _log_ratio(jnp.isfinite(nu), on, off, can_on, can_off) + model.tilt
+    messages = _log_ratio(model, jnp.isfinite(nu), on, off) + model.tilt
     law = _law(frequencies, phat)
     log_beliefs = safe_log(jnp.maximum(law * model.f, 0.0)) - finite_or_zero(log_z)[:, None]
     error = _error(model, frequencies, phat, g)
-    least = _least(jnp.isfinite(nu), off, on, can_off, can_on, z)
+    least = _least(model, jnp.isfinite(nu), off, on, z)
     bound = 2.0 * error / jnp.where(least > 0.0, least, 1.0) + rounding_of_inputs(nu, log_f, model.tilt)
     sound = (least > 0.0) & (z > 1e-280) & (bound < ACCEPTED) & jnp.isfinite(log_mean)
     return Solution(log_mean, messages, log_beliefs, lax.stop_gradient(jnp.where(sound, bound, jnp.inf)))
@@ -71,8 +72,7 @@ def solve(nu: Any, log_f: Any) -> Solution:
 
 def _tilted(nu: Any, log_f: Any) -> _Tilted:
     tilt = choose_tilt(nu, log_f)
-    near = jnp.isfinite(nu)
-    p = jnp.where(near, jax.nn.sigmoid(jnp.where(near, nu, 0.0) + tilt), jnp.where(nu > 0.0, 1.0, 0.0))
+    p = sigmoid(nu + tilt)
     fixed = lax.stop_gradient(p)
     forced, possible = decided(nu)
     highest = forced + possible
@@ -84,18 +84,47 @@ def _tilted(nu: Any, log_f: Any) -> _Tilted:
     tilted = jnp.where(reachable, log_f - tilt * (counts - centre), -jnp.inf)
     top = finite_or_zero(lax.stop_gradient(jnp.max(tilted, -1, keepdims=True)))
     f = jnp.exp(tilted - top)
-    # An upper bound on the logarithm of every term of Z says which entries matter.
-    log_term = lax.stop_gradient(tilted - top) - _exponent(counts - mean, variance)
+    log_term = _at_most(lax.stop_gradient(tilted - top), counts - mean, variance)
     largest = jnp.max(log_term, -1, keepdims=True)
-    matters = log_term > largest - NATS - jnp.log(float(log_f.shape[-1]))
-    negligible = jnp.exp(largest[:, 0] - NATS)
-    first = jnp.min(jnp.where(matters, counts, counts[-1]), -1, keepdims=True)
-    last = jnp.max(jnp.where(matters, counts, 0.0), -1, keepdims=True)
+    matters = log_term > largest - (NATS + math.log(log_f.shape[-1]))
+    negligible = jnp.exp(largest[:, 0].astype(nu.dtype) - NATS)
+    first, last = _ends(matters, counts)
     window = jnp.concatenate([first, last], -1).astype(jnp.int32)
     furthest = jnp.maximum(jnp.maximum(mean - first, last - mean), 0.0)
     log_scale = (top - tilt * centre)[:, 0]
-    f = jnp.where(matters, f, 0.0)
-    return _Tilted(p, mean, variance, forced, highest, f, window, furthest, negligible, log_scale, tilt)
+    lowest_allowed, highest_allowed = _ends(lax.stop_gradient(tilted) > -jnp.inf, counts)
+    return _Tilted(
+        p=p,
+        mean=mean,
+        variance=variance,
+        forced=forced,
+        highest=highest,
+        f=jnp.where(matters, f, 0.0),
+        window=window,
+        furthest=furthest,
+        can_off=lowest_allowed < highest,
+        can_on=highest_allowed > forced,
+        negligible=negligible,
+        log_scale=log_scale,
+        tilt=tilt,
+    )
+
+
+def _ends(which: Any, counts: Any) -> tuple[Any, Any]:
+    """The first and the last count for which something holds, (B, 1) each; the last and the first of all for none."""
+    first = jnp.min(jnp.where(which, counts, counts[-1]), -1, keepdims=True)
+    return first, jnp.max(jnp.where(which, counts, counts[0]), -1, keepdims=True)
+
+
+def _at_most(log_f: Any, distance: Any, variance: Any) -> Any:
+    """Upper bounds on the logarithms of the terms of Z, in single precision; log_f <= 0.
+
+    Roundings are a few 1e-7 of the two numbers whose difference is Bennett's exponent, and of log_f.
+    """
+    r = jnp.maximum(jnp.abs(distance) - 1.0, 0.0).astype(jnp.float32)
+    spread = jnp.maximum(variance, 1e-30).astype(jnp.float32)
+    exponent = (1.0 - 2e-6) * ((spread + r) * jnp.log1p(r / spread)) - r
+    return (1.0 - 1e-6) * log_f.astype(jnp.float32) - jnp.maximum(exponent, 0.0)
 
 
 def _exponent(distance: Any, variance: Any) -> Any:
@@ -110,7 +139,7 @@ def _period(model: _Tilted) -> Any:
     # Newton's steps for h(u) = NATS / variance from Bernstein's radius, which is too large; h is convex.
     variance = jnp.maximum(model.variance, 1e-2)
     radius = NATS / 3.0 + jnp.sqrt((NATS / 3.0) ** 2 + 2.0 * NATS * variance)
-    for _ in range(3):
+    for _ in range(2):
         value = (variance + radius) * jnp.log1p(radius / variance) - radius
         radius = radius - (value - NATS) / jnp.log1p(radius / variance)
     return jnp.minimum(model.furthest + radius + 2.0, model.highest - model.forced + 1.0)
@@ -137,27 +166,17 @@ def _leave_one_out(model: _Tilted, frequencies: Frequencies, g: Any) -> tuple[An
     return q * sums[0] + p * sums[2], p * sums[0] + q * sums[1]
 
 
-def _possible(model: _Tilted, log_f: Any) -> tuple[Any, Any]:
-    """Whether a variable can be off and on at all, (B, 1) each."""
-    counts = jnp.arange(log_f.shape[-1], dtype=model.f.dtype)
-    allowed = log_f > -jnp.inf
-    off = jnp.any(allowed & (counts >= model.forced) & (counts < model.highest), -1, keepdims=True)
-    on = jnp.any(allowed & (counts > model.forced) & (counts <= model.highest), -1, keepdims=True)
-    return off, on
-
-
-def _log_ratio(near: Any, on: Any, off: Any, can_on: Any, can_off: Any) -> Any:
+def _log_ratio(model: _Tilted, near: Any, on: Any, off: Any) -> Any:
     """``log on / off``; infinite where one of them is impossible, 0 for decided variables."""
-    usable = near & (on > 0.0) & (off > 0.0) & can_on & can_off
+    usable = near & (on > 0.0) & (off > 0.0) & model.can_on & model.can_off
     ratio = jnp.log(jnp.where(usable, on / jnp.where(usable, off, 1.0), 1.0))
-    return jnp.where(near & ~can_on, -jnp.inf, jnp.where(near & ~can_off, jnp.inf, ratio))
+    return jnp.where(near & ~model.can_on, -jnp.inf, jnp.where(near & ~model.can_off, jnp.inf, ratio))
 
 
-def _least(near: Any, off: Any, on: Any, can_off: Any, can_on: Any, z: Any) -> Any:
+def _least(model: _Tilted, near: Any, off: Any, on: Any, z: Any) -> Any:
     """The smallest number whose logarithm is taken, (B,)."""
-    least_off = jnp.min(jnp.where(near & can_off, off, jnp.inf), -1, initial=jnp.inf)
-    least_on = jnp.min(jnp.where(near & can_on, on, jnp.inf), -1, initial=jnp.inf)
-    return lax.stop_gradient(jnp.minimum(z, jnp.minimum(least_off, least_on)))
+    smaller = jnp.minimum(jnp.where(model.can_off, off, jnp.inf), jnp.where(model.can_on, on, jnp.inf))
+    return lax.stop_gradient(jnp.minimum(z, jnp.min(jnp.where(near, smaller, jnp.inf), -1, initial=jnp.inf)))
 
 
 def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:

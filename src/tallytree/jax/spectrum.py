@@ -29,13 +29,13 @@ def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, A
     if on_cpu() or p.shape[0] == 0:
         # Two stages: the first runs across frequencies, the second across what it stored.
         parts = staged(_partial_products, needed, (p,), (versine, sine), sums=False)
-        found: tuple[Any, Any] = staged(_product, needed, (), parts, sums=False)
-        return found
+        stored: tuple[Any, Any] = staged(_product, needed, (), parts, sums=False)
+        return stored
 
     def plain(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
         return _product(*_partial_products(p, versine, sine))
 
-    found = dispatched(lambda k: k.products, plain, p, versine, sine, needed)
+    found: tuple[Any, Any] = dispatched(lambda k: k.products, plain, p, versine, sine, needed)
     return found
 
 

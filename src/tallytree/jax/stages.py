@@ -70,17 +70,29 @@ def rows_in_a_block(rows: int, n: int) -> int:
 
 
 def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
-    """``solve(nu, tables)``, a tuple of arrays with rows in front, block by block. Not differentiable."""
+    """``solve(nu, tables)``, a tuple of arrays with rows in front, block by block. Not differentiable.
+
+    Tables that all models share are written out for a block at a time.
+    """
     rows = nu.shape[0]
     block = rows_in_a_block(rows, nu.shape[-1])
     if block == rows:
-        return solve(nu, tables)
-    answers = jax.eval_shape(solve, nu, tables)
-    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), answers)
+        return solve(nu, jnp.broadcast_to(tables, (rows, tables.shape[-1])))
+    solve = jax.jit(solve)  # so that it is traced once
+    answers = jax.eval_shape(
+        solve, *(jax.ShapeDtypeStruct((block, x.shape[1]), x.dtype) for x in (nu, tables))
+    )
+    zeros = jax.tree.map(lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), answers)
 
     def one(number: Any, outputs: Any) -> Any:
         first = jnp.minimum(number * block, rows - block)  # the last block may repeat some rows
-        found = solve(*(lax.dynamic_slice_in_dim(x, first, block) for x in (nu, tables)))
+        some = (
+            lax.dynamic_slice_in_dim(x, first, block)
+            if x.shape[0] == rows
+            else jnp.broadcast_to(x, (block, x.shape[1]))
+            for x in (nu, tables)
+        )
+        found = solve(*some)
         return jax.tree.map(lambda o, f: lax.dynamic_update_slice_in_dim(o, f, first, 0), outputs, found)
 
     return lax.fori_loop(0, jnp.int32(-(-rows // block)), one, zeros)

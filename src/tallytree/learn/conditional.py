@@ -36,6 +36,11 @@ class Strata:
     cases : (total,) bool
         Whether the row is a case of that stratum.
 
+    Raises
+    ------
+    ParameterError
+        If they do not fit one another.
+
     See Also
     --------
     tallytree.learn.strata_of_groups
@@ -50,6 +55,16 @@ class Strata:
     rows: Ints
     offsets: Ints
     cases: Bools
+
+    def __post_init__(self) -> None:
+        rows, offsets = columns.whole("rows", self.rows), columns.whole("offsets", self.offsets)
+        cases = columns.flags("cases", self.cases, len(rows))
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
+            raise ParameterError(
+                f"`offsets` must rise from 0 to the number of rows, {len(rows)}; {describe(self.offsets)} arrived."
+            )
+        for name, value in (("rows", rows), ("offsets", offsets), ("cases", cases)):
+            object.__setattr__(self, name, value)
 
     @property
     def n_strata(self) -> int:
@@ -249,6 +264,11 @@ class ConditionalLikelihood:
         float
             Logarithm of the probability of the outcomes given their number in every stratum.
 
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
         See Also
         --------
         first_order, derivatives
@@ -276,6 +296,11 @@ class ConditionalLikelihood:
         gradient : ndarray, (p,)
             Its first derivatives.
 
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
         See Also
         --------
         value, derivatives
@@ -288,7 +313,7 @@ class ConditionalLikelihood:
         >>> round(value, 4), gradient
         (-0.6931, array([0.5]))
         """
-        value, terms = self._contributions(beta)
+        value, terms = self._contributions(self._coefficients(beta))
         return value, np.einsum("s,sp->p", *terms)
 
     def scores(self, beta: Float64) -> Float64:
@@ -304,6 +329,11 @@ class ConditionalLikelihood:
         ndarray, (n_strata, p)
             Their sum is the gradient.
 
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
         See Also
         --------
         first_order, information
@@ -314,11 +344,20 @@ class ConditionalLikelihood:
         >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).scores(np.zeros(1))
         array([[0.5]])
         """
+        beta = self._coefficients(beta)
         weights, rows = self._contributions(beta)[1]
         out = np.zeros((len(self.informative), len(beta)))
         members = np.concatenate([np.zeros(0, np.int64), *(bucket.members for bucket in self._buckets)])
         out[members] = weights[:, None] * rows
         return out
+
+    def _coefficients(self, beta: Float64) -> Float64:
+        found = columns.reals("beta", beta)
+        if len(found) != self.x.shape[1]:
+            raise ParameterError(
+                f"`beta` must have {self.x.shape[1]} entries, one per column of `x`; {len(found)} arrived."
+            )
+        return found
 
     def _solve(self, beta: Float64) -> list[tuple[_Bucket, Float64, FixedCounts]]:
         """Every bucket with its linear predictors and what they imply; the last answer is kept."""
@@ -354,6 +393,11 @@ class ConditionalLikelihood:
         ndarray, (p, p)
             Symmetric, positive semidefinite.
 
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
         See Also
         --------
         derivatives, scores
@@ -364,6 +408,7 @@ class ConditionalLikelihood:
         >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).information(np.zeros(1))
         array([[0.25]])
         """
+        beta = self._coefficients(beta)
         total = np.zeros((len(beta), len(beta)))
         for bucket, _, found in self._solve(beta):
             total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
@@ -385,6 +430,11 @@ class ConditionalLikelihood:
             Its first derivatives.
         information : ndarray, (p, p)
             Minus its second derivatives.
+
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
 
         See Also
         --------

@@ -60,6 +60,11 @@ class FixedCounts:
         ndarray, (B, p, p)
             One matrix per set.
 
+        Raises
+        ------
+        ParameterError
+            If ``x`` has another shape, or entries that are not finite.
+
         See Also
         --------
         CountModel.hessian_vector_product
@@ -76,13 +81,21 @@ class FixedCounts:
         >>> sets.covariances(np.array([[[1.0], [0.0]]]))
         array([[[0.25]]])
         """
+        x = columns.reals("x", x, axes=3)
+        if x.shape[:2] != self.marginals.shape:
+            sets, n = self.marginals.shape
+            raise ParameterError(
+                f"`x` must have shape ({sets}, {n}, p), p numbers per variable; {x.shape} arrived."
+            )
         # The count is fixed, so statistics may be shifted; this shift leaves little to cancel.
         weight = self.marginals * (1.0 - self.marginals)
         total = weight.sum(1)
         middle = (weight[:, None, :] @ x) / np.where(total > 0, total, 1.0)[:, None, None]
         centred = np.where(weight[:, :, None] > 0, x - middle, 0.0)
-        columns = range(x.shape[2])
-        images = [self.model.hessian_vector_product(centred[:, :, j], counts=False).logits for j in columns]
+        images = [
+            self.model.hessian_vector_product(centred[:, :, j], counts=False).logits
+            for j in range(x.shape[2])
+        ]
         if not images:
             return np.zeros((len(x), 0, 0))
         product = np.stack(images, axis=1) @ centred

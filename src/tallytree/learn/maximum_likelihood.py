@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Report
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -69,6 +69,11 @@ class Fit:
     message: str
     n_products: int = 0
     parameters: dict[str, float] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return _display.fit_page(self, gradient=f"{self.gradient_norm:.1e}", steps=self.n_iterations) + (
+            self.model._repr_html_()
+        )
 
 
 def fit(
@@ -256,7 +261,10 @@ def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) 
 
 def _single(model: Any) -> CountModel:
     if not isinstance(model, CountModel):
-        raise ParameterError(f"`model` must be a CountModel; {type(model).__name__} arrived.")
+        hint = (
+            "CountModel(np.zeros(D), groups), or CountModel.from_tree(tree, np.zeros(D)), has the structure."
+        )
+        raise ParameterError(f"`model` must be a CountModel; {checks.describe(model)} arrived. {hint}")
     return model
 
 

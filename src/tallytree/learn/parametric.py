@@ -141,6 +141,11 @@ class ParametricPotential:
         slopes : dict of str to ndarray, (n + 1,)
             Its derivatives by the parameters' names.
 
+        Raises
+        ------
+        ParameterError
+            If ``n`` is no size, or a coordinate is missing.
+
         See Also
         --------
         ranges, at
@@ -152,8 +157,11 @@ class ParametricPotential:
         >>> log_f, slopes["mean"]
         (array([-0.03125, -0.03125, -0.28125]), array([-0.125,  0.125,  0.375]))
         """
+        size, given = checks.integer("n", n), self._given("coordinates", coordinates)
+        if size < 0:
+            raise ParameterError(f"`n` must be a number of variables, at least 0; {size} arrived.")
         numbers = {
-            name: coordinates[value.name]
+            name: given[value.name]
             if isinstance(value, Parameter)
             else self.domains[name].to_coordinate(value)
             if name in self.domains and value is not None
@@ -161,7 +169,7 @@ class ParametricPotential:
             for name, value in self.arguments.items()
         }
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            log_f, slopes = self.family.table(n, **numbers)
+            log_f, slopes = self.family.table(size, **numbers)
         out: dict[str, Float64] = {}
         for name, value in self.arguments.items():
             if isinstance(value, Parameter):
@@ -184,7 +192,7 @@ class ParametricPotential:
         Raises
         ------
         ParameterError
-            If the family is a function of one's own.
+            If the family is a function of one's own, or a number is missing.
 
         See Also
         --------
@@ -200,8 +208,18 @@ class ParametricPotential:
             raise ParameterError(
                 f"`at` is for named potentials; {self.name} is a function. Call it with n and the values."
             )
-        named = self.arguments.items()
-        return self.factory(**{k: values[v.name] if isinstance(v, Parameter) else v for k, v in named})
+        named, given = self.arguments.items(), self._given("values", values)
+        return self.factory(**{k: given[v.name] if isinstance(v, Parameter) else v for k, v in named})
+
+    def _given(self, argument: str, values: Mapping[str, float]) -> dict[str, float]:
+        """A number for every parameter."""
+        names = [parameter.name for parameter in self.parameters]
+        if not isinstance(values, Mapping) or not all(name in values for name in names):
+            raise ParameterError(
+                f"`{argument}` must be a mapping with a number for {', '.join(map(repr, names)) or 'nothing'}; "
+                f"{checks.describe(values)} arrived."
+            )
+        return {name: check_real(values[name], f'{argument}["{name}"]', infinite=True) for name in names}
 
     def __repr__(self) -> str:
         shown = {k: v for k, v in self.arguments.items() if v is not None}

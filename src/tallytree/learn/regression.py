@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Report
 from ..arrays import Float64
 from ..checks.numbers import check_count, check_real
@@ -24,7 +24,7 @@ from .adam import adam
 from .descent import minimise
 from .options import penalty, stopping
 from .parametric import ParametricPotential
-from .regression_problem import Choices, ConditionalProblem
+from .regression_problem import Choices, ConditionalProblem, classes_like, covariates_like
 
 Tables = str | ParametricPotential | list[str | ParametricPotential] | list[list[str | ParametricPotential]]
 
@@ -76,20 +76,28 @@ class ConditionalFit:
     edges: Forest | None = None
     parameters: dict[str, float] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        return _display.fit_page(self, coef=self.coef.shape, variables=len(self.intercept))
+
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
         """The batch of models of new rows.
 
         Parameters
         ----------
-        X : array_like
-            Covariates of new rows.
-        classes : array_like, optional
-            Class of every new row.
+        X : (N, D, p) or (N, p) array_like
+            Covariates of new rows, as in the fit.
+        classes : (N,) int array_like
+            Class of every new row, where the fit had classes.
 
         Returns
         -------
         CountModel
             One model for every row.
+
+        Raises
+        ------
+        ParameterError
+            If ``X`` does not have the columns of the fit, or ``classes`` are not its classes, one for every row.
 
         See Also
         --------
@@ -102,8 +110,8 @@ class ConditionalFit:
         >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
         (4, 3)
         """
-        x = np.asarray(X, np.float64)
-        which = np.zeros(len(x), np.int64) if classes is None else np.asarray(classes)
+        x = covariates_like(X, self.coef, self.tree.n_variables)
+        which = classes_like(classes, len(x), len(self.tables))
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
         logits = x @ self.coef + self.intercept
         if self.edges is None:
@@ -253,10 +261,13 @@ def _result(
     numbers, everything = problem.numbers(values), np.arange(problem.n_rows)
     model = problem.model(numbers, everything)
     score = problem.log_weights(numbers, model, everything) - np.asarray(model.log_partition)
+    intercept = np.array(numbers.intercept)
+    for array in (numbers.coef, intercept, numbers.tables):
+        array.flags.writeable = False
     return ConditionalFit(
         problem.tree,
         numbers.coef,
-        np.array(numbers.intercept),
+        intercept,
         numbers.tables,
         float(score.mean()),
         history,

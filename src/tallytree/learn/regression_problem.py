@@ -284,6 +284,31 @@ def _classes(classes: ArrayLike | None, n: int) -> tuple[Ints, int]:
     return found.astype(np.int64), int(found.max(initial=0)) + 1
 
 
+def covariates_like(X: ArrayLike, coef: Float64, d: int) -> Float64:
+    """New rows with the columns of a fit: (N, p), or (N, D, p) where variables share their coefficients."""
+    x = finite_array("X", X, "covariates of new rows")
+    columns = (len(coef),) if coef.ndim == 2 else (d, len(coef))
+    if x.ndim == 0 or x.shape[1:] != columns:
+        wanted = ", ".join(["N", *map(str, columns)])
+        raise ParameterError(f"`X` must have shape ({wanted}), as in the fit; shape {x.shape} arrived.")
+    return x
+
+
+def classes_like(classes: ArrayLike | None, n: int, n_classes: int) -> Ints:
+    """Classes of new rows among those of a fit."""
+    if classes is None and n_classes > 1:
+        raise ParameterError(
+            f"`classes` must say the class of every row, because the fit has tables of {n_classes} classes; None "
+            "arrived."
+        )
+    found, above = _classes(classes, n)
+    if above > n_classes:
+        raise ParameterError(
+            f"`classes` must be classes of the fit, 0 to {n_classes - 1}; {above - 1} arrived. Fit with rows of it."
+        )
+    return found
+
+
 def _start_tables(start: ArrayLike | None, n_cells: int, n_classes: int) -> Float64:
     base = np.zeros(n_cells) if start is None else checks.rectangular("start_tables", start, "log-values")
     if base.dtype.kind not in "biuf" or np.isnan(base).any() or (base == math.inf).any():

@@ -157,6 +157,11 @@ class CountFeatures:
         ndarray of int, (N, n_groups)
             Places in the packed tables.
 
+        Raises
+        ------
+        ParameterError
+            If ``rows`` are no rows of zeros and ones.
+
         See Also
         --------
         pair_cells, mean
@@ -167,6 +172,12 @@ class CountFeatures:
         array([[0],
                [2]])
         """
+        return self._cells(self._rows(rows))
+
+    def _rows(self, rows: Any) -> NDArray[Any]:
+        return binary_rows(rows, self.tree.n_variables, "rows")
+
+    def _cells(self, rows: NDArray[Any]) -> Ints:
         family = self.tree.family
         running = np.zeros((len(rows), family.n_variables + 1), np.int32)
         np.cumsum(rows[:, family.order], axis=1, dtype=np.int32, out=running[:, 1:])
@@ -186,6 +197,11 @@ class CountFeatures:
         ndarray of int, (N, E)
             Places in the packed tables of the edges.
 
+        Raises
+        ------
+        ParameterError
+            If ``rows`` are no rows of zeros and ones.
+
         See Also
         --------
         cells, mean
@@ -198,6 +214,9 @@ class CountFeatures:
                [1],
                [3]])
         """
+        return self._pair_cells(self._rows(rows))
+
+    def _pair_cells(self, rows: NDArray[Any]) -> Ints:
         first, second = (rows[:, self.pairs[:, k]].astype(np.int64) for k in (0, 1))
         return np.asarray(4 * np.arange(len(self.pairs)) + 2 * first + second, np.int64)
 
@@ -216,6 +235,11 @@ class CountFeatures:
         Statistics
             Frequencies of the variables, of the counts and of the states of the edges.
 
+        Raises
+        ------
+        ParameterError
+            If ``rows`` are no rows of zeros and ones, or ``weights`` no weights of them.
+
         See Also
         --------
         cells, Statistics
@@ -226,17 +250,21 @@ class CountFeatures:
         >>> found.logits, found.tables
         (array([0.5, 1. ]), array([0. , 0.5, 0.5]))
         """
-        weight = np.ones(len(rows)) if weights is None else weights
+        rows = self._rows(rows)
+        given = row_weights(weights, len(rows))
+        weight = np.ones(len(rows)) if given is None else given
+        if not len(rows):
+            raise ParameterError("`rows` must hold at least one row; none arrived.")
         total = float(weight.sum())
         tables, edges = np.zeros(self.n_cells), np.zeros(4 * len(self.pairs))
         for start in range(0, len(rows), _ROWS):
             part = slice(start, start + _ROWS)
-            cells = self.cells(rows[part])
+            cells = self._cells(rows[part])
             repeated = np.repeat(weight[part], cells.shape[1])
             tables += np.bincount(cells.reshape(-1), repeated, self.n_cells)
             if len(edges):
                 repeated = np.repeat(weight[part], len(self.pairs))
-                edges += np.bincount(self.pair_cells(rows[part]).reshape(-1), repeated, len(edges))
+                edges += np.bincount(self._pair_cells(rows[part]).reshape(-1), repeated, len(edges))
         return Statistics(frequencies(rows, weight, total), tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
@@ -256,6 +284,11 @@ class CountFeatures:
         ndarray, (N,)
             Logarithms.
 
+        Raises
+        ------
+        ParameterError
+            If an argument has the wrong shape or value.
+
         See Also
         --------
         cells
@@ -266,10 +299,21 @@ class CountFeatures:
         >>> features.log_weight(np.array([[0, 1], [1, 1]]), np.array([1.0, 2.0]), np.array([0.0, 10.0, 20.0]))
         array([12., 23.])
         """
+        rows, theta = self._rows(rows), checks.logits(logits)[0]
+        tables = checks.real_array("packed", packed, axis="entries of all tables")[0]
+        if theta.shape != (self.tree.n_variables,) or tables.shape != (self.n_cells,):
+            raise ParameterError(
+                f"`logits` must be {self.tree.n_variables} numbers and `packed` {self.n_cells}, all tables one after "
+                f"the other; shapes {theta.shape} and {tables.shape} arrived."
+            )
+        if not (tables < np.inf).all():
+            raise ParameterError(
+                "`packed` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."
+            )
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
-            out[start : start + _ROWS] = unary_log_weight(part, logits) + packed[self.cells(part)].sum(1)
+            out[start : start + _ROWS] = unary_log_weight(part, theta) + tables[self._cells(part)].sum(1)
         return out
 
 
@@ -281,7 +325,7 @@ class TrainingRows:
 
     def __init__(self, features: CountFeatures, rows: NDArray[Any]) -> None:
         self._features, self._rows = features, rows.astype(np.float64)
-        self._cells = features.cells(rows).astype(np.int32)
+        self._cells = features._cells(rows).astype(np.int32)
 
     def mean(self, weights: Float64) -> Statistics:
         """Weighted means."""
@@ -338,17 +382,15 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
     return Statistics(logits / total, tables / total, total, edges / total)
 
 
-def binary_rows(data: ArrayLike, n_variables: int) -> NDArray[Any]:
+def binary_rows(data: ArrayLike, n_variables: int, name: str = "data") -> NDArray[Any]:
     """Rows (N, D) of zeros and ones, checked."""
-    rows = checks.rectangular("data", data, f"an array of rows of {n_variables} zeros and ones")
+    rows = checks.rectangular(name, data, f"an array of rows of {n_variables} zeros and ones")
     if rows.ndim != 2 or rows.shape[1] != n_variables or rows.dtype.kind not in "biuf":
         raise ParameterError(
-            f"`data` must be an array of rows of {n_variables} zeros and ones; an array of shape "
-            f"{rows.shape} and "
-            f"dtype {rows.dtype} arrived."
+            f"`{name}` must be an array of rows of {n_variables} zeros and ones; {checks.describe(rows)} arrived."
         )
     if not np.isin(rows, (0, 1)).all():
-        raise ParameterError("`data` must contain only 0 and 1; other values arrived.")
+        raise ParameterError(f"`{name}` must contain only 0 and 1; other values arrived.")
     return rows
 
 
@@ -359,7 +401,9 @@ def row_weights(
     if weights is None:
         return None
     try:
-        array = np.asarray(weights, np.float64)
+        array = np.asarray(checks.unmasked(f"`{name}`", weights), np.float64)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(f"`{name}` must be {n} numbers; {type(weights).__name__} arrived.") from None
     if array.shape != (n,):

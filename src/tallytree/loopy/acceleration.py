@@ -2,7 +2,8 @@
 
 From the last few steps ``f = g(x) - x``, the combination with the smallest norm is extrapolated. The fixed
 points are those of ``g``; modes that plain iteration damps slowly, such as a common shift of all rows against
-all columns, go first.
+all columns, go first. Steps that stay the same point to a fixed point at infinity, where nothing can be combined;
+such messages are carried on along the step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from ..arrays import Float64
 # Steps that do not shrink, as of messages that run away, extrapolate to any number, and if they grow to one far behind.
 # Beyond the first limit sums of messages would lose the digits that others need; the second is in steps.
 _FARTHEST, _BACK = 1e7, 30.0
+# A cycle of hard constraints, such as a permanent of order two, adds the same step in every sweep: the difference of
+# its two weights, which may be small. One jump takes log-odds from nothing to where they are decided and no further,
+# over no more sweeps than for which the last difference of two steps leaves half of the step.
+_SAME, _DECIDED, _ULPS = 1e-3, 64.0, 64.0
 _WORSE = 2.0  # a step this much larger than the best so far discards the history
 _FEW = 4096
 
@@ -60,6 +65,7 @@ class Anderson:
             ):  # false for NaN too
                 image += jump
             else:
+                image += _runaway(self._steps[-1][0], norm, float(np.abs(image).max())) * f
                 self._forget()
 
     def _remember(self, df: Float64, dg: Float64) -> None:
@@ -76,6 +82,15 @@ class Anderson:
         self._gram = np.empty((0, 0))
         self._last = None
         self._best = math.inf
+
+
+def _runaway(difference: Float64, norm: float, size: float) -> float:
+    """For how many more sweeps messages of the given size will take the same step; 0 if they are not known to."""
+    change = float(np.abs(difference).max())
+    if norm == 0.0 or change > _SAME * norm:
+        return 0.0
+    lasting = math.inf if change <= _ULPS * np.spacing(size) else 0.5 * norm / change
+    return min(_DECIDED / norm, lasting)
 
 
 def _difference(a: Float64, b: Float64) -> Float64:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _display
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
@@ -75,6 +76,9 @@ class DualDecomposition:
             f"DualDecomposition(log_weight={self.log_weight:.6g}, upper_bound={self.upper_bound:.6g}, "
             f"gap={self.gap:.2g}, iterations={self.iterations})"
         )
+
+    def _repr_html_(self) -> str:
+        return _display.mode_page(self)
 
 
 def dual_decomposition(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
+from ..checks.numbers import check_real
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
 from .options import check_graph, check_limits
@@ -89,10 +90,13 @@ class UpperBound:
         >>> bool(0.0 <= upper.gap(np.log(5.0)) < 0.5)
         True
         """
-        return self.value - lower_bound
+        return self.value - check_real(lower_bound, "lower_bound", infinite=True)
 
     def __repr__(self) -> str:
         return f"UpperBound(value={self.value:.6g}, disagreement={self.disagreement:.1e}, iterations={self.iterations})"
+
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self)
 
 
 def holder_bound(

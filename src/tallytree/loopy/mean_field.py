@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64, Ints
 from ..errors import StructureError
@@ -77,6 +77,9 @@ class LowerBound:
         return (
             f"LowerBound(value={self.value:.6g}, residual={self.residual:.1e}, iterations={self.iterations})"
         )
+
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self)
 
 
 def mean_field(
@@ -147,14 +150,13 @@ def mean_field(
     check_limits(tol, max_iter)
     kept = _kept(graph, keep)
     run = _Ascent(graph, _core(graph, kept), _terms(graph, kept))
-    converged = interrupted = False
+    interrupted = False
     with Iterations(progress, max_iter, "mean_field") as shown:
         try:
             for _ in range(max_iter):
-                converged = run.residual <= tol or not run.step()
-                shown.update(run.iterations, run.residual)
-                if converged:
+                if run.residual <= tol or not run.step():
                     break
+                shown.update(run.iterations, run.residual)
         except KeyboardInterrupt:
             interrupted = True
     for array in (run.marginals, run.x):

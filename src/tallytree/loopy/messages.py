@@ -30,27 +30,27 @@ def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     Forced members have weight one.
     """
     if batch.kind == "pair":
-        log_z, messages = _pairs(batch, nu, np.logaddexp)
-    elif batch.kind == "model":
-        log_z, messages = _models(batch, nu)
-    else:
-        log_z, messages = count_sums(batch.block(nu), batch.tables)
-    if np.isneginf(log_z).any() or np.isnan(nu).any():
-        _refuse(batch, log_z, nu)
-    return log_z, batch.unblock(messages)
+        return _possible(batch, nu, _pairs(batch, nu, np.logaddexp))
+    if batch.kind == "model":
+        return _possible(batch, nu, _models(batch, nu))
+    return _possible(batch, nu, count_sums(batch.block(nu), batch.tables))
 
 
 def max_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     """Largest log-weight of every factor, (F,), and max-product messages to its members, flat."""
     if batch.kind == "pair":
-        best, messages = _pairs(batch, nu, np.maximum)
-    elif batch.kind == "model":
-        best, messages = _model_maxima(batch, nu)
-    else:
-        best, messages = maximum.solve(batch.block(nu), batch.tables)
-    if np.isneginf(best).any() or np.isnan(nu).any():
-        _refuse(batch, best, nu)
-    return best, batch.unblock(messages)
+        return _possible(batch, nu, _pairs(batch, nu, np.maximum))
+    if batch.kind == "model":
+        return _possible(batch, nu, _model_maxima(batch, nu))
+    return _possible(batch, nu, maximum.solve(batch.block(nu), batch.tables))
+
+
+def _possible(batch: Batch, nu: Float64, found: tuple[Float64, Float64]) -> tuple[Float64, Float64]:
+    """What was found, with the messages flat; a factor that allows nothing is refused."""
+    value, messages = found
+    if np.isneginf(value).any() or np.isnan(nu).any():
+        _refuse(batch, value, nu)
+    return value, batch.unblock(messages)
 
 
 def _refuse(batch: Batch, value: Float64, nu: Float64) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..errors import ParameterError
@@ -96,7 +96,7 @@ class LoopyResult:
         >>> result.marginals
         array([0.25, 0.75])
         """
-        return np.asarray(expit(self.log_odds))
+        return _read_only(np.asarray(expit(self.log_odds)))
 
     @cached_property
     def mode(self) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ class LoopyResult:
         >>> result.mode
         array([False,  True])
         """
-        return self.log_odds > 0.0
+        return _read_only(self.log_odds > 0.0)
 
     @property
     def _layout(self) -> Layout:
@@ -291,9 +291,17 @@ class LoopyResult:
         change = f"{self.trace[-1]:.1e}" if len(self.trace) else "none"
         return f"LoopyResult({state} after {self.iterations} iterations, last change {change})"
 
+    def _repr_html_(self) -> str:
+        return _display.marginals_page(self, self.trace)
+
     def __getstate__(self) -> dict[str, Any]:
         cached = ("marginals", "mode", "bethe_log_partition", "lower_bound_condition")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+
+def _read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
 
 
 def loopy_bp(
@@ -404,7 +412,7 @@ def loopy_bp(
     odds = structure.beliefs(messages)
     steps = np.array(trace)
     for array in (odds, messages, steps):
-        array.flags.writeable = False
+        _read_only(array)
     return LoopyResult(graph, semiring, schedule, converged, interrupted, len(trace), steps, odds, messages)
 
 
@@ -425,6 +433,8 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
             # Hard constraints decide variables for good: no damping, no change once both agree, and no way back, as
             # max-product has nothing to say to a variable that is decided already.
             fresh = np.where(np.isinf(old) & np.isfinite(fresh), old, fresh)
+            # What is told to a variable that others have decided for good, nobody hears; it may grow without end.
+            fresh = np.where(np.isinf(nu) & np.isfinite(fresh), old, fresh)
             step = fresh - old
             decided = np.isinf(fresh)
             if decided.any():

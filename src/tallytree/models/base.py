@@ -72,10 +72,10 @@ class Model(Remembers):
             if self.batch_shape:
                 place = np.unravel_index(index, self.batch_shape)
                 where = f" at batch index {tuple(int(i) for i in place)}"
-            raise InfeasibleError(self._impossible(where, index))
+            raise self._impossible(where, index)
 
-    def _impossible(self, where: str, index: int) -> str:
-        """The message for an impossible model, number `index` of the batch."""
+    def _impossible(self, where: str, index: int) -> InfeasibleError:
+        """The error of an impossible model, number `index` of the batch."""
         raise NotImplementedError
 
     # -- shapes ------------------------------------------------------------------------------------------------
@@ -90,9 +90,13 @@ class Model(Remembers):
         return out
 
     def _scalar(self, values: Float64) -> Any:
-        """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters."""
+        """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters; read-only."""
         shape = self._batch_shape
-        return values.reshape(shape) if shape else np.float64(values[0])
+        if not shape:
+            return np.float64(values[0])
+        out = values.reshape(shape)
+        out.setflags(write=False)  # answers are kept
+        return out
 
     def _result(self, values: Any) -> Any:
         """Numbers such as log-probabilities, in double precision; NumPy scalars where there is one."""

@@ -14,7 +14,7 @@ from ..engine.count import conflict
 from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
 from ..engine.forest.solver import ForestSolver
-from ..errors import ParameterError, StructureError
+from ..errors import InfeasibleError, ParameterError, StructureError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
@@ -276,16 +276,18 @@ class BinaryModel(Model):
         if len(log_weights) != 1 or type(constant) is not float or not log_weights[0] + constant > -math.inf:
             self._check_possible(log_weights + constant)
 
-    def _impossible(self, where: str, index: int) -> str:
+    def _impossible(self, where: str, index: int) -> InfeasibleError:
         reason = (
-            conflict.explain(self._tree, self._params, index)
-            if self._forest is None
-            else "no counts satisfy all potentials and edges together with the variables that infinite logits or "
+            "no counts satisfy all potentials and edges together with the variables that infinite logits or "
             "evidence fix"
         )
-        return (
+        groups: tuple[int, ...] = ()
+        if self._forest is None:
+            reason, groups = conflict.explain(self._tree, self._params, index)
+        return InfeasibleError(
             f"The model{where} gives probability zero to every configuration: {reason}. Relax a potential or an "
-            "infinite logit."
+            "infinite logit.",
+            groups=groups,
         )
 
     @answer

@@ -438,8 +438,8 @@ class ChainModel(ChainProducts):
 
         Examples
         --------
-        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode().tolist()
-        [0, 1]
+        >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode()
+        array([0, 1])
         """
         states, values = configurations.best(self._problem)
         self._check_possible(values)
@@ -554,7 +554,7 @@ class ChainModel(ChainProducts):
         return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.chain_page(self)
+        return _display.chain_page(self, int(self._scores.max(axis=-1).sum()))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChainModel):
@@ -568,6 +568,7 @@ class ChainModel(ChainProducts):
             and np.array_equal(mine.log_leaf, theirs.log_leaf)
             and np.array_equal(mine.log_edge, theirs.log_edge)
             and np.array_equal(mine.tables, theirs.tables)
+            and np.array_equal(self._constant, other._constant)
         )
 
     def __hash__(self) -> int:

@@ -16,8 +16,8 @@ from ..engine import far
 from ..engine.answer import Answer
 from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
-from ..engine.log_sums import log_sum
-from ..errors import ParameterError
+from ..engine.log_sums import anchor, log_sum
+from ..errors import InfeasibleError, ParameterError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
@@ -149,9 +149,15 @@ class ChainCore(Model):
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
         leaf, of_leaves = far.near_tables(leaf, 1)
+        common = anchor(
+            leaf
+        )  # of a position's labels: messages are added to what is left, and round at its size
+        leaf = leaf - common
         edge, of_edges = far.near_tables(edge, 2)
         tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
-        constant = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        constant = (
+            of_leaves.sum(1) + common.sum(axis=(1, 2)) + of_edges.sum(1) + sum(base for _, base in tables)
+        )
         leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
         packed, shared = self._packed([table for table, _ in tables])
         problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
@@ -250,8 +256,8 @@ class ChainCore(Model):
             out[b, : found.shape[1] - k] = found[b, k:]
         return out
 
-    def _impossible(self, where: str, index: int) -> str:
-        return (
+    def _impossible(self, where: str, index: int) -> InfeasibleError:
+        return InfeasibleError(
             f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
             "with the weights of -inf. Relax a potential or a weight."
         )

@@ -35,6 +35,8 @@ class IndependentSum(Protocol):
     @property
     def _lattice(self) -> Lattice: ...
     @property
+    def _n_values(self) -> int: ...
+    @property
     def _log_table(self) -> Float64: ...
     @property
     def _bounds(self) -> tuple[Any, Any]: ...
@@ -213,6 +215,10 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     @property
     def _step(self) -> int:
         return self._of._lattice.step
+
+    @property
+    def _n_values(self) -> int:
+        return self._of._n_values
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:

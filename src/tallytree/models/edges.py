@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints
 from ..checks import configurations
 from ..errors import ParameterError, StructureError
@@ -201,7 +201,7 @@ class Forest:
         >>> path.boundary_width([0, 1, 2]), path.boundary_width([1, 2]), path.boundary_width([0, 2, 4])
         (1, 2, 2)
         """
-        given = np.asarray(members)
+        given = checks.rectangular("members", members, "a list of variables")
         n = max(self.largest, int(given.max(initial=-1)) if given.dtype.kind in "iu" else -1) + 1
         inside = np.zeros(n, bool)
         inside[configurations.variables(members, n, "members")] = True
@@ -241,8 +241,10 @@ class Forest:
             tree, n = groups, groups.n_variables
         else:
             sets = checks.group_list(groups)
-            named = (int(np.max(group, initial=-1)) + 1 for group in sets if group is not None)
-            n = max(self._size(n_variables), *named, 0)
+            n = self._size(n_variables)
+            if n_variables is None:
+                n = max([n, *(_largest(group) + 1 for group in sets)])
+            checks.all_members(sets, n)
             try:
                 tree = CountTree.from_groups(sets, n)
             except StructureError:
@@ -284,7 +286,7 @@ class Forest:
         [[0, 1, 2, 3], [1, 2, 3]]
         """
         n = self._size(n_variables)
-        first = np.atleast_1d(configurations.variables(np.asarray(roots, np.int64), n, "roots"))
+        first = np.atleast_1d(configurations.variables(roots, n, "roots")).reshape(-1)
         return CountTree.from_groups(compatible.descendant_sets(n, self._pairs, first), n)
 
     def _size(self, n_variables: int | None) -> int:
@@ -364,6 +366,9 @@ class Forest:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"Forest(n_edges={self.n_edges}{batch})"
 
+    def _repr_html_(self) -> str:
+        return _display.forest_page(self)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Forest):
             return NotImplemented
@@ -374,6 +379,13 @@ class Forest:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_pairs": self._pairs, "_tables": self._tables}
+
+
+def _largest(group: Any) -> int:
+    """Largest variable that a list names, -1 where it is no list of variables."""
+    named = [] if group is None or isinstance(group, slice) else group
+    given = checks.rectangular("groups", named, "lists of variables")
+    return int(given.max(initial=-1)) if given.dtype.kind in "iu" else -1
 
 
 def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints
 from ..checks.configurations import states
 from ..engine import far
@@ -370,6 +370,9 @@ class FactorGraph:
         return (
             f"FactorGraph(n_variables={self.n_variables}, n_groups={self.n_groups}, n_edges={self.n_edges})"
         )
+
+    def _repr_html_(self) -> str:
+        return _display.graph_page(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FactorGraph):

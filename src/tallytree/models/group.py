@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
-from ..errors import ParameterError
-from ..potentials import Potential
+from .. import _display, checks
+from ..errors import ParameterError, TallyTreeError
+from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 
 
@@ -45,6 +45,13 @@ class Group:
 
     members: Any
     potential: Any = None
+
+    def _repr_html_(self) -> str:
+        try:
+            potential = as_potential(self.potential)
+        except TallyTreeError:  # a factor of a FactorGraph, or one table per model
+            return _display.page(repr(self))
+        return _display.group_page(self, potential)
 
 
 def read_groups(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:

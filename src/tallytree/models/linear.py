@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, Ints, States
 from ..checks import configurations
 from ..checks.numbers import check_real
@@ -105,16 +105,12 @@ class LinearModel(ByArguments):
         self.step = check_real(step, "step", 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
         self.weights = _weights(weights, nu.shape[-1])
-        self._units: Ints = np.rint(self.weights / self.step).astype(np.int64)
+        self._units = _units(self.weights, self.step)
         reach = int(np.abs(self._units).sum())
-        if reach >= _LARGEST:
-            raise ParameterError(
-                f"`step` must leave a grid of less than {_LARGEST} points; {self.step:g} makes {reach + 1}. Take a "
-                "larger one."
-            )
         low = int(self._units[self._units < 0].sum())
         self.values: Float64 = self.step * np.arange(low, low + reach + 1, dtype=np.float64)
         self.log_f = _log_f(log_f, self.values)
+        checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
         read_only(self.logits, self.weights, self.values, self.log_f)
 
     @property
@@ -217,7 +213,9 @@ class LinearModel(ByArguments):
         inside = law > -math.inf
         table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
         constant = softplus(np.where(finite, self._nu, -math.inf)).sum(-1)
-        return (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)[()]
+        out = (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)
+        out.flags.writeable = False
+        return out[()]
 
     @cached_property
     def _odds(self) -> Float64:
@@ -272,8 +270,16 @@ class LinearModel(ByArguments):
         >>> np.exp(model.sum_log_probs).round(6)
         array([0. , 0. , 0.5, 0.5])
         """
+        return self._on_grid(self._law)
+
+    @property
+    def _prior_log_probs(self) -> Float64:
+        """The same without f."""
+        return self._on_grid(self._log_prior)
+
+    def _on_grid(self, rows: Float64) -> Float64:
         out = np.full((len(self._nu), len(self.values)), -math.inf)
-        out[:, :: self._lattice[0].step] = self._law
+        out[:, :: self._lattice[0].step] = rows
         return self._shaped(out)
 
     def sample(self, size: Size = None, rng: Any = None) -> States:
@@ -470,6 +476,9 @@ class LinearModel(ByArguments):
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"LinearModel(n_variables={self.n_variables}, grid={len(self.values)}{batch})"
 
+    def _repr_html_(self) -> str:
+        return _display.linear_page(self)
+
 
 def _weights(weights: ArrayLike, n: int) -> Float64:
     array, _ = checks.real_array("weights", weights, axis="variables")
@@ -480,13 +489,27 @@ def _weights(weights: ArrayLike, n: int) -> Float64:
     return np.array(array, np.float64)
 
 
-def _log_f(log_f: Any, values: Float64) -> Float64:
-    table = np.array(log_f(values) if callable(log_f) else log_f, np.float64)
-    if table.ndim == 0 or table.shape[-1] != len(values):
+def _units(weights: Float64, step: float) -> Ints:
+    """Weights in steps of the grid, which must be small enough."""
+    with np.errstate(over="ignore"):
+        units = np.rint(weights / step)
+        reach = float(np.abs(units).sum())  # infinite before it is an integer that overflows
+    if reach >= _LARGEST:
         raise ParameterError(
-            f"`log_f` must give one number for each of the {len(values)} points of the grid; "
-            f"shape {table.shape} arrived."
+            f"`step` must leave a grid of less than {_LARGEST} points; {step:g} makes {reach + 1:.0f}. Take a "
+            "larger one."
         )
+    return units.astype(np.int64)
+
+
+def _log_f(log_f: Any, values: Float64) -> Float64:
+    wanted = f"one number for each of the {len(values)} points of the grid"
+    table = checks.rectangular("log_f", log_f(values) if callable(log_f) else log_f, wanted)
+    if table.dtype.kind not in "fiub" or table.ndim == 0 or table.shape[-1] != len(values):
+        raise ParameterError(
+            f"`log_f` must give {wanted}; {checks.describe(table)} arrived. A function gets the array `values`."
+        )
+    table = np.array(table, np.float64)
     if np.isnan(table).any() or np.isposinf(table).any():
         raise ParameterError(
             "`log_f` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."

@@ -201,8 +201,11 @@ class PoissonBinomial(FrozenDistribution):
     @property
     def values(self) -> Ints:
         """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
-        offset, step, _, weights = self._lattice
-        return offset + step * np.arange(int(weights.sum()) + 1, dtype=np.int64)
+        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
+
+    @property
+    def _n_values(self) -> int:
+        return int(self._lattice.weights.sum()) + 1
 
     @cached_property
     def _log_table(self) -> Float64:

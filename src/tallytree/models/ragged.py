@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import checks
-from ..arrays import FloatArray
-from ..errors import ParameterError
+from .. import _display, checks
+from ..arrays import FloatArray, States
+from ..errors import InfeasibleError, ParameterError
 from ..memo import lazy
-from ..potentials import Potential, as_potential
+from ..potentials import as_potential
 from .count import CountModel
+from .ragged_arguments import (
+    configuration_of_each,
+    flattened,
+    logits_of_each,
+    potential_of_each,
+    tables_of_each,
+)
 from .results import ExpectedStatistics
+from .sampling import Size, shape_of_size
 
 
 class RaggedBatch(Sequence[CountModel]):
@@ -43,7 +52,8 @@ class RaggedBatch(Sequence[CountModel]):
 
     Notes
     -----
-    Cost: one batched inference per distinct size. Accuracy: as :class:`CountModel`.
+    Cost: one batched inference per distinct size. Accuracy: as :class:`CountModel`. ``batch[i]`` is a
+    :class:`CountModel` by itself, with all its answers.
 
     Examples
     --------
@@ -55,29 +65,9 @@ class RaggedBatch(Sequence[CountModel]):
     """
 
     def __init__(self, logits: Any, potentials: Any = None, sizes: ArrayLike | None = None) -> None:
-        self._logits, self._offsets, self._dtype = _flatten(logits, sizes)
-        count = len(self._offsets) - 1
-        if isinstance(potentials, Potential) or potentials is None or callable(potentials):
-            self._potentials: list[Any] = _one_each(as_potential(potentials), count)
-        else:
-            single = isinstance(potentials, (str, bytes)) or getattr(potentials, "ndim", 1) == 0
-            if single or not isinstance(potentials, Iterable):
-                raise ParameterError(
-                    f"`potentials` must be one potential for all models or a list of {count}, one per model; "
-                    f"{checks.describe(potentials)} arrived."
-                )
-            self._potentials = list(potentials)
-            if len(self._potentials) != count:
-                raise ParameterError(
-                    f"`potentials` must be one potential for all models or a list of {count}, one per model; "
-                    f"{len(self._potentials)} arrived."
-                )
-        self._check_tables()
-
-    def _check_tables(self) -> None:
-        for i, (n, potential) in enumerate(zip(self.sizes.tolist(), self._potentials)):
-            if not isinstance(potential, Potential) and potential is not None and not callable(potential):
-                self._potentials[i] = checks.log_table(potential, n, name=f"The table of model {i}")
+        self._logits, self._offsets, self._dtype = flattened(logits, sizes)
+        self._logits.flags.writeable = False
+        self._potentials = potential_of_each(potentials, self.sizes)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -101,14 +91,56 @@ class RaggedBatch(Sequence[CountModel]):
         found = []
         for n in np.unique(self.sizes).tolist():
             which = np.flatnonzero(self.sizes == n)
-            rows = self._logits[self._offsets[which][:, None] + np.arange(n)]
-            first = self._potentials[which[0]]
-            if all(self._potentials[i] is first for i in which[1:]):
-                found.append((which, CountModel(rows, first)))
-            else:
-                tables = np.stack([self._table(i, n) for i in which.tolist()])
-                found.append((which, CountModel(rows, tables)))
+            try:
+                found.append((which, self._stacked(which, n)))
+            except ParameterError:
+                self._blame(which)
+                raise
         return found
+
+    def _stacked(self, which: NDArray[np.int64], n: int) -> CountModel:
+        rows = self._logits[self._offsets[which][:, None] + np.arange(n)]
+        first = self._potentials[which[0]]
+        if all(self._potentials[i] is first for i in which[1:]):
+            return CountModel(rows, first)
+        return CountModel(rows, np.stack([self._table(i, n) for i in which.tolist()]))
+
+    def _each(self, ask: Callable[[CountModel], Any]) -> Iterator[tuple[NDArray[np.int64], Any]]:
+        """What every stack of models answers, with the numbers of its models."""
+        for which, stack in self._buckets:
+            yield which, self._of(which, partial(ask, stack))
+
+    def _of(self, which: NDArray[np.int64], ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except InfeasibleError:
+            self._blame(which)
+            raise
+
+    def _numbers(self, ask: Callable[[CountModel], Any]) -> NDArray[np.float64]:
+        out = np.empty(len(self))
+        for which, answer in self._each(ask):
+            out[which] = answer
+        out.flags.writeable = False
+        return out
+
+    def _rows(self, ask: Callable[[CountModel], Any]) -> list[Any]:
+        rows: list[Any] = [None] * len(self)
+        for which, answer in self._each(ask):
+            for i, row in zip(which.tolist(), answer):
+                rows[i] = row
+        return rows
+
+    def _blame(self, which: NDArray[np.int64]) -> None:
+        """Raise the error of a stack with the number of the model that it is about, which has another in its stack."""
+        for i in which.tolist():
+            try:
+                _ = self[i].log_partition
+            except InfeasibleError as own:
+                text = str(own).replace("The model", f"Model {i}", 1)
+                raise InfeasibleError(text, groups=own.groups) from None
+            except ParameterError as own:
+                raise ParameterError(f"Model {i}: {own}") from None
 
     def _table(self, i: int, n: int) -> NDArray[np.float64]:
         potential = self._potentials[i]
@@ -119,18 +151,115 @@ class RaggedBatch(Sequence[CountModel]):
     @lazy
     def log_partition(self) -> NDArray[np.float64]:
         """Log Z of every model, (N,)."""
-        out = np.empty(len(self))
-        for which, batch in self._buckets:
-            out[which] = batch.log_partition
-        return out
+        return self._numbers(lambda stack: stack.log_partition)
+
+    @lazy
+    def entropy(self) -> NDArray[np.float64]:
+        """Entropy of every model in nats, (N,)."""
+        return self._numbers(lambda stack: stack.entropy)
 
     @lazy
     def error_bound(self) -> NDArray[np.float64]:
         """Certified error bound of every model, (N,)."""
+        return self._numbers(lambda stack: stack.error_bound)
+
+    def log_prob(self, y: Any) -> NDArray[np.float64]:
+        """Log-probability of one configuration of every model, (N,).
+
+        Parameters
+        ----------
+        y : sequence of arrays of 0 and 1, or one array with all of them one after the other
+            A configuration of every model.
+
+        Returns
+        -------
+        ndarray, (N,)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` does not have the sizes of the models, or other values than 0 and 1.
+        InfeasibleError
+            If a model gives probability zero to every configuration.
+
+        See Also
+        --------
+        sample, mode
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1))
+        >>> np.exp(batch.log_prob([[0, 1], [0, 1, 0, 0]])).round(6)
+        array([0.5 , 0.25])
+        """
+        flat = configuration_of_each(y, self.sizes)
         out = np.empty(len(self))
-        for which, batch in self._buckets:
-            out[which] = batch.error_bound
+        for which, stack in self._buckets:
+            rows = flat[self._offsets[which][:, None] + np.arange(stack.n_variables)]
+            out[which] = self._of(which, partial(stack.log_prob, rows))
         return out
+
+    def mode(self) -> list[States]:
+        """A most probable configuration of every model, one array of zeros and ones each.
+
+        Returns
+        -------
+        list of ndarray
+            In the order of the models.
+
+        Raises
+        ------
+        InfeasibleError
+            If a model gives probability zero to every configuration.
+
+        See Also
+        --------
+        sample, CountModel.mode
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.3, 0.0], [0.0, 1.0, 0.0, 0.0]], tt.exactly(1))
+        >>> [row.tolist() for row in batch.mode()]
+        [[1, 0], [0, 1, 0, 0]]
+        """
+        return self._rows(lambda stack: stack.mode())
+
+    def sample(self, size: Size = None, rng: Any = None) -> list[States]:
+        """Independent exact draws from every model.
+
+        Parameters
+        ----------
+        size : int, tuple of int or None
+            Number of samples of every model; None draws one, without an axis for it.
+        rng : numpy.random.Generator, int or None
+            Generator or seed.
+
+        Returns
+        -------
+        list of arrays of uint8, (size..., n)
+            In the order of the models.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+        InfeasibleError
+            If a model gives probability zero to every configuration.
+
+        See Also
+        --------
+        mode, CountModel.sample
+
+        Examples
+        --------
+        >>> batch = tt.RaggedBatch([[0.3, 0.0], [0.0, 1.0, 0.0, 0.0]], tt.exactly(1))
+        >>> [row.sum(axis=-1).tolist() for row in batch.sample(3, rng=0)]
+        [[1, 1, 1], [1, 1, 1]]
+        """
+        shape_of_size(size)
+        generator = checks.generator(rng)
+        return self._rows(lambda stack: np.moveaxis(stack.sample(size, rng=generator), -2, 0))
 
     @property
     def marginals(self) -> list[FloatArray]:
@@ -193,11 +322,7 @@ class RaggedBatch(Sequence[CountModel]):
         >>> [row.tolist() for row in batch.count_log_probs]
         [[-inf, 0.0, -inf], [-inf, 0.0, -inf, -inf, -inf]]
         """
-        rows: list[Any] = [None] * len(self)
-        for which, batch in self._buckets:
-            for i, row in zip(which.tolist(), batch.count_log_probs()):
-                rows[i] = row
-        return rows
+        return self._rows(lambda stack: stack.count_log_probs())
 
     def hessian_vector_product(
         self, logits: Any = None, tables: Any = None, *, counts: bool = True
@@ -241,7 +366,8 @@ class RaggedBatch(Sequence[CountModel]):
         [[0.25, -0.25], [0.2222, -0.1111, -0.1111]]
         """
         counts = checks.flag("counts", counts)
-        v, h = self._logit_direction(logits), self._table_direction(tables)
+        v = None if logits is None else logits_of_each(logits, self._offsets)
+        h = None if tables is None else tables_of_each(tables, self.sizes)
         found: list[Any] = [None] * len(self)
         for which, batch in self._buckets:
             n = batch.n_variables
@@ -253,7 +379,7 @@ class RaggedBatch(Sequence[CountModel]):
                 continue
             rows = None if v is None else v[self._offsets[which][:, None] + np.arange(n)]
             move = None if h is None else [np.stack([_or_zeros(h[i], n) for i in which.tolist()])]
-            moved = batch.hessian_vector_product(rows, move, counts=counts)
+            moved = self._of(which, partial(batch.hessian_vector_product, rows, move, counts=counts))
             for place, i in enumerate(which.tolist()):
                 found[i] = ExpectedStatistics(
                     moved.logits[place], tuple(table[place] for table in moved.tables)
@@ -287,63 +413,13 @@ class RaggedBatch(Sequence[CountModel]):
         array([[ 0.25, -0.25],
                [-0.25,  0.25]])
         """
-        found: list[Any] = [None] * len(self)
-        for which, batch in self._buckets:
-            for i, matrix in zip(which.tolist(), batch.covariance()):
-                found[i] = matrix
-        return found
-
-    def _logit_direction(self, logits: Any) -> FloatArray | None:
-        """A direction in all log-odds, (N,)."""
-        if logits is None:
-            return None
-        parts = (
-            list(logits) if isinstance(logits, Iterable) and not isinstance(logits, (str, bytes)) else logits
-        )
-        one_by_one = isinstance(parts, list) and len(parts) > 0 and np.ndim(parts[0]) == 1
-        if one_by_one or not len(self):
-            values, offsets, _ = _flatten(logits, None)
-            if not np.array_equal(offsets, self._offsets):
-                raise ParameterError(
-                    f"`logits` must hold one array for each of the {len(self)} models, of its size, or one number for "
-                    f"each of the {len(self._logits)} variables; sizes {np.diff(offsets).tolist()[:8]} arrived."
-                )
-            return values
-        values, _ = checks.logits(logits)
-        if values.shape != self._logits.shape:
-            raise ParameterError(
-                f"`logits` must hold one array for each of the {len(self)} models, of its size, or one number for each "
-                f"of the {len(self._logits)} variables; shape {values.shape} arrived."
-            )
-        return values
-
-    def _table_direction(self, tables: Any) -> list[Any] | None:
-        """A direction in the table of every model, or None."""
-        if tables is None:
-            return None
-        if isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
-            raise ParameterError(
-                f"`tables` must be a list of {len(self)} arrays or None, one per model; "
-                f"{checks.describe(tables)} arrived."
-            )
-        entries = list(tables)
-        if len(entries) != len(self):
-            raise ParameterError(
-                f"`tables` must be a list of {len(self)} arrays or None, one per model; {len(entries)} arrived."
-            )
-        return [None if entry is None else self._entry_direction(i, entry) for i, entry in enumerate(entries)]
-
-    def _entry_direction(self, i: int, entry: Any) -> NDArray[np.float64]:
-        n, name = int(self.sizes[i]), f"The direction of model {i}"
-        array = checks.log_table(entry, n, name=name)
-        if array.ndim != 1:
-            raise ParameterError(f"{name} must have shape ({n + 1},); shape {array.shape} arrived.")
-        return array
+        return self._rows(lambda stack: stack.covariance())
 
     def _vectors(self, name: str) -> list[FloatArray]:
         flat = np.empty(len(self._logits), self._dtype)
-        for which, batch in self._buckets:
-            flat[self._offsets[which][:, None] + np.arange(batch.n_variables)] = getattr(batch, name)
+        for which, answer in self._each(lambda stack: getattr(stack, name)):
+            flat[self._offsets[which][:, None] + np.arange(answer.shape[-1])] = answer
+        flat.flags.writeable = False
         return np.split(flat, self._offsets[1:-1])
 
     def __len__(self) -> int:
@@ -361,48 +437,35 @@ class RaggedBatch(Sequence[CountModel]):
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
 
+    def _repr_html_(self) -> str:
+        return _display.ragged_page(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RaggedBatch):
+            return NotImplemented
+        return (
+            self._dtype == other._dtype
+            and np.array_equal(self._offsets, other._offsets)
+            and np.array_equal(self._logits, other._logits)
+            and all(_same(a, b) for a, b in zip(self._potentials, other._potentials))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._logits.tobytes(), self._offsets.tobytes()))
+
+    def __copy__(self) -> RaggedBatch:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> RaggedBatch:
+        return self
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two potentials or log-tables are equal."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
+    return bool(a == b)
+
 
 def _or_zeros(entry: Any, n: int) -> NDArray[np.float64]:
     return np.zeros(n + 1) if entry is None else entry
-
-
-def _one_each(potential: Potential, count: int) -> list[Any]:
-    """The potential of every model: the same object, or its own where there is one parameter per model."""
-    if potential.batch_shape not in ((), (1,), (count,)):
-        raise ParameterError(
-            f"`potentials` must have one parameter for all models or one for each of the {count}; parameters of shape "
-            f"{potential.batch_shape} arrived."
-        )
-    if not potential.batch_shape:
-        return [potential] * count
-    return [potential._member((i,)) for i in range(count)]
-
-
-def _flatten(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray[np.int64], np.dtype[Any]]:
-    if sizes is None:
-        if not isinstance(logits, Iterable) or (isinstance(logits, np.ndarray) and logits.ndim == 0):
-            raise ParameterError(
-                "`logits` must be a list with one 1-D array per model, or one array together with `sizes`; "
-                f"{checks.describe(logits)} arrived."
-            )
-        parts = [checks.logits(part) for part in logits]
-        bad = [i for i, (part, _) in enumerate(parts) if part.ndim != 1]
-        if bad:
-            raise ParameterError(
-                f"`logits` must hold one 1-D array per model; model {bad[0]} has shape {parts[bad[0]][0].shape}."
-            )
-        lengths = np.array([len(part) for part, _ in parts], np.int64)
-        single = bool(parts) and all(dtype == np.float32 for _, dtype in parts)
-        dtype = np.dtype(np.float32 if single else np.float64)
-        values = np.concatenate([np.empty(0), *[part for part, _ in parts]])
-    else:
-        values, dtype = checks.logits(logits)
-        lengths = checks.rectangular("sizes", sizes, "a list of non-negative integers")
-        if values.ndim != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iu" or np.any(lengths < 0):
-            raise ParameterError(
-                "`logits` must be one-dimensional and `sizes` a list of non-negative integers."
-            )
-        if int(lengths.sum()) != len(values):
-            raise ParameterError(f"`sizes` add up to {int(lengths.sum())}, but {len(values)} logits arrived.")
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return values.astype(dtype, copy=False), offsets, dtype

@@ -68,8 +68,8 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     Notes
     -----
     Cost: one Poisson-binomial table, O(n^2) simple steps up to n of about 10^4 and O(n^1.5) beyond.
-    Accuracy: 1e-10 relative, however small the answer. For a small probability of *failure* use
-    ``PoissonBinomial(probs).cdf(k - 1)``.
+    Accuracy: 1e-10 relative, however small the answer. For a small probability of *failure* count failures: with
+    probabilities ``q`` that components fail, ``k_out_of_n(q, n - k + 1)`` is that of at least ``n - k + 1`` failures.
 
     References
     ----------
@@ -82,6 +82,11 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     np.float64(0.902)
     >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
     np.float64(0.902)
+
+    Two of three have to work, and each fails with probability 1e-100; 1 - 1e-100 would round to 1:
+
+    >>> float(np.log10(k_out_of_n([1e-100, 1e-100, 1e-100], 3 - 2 + 1)).round(6))
+    -199.522879
     """
     return np.exp(_at_least(probs, k, system))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import _display
 from ..arrays import Float64, FloatArray, Ints, States
 
 
@@ -84,6 +86,11 @@ class SparseSamples:
         out[np.repeat(np.arange(len(out)), np.diff(self.indptr)), self.indices] = 1
         return out.reshape(self.shape)
 
+    def _repr_html_(self) -> str:
+        if math.prod(self.shape) > _display.MOST_CELLS:
+            return _display.page(repr(self))
+        return _display.rows_page(self, self.to_dense(), "one sample to a row")
+
 
 class Modes(NamedTuple):
     """The best configurations, best first: ``configurations`` (..., k, D) and their ``log_weights`` (..., k).
@@ -110,6 +117,9 @@ class Modes(NamedTuple):
 
     configurations: States
     log_weights: Float64
+
+    def _repr_html_(self) -> str:
+        return _display.rows_page(self, self.configurations, "one configuration to a row")
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +153,9 @@ class ExpectedStatistics:
     logits: FloatArray
     tables: tuple[FloatArray, ...]
     edges: FloatArray | None = None
+
+    def _repr_html_(self) -> str:
+        return _display.statistics_page(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -221,4 +221,4 @@ class SecondOrder(BinaryModel):
         direction = np.zeros((1, *self._params.nu.shape))
         direction[:, :, inside[0]] = 1.0
         found = self._solved.tangent(direction, None, counts=False)
-        return self._scalar(found.marginals[0][:, inside[1]].sum(-1))
+        return self._scalar(found.marginals[0][:, inside[1]].sum(-1)).copy()

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
-from .. import checks
+from .. import _display, checks
 from ..arrays import Float64, States
 from ..checks import configurations
+from ..checks.numbers import check_choice
 from ..engine.pmf.recursion import softplus
 from ..errors import ParameterError
 from ..potentials import at_least, exactly
@@ -81,9 +82,13 @@ class ThinnedModel(ByArguments):
         theta, self._dtype = checks.logits(logits)
         self._potential = potential
         self.logits: Float64 = np.array(theta, np.float64)
+        self.logits.flags.writeable = False
         self.rates = _probabilities("rates", rates, (*self.logits.shape[:-1], self.n_variables))
         self.leak = _probabilities("leak", leak, None)
-        shape = np.broadcast_shapes(self.logits.shape, self.rates.shape, (*self.leak.shape, 1))
+        batch = checks.broadcast(
+            self.logits.shape[:-1], [("`rates`", self.rates.shape[:-1]), ("`leak`", self.leak.shape)]
+        )
+        shape = (*batch, self.n_variables)
         theta, rate = np.broadcast_to(self.logits, shape), np.broadcast_to(self.rates, shape)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_rest = np.log1p(-rate)
@@ -290,6 +295,9 @@ class ThinnedModel(ByArguments):
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"ThinnedModel(n_variables={self.n_variables}{batch})"
 
+    def _repr_html_(self) -> str:
+        return _display.thinned_page(self)
+
 
 def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:
     """Causes with rates of their own, given whether their common effect was seen: a noisy-OR with unequal rates.
@@ -329,13 +337,17 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
     >>> tt.noisy_or_model(np.zeros(2), [0.5, 0.5], t=0).marginals.round(6)
     array([0.333333, 0.333333])
     """
-    if t not in (0, 1):
-        raise ParameterError(f"`t` must be 0 or 1; {t!r} arrived.")
-    return ThinnedModel(logits, rates, at_least(1) if t == 1 else exactly(0), leak=leak)
+    seen = check_choice(t, "t", (0, 1))
+    return ThinnedModel(logits, rates, at_least(1) if seen else exactly(0), leak=leak)
 
 
 def _probabilities(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> Float64:
-    array = np.array(checks.rectangular(name, value, "probabilities"), np.float64)
+    given = checks.rectangular(name, value, "probabilities")
+    if given.dtype.kind not in "fiub":
+        raise ParameterError(
+            f"`{name}` must hold probabilities between 0 and 1; {checks.describe(value)} arrived."
+        )
+    array = np.array(given, np.float64)
     if not ((array >= 0.0) & (array <= 1.0)).all():
         raise ParameterError(f"`{name}` must hold probabilities between 0 and 1; other values arrived.")
     if shape is not None and (array.ndim == 0 or array.shape[-1] not in (1, shape[-1])):

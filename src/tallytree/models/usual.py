@@ -13,33 +13,37 @@ from ..potentials import Potential
 from ..structure.nested.count_tree import flat
 from .parameters import Parameters
 
+_DOUBLE = np.dtype(np.float64)
+_LARGEST = np.maximum.reduce  # NaN where there is one
+
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
 
-    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    The largest size tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
     """
     if (
         type(logits) is not np.ndarray
         or logits.ndim != 1
-        or logits.dtype.char != "d"
+        or logits.dtype is not _DOUBLE  # not of the other byte order
         or not 1 < logits.size < 8192
     ):
         return None
     n = logits.size
     if type(groups) is np.ndarray:
-        if groups.shape != (n + 1,) or groups.dtype.char != "d":
+        if groups.shape != (n + 1,) or groups.dtype is not _DOUBLE:
             return None
         own = finite = groups.copy()
         given: Any = own
     elif isinstance(groups, Potential):
-        given, own = groups, groups.log_table(n)
+        given, own = groups, groups._table(n)
         if own.ndim > 1:  # one parameter per model
             return None
         finite = own[own > -math.inf]
     else:
         return None
-    if not (np.vdot(logits, logits) < far.SMALL_SQUARE and np.vdot(finite, finite) < far.SMALL_SQUARE):
+    near = 0.5 * far.FAR
+    if not (_LARGEST(np.absolute(logits)) < near and _LARGEST(np.absolute(finite), initial=0.0) < near):
         return None
     kept = logits.copy()
     kept.flags.writeable = own.flags.writeable = False

@@ -13,8 +13,9 @@ from ..checks import describe, flag
 from ..errors import ParameterError
 from ..learn.statistics import CountFeatures
 from ..models.frozen_distribution import FrozenDistribution
+from ..models.linear import LinearModel
 from ..structure.nested.count_tree import CountTree
-from .inputs import binary_rows, distributions, numbers, probabilities, single, tree_of, variable_names
+from .inputs import binary_rows, distributions, numbers, probabilities, tree_of, variable_names
 from .style import (
     BLUE,
     GREY,
@@ -33,8 +34,8 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Parameters
     ----------
-    model : CountModel, PoissonBinomial, a PoissonBinomial with something given, or ChainModel of two states
-        A single one, not a batch.
+    model : CountModel, LinearModel, ThinnedModel, ChainModel of two states, PoissonBinomial, or LoopyResult
+        A single one, not a batch; also a PoissonBinomial with something given, and a bound of ``tallytree.loopy``.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
     names : sequence of str, optional
@@ -59,7 +60,7 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     --------
     >>> ax = marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
     """
-    prior, posterior = probabilities(single(model))
+    prior, posterior = probabilities(model)
     n = len(posterior)
     labels = variable_names(names, n)
     ax = axes_of(ax)
@@ -89,10 +90,11 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
 
     Parameters
     ----------
-    model : CountModel, PoissonBinomial or a PoissonBinomial with something given
-        A single one, not a batch. Sums of weighted variables are shown at their values.
+    model : CountModel, ChainModel, PoissonBinomial, LinearModel, ChunkedCountModel or LoopyResult
+        A single one, not a batch; also a PoissonBinomial with something given. Sums of weighted variables are shown
+        at their values.
     group : int, optional
-        Number of the group; default all variables.
+        Number of the group; default all variables. A LoopyResult needs it.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
 
@@ -119,7 +121,7 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
     --------
     >>> ax = count_distribution(tt.CountModel([0.5, -1.0, 2.0], tt.at_least(2)))  # doctest: +SKIP
     """
-    counts, prior, posterior, potential = distributions(single(model), group)
+    counts, prior, posterior, potential = distributions(model, group)
     both = posterior if prior is None else np.maximum(prior, posterior)
     seen = np.flatnonzero(both > 1e-6)
     shown = slice(max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(both) - 1) + 1)
@@ -149,9 +151,10 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
             lw=1.2,
             label="potential (scaled)",
         )
-    whole_ticks(ax, int(counts[0]), int(counts[-1]))
+    if counts.dtype.kind in "iu":
+        whole_ticks(ax, int(counts[0]), int(counts[-1]))
     ax.set_xlabel("count" if group is None else f"count of group {group}")
-    if isinstance(model, FrozenDistribution):
+    if isinstance(model, (FrozenDistribution, LinearModel)):
         ax.set_xlabel("sum")
     ax.set_ylabel("probability")
     return finish(ax, legend=len(drawn) > 1 or potential is not None)
@@ -191,9 +194,15 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     >>> ax = assignment_heatmap(problem.loopy_bp())  # doctest: +SKIP
     """
     found = getattr(values, "marginals", values)
+    if hasattr(values, "lp_marginals"):
+        raise ParameterError(
+            f"`values` must be an answer or a matrix; {describe(values)} arrived. Draw what its `loopy_bp()` returns."
+        )
     matrix = numbers("values", found.toarray() if hasattr(found, "toarray") else found)
     if matrix.ndim != 2:
-        raise ParameterError(f"`values` must be a matrix; shape {matrix.shape} arrived.")
+        raise ParameterError(
+            f"`values` must be a matrix; shape {matrix.shape} arrived. `marginals` draws single variables."
+        )
     bar = flag("bar", bar)
     ax = axes_of(ax)
     image = ax.imshow(matrix, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")

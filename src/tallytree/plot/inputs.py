@@ -12,32 +12,50 @@ from scipy.special import expit
 from ..arrays import Float64
 from ..checks import describe
 from ..errors import ParameterError
+from ..loopy import LoopyResult, LowerBound, UpperBound
 from ..models.chain import ChainModel
 from ..models.conditional_sum import ConditionalPoissonBinomial
 from ..models.count import CountModel
+from ..models.factor_graph import FactorGraph
 from ..models.frozen_distribution import FrozenDistribution
+from ..models.linear import LinearModel
 from ..models.poisson_binomial import PoissonBinomial
+from ..models.thinned import ThinnedModel
 from ..structure.nested.count_tree import CountTree
 
+MODELS = (CountModel, ChainModel, FrozenDistribution, LinearModel)
+BELIEFS = (LoopyResult, UpperBound, LowerBound)
 
-def single(model: Any) -> Any:
-    known = isinstance(model, (CountModel, ChainModel, FrozenDistribution))
-    if not known:
-        hint = " Use `assignment_heatmap` for it." if hasattr(model, "loopy_bp") else ""
+
+def single(model: Any, kinds: tuple[type, ...], hints: Mapping[str, str]) -> Any:
+    """A model that is not a batch; of what cannot be drawn `hints`, by the name of the class, say what can."""
+    if not isinstance(model, kinds):
+        shared = {
+            "Assignment": "Use `assignment_heatmap` with what its `loopy_bp()` returns.",
+            "AssignmentBeliefs": "Use `assignment_heatmap` for it.",
+            "FactorGraph": "Its answers are approximate: draw what `loopy_bp(graph)` returns.",
+            "RaggedBatch": "Take one of its models, such as batch[0].",
+        }
+        hint = (shared | dict(hints)).get(type(model).__name__, "")
         raise ParameterError(
-            f"`model` must be a CountModel, a ChainModel or a PoissonBinomial; {describe(model)} arrived.{hint}"
+            "`model` must be a model of binary variables, a ChainModel, a PoissonBinomial or what `loopy_bp` returns; "
+            f"{describe(model)} arrived.{hint and ' ' + hint}"
         )
-    if model.batch_shape:
+    batch = getattr(model, "batch_shape", ())
+    if batch:
         raise ParameterError(
-            f"`model` must be a single model; batch shape {model.batch_shape} arrived. Make a model of one row of it."
+            f"`model` must be a single model; batch shape {batch} arrived. Make a model of one row of it."
         )
     return model
 
 
 def tree_of(value: Any) -> CountTree:
-    found = value.tree if isinstance(value, CountModel) else value
+    found = value.tree if isinstance(value, (CountModel, ChainModel)) else value
     if not isinstance(found, CountTree):
-        raise ParameterError(f"`tree` must be a CountTree or a CountModel; {describe(value)} arrived.")
+        overlap = " Its groups may overlap: there is no tree." if isinstance(value, FactorGraph) else ""
+        raise ParameterError(
+            f"`tree` must be a CountTree, a CountModel or a ChainModel; {describe(value)} arrived.{overlap}"
+        )
     return found
 
 
@@ -72,6 +90,15 @@ def binary_rows(name: str, value: Any, n: int) -> NDArray[Any]:
 
 def probabilities(model: Any) -> tuple[Float64 | None, Float64]:
     """Probabilities of the variables by themselves, and given everything."""
+    hints = {
+        "ChunkedCountModel": "Its `marginals` come in chunks; `count_distribution` draws its count.",
+        "ChunkedPoissonBinomial": "Its `probs` are yours; `pmf` has the distribution of the count.",
+    }
+    single(model, (*MODELS, ThinnedModel, *BELIEFS), hints)
+    if isinstance(model, LoopyResult):
+        return np.asarray(expit(model.graph.logits)), model.marginals
+    if isinstance(model, BELIEFS):
+        return None, model.marginals
     if isinstance(model, ConditionalPoissonBinomial):
         return model.prior, model.marginals
     if isinstance(model, PoissonBinomial):
@@ -89,11 +116,29 @@ def probabilities(model: Any) -> tuple[Float64 | None, Float64]:
 
 def distributions(
     model: Any, group: int | None
-) -> tuple[NDArray[np.int64], Float64 | None, Float64, Float64 | None]:
+) -> tuple[NDArray[Any], Float64 | None, Float64, Float64 | None]:
     """Counts, their probabilities for the variables alone and given everything, and the log-potential."""
+    hints = {
+        "ThinnedModel": "Draw `model.acting`, whose count has the potential.",
+        "ChunkedPoissonBinomial": "Ask its `pmf` for the counts to be drawn.",
+    }
+    if hasattr(model, "count_windows"):  # a ChunkedCountModel
+        _no_group(group, "a model in chunks")
+        window = model.count_log_probs()
+        return window.first + np.arange(len(window.log_probs)), None, np.exp(window.log_probs), None
+    single(model, (*MODELS, LoopyResult), hints)
+    if isinstance(model, LinearModel):
+        _no_group(group, "a linear combination")
+        return model.values, np.exp(model._prior_log_probs), np.exp(model.sum_log_probs), model.log_f
+    if isinstance(model, LoopyResult):
+        if group is None:
+            raise ParameterError(
+                "`group` must be the number of a group for beliefs; None arrived. Take 0 for the first."
+            )
+        posterior = np.exp(model.count_log_probs(group))
+        return np.arange(len(posterior)), None, posterior, None
     if isinstance(model, FrozenDistribution):
-        if group is not None:
-            raise ParameterError(f"`group` must be None for a sum; {describe(group)} arrived.")
+        _no_group(group, "a sum")
         before = model.before if isinstance(model, ConditionalPoissonBinomial) else None
         prior = None if before is None else np.exp(before.count_log_probs)
         return model.values, prior, np.exp(model.count_log_probs), None
@@ -104,6 +149,11 @@ def distributions(
     alone = CountModel(np.asarray(model.logits, np.float64)[members])
     prior = np.exp(np.asarray(alone.count_log_probs(), np.float64))
     return np.arange(len(posterior)), prior, posterior, potential
+
+
+def _no_group(group: Any, what: str) -> None:
+    if group is not None:
+        raise ParameterError(f"`group` must be None for {what}; {describe(group)} arrived.")
 
 
 def _group_parts(

@@ -10,7 +10,7 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from ..models.count import CountModel
-from ..potentials import Potential
+from ..potentials import as_potential
 from .inputs import tree_of, variable_names
 from .style import BLUE, MOST_BARS, MOST_NAMES, ORANGE, axes_of, finish, whole_ticks
 
@@ -22,7 +22,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Parameters
     ----------
-    tree : CountTree or CountModel
+    tree : CountTree, CountModel or ChainModel
         The structure, or a model that has one.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
@@ -117,8 +117,9 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
     >>> ax = count_tree(tt.CountModel([0.0] * 4, [tt.Group([0, 1], tt.exactly(1)), tt.at_least(2)]))  # doctest: +SKIP
     """
     if not isinstance(model, CountModel) or model.batch_shape:
+        hint = " Make a model of one row of it." if isinstance(model, CountModel) else ""
         raise ParameterError(
-            f"`model` must be one CountModel, not a batch; {checks.describe(model)} arrived. Take one with model[i]."
+            f"`model` must be one CountModel, not a batch; {checks.describe(model)} arrived.{hint}"
         )
     family = model.tree.family
     if family.n_variables > _MOST_COUNTS:
@@ -172,7 +173,7 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    potential : Potential or array of n + 1 log-values
+    potential : Potential, array of n + 1 log-values, or function of counts
         What to draw.
     n : int
         Number of variables.
@@ -200,10 +201,7 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
     size = checks.integer("n", n)
     if size < 0:
         raise ParameterError(f"`n` must be at least 0; {size} arrived.")
-    if isinstance(potential, Potential):
-        log_f = np.asarray(potential.log_table(size), np.float64)
-    else:
-        log_f, _ = checks.real_array("potential", potential, axis="counts")
+    log_f = np.asarray(as_potential(potential).log_table(size), np.float64)
     if log_f.shape != (size + 1,):
         raise ParameterError(
             f"`potential` must have {size + 1} values for {size} variables; shape {log_f.shape} arrived."

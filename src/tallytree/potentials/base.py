@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tallytree import _display
 from tallytree.checks.numbers import FloatArray, check_count, check_range, check_real, show
 from tallytree.errors import InfeasibleError
 from tallytree.potentials.columns import Column, Index, common_shape, exponents, is_many, model_name, where
 from tallytree.potentials.expansions import Expansion, Terms
 
 
-class Potential(ABC):
+class Potential:
     """A non-negative function ``f(c)`` of the number ``c`` of active variables in a group.
 
     Potentials are frozen values: hashable, picklable, comparable with ``==``, and printed so that the text
@@ -50,6 +51,7 @@ class Potential(ABC):
     array([0.   , 0.5  , 0.25 , 0.125])
     """
 
+    # No `abc.ABC`: every `isinstance` would be a call in Python, and every model asks whether it was given a potential.
     __slots__ = ()
     # NumPy scalars and arrays must not try to multiply a potential elementwise.
     __array_ufunc__: ClassVar[None] = None
@@ -104,9 +106,7 @@ class Potential(ABC):
         >>> tt.exactly(1).log_table(2)
         array([-inf,   0., -inf])
         """
-        n = check_count(n, "n")
-        self._require(n)
-        return self._log_f(n) + 0.0  # -0.0 becomes 0.0
+        return self._table(check_count(n, "n"))
 
     def support(self, n: int) -> tuple[Any, Any]:
         """Smallest interval ``(lo, hi)``, both ends included, that holds every count with ``f(c) > 0``.
@@ -190,8 +190,16 @@ class Potential(ABC):
         short = self._expansion(n)
         return None if short is None else (short.coefficients, short.rates)
 
+    def _table(self, n: int) -> FloatArray:
+        """The log-table for a size that is known to be a count."""
+        self._require(n)
+        return self._log_f(n) + 0.0  # -0.0 becomes 0.0
+
     @abstractmethod
-    def _log_f(self, n: int) -> FloatArray: ...
+    def _log_f(self, n: int) -> FloatArray:
+        raise NotImplementedError(
+            f"A potential must define `_log_f(n)`, the logarithms for counts 0 to n; `{type(self).__name__}` does not."
+        )
 
     def _require(self, n: int) -> None:
         """Raise ``ParameterError`` if the potential is meaningless or impossible for ``n`` variables."""
@@ -213,6 +221,9 @@ class Potential(ABC):
     def _member(self, index: Index) -> Potential:
         """The potential of one model of a batch that this one broadcasts to."""
         return self
+
+    def _repr_html_(self) -> str:
+        return _display.potential_page(self)
 
     def __mul__(self, other: object) -> Potential:
         if not isinstance(other, Potential):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree.checks import unmasked
 from tallytree.checks.numbers import check_real, show
 from tallytree.errors import ParameterError
 
@@ -72,7 +73,9 @@ def is_many(value: Any, core: int = 0) -> bool:
 def as_array(value: Any, name: str, core: int = 0) -> npt.NDArray[Any]:
     """What a user gave for one parameter of all models."""
     try:
-        array = np.asarray(value)
+        array = unmasked(f"`{name}`", value)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(
             f"`{name}` must hold as many numbers for every model; a ragged sequence arrived. Fill the gaps, or make "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -265,26 +267,29 @@ def one_of(counts: Any) -> Potential:
     return OneOf(tuple(sorted({check_count(item, "counts") for item in items})))
 
 
-def require_size(potential: Potential, least: int, n: int) -> None:
-    if least > n:
-        raise ParameterError(
-            f"`{potential!r}` needs a group of at least {least} variables; this group has n = {n}, so every "
-            "count is impossible. Lower the count, or put the potential on a larger group."
-        )
+def too_small(potential: Potential, least: int, n: int) -> ParameterError:
+    """What is said of a group that has fewer variables than a potential counts."""
+    return ParameterError(
+        f"`{potential!r}` needs a group of at least {least} variables; this group has n = {n}, so every count is "
+        "impossible. Lower the count, or put the potential on a larger group."
+    )
 
 
 class Interval(Potential):
-    """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
+    """One on an interval of counts, from ``_least`` on, whose ends within ``0..n`` are given by ``_support``."""
 
     __slots__ = ()
     hard: ClassVar[bool] = True
+    _least: Any = 0
 
     def _require(self, n: int) -> None:
-        require_size(self, self._support(n)[0], n)
+        if self._least > n:
+            raise too_small(self, self._least, n)
 
     def _log_f(self, n: int) -> FloatArray:
         lo, hi = self._support(n)
-        log_f = np.full(n + 1, -np.inf)
+        log_f = np.empty(n + 1)
+        log_f.fill(-math.inf)  # `numpy.full` takes longer than all the rest
         log_f[lo : hi + 1] = 0.0
         return log_f
 
@@ -301,6 +306,8 @@ class Exactly(Interval):
     def __repr__(self) -> str:
         return f"exactly({self.k})"
 
+    _least = property(attrgetter("k"))
+
     def _support(self, n: int) -> tuple[int, int]:
         return self.k, self.k
 
@@ -313,6 +320,8 @@ class AtLeast(Interval):
 
     def __repr__(self) -> str:
         return f"at_least({self.k})"
+
+    _least = property(attrgetter("k"))
 
     def _support(self, n: int) -> tuple[int, int]:
         return self.k, n
@@ -341,6 +350,8 @@ class Between(Interval):
     def __repr__(self) -> str:
         return f"between({self.lo}, {self.hi})"
 
+    _least = property(attrgetter("lo"))
+
     def _support(self, n: int) -> tuple[int, int]:
         return self.lo, min(self.hi, n)
 
@@ -355,7 +366,8 @@ class OneOf(Potential):
         return f"one_of({list(self.counts)})"
 
     def _require(self, n: int) -> None:
-        require_size(self, self.counts[0], n)
+        if self.counts[0] > n:
+            raise too_small(self, self.counts[0], n)
 
     def _within(self, n: int) -> list[int]:
         return [c for c in self.counts if c <= n]

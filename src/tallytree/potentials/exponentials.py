@@ -191,11 +191,7 @@ def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Po
     array([0.   , 0.5  , 0.75 , 0.875])
     """
     terms, bases = _reals(coefficients, "coefficients"), _reals(rates, "rates")
-    if len(terms) != len(bases):
-        raise ParameterError(
-            "`coefficients` and `rates` must have the same length, one rate per term; "
-            f"{len(terms)} coefficients and {len(bases)} rates arrived. Give both for every term."
-        )
+    _refuse_lengths(len(terms), len(bases))
     if not any(terms):
         raise ParameterError(
             "`coefficients` must have a value other than 0, or every count is impossible; "
@@ -204,8 +200,17 @@ def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Po
     return ExponentialMixture(terms, bases)
 
 
+def _refuse_lengths(terms: int, bases: int) -> None:
+    if terms != bases:
+        raise ParameterError(
+            "`coefficients` and `rates` must have the same length, one rate per term; "
+            f"{terms} coefficients and {bases} rates arrived. Give both for every term."
+        )
+
+
 def _is_mixture(coefficients: FloatArray, rates: FloatArray) -> Any:
-    if coefficients.shape[-1] != rates.shape[-1] or rates.shape[-1] == 0:
+    _refuse_lengths(coefficients.shape[-1], rates.shape[-1])
+    if rates.shape[-1] == 0:
         return False
     known = np.isfinite(coefficients).all(-1, keepdims=True) & np.isfinite(rates).all(-1, keepdims=True)
     return known & (coefficients != 0.0).any(-1, keepdims=True)

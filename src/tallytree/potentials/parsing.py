@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -65,8 +66,11 @@ def parse_potential(text: str) -> Potential:
         )
     name, *parts = (part.strip() for part in text.split(":"))
     if name not in _KNOWN:
+        hint = f" Did you mean exactly:{name}?" if name.isdecimal() and not parts else ""
+        near = difflib.get_close_matches(name.replace("-", "_"), _KNOWN, n=1)
+        hint = f" Did you mean {_usage(near[0])}?" if near else hint
         raise ParameterError(
-            f"a potential must be written name:argument:..., with a known name; {text!r} arrived. Known are:\n  "
+            f"a potential must be written name:argument:..., with a known name; {text!r} arrived.{hint} Known are:\n  "
             + "\n  ".join(usage())
         )
     factory, kinds = _KNOWN[name]

@@ -54,6 +54,7 @@ class Kind:
 
 
 _KINDS: dict[str, Kind] = {}
+_NUMBERS = frozenset({int, float})
 
 
 def one_per_model(
@@ -71,7 +72,8 @@ def one_per_model(
 
         @functools.wraps(scalar)
         def factory(*args: P.args, **kwargs: P.kwargs) -> Potential:
-            if not any(is_many(value, core) for value in (*args, *kwargs.values())):
+            plain = not kwargs and _NUMBERS.issuperset(map(type, args))  # the usual case, kept short
+            if plain or not any(is_many(value, core) for value in (*args, *kwargs.values())):
                 return scalar(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()

@@ -12,7 +12,7 @@ from tallytree.checks.numbers import FloatArray, check_choice, check_count
 from tallytree.errors import ParameterError
 from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
-from tallytree.potentials.constraints import Counts, require_size
+from tallytree.potentials.constraints import Counts, too_small
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
 from tallytree.potentials.per_model import one_per_model
 
@@ -123,7 +123,8 @@ class Modulo(Potential):
         return f"modulo({self.m}, {self.r})"
 
     def _require(self, n: int) -> None:
-        require_size(self, self.r, n)
+        if self.r > n:
+            raise too_small(self, self.r, n)
 
     def _log_f(self, n: int) -> FloatArray:
         log_f = np.full(n + 1, -np.inf)
@@ -158,7 +159,9 @@ class Parity(Potential):
         return Modulo(2, int(self.which == "odd"))
 
     def _require(self, n: int) -> None:
-        require_size(self, self._modulo().r, n)
+        least = self._modulo().r
+        if least > n:
+            raise too_small(self, least, n)
 
     def _log_f(self, n: int) -> FloatArray:
         return self._modulo()._log_f(n)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tallytree import _display
+from tallytree.checks import unmasked
 from tallytree.checks.numbers import FloatArray, check_log_values, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
@@ -136,7 +138,9 @@ def as_potential(obj: Any) -> Potential:
 def _as_log_values(values: Any, name: str) -> FloatArray:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
     try:
-        raw = np.asarray(values)
+        raw = unmasked(f"`{name}`", values)
+    except ParameterError:
+        raise
     except (TypeError, ValueError):
         raise ParameterError(f"{wanted}; a ragged sequence arrived. Give one number per count.") from None
     if raw.dtype.kind not in "iuf":
@@ -180,6 +184,9 @@ class Table(Potential):
 
     def _log_f(self, n: int) -> FloatArray:
         return self.log_values.copy()
+
+    def _repr_html_(self) -> str:
+        return _display.potential_page(self, self.log_values.size - 1)
 
 
 @dataclass(frozen=True, slots=True)

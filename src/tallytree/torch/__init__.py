@@ -21,6 +21,7 @@ except ModuleNotFoundError as missing:
 
 from . import compiled as compiled
 from . import losses
+from . import mapped as mapped
 from .distributions import CountDistribution
 from .edges import Forest
 from .functions import count_log_probs, log_partition, marginals, sample

@@ -14,11 +14,16 @@ from .groups import as_logits
 
 
 class Rows(NamedTuple):
-    """Bags of similar size: which ones, their log-odds (bags, widest) padded with -inf, and their sizes (bags,)."""
+    """Bags of similar size: which ones, their log-odds (bags, widest) padded with -inf, and their sizes (bags,).
+
+    ``items`` (bags, widest) are the places of the log-odds among those of all items, where ``inside`` says so.
+    """
 
     bags: Tensor
     logits: Tensor
     sizes: Tensor
+    items: Tensor
+    inside: Tensor
 
 
 class Bags:
@@ -76,7 +81,7 @@ class Bags:
             item = item if self.order is None or not len(self.order) else self.order[item]
             padded = self.logits.new_full(item.shape, -math.inf)
             values = self.logits[item] if len(self.logits) else padded
-            yield Rows(bags, torch.where(inside, values, padded), sizes)
+            yield Rows(bags, torch.where(inside, values, padded), sizes, item, inside)
 
 
 def _checked_offsets(offsets: Tensor, n_bags: int, items: int) -> Tensor:

@@ -24,6 +24,7 @@ from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .mapping import readable
+from .reading import as_double
 from .structure import Structure
 
 
@@ -38,8 +39,9 @@ class Forest:
         The variables that each edge joins.
     log_tables : tensor, (..., E, 2, 2), optional
         ``log t(y_i, y_j)`` of every edge, ``-inf`` where a combination is impossible; leading axes are a batch.
-    coupling : tensor, (..., E), optional
-        Ising couplings in their place: ``log t = J`` where the two variables agree and ``-J`` where they differ.
+    coupling : float or tensor, (..., E), optional
+        Ising couplings in their place, one for all edges or one for each: ``log t = J`` where the two variables agree
+        and ``-J`` where they differ.
 
     Raises
     ------
@@ -110,16 +112,18 @@ def _read_tables(value: Any, n_edges: int) -> Tensor:
 
 def _agreeing(value: Any, n_edges: int) -> Tensor:
     given = _real(value, "coupling")
-    if given.dim() == 0 or given.shape[-1] != n_edges:
+    if given.dim() == 0:
+        given = given.expand(n_edges)
+    if given.shape[-1] != n_edges:
         raise ParameterError(
-            f"`coupling` must have {n_edges} entries on the last axis, one per edge; shape {tuple(given.shape)} "
-            "arrived."
+            f"`coupling` must be one number, or have {n_edges} entries on the last axis, one per edge; shape "
+            f"{tuple(given.shape)} arrived."
         )
     return given[..., None, None] * given.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
 
 
 def _real(value: Any, name: str) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, np.float64))
+    tensor = as_double(name, value)
     if tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(f"`{name}` must hold real numbers; a tensor of dtype {tensor.dtype} arrived.")
     return tensor.to(torch.float64)

@@ -15,11 +15,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from .. import checks
+from ..checks.numbers import check_real
 from ..errors import ParameterError
-from . import functions
+from . import bag_autograd, bag_tasks, functions
+from .bag_tasks import Task
 from .bags import Bags, Rows
-from .potentials import between, exactly
-from .special import log_free
+from .groups import as_logits
+from .mapping import readable
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -59,14 +61,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     >>> ttt.losses.bag_nll(torch.zeros(4), torch.tensor([0, 0, 1, 1]), torch.tensor([1, 2]), reduction="none")
     tensor([0.6931, 1.3863])
     """
-    target = _integers("counts", counts)
-    found = Bags(logits, bags, n_bags=len(target), offsets=offsets)
-    _within("counts", target, found.sizes)
-
-    def loss(rows: Rows) -> Tensor:
-        return _surprise(rows.logits, exactly(target[rows.bags]))
-
-    return _collect(found, loss, reduction)
+    return _reduced(Task("count", None, offsets), logits, bags, counts, reduction)
 
 
 def proportion_nll(
@@ -116,25 +111,8 @@ def proportion_nll(
     >>> ttt.losses.proportion_nll(torch.zeros(4), torch.tensor([0, 0, 0, 0]), torch.tensor([0.5])).exp() * 6
     tensor(16.)
     """
-    share = torch.as_tensor(proportions).double()
-    if share.dim() != 1 or not bool(((share >= 0) & (share <= 1)).all()):
-        raise ParameterError("`proportions` must be numbers between 0 and 1 on one axis, one per bag.")
-    found = Bags(logits, bags, n_bags=len(share), offsets=offsets)
-    share = share.to(found.logits.device)
-
-    def loss(rows: Rows) -> Tensor:
-        wanted, sizes = share[rows.bags], rows.sizes
-        nearest = torch.round(wanted * sizes).long()
-        if tolerance is None:
-            return _surprise(rows.logits, exactly(nearest))
-        low = torch.ceil((wanted - tolerance) * sizes - 1e-9).long().clamp(min=0)
-        high = torch.floor((wanted + tolerance) * sizes + 1e-9).long()
-        return _surprise(
-            rows.logits,
-            between(torch.minimum(low, nearest), torch.minimum(torch.maximum(high, nearest), sizes)),
-        )
-
-    return _collect(found, loss, reduction)
+    width = None if tolerance is None else check_real(tolerance, "tolerance", 0.0)
+    return _reduced(Task("proportion", width, offsets), logits, bags, proportions, reduction)
 
 
 def mil_nll(
@@ -178,24 +156,8 @@ def mil_nll(
     >>> ttt.losses.mil_nll(torch.zeros(2), torch.tensor([0, 0]), torch.tensor([1])).neg().exp()
     tensor(0.7500)
     """
-    label = torch.as_tensor(labels)
-    if label.dim() != 1 or not bool(((label == 0) | (label == 1)).all()):
-        raise ParameterError("`labels` must be 0 or 1 on one axis, one per bag.")
     least = checks.integer("at_least", at_least)
-    found = Bags(logits, bags, n_bags=len(label), offsets=offsets)
-    label = label.to(found.logits.device) == 1
-    if least < 1 or bool((label & (found.sizes < least)).any()):
-        raise ParameterError(
-            f"`at_least` must be positive and no more than the size of any positive bag; {least} arrived."
-        )
-
-    def loss(rows: Rows) -> Tensor:
-        positive = label[rows.bags]
-        low = torch.where(positive, least, 0)
-        high = torch.where(positive, rows.sizes, torch.clamp(rows.sizes, max=least - 1))
-        return _surprise(rows.logits, between(low, high))
-
-    return _collect(found, loss, reduction)
+    return _reduced(Task("presence", float(least), offsets), logits, bags, labels, reduction)
 
 
 def positive_unlabelled_nll(
@@ -228,7 +190,7 @@ def positive_unlabelled_nll(
     Returns
     -------
     tensor
-        One number, or one per bag with ``reduction="none"``.
+        One number.
 
     Raises
     ------
@@ -251,10 +213,13 @@ def positive_unlabelled_nll(
     known = torch.as_tensor(labelled).to(torch.bool)
     if known.shape != values.shape or values.dim() != 1:
         raise ParameterError("`logits` and `labelled` must have one axis and the same length.")
-    share = float(prior)
-    if not 0.0 <= share <= 1.0:
-        raise ParameterError(f"`prior` must be between 0 and 1; {share} arrived.")
+    share = check_real(prior, "prior", 0.0, 1.0)
     index = torch.zeros_like(known, dtype=torch.long) if bags is None else torch.as_tensor(bags)
+    if not all(readable(x) for x in (values, known, index)):
+        raise ParameterError(
+            "`positive_unlabelled_nll` must see its numbers, but a tensor that is traced or mapped arrived. Call it "
+            "outside torch.compile and vmap."
+        )
     hidden = index[~known]
     n_bags = int(hidden.max()) + 1 if len(hidden) else 0
     found = Bags(values[~known], hidden, n_bags=n_bags, offsets=False)
@@ -269,15 +234,9 @@ def positive_unlabelled_nll(
 
     own = softplus(-values[known])
     if reduction == "sum":
-        return own.sum() + _collect(found, loss, "sum")
+        return own.sum() + _collect(found, loss).sum()
     total = own.mean() if len(own) else values.sum() * 0.0
-    return total + (_collect(found, loss, "mean") if n_bags else 0.0)
-
-
-def _surprise(logits: Tensor, potential: Any) -> Tensor:
-    """-log P(count allowed) of every row."""
-    wide = logits.double()
-    return log_free(wide) - functions.log_partition(wide, potential)
+    return total + (_collect(found, loss).mean() if n_bags else 0.0)
 
 
 def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
@@ -292,31 +251,24 @@ def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
     return torch.where(c <= n, log_weight.exp(), 0.0)
 
 
-def _collect(bags: Bags, loss: Callable[[Rows], Tensor], reduction: str) -> Tensor:
-    checks.one_of("reduction", reduction, ("mean", "sum", "none"))
+def _collect(bags: Bags, loss: Callable[[Rows], Tensor]) -> Tensor:
     out = bags.logits.new_zeros(bags.count, dtype=torch.float64)
     for rows in bags.rows():
         out = out.index_put((rows.bags,), loss(rows))
-    out = out.to(bags.logits.dtype)
-    return out.mean() if reduction == "mean" else out.sum() if reduction == "sum" else out
+    return out.to(bags.logits.dtype)
 
 
-def _integers(name: str, value: Any) -> Tensor:
-    tensor = torch.as_tensor(value)
-    if tensor.dtype.is_floating_point and bool((tensor == tensor.round()).all()):
-        tensor = tensor.long()
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dim() != 1:
-        raise ParameterError(f"`{name}` must be integers on one axis, one per bag; {tensor.dtype} arrived.")
-    return tensor.long()
-
-
-def _within(name: str, counts: Tensor, sizes: Tensor) -> None:
-    bad = (counts < 0) | (counts > sizes.to(counts.device))
-    if bool(bad.any()):
-        bag = int(torch.nonzero(bad)[0])
-        raise ParameterError(
-            f"`{name}[{bag}]` must be between 0 and {int(sizes[bag])}, the size of the bag; {int(counts[bag])} arrived."
-        )
+def _reduced(task: Task, logits: Any, bags: Any, target: Any, reduction: str) -> Tensor:
+    """The loss of every bag, or their mean or sum."""
+    checks.one_of("reduction", reduction, ("mean", "sum", "none"))
+    values = as_logits(logits)
+    known, wanted = (torch.as_tensor(x, device=values.device) for x in (bags, target))
+    if all(readable(x) for x in (values, known, wanted)):
+        found = bag_tasks.losses(task, values, known, wanted)
+    else:
+        found = bag_autograd.losses(task, values, known, wanted)
+    found = found.to(values.dtype)
+    return found.mean() if reduction == "mean" else found.sum() if reduction == "sum" else found
 
 
 __all__ = ["bag_nll", "mil_nll", "positive_unlabelled_nll", "proportion_nll"]

@@ -30,14 +30,14 @@ class Operator:
         self.op = torch.library.custom_op(f"tallytree::{name}", function, mutates_args=())
 
     def __call__(self, logits: Tensor, *arguments: Any) -> Any:
-        if torch.compiler.is_compiling() or not _is_plain(logits):
+        if torch.compiler.is_compiling() or not all(map(_is_plain, (logits, *arguments))):
             return self.op(logits, *arguments)
         return self.function(logits, *arguments)
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def _is_plain(tensor: Any) -> bool:
     """Whether nobody watches: no tracing mode, no wrapper, nothing to record."""
-    return (
+    return not isinstance(tensor, Tensor) or (
         type(tensor) is Tensor
         and not torch._C._len_torch_dispatch_stack()
         and torch._C._functorch.maybe_get_level(tensor) == -1

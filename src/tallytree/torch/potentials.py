@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import ParameterError
 from .mapping import readable
+from .reading import as_double, as_tensor
 
 Rule = Callable[..., Tensor]
 
@@ -264,13 +265,15 @@ def poisson(mean: Any) -> TensorPotential:
     return TensorPotential("poisson", _poisson, (_reals("mean", mean, positive=True),))
 
 
-def quadratic(curvature: Any, center: Any) -> TensorPotential:
-    """``f(c) = exp(-curvature (c - center)^2 / 2)``, differentiable in both.
+def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
+    """``f(c) = exp(curvature (c - center)^2 / 2)``, differentiable in both.
 
     Parameters
     ----------
-    curvature, center : float or tensor
-        One pair, or one per model.
+    curvature : float or tensor
+        One number, or one per model; negative where counts near ``center`` are preferred.
+    center : float or tensor, optional
+        One number, or one per model; default half the group, ``n / 2``.
 
     Returns
     -------
@@ -290,12 +293,12 @@ def quadratic(curvature: Any, center: Any) -> TensorPotential:
     Examples
     --------
     >>> import torch, tallytree.torch as ttt
-    >>> ttt.marginals(torch.zeros(4), ttt.quadratic(1.0, 2.0))
+    >>> ttt.marginals(torch.zeros(4), ttt.quadratic(-1.0, 2.0))
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
-    return TensorPotential(
-        "quadratic", _quadratic, (_reals("curvature", curvature), _reals("center", center))
-    )
+    bend = _reals("curvature", curvature)
+    numbers = (bend,) if center is None else (bend, _reals("center", center))
+    return TensorPotential("quadratic", _quadratic, numbers)
 
 
 # -- log-tables ----------------------------------------------------------------------------------------------------
@@ -340,15 +343,15 @@ def _poisson(n: int, c: Tensor, mean: Tensor) -> Tensor:
     return c * mean.log() - mean - torch.lgamma(c + 1.0)
 
 
-def _quadratic(n: int, c: Tensor, curvature: Tensor, center: Tensor) -> Tensor:
-    return -0.5 * curvature * (c - center) ** 2
+def _quadratic(n: int, c: Tensor, curvature: Tensor, center: Tensor | None = None) -> Tensor:
+    return 0.5 * curvature * (c - (0.5 * n if center is None else center)) ** 2
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
 
 
 def _counts(name: str, value: Any) -> Tensor:
-    tensor = torch.as_tensor(value)
+    tensor = as_tensor(name, value)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be an integer or a tensor of integers, one per model; dtype {tensor.dtype} arrived. "
@@ -358,7 +361,7 @@ def _counts(name: str, value: Any) -> Tensor:
 
 
 def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
-    tensor = torch.as_tensor(value)
+    tensor = as_double(name, value)
     if tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."

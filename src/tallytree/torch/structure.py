@@ -70,6 +70,12 @@ class Structure:
         """Whether a fixed potential has a number per model."""
         return any(p is not None and p.batch_shape != () for p in self.potentials or ())
 
+    @cached_property
+    def _alone(self) -> Potential | None:
+        """The fixed potential of a single group of all variables, if that is what there is."""
+        whole = self.potentials is not None and self.tree == CountTree.flat(self.n_variables)
+        return self.potentials[0] if whole and self.potentials else None
+
     def packed_on(self, device: torch.device) -> torch.Tensor:
         """The same on a device, copied there once."""
         if device not in self._packed_on:
@@ -97,6 +103,8 @@ class Structure:
 
     def model(self, logits: Any, tables: Any) -> CountModel:
         """The model of NumPy arrays."""
+        if tables is None and self._alone is not None:
+            return CountModel(logits, self._alone)  # the usual call, which is read at once
         if tables is None or not self.tree.family.n_groups:
             return CountModel.from_tree(self.tree, logits, self.potentials or ())
         return CountModel.from_tree(self.tree, logits, tables)

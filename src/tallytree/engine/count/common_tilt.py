@@ -16,6 +16,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import native
 from ..answer import Answer, posterior
 from ..ladder import TOLERANCE
+from ..problem import Rows
 from ..tilt import tilt_to_mean
 
 _ROUNDS = 4
@@ -63,7 +64,7 @@ def climb_to_posterior_mean(
     answer: the bounds are infinite.
     """
     n, seen, share = _sampled(program)
-    simpler = native.flat(nu, np.ascontiguousarray(_outermost(program, tables)), False)
+    simpler = native.flat(Rows(nu, np.ascontiguousarray(_outermost(program, tables))), False)
     tilt, mean = _tilt_of(nu[:, seen], simpler.messages[:, seen])
     if least > 0 and np.all(np.abs(tilt) * np.sqrt(0.25 * n) < least):
         return Answer(np.zeros(len(nu)), lambda: np.zeros(nu.shape), None, np.full(len(nu), np.inf))

@@ -20,24 +20,25 @@ from .. import far, maximize
 _NAMED = 8  # groups that a message lists
 
 
-def explain(tree: CountTree, params: Any, index: int) -> str:
-    """A clause about model `index` of the batch."""
+def explain(tree: CountTree, params: Any, index: int) -> tuple[str, tuple[int, ...]]:
+    """A clause about model `index` of the batch, and the numbers of the groups that it names."""
     model = _Supports(tree, params, index)
     groups = model.conflict(range(tree.family.n_groups), fixed=True)
     if groups is None:
-        return "no configuration satisfies all potentials together"
+        return "no configuration satisfies all potentials together", ()
     needed = model.conflict(groups, fixed=False) is None
     fixed = " with the variables that infinite logits or evidence fix" if needed else ""
     if needed and params.near is not params:
         fixed += f" (finite numbers beyond {far.FAR:.0e} count as infinite)"
+    named = tuple(groups)
     if tree.family.n_groups <= 1:
-        return f"no count satisfies the potential{fixed}"
+        return f"no count satisfies the potential{fixed}", named
     if len(groups) == 1:
-        return f"group {groups[0]} cannot be satisfied{' together' if needed else ''}{fixed}"
+        return f"group {groups[0]} cannot be satisfied{' together' if needed else ''}{fixed}", named
     names = [str(g) for g in groups]
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-    return f"groups {', '.join(names[:-1])} and {names[-1]} cannot be satisfied together{fixed}"
+    return f"groups {', '.join(names[:-1])} and {names[-1]} cannot be satisfied together{fixed}", named
 
 
 class _Supports:

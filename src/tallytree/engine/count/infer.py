@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import array_api_compat.numpy as xp
 import numpy as np
@@ -18,7 +18,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import choose, native
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
-from ..problem import Mixture, Problem
+from ..problem import Mixture, Problem, Rows
 from . import chain, characteristic, common_tilt, mixture, potetz_lee, retilt, wide_messages, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
 from .tree_pass import sum_product
@@ -28,23 +28,6 @@ METHODS = (
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
-
-
-class Rows(NamedTuple):
-    """Models on one component: log-odds (B, n) and tables (1 or B, T)."""
-
-    nu: Float64
-    tables: Float64
-
-    def __len__(self) -> int:
-        return len(self.nu)
-
-    def take(self, rows: Ints) -> Rows:
-        return Rows(self.nu[rows], self.tables if len(self.tables) == 1 else self.tables[rows])
-
-    @property
-    def full_tables(self) -> Float64:
-        return np.broadcast_to(self.tables, (len(self.nu), self.tables.shape[1]))
 
 
 def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> Answer:
@@ -60,10 +43,7 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
         nothing = np.zeros(0)
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
     if len(parts.flat) == 1 and parts.flat[0].whole:
-        rows, terms = Rows(problem.nu, problem.tables), problem.mixtures.get(0)
-        if method == "auto":
-            return climb(_flat_rungs(problem.nu.shape[1], terms, cavities), rows)
-        return _flat(rows, terms, method, cavities)
+        return _flat(problem, problem.mixtures.get(0), method, cavities)
     return _assemble(problem, method, cavities)
 
 
@@ -118,7 +98,7 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
     rungs: list[Any] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
     if native.present():
-        rungs.insert(0, lambda r: native.flat(r.nu, r.tables, cavities))
+        rungs.insert(0, partial(native.flat, cavities=cavities))
         if terms is not None and native.has_closed_form(*terms):
             rungs.insert(0, lambda r: native.closed_form(r.nu, *terms))
         return rungs
@@ -129,7 +109,7 @@ def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
     return rungs
 
 
-def _flat(rows: Rows, terms: Mixture | None, method: str, cavities: bool) -> Answer:
+def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bool) -> Answer:
     n = rows.nu.shape[1]
     if method == "auto":
         return climb(_flat_rungs(n, terms, cavities), rows)
@@ -182,7 +162,7 @@ def infer_program(program: TreeProgram, nu: Float64, tables: Float64) -> Answer:
 # -- nested components ---------------------------------------------------------------------------------------------
 
 
-def _nested(program: TreeProgram, rows: Rows, method: str, cavities: bool) -> Answer:
+def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: bool) -> Answer:
     if method == "auto":
         return climb(_tree_rungs(program, rows, cavities), rows)
     if method == "tree":
@@ -197,7 +177,7 @@ def _nested(program: TreeProgram, rows: Rows, method: str, cavities: bool) -> An
     return _array_pass(program, LogSpace(xp), rows)  # "log-tree"
 
 
-def _tree_rungs(program: TreeProgram, rows: Rows, cavities: bool) -> list[Any]:
+def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Any]:
     n = program.n_leaves
     if native.present():
         if choose.extreme(rows.nu):
@@ -229,7 +209,7 @@ def _last_rung(program: TreeProgram) -> Any:
     return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(xp), rows))
 
 
-def _with_digits(program: TreeProgram, rows: Rows, found: Answer) -> Answer:
+def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> Answer:
     """Messages anew where large logarithms have cancelled."""
     lost = np.flatnonzero(~(found.bound <= TOLERANCE) & (found.log_mean > -math.inf))
     if not len(lost) or pairs_of_counts(program) * len(lost) > choose.LARGEST_WALK:
@@ -261,7 +241,7 @@ def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: 
     return lambda rows: retilt.climb_to_posterior_mean(program, rows.nu, rows.tables, rung, least=least)
 
 
-def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows) -> Answer:
+def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows | Problem) -> Answer:
     schedule = schedule_for(program, rows.tables)
     with np.errstate(all="ignore"):
         return sum_product(xp, schedule, arithmetic, rows.nu, rows.full_tables)
@@ -285,7 +265,7 @@ def without_cancellation(problem: Problem, log_mean: Float64, leaves: Float64, c
     program, rows = problem.tree.program, np.flatnonzero(lost)
     if pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:
         return np.asarray(total)
-    tables = Rows(problem.nu, problem.tables).full_tables[rows]
+    tables = problem.full_tables[rows]
     with np.errstate(all="ignore"):
         weights = wide_sum.log_sum(program, schedule_for(program, tables), problem.nu[rows], tables)
     total[rows] = weights + np.broadcast_to(constant, total.shape)[rows]

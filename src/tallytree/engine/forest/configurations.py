@@ -30,7 +30,7 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
         with np.errstate(all="ignore"):
             part = problem.take(rows)
             if kind is not LogSpace:
-                part = balanced(tilted(part, answer.tilts[rows]))[0]
+                part = balanced(tilted(part, answer.tilts[rows])[0])[0]
             passes = ForestPass(part, kind())
             passes.upward()
             room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))

@@ -112,17 +112,17 @@ class _UnderTilts:
 
 def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
     """Both passes by one arithmetic under given tilts (B, n_sets)."""
-    shifted = tilted(problem, tilts)
+    shifted, constant = tilted(problem, tilts)
     even, moved = (shifted, 0.0) if kind is LogSpace else balanced(shifted)
     found = both_passes(even, kind)
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
     # Weights and tables were rounded where the tilt was added.
     reach = np.abs(tilts).max(axis=1, initial=0.0) * float(problem.score.max(axis=1).sum())
     return Answer(
-        found.log_mean,
+        found.log_mean + constant,
         found.messages + shift,
         found.log_beliefs,
-        found.bound + UNIT_ROUNDOFF * reach,
+        found.bound + UNIT_ROUNDOFF * (reach + 2.0 * _rounded_at(even, tilts, found)),
         log_edges=found.log_edges,
         vanished=found.vanished,
         tilts=tilts,
@@ -138,14 +138,48 @@ def _vertex_tilt(problem: ForestProblem, tilts: Float64) -> Float64:
     return out
 
 
-def tilted(problem: ForestProblem, tilts: Float64) -> ForestProblem:
-    """The same models with other rounding errors: weights e^(s score), tables e^(-s z) at the top-level sets."""
+def tilted(problem: ForestProblem, tilts: Float64) -> tuple[ForestProblem, Float64]:
+    """The same models with other rounding errors, and what was taken out of their log-weights, (B,).
+
+    Weights get e^(s score) and tables e^(-s z) at the top-level sets. Tables are tilted around their highest place
+    under the tilt, which becomes 0: a steep one is rounded at the size of what it says, not at that of its entries.
+    """
+    taken_out = np.zeros(len(tilts))
     if not tilts.any():
-        return problem
+        return problem, taken_out
     leaf = problem.log_leaf + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
     tables = np.broadcast_to(problem.tables, (len(tilts), problem.tables.shape[1])).copy()
+    rows = np.arange(len(tilts))
     for s in np.flatnonzero(problem.program.set_top).tolist():
         cells = slice(problem.offset[s], problem.offset[s + 1])
-        z = np.arange(problem.offset[s + 1] - problem.offset[s])
-        tables[:, cells] -= tilts[:, s : s + 1] * z
-    return replace(problem, log_leaf=leaf, tables=tables)
+        own, z, tilt = tables[:, cells], np.arange(problem.offset[s + 1] - problem.offset[s]), tilts[:, s]
+        top = (own - tilt[:, None] * z).argmax(axis=1)
+        height = np.where(own[rows, top] > -math.inf, own[rows, top], 0.0)
+        tables[:, cells] = (own - height[:, None]) - tilt[:, None] * (z - top[:, None])
+        taken_out += height - tilt * top
+    return replace(problem, log_leaf=leaf, tables=tables), taken_out
+
+
+def _rounded_at(problem: ForestProblem, tilts: Float64, found: Answer) -> Float64:
+    """The size of the numbers at which tilted tables were rounded, where their entries can be heard, (B,).
+
+    A count whose probability is e^-60 times that of the rarest state of any vertex is not heard in its log-odds.
+    """
+    size = np.zeros(len(tilts))
+    if not tilts.any():
+        return size
+    with np.errstate(invalid="ignore"):
+        belief = problem.log_leaf + found.messages
+        log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
+    rarest = np.nan_to_num(log_prob, nan=-math.inf).min(axis=(1, 2), initial=0.0)
+    for s in np.flatnonzero(problem.program.set_top & tilts.any(axis=0)).tolist():
+        cells = slice(problem.offset[s], problem.offset[s + 1])
+        own, heard = problem.tables[:, cells], found.log_beliefs[:, cells]
+        z = np.arange(own.shape[1])
+        moved = np.abs(tilts[:, s, None]) * np.abs(z - own.argmax(axis=1)[:, None])
+        quiet = (heard - np.nan_to_num(heard, nan=-math.inf).max(axis=1, keepdims=True)) < rarest[
+            :, None
+        ] - 60.0
+        entries = np.where(quiet | (own == -math.inf), 0.0, 2.0 * (np.abs(own) + moved))
+        size += entries.max(axis=1, initial=0.0)
+    return size

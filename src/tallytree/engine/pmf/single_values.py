@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Float64
 from .. import far, native
 from ..ladder import TOLERANCE
+from ..problem import Rows
 
 SHORTEST = 512  # variables up to which the table of all counts costs hardly more
 MOST = 4  # points from which on it is worth its price
@@ -67,5 +68,5 @@ def _log_mean(nu: Float64, low: int, high: int) -> float | None:
     """Log P(low <= X <= high)."""
     table = np.full((1, len(nu) + 1), -math.inf)
     table[:, low : high + 1] = 0.0
-    found = native.flat(nu[None], table, cavities=False)
+    found = native.flat(Rows(nu[None], table), cavities=False)
     return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...arrays import Ints
 from ...errors import ParameterError, StructureError
 from ...memo import Keeper
 from .components import Components, split
+from .equal_parts import family_of_equal_parts
 from .family import FlatFamily, NestedFamily, family_from_forest, family_from_members
 from .tree import TreeProgram, binarise
 
@@ -168,14 +168,7 @@ class CountTree(Keeper):
         n = _n_variables(n_variables)
         arity = _at_least("arity", arity, 2)
         min_size = _at_least("min_size", min_size, 1)
-        ranges: list[range] = []
-        level = [range(n)] if n >= min_size and n else []
-        while level:
-            ranges += level
-            cuts = [[r.start + len(r) * i // arity for i in range(arity + 1)] for r in level if len(r) > 1]
-            parts = [range(a, b) for cut in cuts for a, b in pairwise(cut)]
-            level = [p for p in parts if len(p) >= max(min_size, 1)]
-        return cls.from_groups(ranges, n)
+        return cls(family_of_equal_parts(n, arity, min_size))
 
     @classmethod
     def from_linkage(cls, linkage: ArrayLike) -> CountTree:
@@ -459,11 +452,11 @@ class CountTree(Keeper):
         if self is other:
             return True
         a, b = self._family, other._family
-        return (
-            a.n_variables == b.n_variables
-            and a.n_groups == b.n_groups
-            and all(np.array_equal(x, y) for x, y in zip(self.groups, other.groups))
-        )
+        if a.n_variables != b.n_variables or not np.array_equal(a.group_offset, b.group_offset):
+            return False  # groups of other sizes
+        if a.same_arrays(b):
+            return True
+        return all(np.array_equal(x, y) for x, y in zip(self.groups, other.groups))
 
     def __hash__(self) -> int:
         f = self._family

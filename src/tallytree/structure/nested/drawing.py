@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
+from ..._display.page import BLUE, ORANGE, figure, page
 from .family import NestedFamily
 
 MOST_DRAWN = 200  # variables; larger families are shown as text
 _WIDTH, _HEIGHT, _EDGE = 480.0, 130.0, 8.0
-_BLUE, _ORANGE = "#5b8fd6", "#d9822b"
 
 
 def svg(family: NestedFamily, text: str) -> str:
     """The text of a tree, and a drawing below it where it is small enough to be seen."""
-    picture = _picture(family) if 0 < family.n_variables <= MOST_DRAWN and family.n_sets else ""
-    return f'<div><code>{escape(text)}</code><div style="margin-top:0.5em">{picture}</div></div>'
+    small = 0 < family.n_variables <= MOST_DRAWN and family.n_sets
+    return page(text, [_picture(family)] if small else [])
 
 
 def _picture(family: NestedFamily) -> str:
@@ -41,15 +39,12 @@ def _picture(family: NestedFamily) -> str:
     for s in range(family.n_sets):
         title = f"group {', '.join(named.get(s, []))}: {int(family.set_size[s])} variables"
         dots.append(
-            f'<circle cx="{centre[s]:.1f}" cy="{height[s]:.1f}" r="4" fill="{_BLUE}"><title>{title}</title></circle>'
+            f'<circle cx="{centre[s]:.1f}" cy="{height[s]:.1f}" r="4" fill="{BLUE}"><title>{title}</title></circle>'
         )
     leaves = "".join(
-        f'<rect x="{x - 2:.1f}" y="{foot - 2:.1f}" width="4" height="4" fill="{_ORANGE}">'
+        f'<rect x="{x - 2:.1f}" y="{foot - 2:.1f}" width="4" height="4" fill="{ORANGE}">'
         f"<title>variable {v}</title></rect>"
         for v, x in enumerate(place.tolist())
     )
-    return (
-        f'<svg width="{_WIDTH:g}" height="{_HEIGHT:g}" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" '
-        f'style="max-width:100%" aria-label="nested groups"><path d="{"".join(lines)}" fill="none" '
-        f'stroke="currentColor" stroke-opacity="0.5"/>{"".join(dots)}{leaves}</svg>'
-    )
+    path = f'<path d="{"".join(lines)}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
+    return figure(path + "".join(dots) + leaves, int(_WIDTH), int(_HEIGHT), "nested groups")

@@ -106,6 +106,11 @@ class NestedFamily:
         s = self.set_of_group[group]
         return 1 if s < 0 else int(self.stop[s] - self.start[s])
 
+    def same_arrays(self, other: NestedFamily) -> bool:
+        """Whether both say the same in the same words; repeated groups may be the same set under another number."""
+        names = ("set_of_group", "variable_of_group", "set_parent", "variable_parent")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
     def with_singletons(self, variables: Ints) -> NestedFamily:
         """The same sets with groups of one variable at the end of the list."""
         return NestedFamily(

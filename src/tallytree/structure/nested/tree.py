@@ -76,27 +76,21 @@ def binarise(family: NestedFamily) -> TreeProgram:
     """Binary forest of a nested family."""
     n = family.n_variables
     left, right, size, block_root = _balanced_blocks(family)
-    first_merge = len(size)
-    merged: list[tuple[int, int, int]] = []  # children and sizes of the nodes from first_merge on
-
-    children: dict[int, list[int]] = {}
-    for s, p in enumerate(family.set_parent.tolist()):
-        if p >= 0:
-            children.setdefault(p, []).append(s)
-    set_node = np.empty(family.n_sets, np.int64)
-    for s, block in enumerate(block_root.tolist()):
-        heap = [(int(family.stop[c] - family.start[c]), int(set_node[c])) for c in children.get(s, ())]
-        if block >= 0:
-            heap.append((int(size[block]), block))
-        heapq.heapify(heap)
-        while len(heap) > 1:
-            a, i = heapq.heappop(heap)
-            b, j = heapq.heappop(heap)
-            heapq.heappush(heap, (a + b, first_merge + len(merged)))
-            merged.append((i, j, a + b))
-        set_node[s] = heap[0][1]
-
-    more = np.array(merged, np.int64).reshape(-1, 3)
+    children = np.flatnonzero(family.set_parent >= 0)
+    has_block = block_root >= 0
+    items = np.bincount(family.set_parent[children], minlength=family.n_sets) + has_block
+    # A set of m parts takes m - 1 merges, the last of which is its node; distinct sets have a block or two children.
+    merges = np.concatenate([[0], np.cumsum(items - 1)])
+    set_node = np.where(items == 1, block_root, len(size) + merges[1:] - 1)
+    nodes = np.concatenate([set_node[children], block_root[has_block]])
+    owner = np.concatenate([family.set_parent[children], np.flatnonzero(has_block)])
+    more = _merge_smallest_first(
+        nodes,
+        np.concatenate([family.set_size[children], size[block_root[has_block]]]),
+        owner,
+        items,
+        len(size),
+    )
     table_offset = np.full(len(left) + len(more), -1, np.int64)
     set_offset = family.set_offset
     table_offset[set_node - n] = set_offset[:-1]
@@ -109,6 +103,29 @@ def binarise(family: NestedFamily) -> TreeProgram:
         set_node,
         set_offset,
     )
+
+
+def _merge_smallest_first(nodes: Ints, sizes: Ints, owner: Ints, items: Ints, first: int) -> Ints:
+    """Children and sizes of the merges of all sets, (n_merges, 3), set by set; node numbers start at ``first``."""
+    order = np.lexsort((nodes, sizes, owner))
+    nodes, sizes = nodes[order], sizes[order]
+    begin = np.cumsum(items) - items
+    at = np.cumsum(items - 1) - (items - 1)
+    merged = np.empty((int((items - 1).sum()), 3), np.int64)
+    two = items == 2
+    one, other = begin[two], begin[two] + 1
+    merged[at[two]] = np.stack([nodes[one], nodes[other], sizes[one] + sizes[other]], axis=1)
+    for s in np.flatnonzero(items > 2).tolist():
+        inside = slice(int(begin[s]), int(begin[s] + items[s]))
+        heap = list(zip(sizes[inside].tolist(), nodes[inside].tolist()))  # sorted, so a heap
+        new = int(at[s])
+        while len(heap) > 1:
+            a, i = heapq.heappop(heap)
+            b, j = heapq.heappop(heap)
+            merged[new] = i, j, a + b
+            heapq.heappush(heap, (a + b, first + new))
+            new += 1
+    return merged
 
 
 def _balanced_blocks(family: NestedFamily) -> tuple[Ints, Ints, Ints, Ints]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from functools import lru_cache
 
 from torch import Tensor
 
 
 def serves(tensor: Tensor) -> bool:
     """Whether the kernels can run where the tensor is; on the CPU only in Triton's interpreter, for tests."""
-    if importlib.util.find_spec("triton") is None:
+    if not _has_triton():
         return False
     return tensor.is_cuda or (tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -241,9 +241,11 @@ def stretches(structure: Structure, logits: Tensor, tables: Tensor) -> list[tupl
 
 
 def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
-    """Numbers of the rows that are not certified; the one place where the host waits for the device."""
-    sound = bound <= tolerance
-    return None if bool(sound.all()) else torch.nonzero(~sound).squeeze(-1)
+    """Numbers of the rows that are not certified; the one place where the host waits for the device.
+
+    One number decides; a bound that is NaN is the largest.
+    """
+    return None if float(bound.amax()) <= tolerance else torch.nonzero(~(bound <= tolerance)).squeeze(-1)
 
 
 def own_tables(tables: Tensor, failed: Tensor) -> Tensor:

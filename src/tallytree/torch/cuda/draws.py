@@ -1,4 +1,4 @@
-"""Exact joint samples on the device: trials for rows of flat models, counts down the tree for all others.
+"""Exact joint samples on the device: trials for flat models, long ones in pieces, counts down the tree for others.
 
     P(z_l = i | z_p) ~ up_l(i) up_r(z_p - i)
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from .. import log_tree
-from ..structure import Structure
+from ..structure import Structure, flat_open
 from . import draw_kernels as kernels
-from . import logarithms, nested, rows
+from . import logarithms, long_draws, nested, rows
 from . import trial_kernels as trial
 from .answers import (
     TOLERANCE,
@@ -38,8 +38,9 @@ _ROUNDS = 512  # of two trials; rows of 4096 variables need about 40 of them
 def draw(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T)."""
     refuse_nan(logits, tables)
-    if is_flat(structure) and logits.shape[-1] <= rows.LONGEST:
-        return _by_trials(structure, logits, tables, seed, count)
+    if is_flat(structure):
+        way = _by_trials if logits.shape[-1] <= rows.LONGEST else _by_pieces
+        return way(structure, logits, tables, seed, count)
     return _by_tree(structure, logits, tables, seed, count)
 
 
@@ -61,6 +62,29 @@ def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
         own = left % batch
         out[left] = _by_tree(structure, logits[own], own_tables(tables, own), seed, 1)[0]
     return out.view(count, batch, n)
+
+
+def _by_pieces(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
+    """Draws of long flat models: counts of pieces, then the pieces as short rows; what no trial gives, by the tree."""
+    batch, n = logits.shape
+    law = long_draws.cut(logits, tables, TOLERANCE)
+    generator = torch.Generator(logits.device).manual_seed(int(seed))
+    counts, done = long_draws.counts_of_pieces(law, count, generator)
+    done &= law.sound[:, None]
+    pieces, short = counts.shape[-1], flat_open(rows.LONGEST)
+    out = torch.empty(batch, count, n, dtype=torch.uint8, device=logits.device)
+    given = torch.nonzero(done)
+    for some in long_draws.together(given, pieces):
+        row, copy = some.unbind(-1)
+        x = law.pieces[row].reshape(-1, rows.LONGEST)
+        wanted = long_draws.exactly(counts[row, copy].reshape(-1))
+        seed = seed + 1
+        drawn = _by_trials(short, x, wanted, seed, 1)[0]
+        out[row, copy] = drawn.reshape(len(row), -1)[:, :n]
+    if len(given) < batch * count:
+        row, copy = torch.nonzero(~done).unbind(-1)
+        out[row, copy] = _by_tree(structure, logits[row], own_tables(tables, row), seed + 1, 1)[0]
+    return out.transpose(0, 1)
 
 
 def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:

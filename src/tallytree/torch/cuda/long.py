@@ -6,6 +6,7 @@ sample -> tilt -> moments -> Newton step -> moments -> window and F -> products 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -50,7 +51,13 @@ def counts_of(table: Tensor, batch: int) -> Counts:
 
 def interval(low: int, high: int, x: Tensor) -> Counts:
     """All counts from low to high alike."""
-    return Counts(None, x.new_full((len(x),), float(low)), x.new_full((len(x),), float(high)))
+    return _interval(low, high, len(x), x.device)
+
+
+@lru_cache(maxsize=64)
+def _interval(low: int, high: int, batch: int, device: torch.device) -> Counts:
+    ends = torch.tensor([[float(low)], [float(high)]], dtype=torch.float64, device=device)
+    return Counts(None, *ends.expand(2, batch).contiguous())
 
 
 def marginals(x: Tensor, counts: Counts) -> Solved:
@@ -62,8 +69,7 @@ def marginals(x: Tensor, counts: Counts) -> Solved:
         x, x, found.info, found.wave, found.total, values, least, x.shape[1], found.programs, found.total,
         MOVED=False, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
     )  # fmt: skip
-    smallest = torch.minimum(least.amin(-1), found.total)
-    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, smallest))
+    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, least))
 
 
 def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
@@ -82,7 +88,7 @@ def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
         x, v, found.info, found.wave, found.total, values, values, x.shape[1], found.programs, drift,
         MOVED=True, W=FREQUENCIES, BLOCK=found.block, num_warps=_warps(found.block),
     )  # fmt: skip
-    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, found.total))
+    return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, found.total[:, None]))
 
 
 def tilts(x: Tensor, counts: Counts) -> Tensor:
@@ -165,7 +171,12 @@ def _kept(found: _Waves, plane: int) -> Tensor:
 
 
 def _bound(found: _Waves, least: Tensor) -> Tensor:
-    return torch.where(least > 0.0, found.error / least, math.inf)
+    """What is certified (B,), from the least sums (B, stretches) that are divided by."""
+    bound = torch.empty_like(found.total)
+    kernels.certify[(len(bound),)](
+        least, found.total, found.error, bound, least.shape[1], BLOCK=256, num_warps=4
+    )
+    return bound
 
 
 def _warps(block: int) -> int:

@@ -303,3 +303,19 @@ def spread(
         answer = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), answer)
         answer = tl.where(near, answer, tl.where(t > 0, 1.0, 0.0))
     tl.store(out + row * n + place, answer, mask=place < n)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def certify(least, total, error, bound, programs, BLOCK: tl.constexpr):
+    """Error over the least of the leave-one-out sums (B, programs) and of Z; infinite where that is not positive."""
+    row = tl.program_id(0).to(tl.int64)
+    z = tl.load(total + row)
+    smallest = tl.zeros((BLOCK,), tl.float64) + z
+    for first in range(0, programs, BLOCK):
+        place = first + tl.arange(0, BLOCK)
+        part = tl.load(least + row * programs + place, mask=place < programs, other=_INF)
+        smallest = tl.minimum(smallest, part)
+    side = tl.min(smallest, 0)
+    sound = (side > 0.0) & (z > 0.0)
+    found = tl.where(sound, tl.load(error + row) / tl.where(sound, side, 1.0), _INF)
+    tl.store(bound + row, found)

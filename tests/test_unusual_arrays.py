@@ -1,0 +1,87 @@
+"""Arrays as other programs hand them over: of the other byte order, read-only, strided, masked, of pandas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tallytree as tt
+from model_kinds import KINDS
+
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+
+FORMS = {
+    "the other byte order": lambda x: x.astype(x.dtype.newbyteorder()),
+    "read-only": lambda x: np.broadcast_to(x, x.shape),
+    "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "in columns": np.asfortranarray,
+    "nothing masked": lambda x: np.ma.masked_array(x, mask=False),
+    "lists": lambda x: x.tolist(),
+    "pandas": lambda x: pd.Series(x, index=range(len(x), 0, -1)) if x.ndim == 1 else x,
+}
+
+
+@every_kind
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_the_same_numbers_have_the_same_answers_in_any_form(kind, form):
+    plain, model = kind.model(), kind.make(form(kind.numbers()))
+    assert np.array_equal(model.log_partition, plain.log_partition)
+    assert np.array_equal(model.marginals, plain.marginals)
+    assert model == plain
+
+
+@every_kind
+def test_masked_numbers_are_refused(kind):
+    numbers = kind.numbers()
+    with pytest.raises(tt.ParameterError, match=r"1 of \d+ entries are masked"):
+        kind.make(np.ma.masked_array(numbers, mask=numbers == numbers.max()))
+
+
+MASKED = np.ma.masked_array([0.5, 0.25, 0.125], mask=[False, True, False])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: tt.CountModel(np.zeros(2), x),
+        lambda x: tt.CountModel(np.zeros(2), tt.table(x)),
+        lambda x: tt.CountModel(np.zeros((3, 2)), tt.poisson(x)),
+        lambda x: tt.CountModel(np.zeros(3), tt.exactly(1)).log_prob(x > 0.2),
+        lambda x: tt.PoissonBinomial(x),
+        lambda x: tt.PoissonBinomial(logits=x),
+        lambda x: tt.PoissonBinomial([0.5]).pmf(x),
+        lambda x: tt.LinearModel(np.zeros(3), x, lambda s: s, step=0.5),
+        lambda x: tt.ThinnedModel(np.zeros(3), x, tt.exactly(1)),
+        lambda x: tt.Forest([(0, 1), (1, 2), (2, 3)], coupling=x),
+        lambda x: tt.FactorGraph(x, [tt.Group([0, 1], tt.exactly(1))]),
+        lambda x: tt.RaggedBatch(x, tt.exactly(1), sizes=[1, 2]),
+        lambda x: tt.assignment(x[None]),
+        lambda x: tt.ChunkedCountModel(x, tt.exactly(1)).log_partition,
+        lambda x: tt.ChunkedCountModel([x, np.zeros(2)], tt.exactly(1)).log_partition,
+        lambda x: tt.ChunkedPoissonBinomial(x).mean(),
+        lambda x: tt.k_out_of_n(x, 2),
+        lambda x: tt.learn.logits_from_inclusion(x, 1),
+        lambda x: tt.learn.fit(tt.CountModel(np.zeros(2), np.zeros(3)), np.eye(3)[:, :2], weights=x),
+    ],
+)
+def test_what_lies_behind_a_mask_is_no_number(call):
+    with pytest.raises(tt.TallyTreeError, match="masked"):
+        call(MASKED)
+
+
+@pytest.mark.parametrize("groups", [tt.exactly(2), np.array([0.0, 1.0, 2.0, 0.0, -1.0])])
+def test_tables_and_log_odds_of_the_other_byte_order(groups):
+    logits = np.array([0.3, -1.0, 2.0, 0.1])
+    other = logits.astype(logits.dtype.newbyteorder())
+    swapped = groups.astype(groups.dtype.newbyteorder()) if isinstance(groups, np.ndarray) else groups
+    want = tt.CountModel(logits, groups)
+    for model in (
+        tt.CountModel(other, groups),
+        tt.CountModel(logits, swapped),
+        tt.CountModel(other, swapped),
+    ):
+        assert np.array_equal(model.marginals, want.marginals)
+        assert np.array_equal(model.sample(5, rng=0), want.sample(5, rng=0))
+    chunked = tt.ChunkedCountModel(other, groups, chunk_size=3)
+    assert np.isclose(chunked.log_partition, want.log_partition)
