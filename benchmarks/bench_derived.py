@@ -118,15 +118,31 @@ def large_structures(repeat: int) -> None:
     logits, shifts = rng.normal(size=n), iter(range(1, 10**6))
     groups = [tt.Group(range(n // 4 * i, n // 4 * (i + 1)), rng.normal(size=n // 4 + 1)) for i in range(4)]
     known = tt.CountModel(logits, [*groups, tt.Group(None, tt.exactly(n // 10))])
+    direction = rng.normal(size=n)
+
+    def make() -> Any:
+        return known.replace(logits=logits + 1e-9 * next(shifts))
+
     found = measure(
         {
             "flat": lambda: tt.CountModel(logits, tt.exactly(n // 10)).marginals,
-            "groups": lambda: known.replace(logits=logits + 1e-9 * next(shifts)).marginals,
+            "inference": lambda: make().marginals,
+            "product": lambda: make().hessian_vector_product(direction, counts=False),
+            "with counts": lambda: make().hessian_vector_product(direction),
+            "gradient": lambda: make().expected_statistics,
+            "entropy": lambda: make().entropy,
         },
         repeat,
     )
+    flat, unit = found["flat"], found["inference"]
     print(
-        f"four groups of 250,000 and a total, exactly n/10: {found['groups'] / found['flat']:.1f} flat models"
+        f"four groups of 250,000 and a total, exactly n/10: inference {unit / flat:.1f} flat models; in inferences: ",
+        end="",
+    )
+    print(
+        ", ".join(
+            f"{name} {found[name] / unit:.1f}" for name in ("product", "with counts", "gradient", "entropy")
+        )
     )
 
 

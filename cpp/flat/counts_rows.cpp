@@ -1,5 +1,7 @@
 // P(count) of models that are solved already: their tilts are known, and one spectrum for each gives the probabilities.
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "base/parallel.hpp"
 #include "flat/tangent.hpp"
@@ -20,8 +22,12 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
     const TangentOut out = {nullptr, 0, counts + b * (n + 1), nullptr, 0};
     const double found =
         series_tangent(*rows.kernels, threads, s, nu + b * n, n, log_f + b * table_stride, {0, nu, 0, nullptr, 0}, out);
-    const double error = std::max(found, s.bound);
-    if (error <= kCountsAccepted) bound[b] = error;
+    // Beyond that a factor is uncertain: of one piece alone that is Z, as far as probabilities do not add up to one;
+    // of several also their shares.
+    const bool alone = s.pieces.size() == 1 && s.log_all_off == -__builtin_inf() && s.log_all_on == -__builtin_inf();
+    const double largest = *std::max_element(out.counts, out.counts + n + 1);
+    const double factor = alone ? std::fabs(1 - std::accumulate(out.counts, out.counts + n + 1, 0.0)) : 2 * s.bound;
+    if (std::max(found, s.bound) <= kCountsAccepted) bound[b] = found + factor * largest;
   };
   if (rows.batch >= 2 * rows.threads && rows.batch * n >= kRowsWorthThreads)
     parallel_for(rows.batch, rows.threads, [&](ptrdiff_t b) { one(b, 1); });

@@ -7,7 +7,6 @@
 // |Phat(w)| <= exp(-var (1 - cos w)) leaves a few dozen frequencies, and tau is small, when var is large. When var is
 // small, w reaches pi; then all but 10 var variables have a deviation below 0.1 and power sums of it converge.
 #include <cmath>
-#include <complex>
 #include <utility>
 
 #include "base/constants.hpp"
@@ -18,7 +17,6 @@ namespace tallytree {
 
 namespace {
 
-using complex = std::complex<double>;
 constexpr int kAtOnce = 8;                  // divides the padded number of frequencies
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
@@ -61,18 +59,26 @@ void fill_from_powers(const Source& source, Spectrum* s) {
   const double *off = small.off, *on = small.on;
   s->likely_on = small.likely_on;
   s->large = std::move(small.large);
+  double share_off[kPowers], share_on[kPowers];
+  for (int j = 0; j < kPowers; j++) {
+    const double sign = j % 2 ? -1.0 : 1.0;
+    share_off[j] = sign * off[j] / (j + 1);
+    share_on[j] = sign * on[j] / (j + 1);
+  }
   for (int m = 0; m < s->frequencies; m++) {
-    const double half = std::sin(s->w[m] / 2);
-    const complex up(-2 * half * half, s->sin_w[m]);  // e^{iw} - 1
-    complex sum_off = 0, sum_on = 0;
-    for (int j = kPowers; j >= 1; j--) {
-      const double sign = j % 2 ? 1.0 : -1.0;
-      sum_off = up * (sum_off + sign * off[j - 1] / j);
-      sum_on = std::conj(up) * (sum_on + sign * on[j - 1] / j);
+    // sum_j u^j off_j + conj(u)^j on_j with u = e^{iw} - 1, by Horner's rule in both.
+    const double half = std::sin(s->w[m] / 2), ur = -2 * half * half, ui = s->sin_w[m];
+    double off_re = 0, off_im = 0, on_re = 0, on_im = 0;
+    for (int j = kPowers - 1; j >= 0; j--) {
+      const double a = off_re + share_off[j], b = on_re + share_on[j];
+      off_re = ur * a - ui * off_im;
+      off_im = ur * off_im + ui * a;
+      on_re = ur * b + ui * on_im;
+      on_im = ur * on_im - ui * b;
     }
-    const complex value = std::exp(sum_off + sum_on + complex(0, s->w[m] * (s->likely_on - s->centre)));
-    s->re[m] = value.real();
-    s->im[m] = value.imag();
+    const double size = std::exp(off_re + on_re), phase = off_im + on_im + s->w[m] * (s->likely_on - s->centre);
+    s->re[m] = size * std::cos(phase);
+    s->im[m] = size * std::sin(phase);
   }
   source.kernels->multiply_factors(s->large.data(), (ptrdiff_t)s->large.size(), s->cos_w.data(), s->sin_w.data(), s->padded,
                                    s->re.data(), s->im.data());
@@ -180,7 +186,7 @@ void bound_ratios(const Source& source, Spectrum* s) {
 static double pmf_error_with(const Spectrum& s, const SpectrumError& error) {
   double total = std::exp(-kBudget + 2);
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::hypot(s.re[m], s.im[m]);
+    const double share = (m ? 2.0 : 1.0) / (double)s.period, size = std::sqrt(s.re[m] * s.re[m] + s.im[m] * s.im[m]);
     total += share * ((error.base + 8 * kRoundOff) * (size + 0.05) + error.slope * s.w[m] * size);
   }
   return total;

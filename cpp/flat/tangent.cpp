@@ -37,6 +37,9 @@ struct PieceTangent {
   double share = 0;
 };
 
+// Numbers here are far from the ends of their range.
+inline double length_of(double x, double y) { return std::sqrt(x * x + y * y); }
+
 // The window of the piece's table; false if nothing is in it.
 bool take_table(const Logits& logits, const double* log_f, const Piece& piece, PieceTangent* t, double* table_error) {
   const Spectrum& s = t->directed.spectrum;
@@ -90,15 +93,15 @@ void make_waves(const Logits& logits, const Directions& d, double table_error, P
       const double sr = t->directed.rate_re[r * padded + m], si = t->directed.rate_im[r * padded + m];
       re[m] += t->re[m] * sr - t->im[m] * si;
       im[m] += t->re[m] * si + t->im[m] * sr;
-      error[m] += t->error[m] * std::hypot(sr, si) +
-                  std::hypot(t->re[m], t->im[m]) * t->directed.rate_error[r * padded + m];
+      error[m] += t->error[m] * length_of(sr, si) +
+                  length_of(t->re[m], t->im[m]) * t->directed.rate_error[r * padded + m];
       total += re[m];
     }
     const double mean = total / t->value;
     for (size_t m = 0; m < padded; m++) {
       re[m] -= mean * t->re[m];
       im[m] -= mean * t->im[m];
-      error[m] += kRoundOff * 4 * std::fabs(mean) * std::hypot(t->re[m], t->im[m]);
+      error[m] += kRoundOff * 4 * std::fabs(mean) * length_of(t->re[m], t->im[m]);
     }
     t->centre.push_back(mean);
     t->level.push_back(mean + t->directed.shift[(size_t)r] * s.centre + t->directed.mean[(size_t)r]);
@@ -138,7 +141,7 @@ bool sample(const Kernels& kernels, int directions, int count, double (*leaf)(in
   return true;
 }
 
-double chebyshev_node(int j, int count) { return std::cos(kPi * (j + 0.5) / count); }
+double chebyshev_node(int j, int count) { return chebyshev_cosines(count)[2 * j + 1]; }
 double smooth_leaf(int j, int count) { return 0.5 + 0.5 * chebyshev_node(j, count); }
 double rare_leaf(int j, int count) { return 0.5 * kLargeDeviation * (1 + chebyshev_node(j, count)); }
 double frequent_leaf(int j, int count) { return 1 - rare_leaf(j, count); }
@@ -287,7 +290,7 @@ double piece_counts(const Logits& logits, const Directions& d, const PieceTangen
       const double sr = t.directed.rate_re[(size_t)(r * s.padded) + m], si = t.directed.rate_im[(size_t)(r * s.padded) + m];
       turned_re[m] = re[m] * sr - im[m] * si;
       turned_im[m] = re[m] * si + im[m] * sr;
-      largest = std::fmax(largest, std::hypot(sr, si));
+      largest = std::fmax(largest, length_of(sr, si));
     }
     logits.kernels->inverse(turns.turns, turned_re.data(), turned_im.data(), t.width, moved.data());
     double* to = out.count_change + r * out.count_stride + t.first;

@@ -18,7 +18,7 @@ namespace tallytree {
 namespace {
 
 // Up to this size a direct tree, models side by side, is the quickest for products.
-constexpr ptrdiff_t kDirectProducts = 600;
+constexpr ptrdiff_t kDirectProducts = 400;
 constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows no count above
 constexpr ptrdiff_t kFewCounts = 128;
 constexpr ptrdiff_t kWorthLanes = 4;       // and there are models enough for the lanes

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <complex>
 
+#include "flat/roots.hpp"
 #include "flat/tangent.hpp"
 #include "base/parallel.hpp"
 
@@ -50,8 +51,10 @@ WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const do
 
 // S on the frequencies of the spectrum from sums V_1 .. V_{terms + 1}.
 void rate_from_chebyshev(const Spectrum& s, const double* v, int terms, double* re, double* im, double* error) {
+  std::vector<double> taus((size_t)s.frequencies);
+  quarter_tangents(s.period, s.frequencies, taus.data());
   for (int m = 0; m < s.frequencies; m++) {
-    const double tau = std::tan(s.w[m] / 4);
+    const double tau = taus[(size_t)m];
     double a = 0, b = 0, size = 0;
     for (int j = terms; j >= 1; j--) {
       // (a, b) <- -i tau ((a, b) + V_{j+1} - V_{j-1})

@@ -88,8 +88,10 @@ class CountLaw {
  private:
   double at(ptrdiff_t count) const {
     if (count < spectrum_.low || count > spectrum_.high || count < 0 || count > logits_.n) return 0;
-    double p;
-    logits_.kernels->inverse(TurnsFrom(spectrum_, count).turns, spectrum_.re.data(), spectrum_.im.data(), 1, &p);
+    const TurnsFrom to(spectrum_, count);
+    double p = 0;
+    for (size_t m = 0; m < (size_t)spectrum_.frequencies; m++)
+      p += spectrum_.re[m] * to.cos_first[m] + spectrum_.im[m] * to.sin_first[m];
     return p;
   }
   Logits logits_;

@@ -24,7 +24,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import choose, native
 from ..answer import Answer, Derivatives, posterior
 from ..problem import Problem
-from . import infer, retilt
+from . import infer, retilt, star
 from .flat_tangent import flat_tangent
 from .tangent import tangent_pass
 
@@ -46,12 +46,16 @@ class _Part(NamedTuple):
     bound: Float64
 
 
-def derivatives(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
+def derivatives(
+    problem: Problem, v: Float64, h: Float64 | None, *, counts: bool, solved: Answer | None = None
+) -> Derivatives:
     """Derivatives of the expectations along v (R, B, D) and h (R, B, T); h None moves no table.
 
-    Entries of v at infinite log-odds and of h at impossible counts have no effect; all others must be finite.
+    Entries of v at infinite log-odds and of h at impossible counts have no effect; all others must be finite. `solved`
+    is what inference found, if it did.
     """
-    found = _assemble(problem, v, h, counts=counts)
+    by_groups = None if solved is None else _star(problem, v, h, counts, solved)
+    found = _assemble(problem, v, h, counts=counts) if by_groups is None else by_groups
     return Derivatives(found.marginals, found.counts if counts else None)
 
 
@@ -62,6 +66,10 @@ def count_probabilities(problem: Problem, solved: Answer | None = None) -> tuple
     weighs less than :data:`LEFT_OUT` in all. `solved` is what inference found, if it did: its tilts serve here too.
     """
     found = solved.counts() if solved is not None and solved.counts is not None else None
+    if found is None and solved is not None:
+        part = _star(problem, np.zeros((0, *problem.nu.shape)), None, True, solved)
+        if part is not None:
+            return part.probs, part.bound
     if found is None:
         part = _assemble(problem, np.zeros((0, *problem.nu.shape)), None, counts=True)
         return part.probs, part.bound
@@ -70,6 +78,38 @@ def count_probabilities(problem: Problem, solved: Answer | None = None) -> tuple
     if len(left):
         probs[left], bound[left] = count_probabilities(problem.take(left))
     return probs, bound
+
+
+def _star(problem: Problem, v: Float64, h: Float64 | None, counts: bool, solved: Answer) -> _Part | None:
+    """A few large groups and a total; None if the problem is none of these, or a model has no certificate."""
+    shape = star.large_star(problem)
+    if shape is None:
+        return None
+    batch, total = len(problem), problem.tables.shape[1]
+    values = counts and not len(v)
+    part = _Part(
+        np.zeros(v.shape),
+        np.zeros((batch if values else 0, total)),
+        np.zeros((len(v) if counts else 0, batch, total)),
+        np.zeros(batch),
+    )
+    finite = np.isfinite(problem.nu)
+    for b in range(batch):
+        model = star.StarModel(shape, problem.nu[b], problem.tables[b % len(problem.tables)], solved, b)
+        if model.laws is None:
+            return None
+        part.bound[b] = model.laws.error
+        if values:
+            part.probs[b] = model.counts()
+        for r in range(len(v)):
+            moves = np.where(finite[b], v[r, b], 0.0)
+            found = model.moved(moves, np.zeros(total) if h is None else h[r, b], counts=counts)
+            if found is None:
+                return None
+            part.marginals[r, b] = found[0]
+            if counts:
+                part.counts[r, b] = found[1]
+    return part
 
 
 def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:

@@ -17,7 +17,7 @@ from ..pmf.log_pmf import log_pmf
 from ..problem import Problem
 from ..sample.sampler import Sampler
 from ..solver import Solver
-from . import derivatives, infer, information, moments
+from . import derivatives, infer, information, moments, star
 
 
 class CountSolver(Solver):
@@ -154,7 +154,8 @@ class CountSolver(Solver):
         return derivatives.count_probabilities(self.problem, self.sums)[0]
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
-        return derivatives.derivatives(self.problem, v, h, counts=counts)
+        solved = self.sums if star.large_star(self.problem) is not None else None
+        return derivatives.derivatives(self.problem, v, h, counts=counts, solved=solved)
 
 
 def _normalised(log_weights: Float64) -> Float64:

@@ -1,0 +1,283 @@
+"""A few large groups and a total over all variables: each group is a flat model, and counts meet in convolutions.
+
+With what the total and the other groups say of its count, D_g(k), group g is a flat model with the table f_g D_g:
+
+    D_g(k) = sum_t f(t) (q_1 * ... without q_g ... * q_m)(t - k),     q_g(k) the law of the count of g alone.
+
+All laws are taken under one tilt e^(sk) that puts the total where its posterior is, so that plain numbers serve and an
+FFT loses nothing that matters. A direction moves the laws, the laws move D, and D moves the tables of the groups: two
+tangents of flat models for every group, whatever the number of counts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import fft
+from scipy.special import expit
+
+from ...arrays import Float64, Ints
+from ...structure.nested.family import NestedFamily
+from .. import native
+from ..answer import Answer, posterior
+from ..problem import Problem
+
+LARGE = 1 << 15  # variables from which on this is quicker than a tree of convolutions
+MOST_GROUPS = 16
+_ROUNDING = 2.0**-53
+_CERTAIN = 1e-11  # error of the laws of all groups
+_ACCEPTED = 1e-10  # error of a derivative as a share of the largest entry
+_STEPS = 6  # of the search for a tilt
+_CLOSE = 2.0  # standard deviations that the mean of the total may be off
+
+
+class Star(NamedTuple):
+    """The structure: variables and cells of every group, and the set of the total."""
+
+    variables: tuple[Ints, ...]
+    cells: tuple[slice | None, ...]  # None: the variables that are in no group but the total
+    total: slice
+
+
+class _Laws(NamedTuple):
+    """Laws of the counts of all groups on their windows, and what they say of one another."""
+
+    first: tuple[int, ...]
+    own: tuple[Float64, ...]  # q_g
+    others: tuple[Float64, ...]  # D_g
+    weight: Float64  # f(t) e^(-st), at most 1, from the sum of `first` on
+    sum: Float64  # q_1 * ... * q_m
+    norm: float  # Z
+    error: float  # of every probability
+
+
+def star_of(family: NestedFamily) -> Star | None:
+    """The star that a family is, if it is one."""
+    parent = family.set_parent
+    roots = np.flatnonzero(parent < 0)
+    groups = np.flatnonzero(parent >= 0)
+    if (
+        len(roots) != 1
+        or not 0 < len(groups) <= MOST_GROUPS
+        or family.set_size[roots[0]] != family.n_variables
+    ):
+        return None
+    if np.any(parent[groups] != roots[0]):
+        return None
+    offset = family.set_offset.tolist()
+    variables = [np.sort(family.order[family.start[g] : family.stop[g]]) for g in groups.tolist()]
+    cells: list[slice | None] = [slice(offset[g], offset[g + 1]) for g in groups.tolist()]
+    free = np.ones(family.n_variables, bool)
+    for members in variables:
+        free[members] = False
+    if free.any():
+        variables.append(np.flatnonzero(free))
+        cells.append(None)
+    return Star(tuple(variables), tuple(cells), slice(offset[roots[0]], offset[roots[0] + 1]))
+
+
+def large_star(problem: Problem) -> Star | None:
+    """The star of a problem whose groups are large enough to be worth it."""
+    if problem.nu.shape[1] < LARGE or not native.present():
+        return None
+    found: tuple[Star | None] = problem.tree.kept("star", lambda: (star_of(problem.tree.family),))
+    return found[0]
+
+
+class StarModel:
+    """One model: log-odds (n,) and packed tables (T,), under the tilt of its posterior."""
+
+    def __init__(self, star: Star, nu: Float64, tables: Float64, solved: Answer, b: int) -> None:
+        self.star, self.n = star, len(nu)
+        self.nu = [np.ascontiguousarray(nu[v]) for v in star.variables]
+        self.tables = [
+            np.zeros(len(v) + 1) if c is None else tables[c] for v, c in zip(star.variables, star.cells)
+        ]
+        self.root = tables[star.total]
+        messages = np.asarray(solved.messages)[b]
+        means = expit(posterior(nu, messages))
+        self.means = [float(means[v].sum()) for v in star.variables]
+        usual = messages[np.isfinite(messages)]
+        self.tilt = float(usual.mean()) if len(usual) else 0.0
+        self.laws = self._find_laws()
+
+    def _tilted(self, g: int) -> Float64:
+        """The table of a group under the tilt, which is 1 at the group's mean: large numbers would lose digits."""
+        counts = np.arange(len(self.tables[g]))
+        return np.asarray(self.tables[g] + self.tilt * (counts - round(self.means[g])))
+
+    def _own_laws(self) -> tuple[list[Float64], float]:
+        laws, error = [], 0.0
+        for g, nu in enumerate(self.nu):
+            probs, bound = _law(nu[None], self._tilted(g)[None])
+            # What lies below the rounding of the largest is no weight of its own: it may be negative.
+            laws.append(np.where(probs > _ROUNDING * probs.max(initial=0.0), probs, 0.0))
+            error += bound + _ROUNDING * float(probs.max(initial=0.0))
+        return laws, error
+
+    def _find_laws(self) -> _Laws | None:
+        for _ in range(_STEPS):
+            laws, error = self._own_laws()
+            if not error <= _CERTAIN:
+                return None
+            means = [float(np.arange(len(q)) @ q) for q in laws]
+            variance = sum(float((np.arange(len(q)) - m) ** 2 @ q) for q, m in zip(laws, means))
+            off = sum(self.means) - sum(means)
+            if abs(off) <= _CLOSE * math.sqrt(variance) + 1.0:
+                return self._joined(laws, error)
+            if not variance > 0.0:
+                return None
+            self.tilt += off / variance
+        return None
+
+    def _joined(self, laws: list[Float64], error: float) -> _Laws | None:
+        first = [int(np.argmax(q > 0.0)) for q in laws]
+        own = [q[low : len(q) - int(np.argmax(q[::-1] > 0.0))] for q, low in zip(laws, first)]
+        width = sum(len(q) for q in own) - len(own) + 1
+        counts = sum(first) + np.arange(width)
+        log_weight = self.root[counts] - self.tilt * counts
+        top = log_weight.max()
+        if top == -math.inf:
+            return None
+        weight = np.exp(log_weight - top)
+        length = fft.next_fast_len(width + max(map(len, own)), real=True)
+        spectra = [fft.rfft(q, length) for q in own]
+        total = fft.irfft(_product(spectra), length)[:width]
+        norm = float(weight @ total)
+        # Transforms of laws are off by a few roundings of their norms, which are at most 1.
+        noise = 16.0 * math.log2(length) * _ROUNDING * math.sqrt(float(weight @ weight))
+        error = (error + noise) / norm if norm > 0.0 else math.inf
+        if not error <= _ACCEPTED:
+            return None
+        reversed_weight = fft.rfft(weight[::-1], length)
+        others = []
+        for g, q in enumerate(own):
+            rest = _product([x for h, x in enumerate(spectra) if h != g])
+            # sum_t f(t) rest(t - k) is the product with f reversed, read from its end.
+            found = fft.irfft(reversed_weight * rest, length)
+            others.append(_positive(found[width - len(q) : width][::-1], noise))
+        return _Laws(tuple(first), tuple(own), tuple(others), weight, total, norm, error)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def counts(self) -> Float64:
+        """P(count) of every set, packed (T,)."""
+        assert self.laws is not None
+        laws = self.laws
+        out = np.zeros(self._length)
+        for g, cells in enumerate(self.star.cells):
+            if cells is not None:
+                at = cells.start + laws.first[g]
+                out[at : at + len(laws.own[g])] = laws.own[g] * laws.others[g] / laws.norm
+        at = self.star.total.start + sum(laws.first)
+        out[at : at + len(laws.sum)] = np.maximum(laws.weight * laws.sum, 0.0) / laws.norm
+        return out
+
+    @property
+    def _length(self) -> int:
+        return max(int(c.stop) for c in (*self.star.cells, self.star.total) if c is not None)
+
+    def moved(self, v: Float64, h: Float64, *, counts: bool) -> tuple[Float64, Float64] | None:
+        """Derivatives of P(y = 1), (n,), and P(count), (T,), along v (n,) and h (T,); None without a certificate."""
+        assert self.laws is not None
+        laws, star = self.laws, self.star
+        pushed = [np.zeros(len(q) + 1) if c is None else h[c] for q, c in zip(star.variables, star.cells)]
+        own = []
+        for g, nu in enumerate(self.nu):
+            move = v[star.variables[g]][None, None], pushed[g][None, None]
+            found = native.flat_tangent(nu[None], self._tilted(g)[None], *move, True)
+            if not found[3][0] <= _ACCEPTED:
+                return None
+            low = laws.first[g]
+            own.append(np.where(laws.own[g] > 0.0, found[2][0, 0, low : low + len(laws.own[g])], 0.0))
+        push = h[star.total][sum(laws.first) :][: len(laws.weight)]
+        push = np.where(laws.weight > 0.0, push, 0.0)
+        others, total = self._moved_others(own, push)
+        change = np.empty(self.n)
+        for g, nu in enumerate(self.nu):
+            again = self._moved_group(g, nu, v[star.variables[g]], pushed[g], others[g])
+            if again is None:
+                return None
+            change[star.variables[g]] = again
+        if not counts:
+            return change, np.zeros(0)
+        return change, self._moved_counts(own, others, total, push)
+
+    def _moved_others(self, own: list[Float64], push: Float64) -> tuple[list[Float64], Float64]:
+        """Derivatives of every D_g and of the law of the total."""
+        assert self.laws is not None
+        laws = self.laws
+        width = len(laws.weight)
+        length = fft.next_fast_len(width + max(map(len, own)), real=True)
+        spectra = [fft.rfft(q, length) for q in laws.own]
+        rates = [fft.rfft(q, length) for q in own]
+        weight, pushed = (fft.rfft(x[::-1], length) for x in (laws.weight, laws.weight * push))
+        moved = []
+        for g, q in enumerate(laws.own):
+            rest = [h for h in range(len(own)) if h != g]
+            change = _product_rate([spectra[h] for h in rest], [rates[h] for h in rest])
+            found = fft.irfft(weight * change + pushed * _product([spectra[h] for h in rest]), length)
+            moved.append(found[width - len(q) : width][::-1])
+        return moved, fft.irfft(_product_rate(spectra, rates), length)[:width]
+
+    def _moved_group(self, g: int, nu: Float64, v: Float64, h: Float64, others: Float64) -> Float64 | None:
+        assert self.laws is not None
+        laws, low = self.laws, self.laws.first[g]
+        seen = laws.others[g] > 0.0
+        inside = slice(low, low + len(seen))
+        table = np.full(len(nu) + 1, -math.inf)
+        logs = np.log(np.where(seen, laws.others[g], 1.0))
+        table[inside] = np.where(seen, self._tilted(g)[inside] + logs, -math.inf)
+        pushed = np.where(table > -math.inf, h, 0.0)
+        pushed[inside] += np.where(seen, others / np.where(seen, laws.others[g], 1.0), 0.0)
+        pushed[inside] -= (laws.own[g] * laws.others[g] / laws.norm) @ pushed[inside]
+        found = native.flat_tangent(nu[None], table[None], v[None, None], pushed[None, None], False)
+        return found[0][0, 0] if found[3][0] <= _ACCEPTED else None
+
+    def _moved_counts(
+        self, own: list[Float64], others: list[Float64], total: Float64, push: Float64
+    ) -> Float64:
+        assert self.laws is not None
+        laws = self.laws
+        rate = float(laws.weight @ (laws.sum * push + total)) / laws.norm
+        out = np.zeros(self._length)
+        for g, cells in enumerate(self.star.cells):
+            if cells is None:
+                continue
+            at, q, d = cells.start + laws.first[g], laws.own[g], laws.others[g]
+            out[at : at + len(q)] = (own[g] * d + q * others[g] - rate * q * d) / laws.norm
+        at = self.star.total.start + sum(laws.first)
+        moved = laws.weight * (laws.sum * (push - rate) + total)
+        out[at : at + len(moved)] = moved / laws.norm
+        return out
+
+
+def _law(nu: Float64, table: Float64) -> tuple[Float64, float]:
+    """P(count) of one flat model, (n + 1,), and the bound of its error; inf without an answer."""
+    found = native.flat(nu, table, False).counts()
+    if found is None or not found[1][0] < math.inf:
+        _, *found, bound = native.flat_tangent(nu, table, np.zeros((0, *nu.shape)), None, True)
+        return found[0][0], float(bound[0])
+    return found[0][0], float(found[1][0])
+
+
+def _product(spectra: list[Any]) -> Any:
+    out = np.ones(1)
+    for x in spectra:
+        out = out * x
+    return out
+
+
+def _product_rate(spectra: list[Any], rates: list[Any]) -> Any:
+    """The derivative of a product from those of its factors."""
+    out: Any = np.zeros(1)
+    for g, rate in enumerate(rates):
+        out = out + rate * _product([x for h, x in enumerate(spectra) if h != g])
+    return out
+
+
+def _positive(values: Float64, noise: float) -> Float64:
+    """Sums of products of positive numbers; what rounding has drowned is none."""
+    return np.where(values > noise, values, 0.0)
