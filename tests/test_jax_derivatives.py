@@ -121,6 +121,31 @@ def test_infinite_log_odds_and_impossible_counts_have_finite_derivatives():
     assert np.isfinite(entropy).all()
 
 
+def test_far_log_odds_count_once_in_the_gradient():
+    """Beyond 1e12 a variable is decided: log Z moves with a forced one, and with an excluded one not at all."""
+    with jax.enable_x64(True):
+        x = jnp.asarray([1e20, 0.5, -1e20, np.inf, -np.inf, 0.1])
+        value, gradient = jax.value_and_grad(lambda x: ttj.log_partition(x, tt.at_most(3)))(x)
+    p = np.exp([0.5, 0.1]) / (1.0 + np.exp(0.5) + np.exp(0.1))  # one of the two, or none
+    np.testing.assert_allclose(gradient, [1.0, p[0], 0.0, 0.0, 0.0, p[1]], rtol=1e-12)
+    np.testing.assert_allclose(value, 1e20)
+
+
+def test_a_shared_table_is_a_table_for_every_model():
+    def both(x, table, across):
+        mapped = jax.vmap(lambda x: ttj.marginals(x, table)) if across else lambda x: ttj.marginals(x, table)
+        return jnp.sum(jnp.sin(mapped(x)))
+
+    with jax.enable_x64(True):
+        x, table = jnp.asarray(LOGITS), jnp.asarray(np.where(np.isfinite(TABLE), TABLE, -3.0))
+        apart = jnp.broadcast_to(table, (2, D + 1))
+        to_x, to_apart = jax.grad(both, (0, 1))(x, apart, False)
+        for across in (False, True):
+            found = jax.grad(both, (0, 1))(x, table, across)
+            np.testing.assert_allclose(found[0], to_x, rtol=1e-12)
+            np.testing.assert_allclose(found[1], to_apart.sum(0), rtol=1e-12)
+
+
 def test_a_bag_of_probability_1e_300_has_the_right_gradient():
     with jax.enable_x64(True):
         logits = jnp.array([-200.0, -240.0, -260.0, -300.0, -1.0, 0.5, -np.inf])

@@ -10,7 +10,18 @@ pytest.importorskip("jax.experimental.pallas.triton", reason="the kernels need P
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import frequencies, kernels, pairs, spectral, spectrum, stages  # noqa: E402
+from tallytree.jax import (  # noqa: E402
+    frequencies,
+    kernels,
+    merges,
+    nested,
+    pairs,
+    positive,
+    slides,
+    spectral,
+    spectrum,
+    stages,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +95,7 @@ def test_transforms_read_the_window_of_a_table_and_nothing_else(rows, n):
 
 @pytest.fixture
 def as_on_a_device(monkeypatch):
-    for module in (stages, spectrum, pairs):
+    for module in (stages, spectrum, pairs, merges, positive):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
 
     def kernels_are(interpreted):
@@ -164,3 +175,82 @@ def test_kernels_lower_for_cuda_whatever_the_flag_says(as_on_a_device):
         traced = jax.jit(lambda x: ttj.posterior_logits(x, tt.exactly(7))).trace(x)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("triton") >= 3
+
+
+def test_merges_lower_for_cuda_forward_and_backward(as_on_a_device):
+    import tallytree as tt
+    import tallytree.jax as ttj
+
+    as_on_a_device(False)
+    groups = [tt.Group(range(16), tt.at_most(9)), tt.Group(None, tt.exactly(12))]
+    with jax.enable_x64(False):
+        x = np.zeros((3, 32), np.float32)
+        loss = jax.jit(jax.grad(lambda x: jnp.sum(ttj.marginals(x, groups) ** 2))).trace(x)
+        text = loss.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("triton") >= 4
+
+
+@pytest.mark.parametrize(("rows", "short", "long"), [(130, 4, 5), (3, 1, 17), (2, 20, 129)])
+def test_sliding_messages_are_convolutions_and_correlations(rows, short, long):
+    rng = np.random.default_rng(rows)
+    a, b = rng.random((rows, short)), rng.random((rows, long))
+    exact = [np.convolve(x, y) for x, y in zip(a, b)]
+    for x, y in ((a, b), (b, a)):
+        found = slides.convolve(jnp.asarray(x), jnp.asarray(y), interpret=True)
+        np.testing.assert_allclose(found, exact, rtol=1e-14)
+    exact = [np.correlate(y, x, "valid") for x, y in zip(a, b)]
+    found = slides.correlate(jnp.asarray(b), jnp.asarray(a), interpret=True)
+    np.testing.assert_allclose(found, exact, rtol=1e-14)
+
+
+def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
+    """Backward, and backward over backward, against the bilinear forms written out."""
+    rng = np.random.default_rng(4)
+    short, long = merges.FEWEST, merges.FEWEST + 3
+    a, b = (jnp.asarray(rng.random((2, 3, w))) for w in (short, long))
+    width = short + long - 1
+    shifts = np.zeros((short, long, width))
+    for i in range(short):
+        for j in range(long):
+            shifts[i, j, i + j] = 1.0
+    up, down = rng.random((2, 3, width)), rng.random((2, 3, long - short + 1))
+
+    def by_merges(a, b):
+        law = merges.convolve(a, b)
+        return jnp.sum(up * law**2) + jnp.sum(down * merges.correlate(b, a) ** 3)
+
+    def written_out(a, b):
+        law = jnp.einsum("...i,...j,ijk->...k", a, b, shifts)
+        back = jnp.einsum(
+            "...k,...i,ikj->...j", b, a, np.moveaxis(shifts[:, : long - short + 1, :long], 2, 1)
+        )
+        return jnp.sum(up * law**2) + jnp.sum(down * back**3)
+
+    def twice(function):
+        gradient = jax.grad(function, (0, 1))
+        return jax.grad(lambda a, b: sum(jnp.sum(jnp.sin(1e-3 * g)) for g in gradient(a, b)), (0, 1))
+
+    exact = (*jax.grad(written_out, (0, 1))(a, b), *twice(written_out)(a, b))
+    for interpreted in (False, True):
+        as_on_a_device(interpreted)
+        found = jax.jit(lambda a, b: (*jax.grad(by_merges, (0, 1))(a, b), *twice(by_merges)(a, b)))(a, b)
+        for x, y in zip(found, exact):
+            np.testing.assert_allclose(x, y, rtol=1e-10)
+
+
+def test_nested_models_by_kernels_are_those_of_the_native_engine(as_on_a_device, monkeypatch):
+    import tallytree as tt
+
+    monkeypatch.setattr(merges, "FEWEST", 3)
+    sets, potentials = [range(5), range(5, 11), None], [tt.gaussian(2.0, 1.0), tt.at_most(4), tt.exactly(5)]
+    groups = [tt.Group(s, f) for s, f in zip(sets, potentials)]
+    logits = np.random.default_rng(5).normal(size=(3, 11))
+    native = tt.CountModel(logits, groups)
+    tree = native.tree
+    packed = [f.log_table(tree.group_size(i)) for i, f in enumerate(potentials)]
+    tables = jnp.asarray(np.concatenate(packed))[None]
+    as_on_a_device(True)
+    schedule = nested.schedule_of(tree)
+    found = jax.jit(lambda x: nested.solve(schedule, nested.PLAIN, x, tables))(logits)
+    np.testing.assert_allclose(logits + np.asarray(found.messages), native.posterior_logits, atol=1e-12)
+    assert np.isfinite(np.asarray(found.bound)).all()

@@ -232,8 +232,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     1.3863
     """
     problem = read(logits, groups, tables)
-    value = problem.core.log_partition(problem.nu, problem.tables)
-    found = problem.core.posterior(problem.nu, problem.tables)
+    value = problem.core.log_partition(problem.odds, problem.tables)
+    found = problem.core.posterior(problem.odds, problem.tables)
     return problem.shaped(value - ask(_energy, problem, found))
 
 
@@ -274,7 +274,7 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     True
     """
     problem = read(logits, groups, tables)
-    return problem.shaped(problem.core.bound(problem.nu, problem.tables))
+    return problem.shaped(problem.core.bound(problem.odds, problem.tables))
 
 
 Question = Callable[..., Any]
@@ -289,15 +289,15 @@ def _compiled(question: Question) -> Question:
 def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
     if found is None:
-        found = problem.core.messages(problem.nu, problem.tables)
-    value = found.log_mean + jax.lax.stop_gradient(problem.constant)
+        found = problem.core.messages(problem.odds, problem.tables)
+    value = found.log_mean + jax.lax.stop_gradient(problem.own)  # -inf or not is all that matters
     refuse_impossible(value.reshape(problem.batch_shape))
     return _compiled(question)(problem.nu, problem.tables, value, found)
 
 
 def log_partition_rows(problem: Problem) -> Any:
     """The logarithm of Z of every model, (B,)."""
-    return problem.core.log_partition(problem.nu, problem.tables) + problem.constant
+    return problem.core.log_partition(problem.odds, problem.tables) + problem.constant
 
 
 def require_possible(problem: Problem) -> None:
@@ -341,7 +341,7 @@ def _count_log_probs(problem: Problem, group: int) -> Any:
         odds = ask(_posterior_logits, problem)[:, int(family.variable_of_group[group])]
         return jnp.stack([log_probability(-odds), log_probability(odds)], -1)
     first = int(family.set_offset[s])
-    tails = problem.core.tails(problem.nu, problem.tables)
+    tails = problem.core.tails(problem.odds, problem.tables)
     return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
 
 

@@ -33,11 +33,13 @@ class Problem(NamedTuple):
 
     tree: CountTree
     structure: Structure
-    nu: Any  # (B, D or its padded size)
+    nu: Any  # (B, D or its padded size), far ones infinite
+    odds: Any  # the same with far ones as they are, which the core takes
     tables: Any  # (B, T), or (1, T) if all models share their tables
     group_tables: tuple[Any, ...]  # one per group, (..., n + 1)
     logits: Any  # (..., D), far ones infinite
     constant: Any  # (B,) what joins log Z
+    own: Any  # (B,) -inf where that is
     batch_shape: tuple[int, ...]
     dtype: Any
 
@@ -215,6 +217,7 @@ def _assemble(
 
     forced = (values > FAR) & (values < math.inf)
     constant = xp.sum(xp.where(forced, values, 0.0), -1) + own
+    odds = flatten(values)
     values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
     near = []
     for table in given:
@@ -224,7 +227,7 @@ def _assemble(
         near.append(opaque(jnp.asarray(table)) if xp is jnp and is_concrete(table) else table)
         constant = constant + base
     nu = flatten(values)
-    constant = xp.broadcast_to(constant, batch_shape).reshape(rows)
+    constant, own = (xp.broadcast_to(x, batch_shape).reshape(rows) for x in (constant, own))
     flat = [flatten_table(t) for t in near]
     apart = max([t.shape[0] for t in flat], default=min(rows, 1))
     packed = [xp.zeros((apart, size)) for size in np.diff(family.set_offset).tolist()]
@@ -232,17 +235,19 @@ def _assemble(
         s = int(family.set_of_group[g])
         if s >= 0:
             packed[s] = packed[s] + table
-    nu, constant = _fold_singletons(xp, tree, nu, flat, constant)
+    if len(tree.singleton_groups):
+        nu, constant = _fold_singletons(xp, tree, nu, flat, constant)
+        odds, own = nu, constant  # tables of single variables may allow nothing
     if family.n_sets == 1 and int(family.set_size[0]) == n:
         structure = Structure(bucket(n), single=narrow())
         more = bucket(n) - n
-        nu, tables = (
-            xp.concatenate([x, xp.full((x.shape[0], more), -math.inf)], -1) for x in (nu, packed[0])
+        nu, odds, tables = (
+            xp.concatenate([x, xp.full((x.shape[0], more), -math.inf)], -1) for x in (nu, odds, packed[0])
         )
     else:
         structure = Structure(n, tree, narrow())
         tables = xp.concatenate([xp.zeros((apart, 0)), *packed], -1)
-    return Problem(tree, structure, nu, tables, tuple(near), values, constant, batch_shape, dtype)
+    return Problem(tree, structure, nu, odds, tables, tuple(near), values, constant, own, batch_shape, dtype)
 
 
 def _near_table(xp: Any, table: Any) -> tuple[Any, Any]:
@@ -260,8 +265,6 @@ def _fold_singletons(
 ) -> tuple[Any, Any]:
     """Tables of single variables, multiplied into the leaves; see :mod:`tallytree.engine.count.leaves`."""
     alone = tree.singleton_groups.tolist()
-    if not alone:
-        return nu, constant
     log0 = xp.where(nu == math.inf, -math.inf, 0.0)
     log1 = xp.where(nu == math.inf, 0.0, nu)
     variables = np.arange(tree.n_variables)

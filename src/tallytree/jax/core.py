@@ -20,11 +20,12 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
+from ..engine.far import FAR
 from ..structure.nested.count_tree import CountTree
 from . import flat, nested, spectral
 from .escalation import Pass, Rungs, climb, differential, lean
 from .precision import in_floats, unit_roundoff
-from .solution import Solution
+from .solution import Solution, near
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
@@ -46,7 +47,10 @@ class Posterior(NamedTuple):
 
 
 class Core(NamedTuple):
-    """The functions of one structure; all of them take ``nu, tables`` with one batch axis."""
+    """The functions of one structure; all of them take ``nu, tables`` with one batch axis.
+
+    Far log-odds are made infinite here, block by block: a copy of all of them costs as much as some of the passes.
+    """
 
     log_partition: Callable[[Any, Any], Any]
     messages: Callable[[Any, Any], Posterior]  # it may have no log-beliefs
@@ -109,7 +113,7 @@ def core_of(structure: Structure) -> Core:
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
-        return values(nu, tables)[0].log_mean + log_weight_of_leaves(nu)
+        return values(nu, tables)[0].log_mean + log_weight_of_leaves(near(nu))
 
     @partial(log_partition.defjvp, symbolic_zeros=True)
     @partial(in_floats, wide=wide)
@@ -123,7 +127,9 @@ def core_of(structure: Structure) -> Core:
         possible = (value > -jnp.inf)[:, None]
         moved = jnp.zeros_like(value)
         if not isinstance(d_nu, SymbolicZero):
-            on = jnp.where(possible, on_probability(nu, found.messages), 0.0)
+            # Far log-odds do not move: what is finite in them is a constant of log Z, with its own derivative.
+            moving = possible & (jnp.abs(nu) <= FAR)
+            on = jnp.where(moving, on_probability(nu, found.messages), 0.0)
             moved = moved + jnp.sum(on * d_nu, -1)
         if not fixed:
             probs = jnp.where(possible, jnp.exp(found.log_beliefs), 0.0)
@@ -134,7 +140,7 @@ def core_of(structure: Structure) -> Core:
         nu, tables = lax.stop_gradient(nu), lax.stop_gradient(tables)
         found = lax.stop_gradient(values(nu, tables)[0].bound)
         if structure.single:  # in 64 bits the leaves add nothing that anybody could see
-            found = found + nu.shape[-1] * unit_roundoff(found.dtype) * log_weight_of_leaves(nu)
+            found = found + nu.shape[-1] * unit_roundoff(found.dtype) * log_weight_of_leaves(near(nu))
         return found
 
     return Core(log_partition, messages, posterior, bound, tails)
@@ -144,6 +150,11 @@ def _differentiable(
     rungs: Rungs, *, wide: bool
 ) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Posterior]]:
     """What `climb` finds, and the posterior, with the derivatives of the passes that gave it."""
+
+    def of_near(solve: Pass) -> Pass:
+        return lambda nu, tables: solve(near(nu), tables)
+
+    rungs = of_near(rungs[0]), of_near(rungs[1])
     values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
     def parts(found: Solution) -> Posterior:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from . import chains
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
 from .merges import convolve, correlate
 from .precision import unit_roundoff
@@ -132,22 +133,32 @@ def _bound(nu: Any, log_f: Any, tilt: Any) -> Any:
 
 def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
     """What it costs that log-odds and log-tables are rounded when they are tilted, (B,)."""
-    size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(jnp.abs(finite_or_zero(nu)), -1, initial=0.0)
-    return unit_roundoff(nu.dtype) * (8.0 * size + 4.0 * jnp.max(jnp.abs(finite_or_zero(log_f)), -1))
+    size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(finite_or_zero(jnp.abs(nu)), -1, initial=0.0)
+    return unit_roundoff(nu.dtype) * (8.0 * size + 4.0 * jnp.max(finite_or_zero(jnp.abs(log_f)), -1))
 
 
 def solve_logarithms(nu: Any, log_f: Any) -> Solution:
     """In logarithms: slower, and right whatever the numbers are."""
-    levels = upward(log_leaves(nu), log_convolve)
+    leaves = log_leaves(nu)
+    block = min(chains.BLOCK, nu.shape[-1])
+    laws, prefixes = chains.upward(leaves, block)
+    levels = upward(laws, log_convolve)
     root = levels[-1][..., 0, :]
     log_mean = log_sum(root + log_f)
     possible = log_mean > -jnp.inf
     base = jnp.where(possible, log_mean, 0.0)[..., None]
-    down = downward((log_f - base)[..., None, :], levels, log_correlate)
+    to_blocks = downward((log_f - base)[..., None, :], levels, log_correlate)
+    down = chains.downward(to_blocks, prefixes, leaves)
     messages = jnp.where(possible[..., None] | jnp.isnan(log_mean)[..., None], leaf_messages(down), 0.0)
-    size = (
-        1.0 + jnp.max(jnp.abs(finite_or_zero(root)), -1) + jnp.max(jnp.abs(finite_or_zero(log_f - base)), -1)
-    )
-    bound = 8.0 * unit_roundoff(nu.dtype) * (len(levels) * size + log_f.shape[-1])
+    size = 1.0 + sum(jnp.max(finite_or_zero(jnp.abs(x)), -1) for x in (root, log_f - base))
+    in_blocks = 1.0 + jnp.max(finite_or_zero(jnp.abs(laws)), (-1, -2)) + _spread(to_blocks)
+    bound = 8.0 * unit_roundoff(nu.dtype) * (len(levels) * size + block * in_blocks + log_f.shape[-1])
     bound = bound + rounding_of_inputs(nu, log_f, jnp.zeros_like(nu, shape=(*nu.shape[:-1], 1)))
     return Solution(log_mean, messages, root + log_f - base, jnp.where(jnp.isnan(log_mean), jnp.inf, bound))
+
+
+def _spread(log_messages: Any) -> Any:
+    """The largest difference of two possible entries of one message, (B,)."""
+    top = jnp.max(log_messages, -1)
+    least = jnp.min(jnp.where(log_messages > -jnp.inf, log_messages, jnp.inf), -1)
+    return jnp.max(finite_or_zero(top) - finite_or_zero(least), -1)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..engine.far import FAR
+
 
 class Solution(NamedTuple):
     """Answers for a batch of B models, packed tables of T entries."""
@@ -21,6 +23,11 @@ class Solution(NamedTuple):
 # less than 1e-220 of Z, and a leaf's two down entries above 1e-100 are right to the last digits.
 LARGEST_DOWN = 1e80
 SMALLEST_DOWN = 1e-100
+
+
+def near(nu: Any) -> Any:
+    """Log-odds with far ones infinite."""
+    return jnp.where(jnp.abs(nu) > FAR, jnp.where(nu > 0.0, jnp.inf, -jnp.inf), nu)
 
 
 def log_leaves(nu: Any) -> Any:

@@ -41,13 +41,17 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
     log_f = jnp.where(reachable, log_f, -jnp.inf).astype(jnp.float32)
     finite = jnp.where(near, nu, 0.0).astype(jnp.float32)
 
+    def wide_sum(which: Any, x: Any) -> Any:
+        # What is widened before it is selected is widened where it is computed, not in the sum.
+        return jnp.sum(jnp.where(which, x.astype(nu.dtype), 0.0), -1, keepdims=True)
+
     def target(mean: Any, variance: Any, tilt: Any) -> Any:
         away = (counts - mean).astype(jnp.float32)
         rate, curvature = (x.astype(jnp.float32) for x in (tilt, -0.5 / variance))
         score = log_f + away * (curvature * away - rate)
         top = jnp.max(score, -1, keepdims=True)
         weight = jnp.exp(score - jnp.where(jnp.isfinite(top), top, 0.0))
-        total, moment = (jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (weight, weight * away))
+        total, moment = (wide_sum(score > -jnp.inf, x) for x in (weight, weight * away))
         return mean + jnp.where(total > 0.0, moment / jnp.where(total > 0.0, total, 1.0), 0.0)
 
     def odds(free: Any) -> Any:
@@ -56,8 +60,8 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
 
     def step(state: Any) -> Any:
         number, tilt, _ = state
-        p = jnp.where(near, jax.nn.sigmoid(finite + tilt.astype(jnp.float32)), 0.0)
-        mean, variance = (jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (p, p * (1.0 - p)))
+        p = jax.nn.sigmoid(finite + tilt.astype(jnp.float32))
+        mean, variance = (wide_sum(near, x) for x in (p, p * (1.0 - p)))
         mean, variance = mean + forced, variance + 1e-3
         # Where all or none are wanted the best tilt is infinite; half a variable less serves as well.
         wanted = jnp.clip(
