@@ -43,3 +43,33 @@ def test_every_source_is_compiled_and_every_header_is_used():
     }
     found = {str(path.relative_to(CPP)) for path in files()}
     assert found == listed | included
+
+
+GUIDE = CPP.parent / "CONTRIBUTING.md"
+ENGINE = "src/tallytree/engine/"
+PLACES = (
+    "",
+    "src/",
+    "src/tallytree/",
+    ENGINE,
+    ENGINE + "count/",
+    ENGINE + "forest/",
+    "cpp/",
+    "cpp/flat/",
+    "tools/fuzz/",
+)
+# A pattern, a thing not to do, and what a build makes.
+EXAMPLES = {"examples/gallery/plot_x_name.py", "utils.py", "build/"}
+
+
+@pytest.mark.skipif(not GUIDE.is_file(), reason="the guide is not here")
+def test_files_and_folders_named_in_the_guide_exist():
+    text = GUIDE.read_text()
+    named = set(re.findall(r"[\w./-]+\.(?:py|cpp|hpp|md|sh|json|toml)\b", text))
+    named |= set(re.findall(r"(?<![\w/.])[a-z_]+(?:/[a-z_]+)*/(?=[\s`,);])", text))
+    missing = [
+        name
+        for name in named - EXAMPLES
+        if not any((GUIDE.parent / place / name).exists() for place in PLACES)
+    ]
+    assert not sorted(missing)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays import Float64
 from ..engine.count.chunks import CountWindow
+from ..engine.tilt import tilt_towards
 from ..errors import InfeasibleError, PrecisionError
 from .bundle import DrawBundle, Fall, GroupPotentials, Rise
 from .count_potential import CountPotential
@@ -82,18 +83,17 @@ class TwoLevel:
             return 0.0
         picked = np.unique(np.linspace(0, len(chunks) - 1, _LOOKED_AT).astype(np.int64)).tolist()
         share = self.passes.source.length / max(1, sum(self.passes.size(i) for i in picked))
-        tilt, low, high = 0.0, -math.inf, math.inf
-        for _ in range(_STEPS):
-            moments = [found.moments() for found in self._laws(tilt, picked) if found.scale > -math.inf]
-            mean, variance = (share * sum(column) for column in zip(*moments)) if moments else (0.0, 0.0)
-            target = self._wanted(mean, variance, tilt)
-            if target is None or abs(target - mean) <= _NEAR * math.sqrt(variance) + 1.0 or variance < 1e-9:
-                return tilt
-            low, high = (tilt, high) if target > mean else (low, tilt)
-            step = min(2.0, max(-2.0, (target - mean) / variance))
-            new = tilt + step
-            tilt = new if low < new < high else 0.5 * (low + high)
-        return tilt
+
+        def moments(tilt: Float64) -> tuple[Float64, Float64]:
+            found = [each.moments() for each in self._laws(float(tilt), picked) if each.scale > -math.inf]
+            total = share * np.sum(found, axis=0) if found else np.zeros(2)
+            return total[0], total[1]
+
+        def target(tilt: Float64, mean: Float64, variance: Float64) -> Float64:
+            wanted = self._wanted(float(mean), float(variance), float(tilt))
+            return mean if wanted is None or variance < 1e-9 else np.asarray(wanted)
+
+        return float(tilt_towards(moments, target, np.zeros(()), near=_NEAR, slack=1.0, steps=_STEPS))
 
     def _wanted(self, mean: float, variance: float, tilt: float) -> float | None:
         """About the count that is most probable, by the normal approximation of the tilted total."""

@@ -79,6 +79,11 @@ class Answer:
         self.tilts = tilts
         self.arithmetic = arithmetic
 
+    @classmethod
+    def none(cls, shape: tuple[int, int]) -> Answer:
+        """No answer for B models of D variables: the bounds are infinite."""
+        return cls(np.zeros(shape[0]), lambda: np.zeros(shape), None, np.full(shape[0], np.inf))
+
     @property
     def probability_bound(self) -> Any:
         """Bound on the absolute error of every P(y = 1), (B,); log-odds move it by at most a quarter of their error."""

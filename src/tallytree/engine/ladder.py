@@ -23,6 +23,25 @@ class Batch(Protocol):
 B = TypeVar("B", bound=Batch)
 
 
+G = TypeVar("G")
+
+
+def improve(run: Callable[[G], Answer], guess: G, better: Callable[[Answer], G], rounds: int) -> Answer:
+    """The answer under better and better guesses, such as tilts, until all models are certified or nothing is gained.
+
+    ``better(answer)`` is the guess that an answer which is not certified suggests.
+    """
+    best = run(guess)
+    for _ in range(rounds - 1):
+        if np.all(best.bound <= TOLERANCE):
+            break
+        found = run(better(best))
+        if not np.max(found.bound) < np.max(best.bound):
+            break
+        best = found
+    return best
+
+
 def climb(rungs: Iterable[Callable[[B], Answer]], batch: B, *, tolerance: float = TOLERANCE) -> Answer:
     """The first answer for every model that is certified to `tolerance`; the last rung is trusted.
 

@@ -8,6 +8,7 @@ and with it the counts at which floating point is accurate. ``K(s) = sum log(1 +
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from ..arrays import Float64
 
 _BINS = 512
+_LARGEST = 60.0  # beyond this a tilt does not move a mean that is not there yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,58 @@ def tilt_to_mean(
         new = np.where((new > low) & (new < high), new, 0.5 * (low + high))
         s = np.where(done, s, new)
     return np.asarray(s)
+
+
+def tilt_towards(
+    moments: Callable[[Float64], tuple[Float64, Float64]],
+    target: Callable[[Float64, Float64, Float64], Float64],
+    start: Float64,
+    *,
+    near: float,
+    slack: float,
+    steps: int,
+    coupled: bool = False,
+) -> Float64:
+    """Tilts, of the shape of `start`, that bring mean counts near their targets where only a pass tells the means.
+
+    Newton steps of at most 2, until every mean is within `near` standard deviations and `slack` of its target.
+
+    Parameters
+    ----------
+    moments
+        ``moments(tilts)`` are the means and variances of the counts.
+    target
+        ``target(tilts, mean, variance)`` is where the means should be, which may depend on where they are.
+    start : array
+    near, slack : float
+    steps : int
+        Passes at most: a tilt that is not there yet is of use all the same.
+    coupled : bool
+        Variables that are coupled have a mean whose slope is not the variance of independent ones: the last step shows
+        it. Without couplings it is, and steps stay in a bracket.
+    """
+    tilts, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    previous: tuple[Float64, Float64] | None = None
+    for _ in range(steps):
+        mean, variance = moments(tilts)
+        with np.errstate(all="ignore"):
+            if coupled and previous is not None:
+                secant = (mean - previous[1]) / (tilts - previous[0])
+                usable = np.isfinite(secant) & (secant > 1e-3 * variance) & (secant < 1e3 * variance)
+                variance = np.where(usable, secant, variance)
+            off = target(tilts, mean, variance) - mean
+            close = np.abs(off) <= near * np.sqrt(variance) + slack
+            if close.all():
+                break
+            new = tilts + np.clip(off / variance, -2.0, 2.0)
+            if coupled:
+                new = np.clip(new, -_LARGEST, _LARGEST)
+            else:
+                low, high = np.where(off > 0, tilts, low), np.where(off < 0, tilts, high)
+                new = np.where((low < new) & (new < high), new, 0.5 * (low + high))
+        previous = (tilts, mean)
+        tilts = np.where(close, tilts, new)
+    return tilts
 
 
 def summarise(nu: Float64) -> Block:

@@ -15,7 +15,7 @@ from ...arrays import Float64
 from ...structure.nested.tree import TreeProgram
 from .. import native
 from ..answer import Answer, posterior
-from ..ladder import TOLERANCE
+from ..ladder import improve
 from ..problem import Rows
 from ..tilt import tilt_to_mean
 
@@ -67,18 +67,12 @@ def climb_to_posterior_mean(
     simpler = native.flat(Rows(nu, np.ascontiguousarray(_outermost(program, tables))), False)
     tilt, mean = _tilt_of(nu[:, seen], simpler.messages[:, seen])
     if least > 0 and np.all(np.abs(tilt) * np.sqrt(0.25 * n) < least):
-        return Answer(np.zeros(len(nu)), lambda: np.zeros(nu.shape), None, np.full(len(nu), np.inf))
-    best: Answer | None = None
-    for _ in range(_ROUNDS):
-        found = run(nu, tables, tilt=tilt, centre=np.round(share * mean))
-        if best is not None and not np.max(found.bound) < np.max(best.bound):
-            break
-        best = found
-        if np.all(best.bound <= TOLERANCE):
-            break
-        tilt, mean = _tilt_of(nu[:, seen], found.messages[:, seen])
-    assert best is not None
-    return best
+        return Answer.none(nu.shape)
+
+    def under(guess: tuple[Float64, Float64]) -> Answer:
+        return run(nu, tables, tilt=guess[0], centre=np.round(share * guess[1]))
+
+    return improve(under, (tilt, mean), lambda found: _tilt_of(nu[:, seen], found.messages[:, seen]), _ROUNDS)
 
 
 def _sampled(program: TreeProgram) -> tuple[int, slice, float]:

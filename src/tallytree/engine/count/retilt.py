@@ -16,7 +16,7 @@ from scipy.special import expit
 from ...arrays import Float64
 from ...structure.nested.tree import TreeProgram
 from ..answer import Answer, posterior
-from ..ladder import TOLERANCE
+from ..ladder import improve
 from ..tilt import posterior_rate, summarise
 
 _ROUNDS = 4
@@ -42,23 +42,17 @@ def climb_to_posterior_mean(
     tables = np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
     shift = _first_guess(program, nu, tables, root_of_leaf)
     if least > 0 and np.all(np.abs(shift) * np.sqrt(0.25 * program.size[program.roots]) < least):
-        return Answer(np.zeros(len(nu)), lambda: np.zeros(nu.shape), None, np.full(len(nu), np.inf))
-    best: Answer | None = None
-    for _ in range(_ROUNDS):
-        leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-        # Counts are taken from near the posterior mean: s z itself would round where s (z - centre) does not.
-        centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, len(program.roots)))
-        weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
-        found = _untilted(rung(nu + leaf_shift, np.ascontiguousarray(weights)), nu, leaf_shift)
+        return Answer.none(nu.shape)
+
+    def under(shift: Float64) -> Answer:
+        leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
+        found = _untilted(rung(nu + leaf_shift, weights), nu, leaf_shift)
         found.log_mean = found.log_mean - (shift * centre).sum(-1)
-        if best is not None and not np.max(found.bound) < np.max(best.bound):
-            break
-        best = found
-        if np.all(best.bound <= TOLERANCE):
-            break
-        shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
-    assert best is not None
-    return best
+        return found
+
+    return improve(
+        under, shift, lambda found: _posterior_tilts(nu, found, root_of_leaf, len(program.roots)), _ROUNDS
+    )
 
 
 def at_posterior_mean(
@@ -67,10 +61,21 @@ def at_posterior_mean(
     """Log-odds and tables (B, T) of the same models under the tilts that their certified posterior asks for."""
     root_of_leaf, z = _roots(program), _root_counts(program)
     shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
+    leaf_shift, _, weights = _shifted(nu, tables, shift, root_of_leaf, z)
+    return nu + leaf_shift, weights
+
+
+def _shifted(
+    nu: Float64, tables: Float64, shift: Float64, root_of_leaf: NDArray[np.int64], z: _RootCounts
+) -> tuple[Float64, Float64, Float64]:
+    """What every leaf is tilted by, (B, n), the counts that tables are about, (B, components), and the tables.
+
+    They are near the mean: s z itself would round where s (z - centre) does not.
+    """
     leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-    centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, len(program.roots)))
+    centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, shift.shape[1]))
     weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
-    return nu + leaf_shift, np.ascontiguousarray(weights)
+    return leaf_shift, centre, np.ascontiguousarray(weights)
 
 
 def _first_guess(

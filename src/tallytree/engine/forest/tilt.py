@@ -8,20 +8,20 @@ posterior mean. Means under the forest alone come from ordinary belief propagati
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import softmax
 
 from ...arrays import Float64, Ints
 from ..answer import Answer
+from ..tilt import tilt_towards
 from . import plain
 from .arithmetic import Direct
 from .passes import both_passes
 from .problem import ForestProblem
 
 _STEPS = 12
-_LARGEST = 60.0  # beyond this a tilt does not move a mean that is not there yet
 
 
 class Tilter:
@@ -108,26 +108,14 @@ class Tilter:
 
     def _search(self, rows: Ints, wanted: Float64 | None, start: Float64 | None = None) -> Float64:
         """Newton steps in s; without a wanted mean, towards the mode of table times a local Gaussian."""
-        tilts = np.zeros((len(rows), len(self.tops))) if start is None else start.copy()
-        previous: tuple[Float64, Float64] | None = None
-        for _ in range(_STEPS):
-            mean, variance = self._moments(rows, tilts)
-            if previous is not None:
-                moved = tilts - previous[0]
-                with np.errstate(all="ignore"):
-                    secant = (mean - previous[1]) / moved
-                # The forest's own couplings: the slope that the last step showed.
-                usable = np.isfinite(secant) & (secant > 1e-3 * variance) & (secant < 1e3 * variance)
-                variance = np.where(usable, secant, variance)
-            target = wanted if wanted is not None else self._modes(rows, tilts, mean, variance)
-            target = np.clip(target, 0.02, self.size - 0.02)
-            step = np.clip((target - mean) / variance, -2.0, 2.0)
-            near = np.abs(target - mean) <= 0.5 * np.sqrt(variance) + 0.5
-            if near.all():
-                break
-            previous = (tilts, mean)
-            tilts = np.clip(tilts + np.where(near, 0.0, step), -_LARGEST, _LARGEST)
-        return tilts
+
+        def target(tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+            aim = wanted if wanted is not None else self._modes(rows, tilts, mean, variance)
+            return np.clip(aim, 0.02, self.size - 0.02)
+
+        begin = np.zeros((len(rows), len(self.tops))) if start is None else start
+        moments = partial(self._moments, rows)
+        return tilt_towards(moments, target, begin, near=0.5, slack=0.5, steps=_STEPS, coupled=True)
 
     def _modes(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
         out = np.empty_like(mean)

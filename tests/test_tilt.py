@@ -1,0 +1,65 @@
+"""The two searches for a tilt: in closed form for independent variables, by passes for all others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tallytree.engine.tilt import tilt_to_mean, tilt_towards
+
+
+def enumerated(logits, coupling, tilt):
+    """Mean and the variance of independent variables, of the count of a coupled chain, by all its states."""
+    states = np.array(list(itertools.product([0, 1], repeat=len(logits))))
+    weights = np.exp(states @ (logits + tilt) + coupling * (states[:, 1:] * states[:, :-1]).sum(1))
+    weights /= weights.sum()
+    marginals = weights @ states
+    return marginals.sum(), (marginals * (1.0 - marginals)).sum()
+
+
+@pytest.mark.parametrize("wanted", [0.3, 2.0, 7.5])
+@pytest.mark.parametrize("coupling", [0.0, 2.5, -2.5])
+def test_a_tilt_brings_the_mean_of_a_chain_to_its_target(wanted, coupling):
+    logits = np.random.default_rng(3).normal(size=8)
+    found = tilt_towards(
+        lambda s: tuple(np.array([x]) for x in enumerated(logits, coupling, s[0])),
+        lambda s, mean, variance: np.array([wanted]),
+        np.zeros(1),
+        near=0.0,
+        slack=1e-6,
+        steps=100,
+        coupled=coupling != 0.0,
+    )
+    assert enumerated(logits, coupling, found[0])[0] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_both_searches_agree_on_independent_variables():
+    nu, wanted = (
+        np.random.default_rng(0).normal(scale=3.0, size=(5, 40)),
+        np.array([0.1, 3.0, 20.0, 37.0, 39.9]),
+    )
+
+    def moments(s):
+        p = 1.0 / (1.0 + np.exp(-(nu + s[:, None])))
+        return p.sum(1), (p * (1.0 - p)).sum(1)
+
+    closed = tilt_to_mean(nu, wanted, near=1e-9)
+    stepped = tilt_towards(moments, lambda s, m, v: wanted, np.zeros(5), near=1e-9, slack=0.0, steps=200)
+    np.testing.assert_allclose(moments(closed)[0], wanted, atol=1e-7)
+    np.testing.assert_allclose(stepped, closed, atol=1e-6)
+
+
+def test_a_mean_that_no_tilt_has_ends_the_search_with_a_number():
+    found = tilt_towards(
+        lambda s: (np.zeros(1), np.full(1, 1e-12)),
+        lambda s, mean, variance: np.ones(1),
+        np.zeros(1),
+        near=0.5,
+        slack=0.5,
+        steps=50,
+        coupled=True,
+    )
+    assert math.isfinite(found[0])
