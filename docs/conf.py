@@ -159,6 +159,8 @@ def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) ->
         return True
     if name in {"family", "tree_flatten", "tree_unflatten", "kept"}:
         return True
+    if getattr(obj, "__objclass__", None) is tuple or type(obj).__name__ == "_tuplegetter":
+        return True  # of a named tuple, whose fields stand under Attributes
     return None
 
 

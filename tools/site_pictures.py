@@ -5,7 +5,7 @@
 
 Every page is opened at desktop and phone width, in light and dark. Sheets of several pages each are for looking at; the
 faults that a program can see are printed, and their number decides the exit status: pages wider than the screen, images
-that do not load, formulas that were not set, scripts that fail.
+that do not load, formulas that were not set, text that can hardly be told from its ground, scripts that fail.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ FAULTS = """(() => {
     if (i.complete && !i.naturalWidth) faults.push('image does not load: ' + i.src);
   for (const m of document.querySelectorAll('.math'))
     if (!m.querySelector('mjx-container')) faults.push('formula is not set: ' + m.textContent.slice(0, 40));
+  const numbers = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = e => { for (; e; e = e.parentElement) {
+    const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0.5) return c; } return [255, 255, 255]; };
+  const faint = [...document.querySelectorAll('article *, .bd-sidebar *')].filter(e => {
+    if (!e.getClientRects().length || e.closest('svg, mjx-container, button, .headerlink')) return false;
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) return false;
+    const [a, b] = [light(numbers(getComputedStyle(e).color)), light(ground(e))];
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 2.5; });
+  if (faint.length) faults.push('hardly readable: ' + faint.slice(0, 2).map(
+    e => `${e.tagName.toLowerCase()}.${e.className} ${e.textContent.trim().slice(0, 40)}`).join(' | '));
   if (document.querySelector('mjx-merror')) faults.push('formula with an error');
   if ((document.querySelector('article') || document.body).innerText.trim().length < 40) faults.push('empty page');
   return faults;

@@ -125,9 +125,8 @@ left.legend()
 network = np.zeros((n_regions, n_regions))
 network[first, second] = np.where(exact_links, np.where(poisson_links, 1, 2), 0)
 centred = plants.T - p.T
-order = np.argsort(
-    np.linalg.svd(centred, full_matrices=False)[0][:, 0]
-)  # similar floras side by side
+floras = np.linalg.svd(centred, full_matrices=False)[0][:, 0]
+order = np.argsort(floras)  # similar ones side by side
 right.imshow(
     (network + network.T)[np.ix_(order, order)],
     cmap=ListedColormap(["#eeeeee", "#3b6fb6", "#d9822b"]),

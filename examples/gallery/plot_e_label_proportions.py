@@ -36,9 +36,8 @@ def bags_of(size, rng):
     """Training rows in bags with different proportions, and the test rows."""
     order = rng.permutation(len(y_all))
     test, train = order[:169], order[169:]
-    lean = train[
-        np.argsort(y_all[train] + rng.normal(0, 1.0, len(train)))
-    ]  # neighbours resemble each other, a little
+    noisy = y_all[train] + rng.normal(0, 1.0, len(train))
+    lean = train[np.argsort(noisy)]  # neighbours resemble each other, a little
     n_bags = len(lean) // size
     kept = lean[: n_bags * size]
     return kept, np.repeat(np.arange(n_bags), size), test

@@ -27,9 +27,8 @@ published = data.load_csv("elections/president_2020_ev_distribution.csv")
 print(states.head(3).to_string(index=False))
 names, votes = states.iloc[:, 0].to_numpy(), states["electoral_votes"].to_numpy()
 chance = states["p_biden"].to_numpy(float)
-chance = np.clip(
-    chance, 1 / 80_000, 1 - 1 / 80_000
-)  # 0 and 1 out of 40,000 simulations are not certainties
+least = 1 / 80_000  # never in 40,000 simulations is no certainty
+chance = np.clip(chance, least, 1 - least)
 simulated = published["p_biden"].to_numpy()
 total = np.arange(539)
 

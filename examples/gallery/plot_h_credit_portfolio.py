@@ -24,9 +24,8 @@ import tallytree as tt
 
 rng = np.random.default_rng(4)
 n = 1000
-exposure = np.minimum(np.ceil(rng.pareto(1.6, n) * 4 + 1), 150).astype(
-    int
-)  # in units of 100,000
+exposure = np.ceil(rng.pareto(1.6, n) * 4 + 1)  # in units of 100,000
+exposure = np.minimum(exposure, 150).astype(int)
 default = np.exp(rng.normal(np.log(0.012), 0.7, n))
 correlation = 0.15
 total = exposure.sum()
@@ -105,9 +104,8 @@ assert abs(np.quantile(draws, 0.99) / value_at_risk(0.99) - 1) < 0.1
 # simulation.
 
 limit = int(value_at_risk(0.999))
-posterior = weight * np.exp(
-    given.given(low=limit).event_log_prob
-)  # of the factor, given such a loss
+large = given.given(low=limit)
+posterior = weight * np.exp(large.event_log_prob)  # of the factor, given such a loss
 matters = posterior > 1e-5 * posterior.max()
 posterior = posterior[matters] / posterior[matters].sum()
 bad = tt.PoissonBinomial(

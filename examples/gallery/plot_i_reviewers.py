@@ -72,9 +72,7 @@ difference = np.abs(gibbs.marginals - beliefs.marginals)
 print(
     f"sampler: {sampler_seconds:.1f} s; mean difference {difference.mean():.5f}, largest {difference.max():.3f}"
 )
-known = np.isfinite(
-    gibbs.standard_error
-)  # pairs that some chain never saw have no estimate
+known = np.isfinite(gibbs.standard_error)  # not of pairs that no chain saw change
 noise = gibbs.standard_error[known].mean()
 print(f"mean standard error of the sampler itself: {noise:.5f}")
 assert difference.mean() < 1.2 * noise and seconds < 0.1 * sampler_seconds

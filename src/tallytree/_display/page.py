@@ -28,7 +28,8 @@ def figure(inside: str, width: int, height: int, title: str, more: str = "") -> 
     """A picture with its title above; a narrow page makes it smaller."""
     return (
         '<figure style="display:inline-block;margin:0 1.5em 0 0;max-width:100%;vertical-align:top">'
-        f'<figcaption style="font-size:smaller;margin-bottom:3px">{escape(title + more)}</figcaption>'
+        '<figcaption style="font-size:smaller;font-weight:normal;text-align:start;color:inherit;margin:0 0 3px">'
+        f"{escape(title + more)}</figcaption>"
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" style="max-width:100%" role="img" '
         f'aria-label="{escape(title)}">{inside}</svg></figure>'
     )
