@@ -16,7 +16,6 @@ from . import structure as structures
 from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
 from .mapping import readable
-from .reading import as_real, as_shape, common_shape
 from .structure import Structure
 
 
@@ -106,8 +105,7 @@ class CountDistribution(Distribution):
         torch.Size([3, 4])
         """
         new = self._get_checked_instance(CountDistribution, _instance)
-        shape = torch.Size(as_shape("batch_shape", batch_shape))
-        common_shape("batch_shape", shape, self.batch_shape)
+        shape = torch.Size(batch_shape)
         posed = self._posed
         tables = posed.tables
         if tables is not None and tables.dim() > 1:
@@ -327,7 +325,7 @@ class CountDistribution(Distribution):
         >>> d.sample((5,)).sum(-1)
         tensor([1., 1., 1., 1., 1.])
         """
-        return functions.sample_of(self._posed, sample_shape, None)
+        return functions.sample_of(self._posed, tuple(sample_shape), None)
 
     def entropy(self) -> Tensor:
         """Entropy in nats, (...,), accurate also where it is tiny.
@@ -463,7 +461,6 @@ def detached(posed: Posed) -> Posed:
 
 
 def _states(value: Tensor, n: int, validate: bool) -> Tensor:
-    value = as_real("value", value)
     if value.dim() == 0 or value.shape[-1] != n:
         raise ParameterError(
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."

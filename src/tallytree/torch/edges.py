@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import checks
 from ..errors import ParameterError
 from ..models import edges as arrays
 from ..models.count import CountModel
@@ -24,7 +25,6 @@ from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .mapping import readable
-from .reading import as_double
 from .structure import Structure
 
 
@@ -39,9 +39,8 @@ class Forest:
         The variables that each edge joins.
     log_tables : tensor, (..., E, 2, 2), optional
         ``log t(y_i, y_j)`` of every edge, ``-inf`` where a combination is impossible; leading axes are a batch.
-    coupling : float or tensor, (..., E), optional
-        Ising couplings in their place, one for all edges or one for each: ``log t = J`` where the two variables agree
-        and ``-J`` where they differ.
+    coupling : tensor, (..., E), optional
+        Ising couplings in their place: ``log t = J`` where the two variables agree and ``-J`` where they differ.
 
     Raises
     ------
@@ -112,21 +111,26 @@ def _read_tables(value: Any, n_edges: int) -> Tensor:
 
 def _agreeing(value: Any, n_edges: int) -> Tensor:
     given = _real(value, "coupling")
-    if given.dim() == 0:
-        given = given.expand(n_edges)
-    if given.shape[-1] != n_edges:
+    if given.dim() == 0 or given.shape[-1] != n_edges:
         raise ParameterError(
-            f"`coupling` must be one number, or have {n_edges} entries on the last axis, one per edge; shape "
-            f"{tuple(given.shape)} arrived."
+            f"`coupling` must have {n_edges} entries on the last axis, one per edge; shape {tuple(given.shape)} "
+            "arrived."
         )
     return given[..., None, None] * given.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
 
 
 def _real(value: Any, name: str) -> Tensor:
-    tensor = as_double(name, value)
+    tensor = value if isinstance(value, Tensor) else _from_numbers(value, name)
     if tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(f"`{name}` must hold real numbers; a tensor of dtype {tensor.dtype} arrived.")
     return tensor.to(torch.float64)
+
+
+def _from_numbers(value: Any, name: str) -> Tensor:
+    given = checks.rectangular(name, value, "a tensor of real numbers")
+    if given.dtype.kind not in "fiu":
+        raise ParameterError(f"`{name}` must hold real numbers; {checks.describe(value)} arrived.")
+    return torch.as_tensor(np.asarray(given, np.float64))
 
 
 class EdgedStructure(Structure):

@@ -16,7 +16,6 @@ from . import structure as structures
 from .autograd import Sums
 from .count_autograd import CountLogProbs
 from .groups import Posed, pose
-from .reading import as_shape, check_generator
 
 
 def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
@@ -236,8 +235,9 @@ def sample(
 
 def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Draws from models whose arguments have been read."""
-    shape = as_shape("sample_shape", sample_shape)
-    check_generator(generator)
+    shape = tuple(checks.integer("sample_shape", size) for size in sample_shape)
+    if min(shape, default=0) < 0:
+        raise ParameterError(f"`sample_shape` must not hold negative numbers; {shape} arrived.")
     with torch.no_grad():
         where = posed.logits.device if generator is None else generator.device
         seed = torch.randint(0, 2**62, (), generator=generator, device=where)

@@ -18,7 +18,6 @@ from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
-from .reading import as_real
 from .structure import Structure
 
 
@@ -47,7 +46,9 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
 
 def as_logits(value: Any) -> Tensor:
     """A real tensor with the variables on its last axis."""
-    tensor = as_real("logits", value)
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if tensor.dtype.is_complex:
+        raise ParameterError("`logits` must hold real numbers, but complex numbers arrived.")
     if not tensor.dtype.is_floating_point:
         tensor = tensor.to(torch.get_default_dtype())
     if tensor.dim() == 0:
@@ -187,7 +188,7 @@ def _concatenated(tables: Sequence[Tensor]) -> Tensor:
 
 
 def _packed_by_user(tree: CountTree, tables: Any, logits: Tensor) -> Tensor:
-    packed = as_real("groups", tables).to(device=logits.device, dtype=torch.float64)
+    packed = torch.as_tensor(tables).to(device=logits.device, dtype=torch.float64)
     wanted = int(tree.family.group_offset[-1])
     if packed.dim() == 0 or packed.shape[-1] != wanted:
         raise ParameterError(

@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from . import functions
 from .groups import as_logits
 from .mapping import readable
 from .potentials import exactly
-from .reading import as_mask, as_tensor, common_shape
 
 
 class KSubset(nn.Module):
@@ -51,13 +49,13 @@ class KSubset(nn.Module):
 
     def __init__(self, k: Any, n_samples: int | None = None, temperature: float = 1.0) -> None:
         super().__init__()
-        exactly(k)  # refuses what are no counts
         if isinstance(k, Tensor):
             self.register_buffer("k", k)
         else:
             self.k = k
-        self.temperature = check_real(temperature, "temperature", 0.0, strict=True)
-        self.n_samples = None if n_samples is None else check_count(n_samples, "n_samples")
+        if not temperature > 0.0:
+            raise ParameterError(f"`temperature` must be positive; {temperature} arrived.")
+        self.n_samples, self.temperature = n_samples, temperature
 
     def extra_repr(self) -> str:
         """The parameters, for printing.
@@ -111,8 +109,7 @@ class KSubset(nn.Module):
         >>> layer.marginals(scores)
         tensor([0.1626, 0.9404, 0.8415, 0.0555])
         """
-        logits = self._logits(scores, mask)
-        return functions.marginals(logits, self._potential(logits))
+        return functions.marginals(self._logits(scores, mask), self._potential(scores))
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, generator: torch.Generator | None = None
@@ -154,30 +151,23 @@ class KSubset(nn.Module):
         logits = self._logits(scores, mask)
         if not self.training:
             return self._largest(logits)
-        potential = self._potential(logits)
+        potential = self._potential(scores)
         marginals = functions.marginals(logits, potential)
         lead = () if self.n_samples is None else (self.n_samples,)
         drawn = functions.sample(logits.detach(), potential, lead, generator)
         return drawn + (marginals - marginals.detach())
 
     def _potential(self, scores: Tensor) -> Any:
-        return exactly(as_tensor("k", self.k).to(scores.device))
+        return exactly(torch.as_tensor(self.k, device=scores.device))
 
     def _logits(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         logits = as_logits(scores) / self.temperature
-        if mask is None:
-            return logits
-        chosen = as_mask("mask", mask)
-        if common_shape("mask", chosen.shape, logits.shape) != logits.shape:
-            raise ParameterError(
-                f"`mask` must have the shape of the scores, {tuple(logits.shape)}; {tuple(chosen.shape)} arrived."
-            )
-        return logits.masked_fill(~chosen.to(logits.device), -torch.inf)
+        return logits if mask is None else logits.masked_fill(~mask.to(torch.bool), -torch.inf)
 
     def _largest(self, logits: Tensor) -> Tensor:
         """Of equal scores the first ones are taken."""
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
-        k = as_tensor("k", self.k).to(logits.device).unsqueeze(-1)
+        k = torch.as_tensor(self.k, device=logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
         outside = (k > possible) | (k < 0)
         if readable(outside) and bool(outside.any()):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..errors import ParameterError
 from .mapping import readable
-from .reading import as_double, as_tensor
 
 Rule = Callable[..., Tensor]
 
@@ -199,7 +198,7 @@ def geometric(ratio: Any) -> TensorPotential:
     >>> ttt.marginals(torch.zeros(2), ttt.geometric(3.0))
     tensor([0.7500, 0.7500])
     """
-    return TensorPotential("geometric", _geometric, (_reals("ratio", ratio, positive=True),))
+    return TensorPotential("geometric", _geometric, (_reals("ratio", _double(ratio), positive=True),))
 
 
 def gaussian(mean: Any, sd: Any) -> TensorPotential:
@@ -231,7 +230,9 @@ def gaussian(mean: Any, sd: Any) -> TensorPotential:
     >>> ttt.marginals(torch.zeros(4), ttt.gaussian(2.0, 1.0))
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
-    return TensorPotential("gaussian", _gaussian, (_reals("mean", mean), _reals("sd", sd, positive=True)))
+    return TensorPotential(
+        "gaussian", _gaussian, (_reals("mean", _double(mean)), _reals("sd", _double(sd), positive=True))
+    )
 
 
 def poisson(mean: Any) -> TensorPotential:
@@ -262,7 +263,7 @@ def poisson(mean: Any) -> TensorPotential:
     >>> bool(ttt.marginals(torch.zeros(20), ttt.poisson(3.0)).sum() < 10)
     True
     """
-    return TensorPotential("poisson", _poisson, (_reals("mean", mean, positive=True),))
+    return TensorPotential("poisson", _poisson, (_reals("mean", _double(mean), positive=True),))
 
 
 def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
@@ -296,8 +297,8 @@ def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
     >>> ttt.marginals(torch.zeros(4), ttt.quadratic(-1.0, 2.0))
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
-    bend = _reals("curvature", curvature)
-    numbers = (bend,) if center is None else (bend, _reals("center", center))
+    bend = _reals("curvature", _double(curvature))
+    numbers = (bend,) if center is None else (bend, _reals("center", _double(center)))
     return TensorPotential("quadratic", _quadratic, numbers)
 
 
@@ -351,7 +352,7 @@ def _quadratic(n: int, c: Tensor, curvature: Tensor, center: Tensor | None = Non
 
 
 def _counts(name: str, value: Any) -> Tensor:
-    tensor = as_tensor(name, value)
+    tensor = torch.as_tensor(value)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be an integer or a tensor of integers, one per model; dtype {tensor.dtype} arrived. "
@@ -361,7 +362,7 @@ def _counts(name: str, value: Any) -> Tensor:
 
 
 def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
-    tensor = as_double(name, value)
+    tensor = torch.as_tensor(value)
     if tensor.dtype.is_complex or tensor.dtype == torch.bool:
         raise ParameterError(
             f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."
@@ -374,3 +375,11 @@ def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
             what = "positive and finite" if positive else "finite"
             raise ParameterError(f"`{name}` must be {what}; {float(tensor[bad][0])} arrived.")
     return tensor
+
+
+def _double(value: Any) -> Any:
+    """Python's numbers in double precision, whatever the default of PyTorch; all else as it is."""
+    real = isinstance(value, float) or (
+        isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value)
+    )
+    return torch.tensor(value, dtype=torch.float64) if real else value

@@ -17,7 +17,6 @@ from .distributions import CountDistribution
 from .groups import as_logits
 from .mapping import readable
 from .potentials import exactly
-from .reading import as_real, as_shape, as_tensor, common_shape
 
 
 class ConditionalBernoulli(CountDistribution):
@@ -53,7 +52,7 @@ class ConditionalBernoulli(CountDistribution):
         n = as_logits(logits).shape[-1]
         if not isinstance(total_count, Tensor):
             checks.count("total_count", total_count, n, "the number of variables")
-        self.total_count = as_tensor("total_count", total_count)
+        self.total_count = torch.as_tensor(total_count)
         super().__init__(logits, exactly(self.total_count), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
@@ -81,9 +80,7 @@ class ConditionalBernoulli(CountDistribution):
         torch.Size([3, 4])
         """
         new = self._get_checked_instance(ConditionalBernoulli, _instance)
-        shape = as_shape("batch_shape", batch_shape)
-        common_shape("batch_shape", shape, self.batch_shape)
-        new.total_count = self.total_count.expand(shape)
+        new.total_count = self.total_count.expand(batch_shape)
         super().expand(batch_shape, new)
         return new  # type: ignore[no-any-return]
 
@@ -128,11 +125,9 @@ class PoissonBinomial(Distribution):
         if (logits is None) == (probs is None):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
         if logits is None:
-            probs = as_real("probs", probs)
+            probs = torch.as_tensor(probs)
             if readable(probs) and not bool(((probs >= 0) & (probs <= 1)).all()):
                 raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
-            if not probs.dtype.is_floating_point:
-                probs = probs.to(torch.get_default_dtype())
             logits = torch.log(probs) - torch.log1p(-probs)
         self.logits = as_logits(logits)
         if readable(self.logits) and bool(torch.isnan(self.logits.detach()).any()):
@@ -274,11 +269,10 @@ class PoissonBinomial(Distribution):
         >>> d.log_prob(torch.arange(3)).exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
-        value = _numbers(value)
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
         count = torch.where(inside, count, 0)
-        shape = common_shape("value", count.shape, self.batch_shape)
+        shape = torch.broadcast_shapes(count.shape, self.batch_shape)
         if math.prod(shape) <= max(1, math.prod(self.batch_shape)):
             found = exact_log_prob(self.logits, count.expand(shape))
         else:
@@ -311,9 +305,8 @@ class PoissonBinomial(Distribution):
         tensor([0.2500, 0.7500, 1.0000])
         """
         totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
-        at = _numbers(value).to(torch.float64)
-        place = (torch.floor(at).clamp(-1, self.total_count) + 1).long()
-        shape = common_shape("value", place.shape, self.batch_shape)
+        place = (torch.floor(torch.as_tensor(value)).long() + 1).clamp(0, self.total_count + 1)
+        shape = torch.broadcast_shapes(place.shape, self.batch_shape)
         found = (
             totals.expand(*shape, totals.shape[-1]).gather(-1, place.expand(shape).unsqueeze(-1)).squeeze(-1)
         )
@@ -424,11 +417,3 @@ def _kl(p: PoissonBinomial, q: PoissonBinomial) -> Tensor:
     possible = first > -math.inf
     gap = torch.where(possible, first, 0.0) - torch.where(possible, second, 0.0)
     return (torch.where(possible, first, -math.inf).exp() * gap).sum(-1).to(p.logits.dtype)
-
-
-def _numbers(value: Any) -> Tensor:
-    """Where to evaluate: numbers, which need not be counts."""
-    tensor = as_real("value", value)
-    if tensor.dtype.is_floating_point and readable(tensor) and bool(torch.isnan(tensor).any()):
-        raise ParameterError("`value` must not contain NaN. Leave such entries out.")
-    return tensor
