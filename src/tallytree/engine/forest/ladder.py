@@ -25,6 +25,7 @@ from .tilt import Tilter
 SMALL = 256  # counts up to this size are convolved directly
 _ROUNDS = 3
 _LEVERAGE = 0.5  # standard deviations of a count that one vertex may move it by
+_NOISE = 8.6  # standard deviations out to which a Gaussian law is above the rounding of its largest value
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 
 Rung = Callable[[ForestProblem], Answer]
@@ -90,15 +91,16 @@ class _UnderTilts:
 
         It weighs errors against the mass of each cluster's states. Given an improbable state of a far vertex that
         moves the count by much, other errors matter: they are bounded only by the error of Z over the probability of
-        that state.
+        that state. One that moves it by a share s of its standard deviation weighs a count x deviations out by about
+        e^(s x), and errors are alike at all counts, out to where their probabilities are lost in them.
         """
         found = run(problem, tilts, Fourier)
         good = np.flatnonzero(found.bound <= TOLERANCE)
         if not len(good):
             return found
-        calm = np.zeros(len(good), bool)
+        leverage = np.full(len(good), math.inf)
         if problem.program.set_top.all():
-            calm = self._tilter.leverage(problem.rows[good], tilts[good]) <= _LEVERAGE
+            leverage = self._tilter.leverage(problem.rows[good], tilts[good])
         # Of the others only the bound is of use: their messages may be any number, and NaN.
         leaf = problem.log_leaf[good]
         belief = leaf + found.messages[good]
@@ -106,7 +108,8 @@ class _UnderTilts:
             log_prob = belief - log_sum(belief, keepdims=True)
         floor = np.where(leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
         rarest = np.exp(np.minimum(-np.nan_to_num(floor, nan=-math.inf), 700.0))
-        found.bound[good] *= np.where(calm, 1.0, rarest)
+        calm = np.where(leverage <= _LEVERAGE, np.exp(_NOISE * np.minimum(leverage, _LEVERAGE)), math.inf)
+        found.bound[good] *= np.minimum(calm, rarest)
         return found
 
 
