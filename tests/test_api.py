@@ -308,7 +308,7 @@ def test_models_on_one_tree_can_be_solved_in_parallel():
             [([0, 1], 2), (None, None)],
             "group 0 cannot be satisfied together with the variables",
         ),
-        ([0.0, 0.0], [([0], 1), ([0], 0), (None, None)], "groups 0 and 1 cannot"),
+        ([0.0, 0.0], [([0], 1), ([0], 0), (None, None)], r"groups 0 \(variable 0 = 1\) and 1 \(var"),
         ([0.0, -np.inf], [(None, 2)], "no count satisfies the potential with the variables"),
     ],
 )

@@ -262,9 +262,7 @@ def test_no_raw_error_comes_from_the_settings():
 
 def test_evidence_that_clashes_is_said_by_its_variables():
     model = tt.CountModel(LOGITS, tt.exactly(2)).condition({0: 1, 1: 1, 3: 1})
-    with pytest.raises(
-        tt.InfeasibleError, match="group 0, variable 0 = 1, variable 1 = 1 and variable 3 = 1 cannot"
-    ):
+    with pytest.raises(tt.InfeasibleError, match=r"groups 0, 1 \(variable 0 = 1\), 2 \(.* 1 = 1\) and 3 \("):
         _ = model.marginals
 
 

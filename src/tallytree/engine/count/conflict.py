@@ -35,12 +35,10 @@ def explain(tree: CountTree, params: Any, index: int) -> tuple[str, tuple[int, .
         return f"no count satisfies the potential{fixed}", named
     if len(groups) == 1:
         return f"group {groups[0]} cannot be satisfied{' together' if needed else ''}{fixed}", named
-    known = {g: said for g in groups if (said := model.single_value(g))}
-    names = [known.get(g) or (f"group {g}" if known else str(g)) for g in groups]
+    names = [f"{g}{model.single_value(g)}" for g in groups]
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-    plural = "" if known else "groups "
-    return f"{plural}{', '.join(names[:-1])} and {names[-1]} cannot be satisfied together{fixed}", named
+    return f"groups {', '.join(names[:-1])} and {names[-1]} cannot be satisfied together{fixed}", named
 
 
 class _Supports:
@@ -58,7 +56,7 @@ class _Supports:
         """What a group of one variable that leaves it one value says, as evidence does; nothing for all others."""
         variable = int(self._tree.family.variable_of_group[group])
         possible = np.flatnonzero(self._tables[group] > -math.inf)
-        return f"variable {variable} = {possible[0]}" if variable >= 0 and len(possible) == 1 else ""
+        return f" (variable {variable} = {possible[0]})" if variable >= 0 and len(possible) == 1 else ""
 
     def conflict(self, groups: Sequence[int], fixed: bool) -> list[int] | None:
         """A smallest selection of these groups that is impossible, or None; `fixed`: infinite logits count too."""
