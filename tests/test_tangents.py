@@ -49,7 +49,7 @@ def close(found, right, size):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("n", [1, 2, 3, 9, 33, 330])
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 33, 330, 450])
 def test_flat_products_agree_with_differences_in_high_precision(n, engine):
     rng = np.random.default_rng(n)
     kind = np.arange(n) % (3 if n > 100 else n)

@@ -94,7 +94,9 @@ class Sampling(BinaryModel):
     def _drawable(self) -> Any:
         """The solver of a possible model; that it is possible is seen on the way up, without the way down."""
         solver = self._solver
-        self._check_weights(np.where(solver.sampler.impossible, -math.inf, 0.0))
+        impossible = solver.sampler.impossible
+        if impossible.any():
+            self._check_weights(np.where(impossible, -math.inf, 0.0))
         return solver
 
 

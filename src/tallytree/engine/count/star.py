@@ -22,7 +22,7 @@ from ...arrays import Float64, Ints
 from ...structure.nested.family import NestedFamily
 from .. import native
 from ..answer import Answer, posterior
-from ..problem import Problem
+from ..problem import Problem, Rows
 
 LARGE = 1 << 15  # variables from which on this is quicker than a tree of convolutions
 MOST_GROUPS = 16
@@ -256,7 +256,7 @@ class StarModel:
 
 def _law(nu: Float64, table: Float64) -> tuple[Float64, float]:
     """P(count) of one flat model, (n + 1,), and the bound of its error; inf without an answer."""
-    found = native.flat(nu, table, False).counts()
+    found = native.flat(Rows(nu, table), False).counts()
     if found is None or not found[1][0] < math.inf:
         _, *found, bound = native.flat_tangent(nu, table, np.zeros((0, *nu.shape)), None, True)
         return found[0][0], float(bound[0])

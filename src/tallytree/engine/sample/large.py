@@ -39,7 +39,7 @@ class LargeBlock:
         self._nu, self._log_f, self._variables, self._prepare = nu, log_f, variables, prepare
         free = np.isfinite(nu)
         self._free = None if free.all() else np.flatnonzero(free)
-        self._forced = int(np.count_nonzero(nu == math.inf))
+        self._forced = 0 if self._free is None else int(np.count_nonzero(nu == math.inf))
         n = len(nu) if self._free is None else len(self._free)
         possible = np.isfinite(log_f[self._forced : self._forced + n + 1])
         self._possible = np.flatnonzero(possible)
@@ -66,7 +66,7 @@ class LargeBlock:
             return np.repeat(self._possible, len(bits))
         law = self._law
         u = (bits >> np.uint64(11)) * 2.0**-53
-        return np.asarray(np.minimum(np.searchsorted(law, u * law[-1], side="right"), int(np.argmax(law))))
+        return np.asarray(np.minimum(law.searchsorted(u * law[-1], side="right"), law.argmax()))
 
     @cached_property
     def _law(self) -> Float64:
@@ -78,9 +78,11 @@ class LargeBlock:
         probs, bound = found[1][0], float(found[3][0])
         if not bound <= choose.LAW_KNOWN:
             log_weights = native.flat_log_pmf(nu[None])[0] + table
-            return np.cumsum(np.exp(log_weights - log_weights.max()))
+            return np.asarray(np.exp(log_weights - log_weights.max()).cumsum())
         # What lies below the rounding of the largest is no weight of its own: it may be negative.
-        return np.cumsum(np.where((table > -math.inf) & (probs > ROUNDING * probs.max()), probs, 0.0))
+        weighs = probs > ROUNDING * probs.max()
+        weighs &= table > -math.inf
+        return np.asarray((probs * weighs).cumsum())
 
     def _draw_given(self, row: NDArray[np.uint8], total: int, key: NDArray[np.uint32]) -> bool:
         variables = self._variables
