@@ -244,6 +244,7 @@ def test_potentials_with_one_number_per_model():
         (lambda: ttj.marginals(jnp.zeros(3), ttj.exactly(4)), tt.ParameterError, "k <= n = 3"),
         (lambda: ttj.exactly(1.5), tt.ParameterError, "integer"),
         (lambda: ttj.exactly(-1), tt.ParameterError, "negative"),
+        (lambda: ttj.between(4, 2), tt.ParameterError, "lo <= hi"),
         (lambda: ttj.gaussian(1.0, 0.0), tt.ParameterError, "positive"),
         (lambda: ttj.noisy_or(1.5), tt.ParameterError, r"\[0, 1\]"),
         (lambda: ttj.marginals(jnp.zeros(3), TREE), tt.ParameterError, "7 entries"),

@@ -81,6 +81,8 @@ def test_bad_values_are_refused():
         PoissonBinomial(probs=np.array([0.5, 1.5]))
     with pytest.raises(tt.ParameterError, match="k <= n = 4"):
         ConditionalBernoulli(5, LOGITS)
+    with pytest.raises(tt.ParameterError, match="4 entries on the last axis"):
+        ConditionalBernoulli(2, LOGITS).log_prob(jnp.array([1, 1]))
 
 
 def test_nuts_on_matched_sets_agrees_with_conditional_logit():

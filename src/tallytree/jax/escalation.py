@@ -13,12 +13,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from .solution import Solution
 from .stages import in_blocks, on_cpu, rows_in_a_block
 
 Pass = Callable[[Any, Any], Solution]
 Rungs = tuple[Pass, Pass]  # quick, right
+
+
+@custom_vmap
+def all_of(certified: Any) -> Any:
+    """Whether all models have a certificate, those on mapped axes included.
+
+    A condition that differs along a mapped axis becomes a choice after both branches, which JAX cannot transpose.
+    """
+    return jnp.all(certified)
+
+
+@all_of.def_vmap
+def _all_of_all(size: int, mapped: Any, certified: Any) -> tuple[Any, bool]:
+    return all_of(certified), False
 
 
 def lean(rungs: Rungs) -> Rungs:
@@ -90,7 +105,7 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
     if rows == 0:
         return moved
     rest = lax.cond(
-        jnp.all(certified),
+        all_of(certified),
         lambda *_: jax.tree.map(jnp.zeros_like, moved),
         lambda primals, directions: _in_pieces(right, certified, primals, directions),
         primals,
@@ -129,7 +144,7 @@ def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tu
             return zeros
 
         found: tuple[Any, Any] = lax.cond(
-            jnp.all(certified), nothing, jax.checkpoint(slow), primals, directions, certified
+            all_of(certified), nothing, jax.checkpoint(slow), primals, directions, certified
         )
         return found
 

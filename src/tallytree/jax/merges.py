@@ -72,7 +72,8 @@ def _correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     def backwards(merge: Any) -> Any:
         return lambda x, p: merge(p, x)
 
-    in_s = _linear(*(backwards(m) for m in (positive.correlate, _correlate, _correlate)), p, ds, width)
+    plain, forth = backwards(positive.correlate), backwards(_correlate)
+    in_s = _linear(plain, forth, forth, p, ds, width)
     return _correlate(p, s), in_p + in_s
 
 

@@ -231,6 +231,11 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         jax.Array, (sample..., ...)
             Logarithms; ``-inf`` for impossible configurations.
 
+        Raises
+        ------
+        ParameterError
+            If the last axis of `value` does not have one entry per variable.
+
         See Also
         --------
         sample, entropy
@@ -263,6 +268,11 @@ def _read(logits: Any, groups: Any, tables: Any) -> Any:
 @in_own_floats
 def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
     """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
+    if jnp.shape(value)[-1:] != (tree.n_variables,):
+        raise ParameterError(
+            f"`value` must have {tree.n_variables} entries on the last axis, one per variable; an array of shape "
+            f"{jnp.shape(value)} arrived."
+        )
     wide = logits.astype(working_dtype())
     weight = _log_weight(tree, wide, tables, value)
     return (weight - answers.log_partition(wide, tree, list(tables))).astype(logits.dtype)

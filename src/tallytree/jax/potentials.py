@@ -216,7 +216,12 @@ def between(lo: Any, hi: Any) -> ArrayPotential:
     >>> ttj.between(1, 2).log_table(3).tolist()
     [-inf, 0.0, 0.0, -inf]
     """
-    return ArrayPotential("between", (_integers("lo", lo), _integers("hi", hi)))
+    ends = _integers("lo", lo), _integers("hi", hi)
+    if not any(isinstance(x, jax.core.Tracer) for x in ends) and np.any(np.greater(*ends)):
+        raise ParameterError(
+            f"`between` needs lo <= hi; lo = {lo} and hi = {hi} arrived. Swap the two arguments."
+        )
+    return ArrayPotential("between", ends)
 
 
 def gaussian(mean: Any, sd: Any) -> ArrayPotential:

@@ -19,6 +19,8 @@ from jax.experimental.pallas import triton as pltriton
 
 _ENTRIES = 128  # answers that a program holds
 
+_array: Any = jax.ShapeDtypeStruct  # untyped in JAX
+
 
 def convolve(a: Any, b: Any, *, interpret: bool = False) -> Any:
     """All sums ``a[j] b[k - j]``, (P, wa + wb - 1) from (P, wa) and (P, wb)."""
@@ -64,7 +66,7 @@ def _slide(x: Any, f: Any, inside: tuple[int, int], interpret: bool) -> Any:
             pl.BlockSpec((together, terms), lambda i, c: (i, 0)),
         ],
         out_specs=pl.BlockSpec((together, across), lambda i, c: (i, c)),
-        out_shape=jax.ShapeDtypeStruct((rows + more, chunks * across), x.dtype),
+        out_shape=_array((rows + more, chunks * across), x.dtype),
         compiler_params=pltriton.CompilerParams(num_warps=2, num_stages=1),
         interpret=interpret,
     )

@@ -22,6 +22,7 @@ _CELLS = (
 )  # variables in a block of rows: its arrays stay in a cache, and are not mapped anew every time
 
 Stage = Callable[..., tuple[Any, ...]]
+_array: Any = jax.ShapeDtypeStruct  # untyped in JAX
 
 
 def on_cpu() -> bool:
@@ -79,9 +80,7 @@ def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
     if block == rows:
         return solve(nu, jnp.broadcast_to(tables, (rows, tables.shape[-1])))
     solve = jax.jit(solve)  # so that it is traced once
-    answers = jax.eval_shape(
-        solve, *(jax.ShapeDtypeStruct((block, x.shape[1]), x.dtype) for x in (nu, tables))
-    )
+    answers = jax.eval_shape(solve, *(_array((block, x.shape[1]), x.dtype) for x in (nu, tables)))
     zeros = jax.tree.map(lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), answers)
 
     def one(number: Any, outputs: Any) -> Any:
