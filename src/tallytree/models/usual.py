@@ -15,6 +15,9 @@ from .parameters import Parameters
 
 _DOUBLE = np.dtype(np.float64)
 
+# Unlike `ndarray.dot` it may overflow in silence; as it is, without the search for other kinds of arrays around it.
+_dot = getattr(np.vdot, "__wrapped__", np.vdot)
+
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
@@ -41,7 +44,7 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         finite = own[own > -math.inf]
     else:
         return None
-    if not (logits.dot(logits) < far.SMALL_SQUARE and finite.dot(finite) < far.SMALL_SQUARE):
+    if not (_dot(logits, logits) < far.SMALL_SQUARE and _dot(finite, finite) < far.SMALL_SQUARE):
         return None
     kept = logits.copy()
     kept.flags.writeable = own.flags.writeable = False
