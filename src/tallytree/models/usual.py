@@ -14,13 +14,15 @@ from ..structure.nested.count_tree import flat
 from .parameters import Parameters
 
 _DOUBLE = np.dtype(np.float64)
-_LARGEST = np.maximum.reduce  # NaN where there is one
+
+# Unlike `ndarray.dot` it may overflow in silence; as it is, without the search for other kinds of arrays around it.
+_dot = getattr(np.vdot, "__wrapped__", np.vdot)
 
 
 def of_usual(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
 
-    The largest size tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
     """
     if (
         type(logits) is not np.ndarray
@@ -42,8 +44,7 @@ def of_usual(logits: Any, groups: Any) -> Parameters | None:
         finite = own[own > -math.inf]
     else:
         return None
-    near = 0.5 * far.FAR
-    if not (_LARGEST(np.absolute(logits)) < near and _LARGEST(np.absolute(finite), initial=0.0) < near):
+    if not (_dot(logits, logits) < far.SMALL_SQUARE and _dot(finite, finite) < far.SMALL_SQUARE):
         return None
     kept = logits.copy()
     kept.flags.writeable = own.flags.writeable = False
