@@ -47,10 +47,12 @@ FAULTS = """(() => {
   const numbers = text => (text.match(/[\\d.]+/g) || []).map(Number);
   const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
   const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-  const ground = e => { for (; e; e = e.parentElement) {
-    const c = numbers(getComputedStyle(e).backgroundColor);
-    if (c.length === 3 || c[3] > 0.5) return c; } return [255, 255, 255]; };
-  const faint = [...document.querySelectorAll('article *, .bd-sidebar *')].filter(e => {
+  const known = new Map();  // of every element, asked for once
+  const ground = e => { if (!e) return [255, 255, 255];
+    if (!known.has(e)) { const c = numbers(getComputedStyle(e).backgroundColor);
+      known.set(e, c.length === 3 || c[3] > 0.5 ? c : ground(e.parentElement)); }
+    return known.get(e); };
+  const faint = [...document.querySelectorAll('article :not(pre *), .bd-sidebar *')].filter(e => {
     if (!e.getClientRects().length || e.closest('svg, mjx-container, button, .headerlink')) return false;
     if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) return false;
     const [a, b] = [light(numbers(getComputedStyle(e).color)), light(ground(e))];
