@@ -137,7 +137,7 @@ def as_source(
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
         given = np.asarray(value)
         return _from_array(given.astype(np.float64) if given.dtype.kind in "iub" else given, label, step)
-    if hasattr(value, "__array__") and np.ndim(value) == 1:  # a column of pandas or Arrow
+    if hasattr(value, "__array__") and np.asarray(value).ndim == 1:  # a column of pandas or Arrow
         return _from_array(checks.unmasked(f"`{label}`", value), label, step)
     try:
         first = iter(value)

@@ -76,7 +76,12 @@ def sequence_lengths(value: Any, n: int) -> Ints | None:
 
 
 def count_potential(value: Any) -> Any:
-    if isinstance(value, (Potential, str, int)) or value is None or callable(value) or np.ndim(value) == 0:
+    if (
+        isinstance(value, (Potential, str, int))
+        or value is None
+        or callable(value)
+        or getattr(value, "ndim", 1) == 0
+    ):
         return as_potential(value)  # which refuses text and numbers with advice
     if isinstance(value, (list, tuple)) and any(isinstance(v, (Group, Potential)) for v in value):
         raise ParameterError(
