@@ -398,3 +398,17 @@ def test_every_variable_is_in_one_block():
     inner = forest.table[: forest.n_blocks] >= 0
     assert sorted(forest.size[: forest.n_blocks][inner]) == [2, 10]
     assert np.all(forest.left < forest.n_blocks + np.arange(len(forest.left)))
+
+
+@pytest.mark.parametrize(
+    ("logits", "table"),
+    [([0.0], [-np.inf, -np.inf]), ([-np.inf], [-np.inf, 0.0]), ([0.0, -np.inf], [-np.inf, -np.inf, 0.0])],
+)
+def test_impossible_models_of_few_variables_draw_nothing(logits, table):
+    impossible = tt.CountModel(logits, [tt.Group(range(len(logits)), table)])
+    batch = tt.CountModel([logits, logits], [tt.Group(range(len(logits)), table)])
+    for model in (impossible, batch):
+        with pytest.raises(tt.InfeasibleError):
+            model.sample(3, rng=0)
+        with pytest.raises(tt.InfeasibleError):
+            model.sample(rng=0)

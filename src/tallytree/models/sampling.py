@@ -94,9 +94,8 @@ class Sampling(BinaryModel):
     def _drawable(self) -> Any:
         """The solver of a possible model; that it is possible is seen on the way up, without the way down."""
         solver = self._solver
-        impossible = solver.sampler.impossible
-        if impossible.any():
-            self._check_weights(np.where(impossible, -math.inf, 0.0))
+        # With the constant of the model, which is -inf where a group of one variable excludes both values.
+        self._check_weights(np.where(solver.sampler.impossible, -math.inf, 0.0))
         return solver
 
 
