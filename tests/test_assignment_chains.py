@@ -120,7 +120,7 @@ def small() -> tt.assignment:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: small().sample(-1), "`size` must.*at least 0"),
+        (lambda: small().sample(-1), "`size` must.*none of them negative"),
         (lambda: small().sample(2.5), "`size` must.*2.5"),
         (lambda: small().sample(burn_in=-1), "`burn_in` must.*at least 0"),
         (lambda: small().sample(burn_in=1.5), "`burn_in` must.*1.5"),

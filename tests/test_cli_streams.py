@@ -105,8 +105,10 @@ def test_help_in_place_of_a_potential_lists_them(words: list[str], good: Run) ->
     assert "noisy_or:rate[:leak][:t]" in printed
 
 
+# The signal is set as a terminal leaves it: a shell that starts the tests in the background has it ignored.
 SLOW_IMPORT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class Slow:
     def find_spec(self, name, *_):
         if name == "tallytree":

@@ -34,7 +34,7 @@ def test_the_same_numbers_have_the_same_answers_in_any_form(kind, form):
 @every_kind
 def test_masked_numbers_are_refused(kind):
     numbers = kind.numbers()
-    with pytest.raises(tt.ParameterError, match=r"1 of \d+ entries are masked"):
+    with pytest.raises(tt.ParameterError, match=r"must not be masked, but 1 of \d+ entries are"):
         kind.make(np.ma.masked_array(numbers, mask=numbers == numbers.max()))
 
 

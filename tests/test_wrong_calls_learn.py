@@ -110,7 +110,7 @@ def test_a_conditional_fit_is_asked_about_rows_like_its_own():
     own = learn.fit_conditional(tree, rng.normal(size=(40, 2)), y, classes=classes)
     shared = learn.fit_conditional(tree, rng.normal(size=(40, 3, 2)), y)
     new = rng.normal(size=(4, 2))
-    with pytest.raises(tt.ParameterError, match="which of the 2 classes of the fit"):
+    with pytest.raises(tt.ParameterError, match="because the fit has tables of 2 classes"):
         own.model(new)
     with pytest.raises(tt.ParameterError, match="0 to 1; 2 arrived"):
         own.model(new, [0, 1, 2, 0])
