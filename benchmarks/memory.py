@@ -26,6 +26,12 @@ def resident(field: str) -> int:
     raise OSError(f"no {field}")
 
 
+def forget_peak() -> None:
+    """Set the peak back to what is in use now."""
+    with contextlib.suppress(OSError):  # then the peak so far counts, which is that of making the input
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def inside(method: str, n: int) -> dict[str, Any]:
     """Measure in this process."""
     machine.pin()
@@ -48,8 +54,7 @@ def inside(method: str, n: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     theta, log_f = rng.standard_normal(n), rng.standard_normal(n + 1)
     call(theta[:1000].copy(), log_f[:1001].copy())
-    with contextlib.suppress(OSError):  # then the peak so far counts, which is that of making the input
-        Path("/proc/self/clear_refs").write_text("5")
+    forget_peak()
     before = resident("VmRSS")
     answer = call(theta, log_f)
     peak = max(0, resident("VmHWM") - before)
