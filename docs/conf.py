@@ -76,6 +76,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "tallytree"
 html_static_path = ["_static"]
 html_css_files = ["tallytree.css"]
+html_js_files = ["wide-figures.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
