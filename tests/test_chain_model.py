@@ -367,3 +367,10 @@ def test_chains_that_differ_by_a_constant_are_not_equal():
     first, second = (tt.ChainModel(u, np.zeros((2, 2)), tt.exactly(1)) for u in (unary, unary + 1.0))
     assert first != second
     assert second.log_partition == pytest.approx(first.log_partition + 2.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("none", [[], ()])
+def test_no_groups_are_no_counts(none):
+    chain = tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), none)
+    assert chain.n_groups == 0
+    np.testing.assert_allclose(chain.log_partition, 3.0 * np.log(2.0))

@@ -93,7 +93,7 @@ def count_potential(value: Any) -> Any:
 
 
 def count_groups(counts: Any, n: int) -> tuple[CountTree, list[Any]]:
-    if counts is None:
+    if counts is None or (isinstance(counts, (list, tuple)) and not counts):
         return CountTree.from_groups([], n), []
     groups = [counts] if isinstance(counts, Group) else counts
     if isinstance(groups, (list, tuple)) and groups and all(isinstance(g, Group) for g in groups):
