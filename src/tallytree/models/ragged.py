@@ -356,7 +356,7 @@ class RaggedBatch(Sequence[CountModel]):
 
         Notes
         -----
-        Cost: one batched product per distinct size, two to three inferences. Accuracy: as that of
+        Cost: one batched product per distinct size, two to four inferences. Accuracy: as that of
         :meth:`CountModel.hessian_vector_product`.
 
         Examples
@@ -405,7 +405,7 @@ class RaggedBatch(Sequence[CountModel]):
 
         Notes
         -----
-        Cost: two to three inferences per row, batched. Accuracy: 1e-12 absolute.
+        Cost: two to four inferences per row, batched. Accuracy: 1e-12 absolute.
 
         Examples
         --------

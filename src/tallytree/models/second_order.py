@@ -50,7 +50,7 @@ class SecondOrder(BinaryModel):
 
         Notes
         -----
-        Cost: two to three inferences per row, batched. Accuracy: 1e-12 absolute.
+        Cost: two to four inferences per row, batched. Accuracy: 1e-12 absolute.
 
         Examples
         --------
@@ -150,9 +150,9 @@ class SecondOrder(BinaryModel):
 
         Notes
         -----
-        Cost: two to three inferences, with or without counts; with edges and several groups one per variable, and one
-        per entry of the tables that moves. Accuracy: 1e-10 of the largest entry, or 1e-15 of the largest entry of the
-        direction where that is more; with edges 1e-12 of it.
+        Cost: two to four inferences, with or without counts; with edges and several groups one pass in logarithms, some
+        tens of inferences for a thousand variables. Accuracy: 1e-10 of the largest entry, or 1e-15 of the largest entry
+        of the direction where that is more; with edges 1e-12 of it.
 
         Examples
         --------
