@@ -103,11 +103,9 @@ def on_gpu() -> None:
     with jax.enable_x64(True):
         print("GPU", jax.devices()[0].device_kind, "jax", jax.__version__, flush=True)
         rng = np.random.default_rng(0)
-        rows, part = rng.normal(size=(16384, 512)), [tt.Group(range(64 * i, 64 * i + 64)) for i in range(8)]
-        nested = [
-            *(tt.Group(g.variables, tt.gaussian(8.0, 3.0)) for g in part),
-            tt.Group(None, tt.exactly(51)),
-        ]
+        rows = rng.normal(size=(16384, 512))
+        parts = [tt.Group(range(start, start + 64), tt.gaussian(8.0, 3.0)) for start in range(0, 512, 64)]
+        nested = [*parts, tt.Group(None, tt.exactly(51))]
         gpu_row("16384 x 512 exactly 51: forward", rows, tt.exactly(51))
         gpu_row("16384 x 512 exactly 51: forward + backward", rows, tt.exactly(51), backward=True)
         gpu_row("4096 x (8 x 64) nested: forward", rows[:4096], nested)
