@@ -14,7 +14,7 @@ namespace tallytree {
 
 namespace {
 
-using ClusterAnswer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out>;
+using ClusterAnswer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out, array_out>;
 
 ClusterAnswer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
                     array_in<int32_t, 1> roots, array_in<int8_t, 1> counted, array_in<int8_t, 1> top,
@@ -35,7 +35,7 @@ ClusterAnswer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> 
                                        column + 4 * n, column + 5 * n, flip.data(), counted.data(), top.data()};
   array_out log_z = new_array({batch}), messages = new_array({batch, D, K});
   array_out log_edges = new_array({batch, edges.shape(1), K, K}), log_counts = new_array({batch, tables.shape(1)});
-  array_out error = new_array({batch}), vanished = new_array({batch});
+  array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
   const tallytree::ClusterInput in = {
       view, level_start.data(), order.data(), (int)level_start.shape(0) - 1, (int)K, batch, edges.shape(1),
       tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
@@ -43,9 +43,9 @@ ClusterAnswer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> 
   {
     GilReleased release;
     tallytree::cluster_pass(kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
-                                           vanished.data()}, threads);
+                                           vanished.data(), noise.data()}, threads);
   }
-  return {log_z, messages, log_edges, log_counts, error, vanished};
+  return {log_z, messages, log_edges, log_counts, error, vanished, noise};
 }
 
 // The vertices of a forest in an order in which parents come first.
@@ -113,7 +113,7 @@ void bind_cluster(nb::module_& m) {
         nb::arg("counted"), nb::arg("top"), nb::arg("score"), nb::arg("log_leaf"), nb::arg("edges"), nb::arg("edge_top"),
         nb::arg("tables"), nb::arg("table_top"), nb::arg("offset"), nb::arg("keep"), nb::arg("use_fft"),
         nb::arg("threads") = 0, nb::arg("level") = "",
-        "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished).");
+        "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise).");
 }
 
 }  // namespace tallytree

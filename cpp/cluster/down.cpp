@@ -21,15 +21,16 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
 }
 
 // What errors and cuts in a value do. Errors of transforms are compared with the mass of their state, where it has any;
-// what has underflowed, is gone from the whole, and whoever wants a part of it compares it with that part.
+// what was cut or has underflowed, is gone from the whole, and whoever wants a part of it compares it with that part.
 static void charge(const ClusterItem& item, Cluster& c, int states) {
   for (int s = 0; s < states; s++) {
     const double *x = c.value + (ptrdiff_t)s * c.width, *g = c.adjoint + (ptrdiff_t)s * c.width;
     const double mass = dot(x, g, c.width), sum_g = sum(g, c.width);
     c.vanished += c.underflow[0] * sum_g + c.underflow[1] * sum(x, c.width);
     if (!c.lost) continue;
-    const double harm = c.lost[s] * sum_g + c.cut[s] * (c.reach ? c.reach[s] : 0.0);
-    if (item.use_fft && mass > 0) c.harm = max(c.harm, harm / mass);
+    const double harm = c.lost[s] * sum_g;
+    c.vanished += c.cut[s] * (c.reach ? c.reach[s] : 0.0);
+    if (mass > 0) c.harm = max(c.harm, harm / mass);
     else c.vanished += harm;
   }
 }

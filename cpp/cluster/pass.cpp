@@ -54,7 +54,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->up);
-    double log_z = 0, lost = 0, squares = 0, path = 0, vanished = 0;
+    double log_z = 0, lost = 0, squares = 0, noise = 0, path = 0, vanished = 0;
     for (const Cluster& c : clusters) {  // compensated
       const double x = c.log_scale - lost, total = log_z + x;
       lost = std::isfinite(total) ? (total - log_z) - x : 0.0;
@@ -66,8 +66,19 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       c.adjoint = c.reach = &ones[i];
     }
     for (int level = in.levels; level-- > 0;) each_chunk(level, kernels.cluster->down);
+    // Adjoints take the errors of those above with them.
+    std::vector<double> above((size_t)in.program.nodes, 0.0);
+    double longest = 0;
+    for (size_t i = (size_t)in.program.nodes; i-- > 0;) {
+      const int32_t node = in.order[i];
+      const double own = above[(size_t)node] + clusters[(size_t)node].transform;
+      longest = std::max(longest, own);
+      for (const int32_t part : {in.program.a[node], in.program.b[node]})
+        if (part >= 0) above[(size_t)part] = own;
+    }
     for (const Cluster& c : clusters) {
       squares += c.harm * c.harm;
+      noise += c.noise * c.noise;
       vanished += c.vanished;
       path = std::max(path, c.path_error);
       if (std::isnan(c.path_error)) path = infinity;
@@ -76,6 +87,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
     // Errors of different clusters are independent: four standard deviations of their sum.
     out.error[b] = 4 * std::sqrt(squares) + path;
     out.vanished[b] = vanished;
+    out.noise[b] = 4 * std::sqrt(noise) + longest;
   }
 }
 

@@ -24,6 +24,7 @@ struct ClusterOutput {
   double *log_z, *messages, *log_edges, *log_counts;
   double *error;     // of the mass of any state, relative to it
   double *vanished;  // what may be missing from Z or any part of it, relative to Z
+  double *noise;     // what transforms did to clusters and to their adjoints, relative to their sums
 };
 
 void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads);

@@ -25,9 +25,12 @@ struct Cluster {
   double log_scale;
   double underflow[2];  // what may have been lost to underflow in any entry of the value and of the adjoint
   double harm;        // errors of this value, relative to the mass of a state
+  double noise;       // Euclidean norm of what a transform did to a state, relative to the state's sum
+  double transform;   // error of a transform of this size, relative to the norms of its operands; 0 if there was none
   double vanished;    // what underflow here, or a state below the errors, may have taken from Z, relative to Z
   double path_error;  // errors of the adjoints above
   bool touched;       // something here or below was transformed or cut
+  bool transformed;   // something here or below was transformed: what is 0 may be anything below the noise
 };
 
 // One model of the batch.

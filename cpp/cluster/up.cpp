@@ -5,7 +5,8 @@ namespace tallytree::TT_LEVEL {
 
 constexpr int kTrimmed = 48;  // windows shorter than this are kept whole
 
-// Scale rows of n counts to sum 1, cut negligible ends, store.
+// Scale rows of n counts to sum 1, cut negligible ends, store. Ends that are lost in the noise of a transform stay: they
+// may be all that a rare state of some vertex below has, and then the values above and beside say what it weighs.
 static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, int states, int n, int lo, double top,
                    double* lost) {
   Cluster& c = item.clusters[node];
@@ -16,14 +17,14 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
   if (lost)
     for (int s = 0; s < states; s++) lost[s] *= factor;
   int first = 0, last = n;
-  if (n > kTrimmed) {
+  if (n > kTrimmed && !c.transformed) {
     first = n;
     last = 0;
     for (int s = 0; s < states; s++) {
       const double* x = rows + (ptrdiff_t)s * n;
       double largest = 0;
       for (int j = 0; j < n; j++) largest = max(largest, x[j]);
-      const double floor = max(item.keep * largest, lost ? lost[s] : 0.0);
+      const double floor = item.keep * largest;
       int i = 0, j = n;
       while (i < first && !(x[i] > floor)) i++;
       while (j > last && !(x[j - 1] > floor)) j--;
@@ -47,7 +48,7 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
     for (int s = 0; s < states; s++) {
       const double* x = rows + (ptrdiff_t)s * n;
       c.lost[s] = lost ? lost[s] : 0.0;
-      c.cut[s] = sum(x, first) + sum(x + last, n - last) + (n - c.width) * c.lost[s];
+      c.cut[s] = sum(x, first) + sum(x + last, n - last);
     }
   }
 }
@@ -67,13 +68,23 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
     const double *fx = spectra(x.value, x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
     double* product = take_zero(w, (size_t)out_states * N);
     lost = take_zero(w, (size_t)out_states);
+    double *noise = take_zero(w, (size_t)out_states), *mass = take_zero(w, (size_t)out_states);
+    const double size = 1.5 * std::log2(N) * kUnitRoundoff;
     for (int i = 0; i < count; i++) {
       const Term t = terms[i];
       add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, product + (ptrdiff_t)t.out * N);
-      lost[t.out] += 1.5 * std::log2(N) * kUnitRoundoff * norm(x.value + (ptrdiff_t)t.x * x.width, x.width) *
-                     norm(y.rows + (ptrdiff_t)t.y * y.width, y.width);
+      const double *p = x.value + (ptrdiff_t)t.x * x.width, *q = y.rows + (ptrdiff_t)t.y * y.width;
+      const double norm_p = norm(p, x.width), norm_q = norm(q, y.width), sum_p = sum(p, x.width), sum_q = sum(q, y.width);
+      lost[t.out] += size * norm_p * norm_q;
+      noise[t.out] += size * max(norm_p * sum_q, sum_p * norm_q);
+      mass[t.out] += sum_p * sum_q;
     }
     rows_from_spectra(product, out_states, n, rows, w, plan);
+    Cluster& c = item.clusters[node];
+    c.transformed = true;
+    c.transform = size;
+    for (int s = 0; s < out_states; s++)
+      if (mass[s] > 0) c.noise = max(c.noise, noise[s] / mass[s]);
   } else if (min(x.width, y.width) <= 4) {
     for (int i = 0; i < count; i++) {
       const Term t = terms[i];
@@ -94,6 +105,7 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
     }
   }
   item.clusters[node].touched = x.touched || item.clusters[b].touched;
+  item.clusters[node].transformed |= x.transformed || item.clusters[b].transformed;
   finish(item, w, node, rows, out_states, n, x.lo + item.clusters[b].lo, y.top, lost);
 }
 
@@ -138,6 +150,7 @@ static void single_up(ClusterItem& item, ClusterWorker& w, int node) {
   const Cluster& x = item.clusters[view.a[node]];
   const int n = x.width;
   item.clusters[node].touched = x.touched;
+  item.clusters[node].transformed = x.transformed;
   if (op == kTable) return table_up(item, w, node);
   double* rows = take_zero(w, (size_t)K * K * n);
   if (op == kThrough) {

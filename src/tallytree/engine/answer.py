@@ -37,6 +37,9 @@ class Answer:
         Sum of log(1 + e^nu), where the executor knows it.
     vanished : (B,) or None
         With edges: what may be missing from Z, or from any part of it, by underflow; relative to Z.
+    noise : (B,) or None
+        Of one pass with edges: what transforms did to clusters and adjoints, relative to their sums; with sets inside
+        others, to states of their boundaries.
     tilts : (B, n_sets) or None
         With edges: the tilts under which the answer was found.
     arithmetic : (B,) of int or None
@@ -45,7 +48,7 @@ class Answer:
 
     __slots__ = (
         "_messages", "arithmetic", "bound", "counts", "doubt", "log_beliefs", "log_edges", "log_mean", "marginals",
-        "softplus", "tilts", "vanished",
+        "noise", "softplus", "tilts", "vanished",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +64,7 @@ class Answer:
         counts: Any = None,
         softplus: Any = None,
         vanished: Any = None,
+        noise: Any = None,
         tilts: Any = None,
         arithmetic: Any = None,
     ) -> None:
@@ -76,6 +80,7 @@ class Answer:
         self.counts = counts
         self.softplus = softplus
         self.vanished = vanished
+        self.noise = noise
         self.tilts = tilts
         self.arithmetic = arithmetic
 

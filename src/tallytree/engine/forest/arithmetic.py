@@ -105,6 +105,14 @@ class Direct:
         """Bound (p, r, row) on the error of any entry of a product beyond its own rounding and underflow."""
         return np.zeros((1, 1, a.shape[-1]))
 
+    def transform_size(self, m: int, n: int) -> float:
+        """Error of a transform of polynomials of m and n entries relative to their norms; 0 where there is none."""
+        return 0.0
+
+    def product_noise(self, a: Float64, b: Float64) -> Float64:
+        """Bound (row,) on the Euclidean norm of the error of any state, relative to the sum of its entries."""
+        return np.zeros(a.shape[-1])
+
     def adjoint_error(self, g: Float64, other: Float64, like: Float64) -> Float64:
         """The same for an adjoint, (p, q, r, row)."""
         return np.zeros((1, 1, 1, g.shape[-1]))
@@ -113,11 +121,13 @@ class Direct:
 class Fourier(Direct):
     """Products by FFT where polynomials are long; errors are relative to the largest entries."""
 
-    keep = 1e-24
     crossover = 24
 
     def _by_fft(self, m: int, n: int) -> bool:
         return min(m, n) > self.crossover
+
+    def transform_size(self, m: int, n: int) -> float:
+        return 1.5 * math.log2(m + n) * UNIT_ROUNDOFF if self._by_fft(m, n) else 0.0
 
     def product(self, a: Float64, b: Float64, width: int) -> Float64:
         if not self._by_fft(a.shape[3], b.shape[3]):
@@ -143,11 +153,21 @@ class Fourier(Direct):
         return np.maximum(out, 0.0, out=out)
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
-        if not self._by_fft(a.shape[3], b.shape[3]):
+        size = self.transform_size(a.shape[3], b.shape[3])
+        if size == 0.0:
             return super().product_error(a, b)
-        size = 1.5 * math.log2(a.shape[3] + b.shape[3]) * UNIT_ROUNDOFF
-        norms = (_norm(a) * _norm(b)).sum(axis=1)
-        return np.asarray(size * norms)
+        return np.asarray(size * (_norm(a) * _norm(b)).sum(axis=1))
+
+    def product_noise(self, a: Float64, b: Float64) -> Float64:
+        size = self.transform_size(a.shape[3], b.shape[3])
+        if size == 0.0:
+            return super().product_noise(a, b)
+        sum_a, sum_b = a.sum(axis=3), b.sum(axis=3)
+        mass = (sum_a * sum_b).sum(axis=1)
+        noise = np.maximum(_norm(a) * sum_b, sum_a * _norm(b)).sum(axis=1)
+        return np.asarray(
+            size * np.where(mass > 0.0, noise / np.where(mass > 0.0, mass, 1.0), 0.0).max(axis=(0, 1))
+        )
 
     def adjoint_error(self, g: Float64, other: Float64, like: Float64) -> Float64:
         if not self._by_fft(like.shape[3], other.shape[3]):

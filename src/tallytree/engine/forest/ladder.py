@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,15 +18,15 @@ from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..log_sums import log_sum
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
+from .noise import noisy_bound
 from .passes import both_passes
 from .plain import balanced, propagate
 from .problem import ForestProblem
 from .tilt import Tilter
 
-SMALL = 256  # counts up to this size are convolved directly
+SMALL = 256  # counts up to this size are found in logarithms before a search for tilts pays
+LONG = 2048  # counts up to this size are convolved directly: neither transforms nor tilts are quicker there
 _ROUNDS = 3
-_LEVERAGE = 0.5  # standard deviations of a count that one vertex may move it by
-_NOISE = 8.6  # standard deviations out to which a Gaussian law is above the rounding of its largest value
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 
 Rung = Callable[[ForestProblem], Answer]
@@ -37,11 +38,12 @@ def infer(problem: ForestProblem) -> Answer:
         found = propagate(problem)
         if found is not None:
             return found
-    rungs = [_untilted(Direct), _untilted(LogSpace)]
-    if problem.longest > SMALL:
-        search = _UnderTilts(problem)
-        rungs = [search.by_fourier, search.directly, *rungs]
-    return climb(rungs, problem)
+    plain, certain, search = _untilted(Direct), _untilted(LogSpace), _UnderTilts(problem)
+    if problem.longest <= SMALL:
+        return climb([plain, certain], problem)
+    if problem.longest <= LONG:
+        return climb([plain, search.directly, certain], problem)
+    return climb([search.by_fourier, search.directly, plain, certain], problem)
 
 
 def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
@@ -65,51 +67,28 @@ class _UnderTilts:
 
     def __init__(self, problem: ForestProblem) -> None:
         self._tilter = Tilter(problem)
-        self._tilts = self._tilter.first()
+
+    @cached_property
+    def _tilts(self) -> Float64:
+        return self._tilter.first()
 
     def directly(self, problem: ForestProblem) -> Answer:
         return run(problem, self._tilts[problem.rows], Direct)
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
-        found = self._cautious_run(problem, self._tilts)
+        found = run(problem, self._tilts[problem.rows], Fourier)
         for _ in range(_ROUNDS):
             failed = np.flatnonzero(~(found.bound <= TOLERANCE))
             if not len(failed):
                 break
             better = self._tilter.again(found, self._tilts, failed)
-            again = self._cautious_run(problem.take(failed), better)
+            again = run(problem.take(failed), better, Fourier)
             improved = again.bound < found.bound[failed]
             if not improved.any():
                 break
             self._tilts[failed[improved]] = better[improved]
             found = found.patched(again.take(improved), failed[improved])
-        return found
-
-    def _cautious_run(self, problem: ForestProblem, tilts: Float64) -> Answer:
-        """A pass whose certificate minds that a vertex may move the counts.
-
-        It weighs errors against the mass of each cluster's states. Given an improbable state of a far vertex that
-        moves the count by much, other errors matter: they are bounded only by the error of Z over the probability of
-        that state. One that moves it by a share s of its standard deviation weighs a count x deviations out by about
-        e^(s x), and errors are alike at all counts, out to where their probabilities are lost in them.
-        """
-        found = run(problem, tilts, Fourier)
-        good = np.flatnonzero(found.bound <= TOLERANCE)
-        if not len(good):
-            return found
-        leverage = np.full(len(good), math.inf)
-        if problem.program.set_top.all():
-            leverage = self._tilter.leverage(problem.rows[good], tilts[good])
-        # Of the others only the bound is of use: their messages may be any number, and NaN.
-        leaf = problem.log_leaf[good]
-        belief = leaf + found.messages[good]
-        with np.errstate(invalid="ignore"):
-            log_prob = belief - log_sum(belief, keepdims=True)
-        floor = np.where(leaf > -math.inf, log_prob, 0.0).min(axis=(1, 2), initial=0.0)
-        rarest = np.exp(np.minimum(-np.nan_to_num(floor, nan=-math.inf), 700.0))
-        calm = np.where(leverage <= _LEVERAGE, np.exp(_NOISE * np.minimum(leverage, _LEVERAGE)), math.inf)
-        found.bound[good] *= np.minimum(calm, rarest)
         return found
 
 
@@ -118,6 +97,7 @@ def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
     shifted, constant = tilted(problem, tilts)
     even, moved = (shifted, 0.0) if kind is LogSpace else balanced(shifted)
     found = both_passes(even, kind)
+    bound = noisy_bound(even, found) if kind is Fourier else found.bound
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
     # Weights and tables were rounded where the tilt was added.
     reach = np.abs(tilts).max(axis=1, initial=0.0) * float(problem.score.max(axis=1).sum())
@@ -125,7 +105,7 @@ def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
         found.log_mean + constant,
         found.messages + shift,
         found.log_beliefs,
-        found.bound + UNIT_ROUNDOFF * (reach + 2.0 * _rounded_at(even, tilts, found)),
+        bound + UNIT_ROUNDOFF * (reach + 2.0 * _rounded_at(even, tilts, found)),
         log_edges=found.log_edges,
         vanished=found.vanished,
         tilts=tilts,

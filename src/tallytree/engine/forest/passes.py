@@ -34,7 +34,7 @@ def compiled(problem: ForestProblem, kind: type[Direct]) -> Answer:
     if tables.shape[1]:
         table_top = np.maximum.reduceat(tables, problem.offset[:-1], axis=1)
         table_top[table_top == -math.inf] = 0.0
-    log_z, messages, log_edges, log_counts, error, vanished = native.cluster_pass(
+    log_z, messages, log_edges, log_counts, error, vanished, noise = native.cluster_pass(
         program.nodes, program.level_start, program.order, program.roots, program.counted, program.top,
         np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf, np.float64),
         np.ascontiguousarray(np.exp(log_edge - edge_top[:, :, None, None])), edge_top,
@@ -43,4 +43,5 @@ def compiled(problem: ForestProblem, kind: type[Direct]) -> Answer:
     )  # fmt: skip
     log_z = np.where(np.isnan(log_z), -math.inf, log_z)
     bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
-    return Answer(log_z, messages, log_counts, bound, log_edges=log_edges, vanished=vanished)
+    noise = noise if problem.program.set_top.all() else error
+    return Answer(log_z, messages, log_counts, bound, log_edges=log_edges, vanished=vanished, noise=noise)

@@ -100,10 +100,10 @@ class ForestProblem:
 def certificate(
     problem: ForestProblem, keep: float, log_z: Float64, messages: Float64, error: Float64, vanished: Float64
 ) -> Float64:
-    """Bound on the error of any log-odds.
+    """Bound on the error of any log-odds but for the noise of transforms; none where `error` is not a number.
 
-    From the error of the mass of any state relative to it, and from what may have vanished from Z: that much may be
-    missing from the mass of any state, so it is compared with the smallest one.
+    From what may have vanished from Z: that much may be missing from the mass of any state, so it is compared with the
+    smallest one.
     """
     rounding = rounding_error(problem, log_z, messages)
     if keep == 0.0:
@@ -114,9 +114,11 @@ def certificate(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         own = np.where(problem.log_leaf > -math.inf, belief, -math.inf)
         rarest = (belief - log_sum(own, keepdims=True)).min(axis=(1, 2), initial=0.0)
-        bound = 2.0 * error + rounding + 4.0 * vanished * np.exp(-rarest)
+        bound = rounding + 4.0 * vanished * np.exp(-rarest)
     # A zero may be an impossible state or an underflow; only logarithms can tell.
-    sound = np.isfinite(bound) & np.isfinite(log_z) & np.isfinite(messages).all(axis=(1, 2))
+    sound = (
+        np.isfinite(bound) & np.isfinite(error) & np.isfinite(log_z) & np.isfinite(messages).all(axis=(1, 2))
+    )
     return np.where(sound, bound, math.inf)
 
 

@@ -16,7 +16,7 @@ from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
 from ..answer import Answer
-from .arithmetic import TINY, Direct, Fourier
+from .arithmetic import TINY, Direct
 from .problem import certificate
 from .values import Chunk, ForestValues
 
@@ -32,6 +32,7 @@ class ForestPass(ForestValues):
         self.adjoint = self.up.twin()
         self.reach = np.zeros((self.batch * n, self.k * self.k))  # largest adjoint of any count, by state
         self.path_error = np.zeros(self.batch * n)
+        self.path_noise = np.zeros(self.batch * n)
         self.damage = np.zeros(self.batch)
         self.vanished = np.zeros(self.batch)  # what may be missing from Z or any part of it, relative to Z
         self.adjoint_underflow = np.zeros(self.batch * n)
@@ -43,10 +44,14 @@ class ForestPass(ForestValues):
         self.reach[roots, 0] = 1.0
         for chunk in reversed(self.tape):
             self._pull(chunk)
-        bound = self._bound(log_z)
+        # Errors of different clusters are independent: four standard deviations of their sum.
+        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, n).max(axis=1, initial=0.0)
+        noise = 4.0 * np.sqrt(self.noise) + self.path_noise.reshape(self.batch, n).max(axis=1, initial=0.0)
+        bound = certificate(problem, ar.keep, log_z, self.messages, error, self.vanished)
         return Answer(
-            log_z, self.messages, self.log_counts, bound, log_edges=self.log_edges, vanished=self.vanished
-        )
+            log_z, self.messages, self.log_counts, bound, log_edges=self.log_edges,
+            vanished=self.vanished, noise=noise if program.set_top.all() else error,
+        )  # fmt: skip
 
     def _pull(self, chunk: Chunk) -> None:
         """From the adjoint of a chunk's values to those of its operands."""
@@ -156,14 +161,15 @@ class ForestPass(ForestValues):
             # The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
             gone = np.where(dot > math.log(TINY), 0.0, math.inf)
             self.path_error[rows] = self.path_error[chunk.rows] + fresh + gone
+            self.path_noise[rows] = self.path_noise[chunk.rows] + self.transform[chunk.rows]
 
     # -- answers and errors ------------------------------------------------------------------------------------
 
     def _charge(self, chunk: Chunk, states: int) -> None:
         """What errors and cuts in values do.
 
-        Errors of transforms are compared with the mass of their state, where it has any. What has underflowed is gone
-        from the whole; whoever wants a part of it compares it with that part.
+        Errors of transforms are compared with the mass of their state, where it has any. What was cut or has
+        underflowed is gone from the whole; whoever wants a part of it compares it with that part.
         """
         rows = chunk.rows
         cells = self.up.cells(rows, states, int(self.up.width[rows].max()))
@@ -172,13 +178,11 @@ class ForestPass(ForestValues):
         gone = self.underflow[rows] * sum_g.sum(axis=1) + self.adjoint_underflow[rows] * value.sum(
             axis=(0, 1)
         )
-        harm = self.lost[rows, :states] * sum_g + self.cut[rows, :states] * self.reach[rows, :states]
-        seen = np.zeros(harm.shape, bool)
-        if isinstance(self.arithmetic, Fourier):
-            mass = (value * g).sum(axis=1).T
-            seen = mass > 0.0
-            relative = np.where(seen, harm / np.where(seen, mass, 1.0), 0.0).max(axis=1)
-            np.add.at(self.damage, chunk.batch, relative * relative)
+        gone += (self.cut[rows, :states] * self.reach[rows, :states]).sum(axis=1)
+        harm, mass = self.lost[rows, :states] * sum_g, (value * g).sum(axis=1).T
+        seen = mass > 0.0
+        relative = np.where(seen, harm / np.where(seen, mass, 1.0), 0.0).max(axis=1)
+        np.add.at(self.damage, chunk.batch, relative * relative)
         np.add.at(self.vanished, chunk.batch, gone + np.where(seen, 0.0, harm).sum(axis=1))
 
     def _read_messages(self, chunk: Chunk) -> None:
@@ -230,13 +234,6 @@ class ForestPass(ForestValues):
         ar = self.arithmetic
         log_total = _possible(ar.log(ar.total(ar.total(pair, 1), 1)))
         self.log_edges[batch, edge] = ar.log(pair) - log_total[:, None, None]
-
-    def _bound(self, log_z: Float64) -> Float64:
-        # Errors of different clusters are independent: four standard deviations of their sum.
-        error = 4.0 * np.sqrt(self.damage) + self.path_error.reshape(self.batch, self.program.n_nodes).max(
-            axis=1, initial=0.0
-        )
-        return certificate(self.problem, self.arithmetic.keep, log_z, self.messages, error, self.vanished)
 
 
 def _possible(log_total: Float64) -> Float64:

@@ -44,26 +44,6 @@ class Tilter:
             out[:, :, t] = mean[:, inside].sum(1), variance[:, inside].sum(1)
         return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
 
-    def leverage(self, rows: Ints, tilts: Float64) -> Float64:
-        """How far one vertex can move a count of the forest alone, in standard deviations of the count, (row,).
-
-        The derivative of a vertex's log-odds with respect to the tilt is the difference of the conditional means.
-        """
-        step = 1e-4
-        own = tilts[:, self.tops]
-        with np.errstate(all="ignore"):
-            low, high = (np.log(self._marginals(rows, own + move)) for move in (-step, step))
-            change = np.where(self.problem.log_leaf[rows] == -np.inf, np.nan, (high - low) / (2.0 * step))
-            moved = np.nanmax(change, axis=2) - np.nanmin(change, axis=2)
-            spread = np.nansum(np.exp(0.5 * (low + high)) * change * self.problem.score, axis=2)
-        out = np.zeros(len(rows))
-        for t in range(len(self.tops)):
-            inside = self._place == t
-            deviation = np.sqrt(np.maximum(spread[:, inside].sum(1), 1e-12))
-            out = np.maximum(out, moved[:, inside].max(axis=1, initial=0.0) / deviation)
-        impossible = ~np.isfinite(np.where(np.isnan(change), 0.0, change)).all(axis=(1, 2))
-        return np.where(impossible | np.isnan(out), np.inf, out)
-
     def _marginals(self, rows: Ints, tilts: Float64) -> Float64:
         """Marginals (row, D, K) of the forest alone under tilts (row, top)."""
         problem, top = self.problem, self._place

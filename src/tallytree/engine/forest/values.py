@@ -55,6 +55,11 @@ class ForestValues:
         states = self.k * self.k
         self.lost = np.zeros((self.batch * n, states))  # error of any entry of a value, by state
         self.cut = np.zeros((self.batch * n, states))  # mass cut off a value
+        self.noise = np.zeros(
+            self.batch
+        )  # what transforms did to clusters, relative to their sums: sum of squares
+        self.transform = np.zeros(self.batch * n)  # error of a transform of this size
+        self.transformed = np.zeros(self.batch * n, bool)  # here or below
         self.underflow = np.zeros(self.batch * n)  # what may have vanished from any entry of a value
         self.tape: list[Chunk] = []
         log_edge = problem.log_edge
@@ -164,6 +169,7 @@ class ForestValues:
             )
         rows, a = self._operand(chunk, program.a, self._first_kind(chunk.step))
         low = self.up.low[rows]
+        self.transformed[chunk.rows] = self.transformed[rows]
         if op == clusters.THROUGH:
             out, top = self._joined(chunk, a, spread=False)
         elif op == clusters.SUM:
@@ -182,6 +188,10 @@ class ForestValues:
             out = ar.product(x, y, x.shape[3] + y.shape[3] - 1)
             shape = (out.shape[0], out.shape[2], len(chunk.rows))
             lost = np.broadcast_to(ar.product_error(x, y), shape).reshape(-1, len(chunk.rows))
+            np.add.at(self.noise, chunk.batch, ar.product_noise(x, y) ** 2)
+            self.transform[chunk.rows] = ar.transform_size(x.shape[3], y.shape[3])
+            below = self.transformed[rows] | self.transformed[other]
+            self.transformed[chunk.rows] = below | (self.transform[chunk.rows] > 0.0)
             out = out.reshape(-1, *out.shape[3:])
             low = low + self.up.low[other]
             return self._finish(chunk, out, low, top, lost)
@@ -255,12 +265,13 @@ class ForestValues:
             lost = np.broadcast_to(lost * relative, (states, len(rows)))
             self.lost[rows, :states] = lost.T
             if n > _TRIMMED:
-                # A state may be improbable: each is cut by its own measure.
-                floor = np.maximum(ar.keep * values.max(axis=1), lost)
-                first, width = _window((values > floor[:, None]).any(axis=0))
+                # A state may be improbable: each is cut by its own measure. Ends that are lost in the noise of a
+                # transform stay: they may be all that a rare state of some vertex below has.
+                kept = (values > ar.keep * values.max(axis=1, keepdims=True)).any(axis=0)
+                first, width = _window(kept | self.transformed[rows])
                 count = np.arange(n)[:, None]
                 outside = (count < first) | (count >= first + width)
-                self.cut[rows, :states] = ((values * outside).sum(1) + (n - width) * lost).T
+                self.cut[rows, :states] = (values * outside).sum(1).T
         self.up.put(rows, values, low, first, width)
 
 
