@@ -152,3 +152,10 @@ def table_tops(problem: ForestProblem) -> Float64:
         return np.zeros((len(problem.tables), 0))
     top = np.maximum.reduceat(problem.tables, problem.offset[:-1], axis=1)
     return np.where(top == -math.inf, 0.0, top)
+
+
+def log_odds(log_weights: Float64) -> Float64:
+    """Of the second state against the first, (..., 2) to (...); 0 where both are impossible."""
+    on, off = log_weights[..., 1], log_weights[..., 0]
+    same = on == off  # also where both are -inf
+    return np.asarray(np.where(same, 0.0, on - np.where(same, 0.0, off)))
