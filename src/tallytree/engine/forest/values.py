@@ -179,7 +179,7 @@ class ForestValues:
             other, b = self._operand(chunk, program.b, chunk.step.second)
             b, top = self._second(chunk, b)
             x, y = self._shape(chunk, a, b)
-            out = ar.product(x, y, x.shape[3] + y.shape[3] - 1)
+            out = ar.product(x, y)
             shape = (out.shape[0], out.shape[2], len(chunk.rows))
             lost = np.broadcast_to(ar.product_error(x, y), shape).reshape(-1, len(chunk.rows))
             out = out.reshape(-1, *out.shape[3:])
