@@ -15,7 +15,7 @@ from ..arrays import Float64, Ints
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
-from .problem import Problem, Rows
+from .problem import ForestProblem, Problem, Rows
 
 
 def present() -> bool:
@@ -226,17 +226,33 @@ def root_counts(
 # -- forests -------------------------------------------------------------------------------------------------------
 
 
-def cluster_pass(*arguments: Any) -> Any:
-    """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
-    return _extension().cluster_pass(*arguments, config.threads(), config.level())
+def cluster_pass(
+    problem: ForestProblem, edges: Float64, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
+) -> Any:
+    """Both passes over a program of clusters, edges in plain numbers; see :mod:`~tallytree.engine.forest.passes`."""
+    tables, offset = np.ascontiguousarray(problem.tables), np.ascontiguousarray(problem.offset)
+    return _extension().cluster_pass(
+        *_cluster_program(problem), np.ascontiguousarray(edges), np.ascontiguousarray(edge_top), tables, table_top,
+        offset, keep, fourier, config.threads(), config.level(),
+    )  # fmt: skip
 
 
-def cluster_maxima(*arguments: Any) -> Any:
+def cluster_maxima(
+    problem: ForestProblem, expected: Float64, bounded: bool, states: bool, counts: bool
+) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    values, known, states, messages, by_count = _extension().cluster_maxima(
-        *arguments, config.threads(), config.level()
-    )
-    return values, known, _usual(states), messages, by_count
+    edges, tables = np.ascontiguousarray(problem.log_edge), np.ascontiguousarray(problem.tables)
+    values, known, found, messages, by_count = _extension().cluster_maxima(
+        *_cluster_program(problem), edges, tables, np.ascontiguousarray(problem.offset),
+        expected, bounded, states, counts, config.threads(), config.level(),
+    )  # fmt: skip
+    return values, known, _usual(found), messages, by_count
+
+
+def _cluster_program(problem: ForestProblem) -> tuple[NDArray[Any], ...]:
+    """What all passes over the clusters of a problem begin with."""
+    score = np.ascontiguousarray(problem.score, np.int32)
+    return *problem.program.compiled, score, np.ascontiguousarray(problem.log_leaf)
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Float64
+from ..problem import ForestProblem
 from .arithmetic import Carried
-from .problem import ForestProblem
 from .values import ForestValues
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from ...arrays import Float64, Ints
 from ..answer import Answer
+from ..problem import ForestProblem
 from .arithmetic import Carried
-from .problem import ForestProblem
 from .sum_product import ForestPass
 from .values import Chunk
 

@@ -12,8 +12,8 @@ from ...arrays import Float64
 from .. import native
 from ..answer import Answer
 from ..log_sums import anchor
+from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct
-from .problem import ForestProblem
 
 Rooting = tuple[NDArray[Any], ...]
 

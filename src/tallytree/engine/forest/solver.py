@@ -11,12 +11,13 @@ from scipy.special import expit
 from ...arrays import Float64, Ints, States
 from ...memo import answer
 from ..answer import Answer, Derivatives
+from ..problem import ForestProblem
 from ..solver import Solver
 from . import configurations
+from .certificate import log_odds
 from .entropy import entropy
 from .ladder import infer, relative_counts
 from .moving import Direction, moving_derivatives
-from .problem import ForestProblem, log_odds
 from .tangent import forest_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models

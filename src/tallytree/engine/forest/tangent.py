@@ -19,10 +19,11 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer, Derivatives
+from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF
+from .certificate import log_odds
 from .ladder import tilted
 from .plain import scaled
-from .problem import ForestProblem, log_odds
 from .tilt import Tilter
 
 _AGREEMENT = 1e-11  # between the marginals found here and those of inference
