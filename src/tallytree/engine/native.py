@@ -227,32 +227,29 @@ def root_counts(
 
 
 def cluster_pass(
-    problem: ForestProblem, edges: Float64, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
+    problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
 ) -> Any:
-    """Both passes over a program of clusters, edges in plain numbers; see :mod:`~tallytree.engine.forest.passes`."""
-    tables, offset = np.ascontiguousarray(problem.tables), np.ascontiguousarray(problem.offset)
-    return _extension().cluster_pass(
-        *_cluster_program(problem), np.ascontiguousarray(edges), np.ascontiguousarray(edge_top), tables, table_top,
-        offset, keep, fourier, config.threads(), config.level(),
-    )  # fmt: skip
+    """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
+    edges, tops = np.exp(problem.log_edge - edge_top), edge_top[:, :, 0, 0]
+    arguments = (*map(np.ascontiguousarray, (edges, tops, problem.tables, table_top, problem.offset)),)
+    return _over_clusters("cluster_pass", problem, *arguments, keep, fourier)
 
 
 def cluster_maxima(
     problem: ForestProblem, expected: Float64, bounded: bool, states: bool, counts: bool
 ) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    edges, tables = np.ascontiguousarray(problem.log_edge), np.ascontiguousarray(problem.tables)
-    values, known, found, messages, by_count = _extension().cluster_maxima(
-        *_cluster_program(problem), edges, tables, np.ascontiguousarray(problem.offset),
-        expected, bounded, states, counts, config.threads(), config.level(),
-    )  # fmt: skip
+    arguments = (*map(np.ascontiguousarray, (problem.log_edge, problem.tables, problem.offset, expected)),)
+    values, known, found, messages, by_count = _over_clusters(
+        "cluster_maxima", problem, *arguments, bounded, states, counts
+    )
     return values, known, _usual(found), messages, by_count
 
 
-def _cluster_program(problem: ForestProblem) -> tuple[NDArray[Any], ...]:
-    """What all passes over the clusters of a problem begin with."""
-    score = np.ascontiguousarray(problem.score, np.int32)
-    return *problem.program.compiled, score, np.ascontiguousarray(problem.log_leaf)
+def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
+    score, leaf = np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf)
+    run = getattr(_extension(), verb)
+    return run(*problem.program.compiled, score, leaf, *arguments, config.threads(), config.level())
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:

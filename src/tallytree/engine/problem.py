@@ -33,7 +33,7 @@ class _Batch:
     @property
     def full_tables(self) -> Float64:
         """The tables of every model, (B, T)."""
-        return np.broadcast_to(self.tables, (len(self.nu), self.tables.shape[1]))
+        return np.broadcast_to(self.tables, (len(self), self.tables.shape[1]))
 
     def _tables_of(self, rows: Ints) -> Float64:
         return self.tables if len(self.tables) == 1 else self.tables[rows]

@@ -27,14 +27,8 @@ def both_passes(problem: ForestProblem, kind: type[Direct]) -> Answer:
 
 def compiled(problem: ForestProblem, kind: type[Direct]) -> Answer:
     """Both passes by the compiled engine."""
-    edge_top, table_top = anchor(problem.log_edge, (2, 3)), table_tops(problem)
     log_z, messages, log_edges, log_counts, error, vanished = native.cluster_pass(
-        problem,
-        np.exp(problem.log_edge - edge_top),
-        edge_top[:, :, 0, 0],
-        table_top,
-        kind.keep,
-        kind is Fourier,
+        problem, anchor(problem.log_edge, (2, 3)), table_tops(problem), kind.keep, kind is Fourier
     )
     log_z = np.where(np.isnan(log_z), -math.inf, log_z)
     bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
