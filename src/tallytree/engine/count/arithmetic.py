@@ -16,7 +16,7 @@ TINY = 1e-300  # anything smaller may have been lost to underflow
 class Arithmetic(Protocol):
     """What a pass over the tree needs to know about numbers."""
 
-    zero: complex
+    zero: Any
     relative: bool  # entries have relative accuracy, however small
 
     def leaves(self, nu: Any) -> Any: ...
@@ -47,7 +47,7 @@ def pad_right(xp: Any, values: Any, width: int, fill: complex) -> Any:
 class Direct:
     """Plain numbers and sums of positive terms: every entry has relative accuracy until it underflows."""
 
-    zero: complex = 0.0
+    zero: Any = 0.0
     relative = True
 
     def __init__(self, xp: Any) -> None:
