@@ -165,7 +165,7 @@ class Fourier(Direct):
 class LogSpace(Direct):
     """Logarithms throughout: nothing under- or overflows, O(ab) exponentials per merge. The last rung."""
 
-    zero = -math.inf
+    zero: Any = -math.inf
 
     def leaves(self, nu: Any) -> Any:
         xp = self.xp
@@ -195,7 +195,7 @@ class LogSpace(Direct):
         return anchor + xp.log(total)
 
     def weigh(self, values: Any, log_f: Any) -> tuple[Any, Any]:
-        return values + log_f, self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
+        return values + log_f, self.none(values)
 
     def normalise(self, values: Any) -> tuple[Any, Any]:
         total = self.total(values)
@@ -208,11 +208,15 @@ class LogSpace(Direct):
     def log(self, values: Any) -> Any:
         return values
 
+    def none(self, values: Any) -> Any:
+        """A zero for every message."""
+        return self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
+
     def merge_error(self, a: Any, b: Any) -> Any:
-        return self.xp.zeros(a.shape[:-1], dtype=a.dtype, device=a.device)
+        return self.none(a)
 
     def loss(self, values: Any) -> Any:
-        return self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
+        return self.none(values)
 
     def magnitude(self, values: Any) -> Any:
         """A logarithm of size L is known to L units of round-off."""

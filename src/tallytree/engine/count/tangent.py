@@ -87,11 +87,8 @@ class Moving(LogSpace):
         scale = self.total(u + d)
         return d - self.xp.where(self.xp.isfinite(scale), scale, 0.0)[..., None], self.xp.real(scale)
 
-    def merge_error(self, a: Any, b: Any) -> Any:
-        return super().merge_error(self.xp.real(a), b)
-
-    def loss(self, values: Any) -> Any:
-        return super().loss(self.xp.real(values))
+    def none(self, values: Any) -> Any:
+        return super().none(self.xp.real(values))
 
     def magnitude(self, values: Any) -> Any:
         return super().magnitude(self.xp.real(values))
