@@ -21,6 +21,7 @@ from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem, Rows
 from . import chain, characteristic, common_tilt, mixture, potetz_lee, retilt, wide_messages, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
+from .parts import gathered, parts_of, put
 from .tree_pass import sum_product
 
 METHODS = (
@@ -57,36 +58,24 @@ def _refuse_nested(nested: NestedPart | None, method: str) -> None:
 
 def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
     """Solve the components one bucket at a time and put their answers together."""
-    parts, nu, tables = problem.tree.components, problem.nu, problem.tables
-    batch, n = nu.shape
+    nu, tables, batch = problem.nu, problem.tables, len(problem)
     log_mean, bound, doubt = np.zeros(batch), np.zeros(batch), np.zeros(batch)
-    pieces: list[tuple[Ints | slice, tuple[int, ...], Answer]] = []
-    for bucket in parts.flat:
-        count = len(bucket.variables)
-        rows = np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, bucket.size)
-        shared = tables.shape[0] == 1 and count == 1
-        picked = np.broadcast_to(tables, (1 if shared else batch, tables.shape[1]))[:, bucket.cells]
-        own = np.ascontiguousarray(picked).reshape(-1, bucket.size + 1)
-        block = _flat(Rows(rows, own), None, method, cavities)
-        log_mean += block.log_mean.reshape(batch, count).sum(1)
-        bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
-        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, count).max(1, initial=0.0))
-        pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
-    if parts.nested is not None:
-        part = parts.nested
-        rows = nu if part.variables is None else np.ascontiguousarray(nu[:, part.variables])
-        own = tables if part.cells is None else np.ascontiguousarray(tables[:, part.cells])
-        block = _nested(part.program, Rows(rows, own), method, cavities)
-        log_mean += block.log_mean
-        bound += block.bound
-        doubt = np.maximum(doubt, block.probability_bound)
-        where = slice(None) if part.variables is None else part.variables
-        pieces.append((where, (batch, rows.shape[1]), block))
+    blocks: list[tuple[Ints | None, Answer]] = []
+    for part in parts_of(problem.tree.components):
+        rows = Rows(gathered(nu, part.variables), part.tables(tables, batch))
+        if part.program is None:
+            block = _flat(rows, None, method, cavities)
+        else:
+            block = _nested(part.program, rows, method, cavities)
+        log_mean += block.log_mean.reshape(batch, -1).sum(1)
+        bound += block.bound.reshape(batch, -1).sum(1)
+        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, -1).max(1, initial=0.0))
+        blocks.append((part.variables, block))
 
     def messages() -> Float64:
-        out = np.zeros((batch, n))
-        for where, shape, block in pieces:
-            out[:, where] = block.messages.reshape(shape)
+        out = np.zeros(nu.shape)
+        for places, block in blocks:
+            put(out, places, block.messages)
         return out
 
     return Answer(log_mean, messages, None, bound, doubt=doubt)
