@@ -225,7 +225,7 @@ def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
 
 
 def _direct_rung(program: TreeProgram, batch: _Batch) -> _Part:
-    return _Part(*native.tree_tangent(program, *batch, direct=True))
+    return _Part(*native.tree_tangent(program, *batch, True))
 
 
 def _array_flat(batch: _Batch) -> _Part:

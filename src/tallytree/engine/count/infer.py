@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ METHODS = (
     "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+Rung = Callable[[Any], Answer]
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
@@ -84,8 +86,8 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
-    rungs: list[Any] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Rung]:
+    rungs: list[Rung] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
     if native.present():
         rungs.insert(0, partial(native.flat, cavities=cavities))
         if terms is not None and native.has_closed_form(*terms):
@@ -110,7 +112,7 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
             )
         return _insist(_quiet(mixture.solve_batch, rows.nu, *terms), method)
     if method == "chain":
-        rungs: list[Any] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
+        rungs: list[Rung] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
         if native.present():
             rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
         return _insist(climb(rungs, rows), method)
@@ -166,7 +168,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
     return _array_pass(program, LogSpace(xp), rows)  # "log-tree"
 
 
-def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Any]:
+def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Rung]:
     n = program.n_leaves
     if native.present():
         if choose.extreme(rows.nu):
@@ -191,7 +193,7 @@ def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> l
     return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
 
 
-def _last_rung(program: TreeProgram) -> Any:
+def _last_rung(program: TreeProgram) -> Rung:
     """Slow but always right: one exponent per entry; without a compiler, where logarithms do not do."""
     if native.present():
         return _tree_rung(program, "wide")
@@ -211,14 +213,14 @@ def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> A
     return Answer(found.log_mean, messages, found.log_beliefs, found.bound)
 
 
-def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Any:
+def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     if native.present():
         return lambda rows: native.tree_pass(program, rows.nu, rows.tables, kind, cavities=cavities)
     arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
     return lambda rows: _array_pass(program, arithmetic, rows)
 
 
-def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Any:
+def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
     if native.present() and common_tilt.serves(program):
         run = partial(native.tree_pass, program, kind=kind, cavities=cavities)
