@@ -211,3 +211,31 @@ def test_products_of_equal_variables_beside_underflow():
     want, _ = enumerated(logits, pairs, log_edge, [0], np.zeros(2), v, np.zeros(2))
     assert np.abs(want).max() > 0.1
     np.testing.assert_allclose(found.logits, want, atol=1e-12)
+
+
+@pytest.mark.skipif(config.native() is None, reason="the quick method is that of the compiled engine")
+@pytest.mark.parametrize("seed", range(12))
+def test_a_steep_table_of_a_chain_is_tilted_without_losing_digits(seed, engine, monkeypatch):
+    """Counts of one plateau share a number of size 1e10, of which a sum with a tilt would round everything else."""
+
+    def refuse(*_):
+        raise AssertionError("the quick method did not serve")
+
+    if engine == "native":
+        monkeypatch.setattr("tallytree.engine.forest.solver.moving_derivatives", refuse)
+    rng = np.random.default_rng(seed)
+    n, height = 10, 10.0 ** rng.integers(4, 12)
+    log_f = np.round(3.0 * rng.normal(size=n + 1) * 1024.0) / 1024.0  # a sum with the height is exact
+    above = np.array([3, 6, 7, 8])
+    relative = np.full(n + 1, -INF)
+    relative[above] = log_f[above]
+    log_f[above] += height
+    logits = 2.0 * rng.normal(size=n) - 5.3  # the tilt is large
+    pairs = [(i, i + 1) for i in range(n - 1)]
+    log_edge = rng.normal(size=(n - 1, 2, 2))
+    v, h = rng.normal(size=n), rng.normal(size=n + 1)
+    model = tt.CountModel(logits, log_f, edges=tt.Forest(pairs, log_edge))
+    found = model.hessian_vector_product(v, [h])
+    marginals, counts = enumerated(logits, pairs, log_edge, np.arange(n), relative, v, h)
+    np.testing.assert_allclose(found.logits, marginals, atol=1e-13)
+    np.testing.assert_allclose(found.tables[0], counts, atol=1e-13)

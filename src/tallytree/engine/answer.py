@@ -109,17 +109,9 @@ class Answer:
             out[rows] = second
             return out
 
-        return Answer(
-            merged(self.log_mean, other.log_mean),
-            lambda: merged(self.messages, other.messages),
-            merged(self.log_beliefs, other.log_beliefs),
-            merged(self.bound, other.bound),
-            doubt=merged(self.probability_bound, other.probability_bound),
-            log_edges=merged(self.log_edges, other.log_edges),
-            vanished=merged(self.vanished, other.vanished),
-            tilts=merged(self.tilts, other.tilts),
-            arithmetic=merged(self.arithmetic, other.arithmetic),
-        )
+        kept = {name: merged(getattr(self, name), getattr(other, name)) for name in _BY_MODEL}
+        kept["doubt"] = merged(self.probability_bound, other.probability_bound)
+        return Answer(messages=lambda: merged(self.messages, other.messages), **kept)
 
     def take(self, rows: Any) -> Answer:
         """The answers for some models."""
@@ -127,17 +119,11 @@ class Answer:
         def picked(values: Any) -> Any:
             return None if values is None else values[rows]
 
-        return Answer(
-            picked(self.log_mean),
-            lambda: picked(self.messages),
-            picked(self.log_beliefs),
-            picked(self.bound),
-            doubt=picked(self.doubt),
-            log_edges=picked(self.log_edges),
-            vanished=picked(self.vanished),
-            tilts=picked(self.tilts),
-            arithmetic=picked(self.arithmetic),
-        )
+        kept = {name: picked(getattr(self, name)) for name in _BY_MODEL}
+        return Answer(messages=lambda: picked(self.messages), **kept)
+
+
+_BY_MODEL = ("log_mean", "log_beliefs", "bound", "doubt", "log_edges", "vanished", "tilts", "arithmetic")
 
 
 class Derivatives(NamedTuple):

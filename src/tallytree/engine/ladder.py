@@ -20,9 +20,16 @@ class Batch(Protocol):
     def take(self, rows: Ints) -> Self: ...
 
 
+class Certified(Protocol):
+    """What was found for a batch: models whose ``bound`` does not do are found anew and put in their places."""
+
+    @property
+    def bound(self) -> Any: ...
+    def patched(self, other: Self, rows: Ints) -> Self: ...
+
+
 B = TypeVar("B", bound=Batch)
-
-
+A = TypeVar("A", bound=Certified)
 G = TypeVar("G")
 
 
@@ -42,7 +49,7 @@ def improve(run: Callable[[G], Answer], guess: G, better: Callable[[Answer], G],
     return best
 
 
-def climb(rungs: Iterable[Callable[[B], Answer]], batch: B, *, tolerance: float = TOLERANCE) -> Answer:
+def climb(rungs: Iterable[Callable[[B], A]], batch: B, *, tolerance: float = TOLERANCE) -> A:
     """The first answer for every model that is certified to `tolerance`; the last rung is trusted.
 
     A rung maps a batch to an answer whose ``bound`` says which models it certifies.

@@ -15,7 +15,7 @@ from ..arrays import Float64, Ints
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
 from .choose import MIXTURE_TERMS
-from .problem import Problem, Rows
+from .problem import ForestProblem, Problem, Rows
 
 
 def present() -> bool:
@@ -226,17 +226,30 @@ def root_counts(
 # -- forests -------------------------------------------------------------------------------------------------------
 
 
-def cluster_pass(*arguments: Any) -> Any:
+def cluster_pass(
+    problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
+) -> Any:
     """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
-    return _extension().cluster_pass(*arguments, config.threads(), config.level())
+    edges, tops = np.exp(problem.log_edge - edge_top), edge_top[:, :, 0, 0]
+    arguments = (*map(np.ascontiguousarray, (edges, tops, problem.tables, table_top, problem.offset)),)
+    return _over_clusters("cluster_pass", problem, *arguments, keep, fourier)
 
 
-def cluster_maxima(*arguments: Any) -> Any:
+def cluster_maxima(
+    problem: ForestProblem, expected: Float64, bounded: bool, states: bool, counts: bool
+) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    values, known, states, messages, by_count = _extension().cluster_maxima(
-        *arguments, config.threads(), config.level()
+    arguments = (*map(np.ascontiguousarray, (problem.log_edge, problem.tables, problem.offset, expected)),)
+    values, known, found, messages, by_count = _over_clusters(
+        "cluster_maxima", problem, *arguments, bounded, states, counts
     )
-    return values, known, _usual(states), messages, by_count
+    return values, known, _usual(found), messages, by_count
+
+
+def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
+    score, leaf = np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf)
+    run = getattr(_extension(), verb)
+    return run(*problem.program.compiled, score, leaf, *arguments, config.threads(), config.level())
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:

@@ -15,8 +15,9 @@ from ..arrays import Float64, FloatArray, Ints
 from ..engine import far
 from ..engine.answer import Answer
 from ..engine.forest import ladder
-from ..engine.forest.problem import ForestProblem, folded_size
+from ..engine.forest.certificate import folded_size
 from ..engine.log_sums import anchor, log_sum
+from ..engine.problem import ForestProblem
 from ..errors import InfeasibleError, ParameterError
 from ..memo import answer
 from ..structure.forest.structure import ForestStructure

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
 from ..engine.forest import configurations
-from ..engine.forest.problem import ForestProblem
+from ..engine.problem import ForestProblem
 
 _CERTAIN = 1e-9  # a difference of probabilities above this is not rounding
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..arrays import Float64
 from ..engine import choose, far
-from ..engine.forest.problem import ForestProblem, folded_size
-from ..engine.problem import Problem
+from ..engine.forest.certificate import folded_size
+from ..engine.problem import ForestProblem, Problem
 from ..errors import ParameterError
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree

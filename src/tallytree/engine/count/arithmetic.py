@@ -16,7 +16,7 @@ TINY = 1e-300  # anything smaller may have been lost to underflow
 class Arithmetic(Protocol):
     """What a pass over the tree needs to know about numbers."""
 
-    zero: float
+    zero: Any
     relative: bool  # entries have relative accuracy, however small
 
     def leaves(self, nu: Any) -> Any: ...
@@ -24,20 +24,19 @@ class Arithmetic(Protocol):
     def correlate(self, g: Any, u: Any, width: int) -> Any: ...
     def weigh(self, values: Any, log_f: Any) -> tuple[Any, Any]: ...
     def normalise(self, values: Any) -> tuple[Any, Any]: ...
-    def product(self, u: Any, d: Any) -> Any: ...
+    def against(self, u: Any, d: Any) -> tuple[Any, Any]: ...
     def log(self, values: Any) -> Any: ...
-    def divide(self, values: Any, log_scale: Any) -> Any: ...
     def merge_error(self, a: Any, b: Any) -> Any: ...
     def loss(self, values: Any) -> Any: ...
     def magnitude(self, values: Any) -> Any: ...
 
 
-def pad_left(xp: Any, values: Any, count: int, fill: float) -> Any:
+def pad_left(xp: Any, values: Any, count: int, fill: complex) -> Any:
     padding = xp.full((*values.shape[:-1], count), fill, dtype=values.dtype, device=values.device)
     return xp.concat([padding, values], axis=-1)
 
 
-def pad_right(xp: Any, values: Any, width: int, fill: float) -> Any:
+def pad_right(xp: Any, values: Any, width: int, fill: complex) -> Any:
     missing = width - values.shape[-1]
     if missing <= 0:
         return values[..., :width]
@@ -48,7 +47,7 @@ def pad_right(xp: Any, values: Any, width: int, fill: float) -> Any:
 class Direct:
     """Plain numbers and sums of positive terms: every entry has relative accuracy until it underflows."""
 
-    zero = 0.0
+    zero: Any = 0.0
     relative = True
 
     def __init__(self, xp: Any) -> None:
@@ -63,28 +62,37 @@ class Direct:
         on = nu > 0
         return xp.stack([xp.where(on, small, big), xp.where(on, big, small)], axis=-1)
 
+    def times(self, a: Any, b: Any) -> Any:
+        return a * b
+
+    def total(self, values: Any) -> Any:
+        """The sum over the last axis."""
+        return self.xp.sum(values, axis=-1)
+
+    def gathered(self, term: Any, count: int) -> Any:
+        """The sum of ``term(0)``, ``term(1)``, ..."""
+        total = term(0)
+        for i in range(1, count):
+            total = total + term(i)
+        return total
+
     def merge(self, a: Any, b: Any, width: int) -> Any:
         """``c[k] = sum_i a[i] b[k - i]``."""
         if a.shape[-1] > b.shape[-1]:
             a, b = b, a
-        b = pad_left(self.xp, pad_right(self.xp, b, width, 0.0), a.shape[-1] - 1, 0.0)
         first = a.shape[-1] - 1
-        total = a[..., :1] * b[..., first : first + width]
-        for i in range(1, a.shape[-1]):
-            total = total + a[..., i : i + 1] * b[..., first - i : first - i + width]
-        return total
+        b = pad_left(self.xp, pad_right(self.xp, b, width, self.zero), first, self.zero)
+        return self.gathered(
+            lambda i: self.times(a[..., i : i + 1], b[..., first - i : first - i + width]), first + 1
+        )
 
     def correlate(self, g: Any, u: Any, width: int) -> Any:
         """``d[i] = sum_j g[i + j] u[j]``."""
-        g = pad_right(self.xp, g, max(width + u.shape[-1] - 1, g.shape[-1]), 0.0)
-        if u.shape[-1] <= width:
-            total = g[..., :width] * u[..., :1]
-            for j in range(1, u.shape[-1]):
-                total = total + g[..., j : j + width] * u[..., j : j + 1]
-            return total
         n = u.shape[-1]
-        sums = [self.xp.sum(g[..., i : i + n] * u, axis=-1) for i in range(width)]
-        return self.xp.stack(sums, axis=-1)
+        g = pad_right(self.xp, g, max(width + n - 1, g.shape[-1]), self.zero)
+        if n <= width:
+            return self.gathered(lambda j: self.times(g[..., j : j + width], u[..., j : j + 1]), n)
+        return self.xp.stack([self.total(self.times(g[..., i : i + n], u)) for i in range(width)], axis=-1)
 
     def weigh(self, values: Any, log_f: Any) -> tuple[Any, Any]:
         top = self.xp.max(log_f, axis=-1)
@@ -96,16 +104,14 @@ class Direct:
         safe = self.xp.where(total > 0, total, 1.0)
         return values / safe[..., None], self.xp.log(total)
 
-    def product(self, u: Any, d: Any) -> Any:
-        """``<u, d>``, in logarithms."""
-        return self.xp.log(self.xp.sum(u * d, axis=-1))
+    def against(self, u: Any, d: Any) -> tuple[Any, Any]:
+        """``d`` scaled to ``<u, d> = 1``, and the logarithm of what that was; as it is where that is 0."""
+        log_scale = self.xp.log(self.total(u * d))
+        scale = self.xp.where(self.xp.isfinite(log_scale), log_scale, 0.0)
+        return d * self.xp.exp(-scale)[..., None], log_scale
 
     def log(self, values: Any) -> Any:
         return self.xp.log(values)
-
-    def divide(self, values: Any, log_scale: Any) -> Any:
-        scale = self.xp.where(self.xp.isfinite(log_scale), log_scale, 0.0)
-        return values * self.xp.exp(-scale)[..., None]
 
     def merge_error(self, a: Any, b: Any) -> Any:
         """Bound on the absolute error of a merge that is not relative to the entry itself: what underflow loses."""
@@ -156,14 +162,10 @@ class Fourier(Direct):
         return floor + 1.5 * math.log2(a.shape[-1] + b.shape[-1]) * UNIT_ROUNDOFF * norms
 
 
-class LogSpace:
+class LogSpace(Direct):
     """Logarithms throughout: nothing under- or overflows, O(ab) exponentials per merge. The last rung."""
 
-    zero = -math.inf
-    relative = True
-
-    def __init__(self, xp: Any) -> None:
-        self.xp = xp
+    zero: Any = -math.inf
 
     def leaves(self, nu: Any) -> Any:
         xp = self.xp
@@ -172,60 +174,49 @@ class LogSpace:
         off = xp.where(nu > 0, -nu, 0.0) - shared
         return xp.stack([off, on], axis=-1)
 
-    def _sum(self, terms: Any, count: int) -> Any:
-        """``log sum_i exp(terms(i))`` in two passes: the maximum first, then one logarithm."""
-        xp = self.xp
-        top = terms(0)
-        for i in range(1, count):
-            top = xp.maximum(top, terms(i))
-        anchor = xp.where(top == -math.inf, 0.0, top)
-        total = xp.exp(terms(0) - anchor)
-        for i in range(1, count):
-            total = total + xp.exp(terms(i) - anchor)
-        return anchor + xp.log(total)
+    def times(self, a: Any, b: Any) -> Any:
+        return a + b
 
-    def merge(self, a: Any, b: Any, width: int) -> Any:
-        if a.shape[-1] > b.shape[-1]:
-            a, b = b, a
-        b = pad_left(self.xp, pad_right(self.xp, b, width, -math.inf), a.shape[-1] - 1, -math.inf)
-        first = a.shape[-1] - 1
-        return self._sum(lambda i: a[..., i : i + 1] + b[..., first - i : first - i + width], a.shape[-1])
-
-    def correlate(self, g: Any, u: Any, width: int) -> Any:
-        n = u.shape[-1]
-        g = pad_right(self.xp, g, max(width + n - 1, g.shape[-1]), -math.inf)
-        if n <= width:
-            return self._sum(lambda j: g[..., j : j + width] + u[..., j : j + 1], n)
-        return self.xp.stack([self.product(g[..., i : i + n], u) for i in range(width)], axis=-1)
-
-    def weigh(self, values: Any, log_f: Any) -> tuple[Any, Any]:
-        return values + log_f, self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
-
-    def normalise(self, values: Any) -> tuple[Any, Any]:
+    def total(self, values: Any) -> Any:
         top = self.xp.max(values, axis=-1)
         anchor = self.xp.where(top == -math.inf, 0.0, top)
-        total = anchor + self.xp.log(self.xp.sum(self.xp.exp(values - anchor[..., None]), axis=-1))
-        safe = self.xp.where(total == -math.inf, 0.0, total)
-        return values - safe[..., None], total
+        return anchor + self.xp.log(self.xp.sum(self.xp.exp(values - anchor[..., None]), axis=-1))
 
-    def product(self, u: Any, d: Any) -> Any:
-        terms = u + d
-        top = self.xp.max(terms, axis=-1)
-        anchor = self.xp.where(top == -math.inf, 0.0, top)
-        return anchor + self.xp.log(self.xp.sum(self.xp.exp(terms - anchor[..., None]), axis=-1))
+    def gathered(self, term: Any, count: int) -> Any:
+        """In two passes: the maximum first, then one logarithm."""
+        xp = self.xp
+        top = term(0)
+        for i in range(1, count):
+            top = xp.maximum(top, term(i))
+        anchor = xp.where(top == -math.inf, 0.0, top)
+        total = xp.exp(term(0) - anchor)
+        for i in range(1, count):
+            total = total + xp.exp(term(i) - anchor)
+        return anchor + xp.log(total)
+
+    def weigh(self, values: Any, log_f: Any) -> tuple[Any, Any]:
+        return values + log_f, self.none(values)
+
+    def normalise(self, values: Any) -> tuple[Any, Any]:
+        total = self.total(values)
+        return values - self.xp.where(total == -math.inf, 0.0, total)[..., None], total
+
+    def against(self, u: Any, d: Any) -> tuple[Any, Any]:
+        log_scale = self.total(u + d)
+        return d - self.xp.where(self.xp.isfinite(log_scale), log_scale, 0.0)[..., None], log_scale
 
     def log(self, values: Any) -> Any:
         return values
 
-    def divide(self, values: Any, log_scale: Any) -> Any:
-        scale = self.xp.where(self.xp.isfinite(log_scale), log_scale, 0.0)
-        return values - scale[..., None]
+    def none(self, values: Any) -> Any:
+        """A zero for every message."""
+        return self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
 
     def merge_error(self, a: Any, b: Any) -> Any:
-        return self.xp.zeros(a.shape[:-1], dtype=a.dtype, device=a.device)
+        return self.none(a)
 
     def loss(self, values: Any) -> Any:
-        return self.xp.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
+        return self.none(values)
 
     def magnitude(self, values: Any) -> Any:
         """A logarithm of size L is known to L units of round-off."""

@@ -93,11 +93,11 @@ def _logarithmic(xp: Any, nu: Any, log_f: Any) -> Answer:
         last = prefix[-1]
         shifted = xp.concat([gap, last[:, :-1]], axis=-1)
         prefix.append(xp.logaddexp(off[:, i, None] + last, on[:, i, None] + shifted))
-    log_mean = space.product(prefix[-1], log_f)
+    log_mean = space.total(prefix[-1] + log_f)
     suffix, messages = log_f, [gap[:, 0]] * n
     for i in range(n - 1, -1, -1):
         later = xp.concat([suffix[:, 1:], gap], axis=-1)
-        d0, d1 = space.product(prefix[i], suffix), space.product(prefix[i], later)
+        d0, d1 = space.total(prefix[i] + suffix), space.total(prefix[i] + later)
         same = d0 == d1
         messages[i] = xp.where(same, 0.0, d1 - xp.where(same, 0.0, d0))
         suffix = xp.logaddexp(off[:, i, None] + suffix, on[:, i, None] + later)

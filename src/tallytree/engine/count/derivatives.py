@@ -11,21 +11,26 @@ compiled engine, is left to array code.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from ...arrays import Float64
+from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import choose, native
 from ..answer import Answer, Derivatives, posterior
+from ..ladder import climb
 from ..problem import Problem
 from . import infer, retilt, star
 from .flat_tangent import flat_tangent
+from .parts import gathered, parts_of, put
 from .tangent import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
@@ -44,6 +49,16 @@ class _Part(NamedTuple):
     probs: Float64
     counts: Float64
     bound: Float64
+
+    def patched(self, other: _Part, rows: Ints) -> _Part:
+        """Answers of some models in the place of those that were not certified."""
+        self.marginals[:, rows] = other.marginals
+        self.bound[rows] = other.bound
+        if len(self.probs):
+            self.probs[rows] = other.probs
+        if len(self.counts):
+            self.counts[:, rows] = other.counts
+        return self
 
 
 def derivatives(
@@ -114,16 +129,14 @@ def _star(problem: Problem, v: Float64, h: Float64 | None, counts: bool, solved:
 
 def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:
     """Components one bucket at a time; variables without a group move by themselves."""
-    components, nu, tables = problem.tree.components, problem.nu, problem.tables
+    nu, tables = problem.nu, problem.tables
     directions, batch, total = len(v), len(nu), tables.shape[1]
     finite = np.isfinite(nu)
     if not finite.all():
         v = np.where(finite, v, 0.0)
-    if len(components.flat) == 1 and components.flat[0].whole and batch:
-        return _flat(nu, tables, np.ascontiguousarray(v), h, counts)
-    nested = components.nested
-    if nested is not None and nested.variables is None and nested.cells is None and batch:
-        return _nested(nested.program, nu, tables, np.ascontiguousarray(v), h, counts)
+    parts = parts_of(problem.tree.components)
+    if len(parts) == 1 and parts[0].whole and batch:
+        return _solved(parts[0].program, _Batch(nu, tables, np.ascontiguousarray(v), h, counts))
     marginals = expit(nu) * expit(-nu) * v
     values = counts and directions == 0
     probs, moved = (
@@ -131,45 +144,21 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
         np.zeros((directions if counts else 0, batch, total)),
     )
     bound = np.zeros(batch)
-    if batch == 0:
-        return _Part(marginals, probs, moved, bound)
-    for bucket in components.flat:
-        count, size = bucket.variables.shape
-        own = tables if len(tables) > 1 or count == 1 else np.broadcast_to(tables, (batch, total))
-        part = _flat(
-            np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, size),
-            np.ascontiguousarray(own[:, bucket.cells]).reshape(-1, size + 1),
-            np.ascontiguousarray(v[:, :, bucket.variables]).reshape(directions, batch * count, size),
-            None if h is None else h[:, :, bucket.cells].reshape(directions, batch * count, size + 1),
-            counts,
-        )
-        marginals[:, :, bucket.variables] = part.marginals.reshape(directions, batch, count, size)
-        bound = np.maximum(bound, part.bound.reshape(batch, count).max(1, initial=0.0))
+    for part in parts if batch else ():
+        own = gathered(nu, part.variables), part.tables(tables, batch)
+        move = gathered(v, part.variables), None if h is None else gathered(h, part.cells)
+        found = _solved(part.program, _Batch(*own, *move, counts))
+        put(marginals, part.variables, found.marginals)
+        bound = np.maximum(bound, found.bound.reshape(batch, -1).max(1, initial=0.0))
         if values:
-            probs[:, bucket.cells] = part.probs.reshape(batch, count, size + 1)
+            put(probs, part.cells, found.probs)
         if counts:
-            moved[:, :, bucket.cells] = part.counts.reshape(directions, batch, count, size + 1)
-    if nested is not None:
-        inside = slice(None) if nested.variables is None else nested.variables
-        cells = slice(None) if nested.cells is None else nested.cells
-        part = _nested(
-            nested.program,
-            np.ascontiguousarray(nu[:, inside]),
-            np.ascontiguousarray(tables[:, cells]),
-            np.ascontiguousarray(v[:, :, inside]),
-            None if h is None else np.ascontiguousarray(h[:, :, cells]),
-            counts,
-        )
-        marginals[:, :, inside] = part.marginals
-        bound = np.maximum(bound, part.bound)
-        if values:
-            probs[:, cells] = part.probs
-        if counts:
-            moved[:, :, cells] = part.counts
+            put(moved, part.cells, found.counts)
     return _Part(marginals, probs, moved, bound)
 
 
-class _Batch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Batch:
     """Models and directions of one component, or of several of the same shape."""
 
     nu: Float64  # (B, n)
@@ -178,76 +167,65 @@ class _Batch(NamedTuple):
     h: Float64 | None  # (R, B, T)
     counts: bool
 
-    def rows(self, rows: NDArray[np.int64]) -> _Batch:
+    def __len__(self) -> int:
+        return len(self.nu)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.nu, self.tables, self.v, self.h, self.counts))
+
+    def take(self, rows: Ints) -> _Batch:
         """Some models."""
-        if len(rows) == len(self.nu):
-            return self
         tables = self.tables if len(self.tables) == 1 else self.tables[rows]
         h = None if self.h is None else self.h[:, rows]
         return _Batch(self.nu[rows], tables, self.v[:, rows], h, self.counts)
 
 
-def _flat(*arguments: Any) -> _Part:
-    batch = _Batch(*arguments)
+def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
+    """One component, or several standard models if there is no program."""
     if not native.present():
-        return _array_flat(batch)
-    part = _Part(*native.flat_tangent(*batch))
-    failed = np.flatnonzero(np.isinf(part.bound))
-    if len(failed):
-        program = CountTree.flat(batch.nu.shape[1]).program
-        _put(part, failed, _nested_rungs(program, batch.rows(failed)))
-    return part
-
-
-def _nested(program: TreeProgram, *arguments: Any) -> _Part:
-    batch = _Batch(*arguments)
-    if not native.present():
-        return _array_nested(program, batch)
-    small = len(batch.nu) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.SMALL_IN_LANES
+        return _array_flat(batch) if program is None else _array_nested(program, batch)
+    if program is None:
+        return _climbed(
+            [_flat_rung, lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)], batch
+        )
+    small = len(batch) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
-        return _side_by_side(program, batch)
-    return _nested_rungs(program, batch)
+        return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
+    return _climbed(_rungs(program), batch)
+
+
+def _climbed(rungs: list[Callable[[_Batch], _Part]], batch: _Batch) -> _Part:
+    """A bound is infinite or good enough."""
+    return climb(rungs, batch, tolerance=sys.float_info.max)
+
+
+def _rungs(program: TreeProgram) -> list[Callable[[_Batch], _Part]]:
+    """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
+    return [partial(rung, program) for rung in (_tree_rung, _tilted_rung, _direct_rung, _array_nested)]
+
+
+def _flat_rung(batch: _Batch) -> _Part:
+    return _Part(*native.flat_tangent(*batch))
 
 
 def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
     """Count probabilities of small models; they have relative accuracy wherever nothing underflows, hence no bound."""
     probs, bound = native.small_beliefs(program, batch.nu, batch.tables)
-    part = _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
-    failed = np.flatnonzero(np.isinf(part.bound))
-    if len(failed):
-        _put(part, failed, _nested_rungs(program, batch.rows(failed)))
-    return part
+    return _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
 
 
-def _nested_rungs(program: TreeProgram, batch: _Batch) -> _Part:
-    """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
-    part = _Part(*native.tree_tangent(program, *batch))
-    for rung in (_tilted_rung, _direct_rung, _array_nested):
-        failed = np.flatnonzero(np.isinf(part.bound))
-        if not len(failed):
-            break
-        _put(part, failed, rung(program, batch.rows(failed)))
-    return part
+def _tree_rung(program: TreeProgram, batch: _Batch) -> _Part:
+    return _Part(*native.tree_tangent(program, *batch))
 
 
 def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     solution = infer.infer_program(program, batch.nu, batch.tables)
     nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
-    return _Part(*native.tree_tangent(program, *batch._replace(nu=nu, tables=tables)))
+    return _tree_rung(program, replace(batch, nu=nu, tables=tables))
 
 
 def _direct_rung(program: TreeProgram, batch: _Batch) -> _Part:
-    return _Part(*native.tree_tangent(program, *batch, direct=True))
-
-
-def _put(part: _Part, rows: NDArray[np.int64], again: _Part) -> None:
-    """Answers of some models in the place of those that were not certified."""
-    part.marginals[:, rows] = again.marginals
-    part.bound[rows] = again.bound
-    if len(part.probs):
-        part.probs[rows] = again.probs
-    if len(part.counts):
-        part.counts[:, rows] = again.counts
+    return _Part(*native.tree_tangent(program, *batch, True))
 
 
 def _array_flat(batch: _Batch) -> _Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,12 +22,14 @@ from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem, Rows
 from . import chain, characteristic, common_tilt, mixture, potetz_lee, retilt, wide_messages, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
+from .parts import gathered, parts_of, put
 from .tree_pass import sum_product
 
 METHODS = (
     "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+Rung = Callable[[Any], Answer]
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
@@ -57,36 +60,24 @@ def _refuse_nested(nested: NestedPart | None, method: str) -> None:
 
 def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
     """Solve the components one bucket at a time and put their answers together."""
-    parts, nu, tables = problem.tree.components, problem.nu, problem.tables
-    batch, n = nu.shape
+    nu, tables, batch = problem.nu, problem.tables, len(problem)
     log_mean, bound, doubt = np.zeros(batch), np.zeros(batch), np.zeros(batch)
-    pieces: list[tuple[Ints | slice, tuple[int, ...], Answer]] = []
-    for bucket in parts.flat:
-        count = len(bucket.variables)
-        rows = np.ascontiguousarray(nu[:, bucket.variables]).reshape(batch * count, bucket.size)
-        shared = tables.shape[0] == 1 and count == 1
-        picked = np.broadcast_to(tables, (1 if shared else batch, tables.shape[1]))[:, bucket.cells]
-        own = np.ascontiguousarray(picked).reshape(-1, bucket.size + 1)
-        block = _flat(Rows(rows, own), None, method, cavities)
-        log_mean += block.log_mean.reshape(batch, count).sum(1)
-        bound += block.bound.reshape(batch, count).sum(1) if count else 0.0
-        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, count).max(1, initial=0.0))
-        pieces.append((bucket.variables.reshape(-1), (batch, count * bucket.size), block))
-    if parts.nested is not None:
-        part = parts.nested
-        rows = nu if part.variables is None else np.ascontiguousarray(nu[:, part.variables])
-        own = tables if part.cells is None else np.ascontiguousarray(tables[:, part.cells])
-        block = _nested(part.program, Rows(rows, own), method, cavities)
-        log_mean += block.log_mean
-        bound += block.bound
-        doubt = np.maximum(doubt, block.probability_bound)
-        where = slice(None) if part.variables is None else part.variables
-        pieces.append((where, (batch, rows.shape[1]), block))
+    blocks: list[tuple[Ints | None, Answer]] = []
+    for part in parts_of(problem.tree.components):
+        rows = Rows(gathered(nu, part.variables), part.tables(tables, batch))
+        if part.program is None:
+            block = _flat(rows, None, method, cavities)
+        else:
+            block = _nested(part.program, rows, method, cavities)
+        log_mean += block.log_mean.reshape(batch, -1).sum(1)
+        bound += block.bound.reshape(batch, -1).sum(1)
+        doubt = np.maximum(doubt, block.probability_bound.reshape(batch, -1).max(1, initial=0.0))
+        blocks.append((part.variables, block))
 
     def messages() -> Float64:
-        out = np.zeros((batch, n))
-        for where, shape, block in pieces:
-            out[:, where] = block.messages.reshape(shape)
+        out = np.zeros(nu.shape)
+        for places, block in blocks:
+            put(out, places, block.messages)
         return out
 
     return Answer(log_mean, messages, None, bound, doubt=doubt)
@@ -95,8 +86,8 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Any]:
-    rungs: list[Any] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
+def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Rung]:
+    rungs: list[Rung] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
     if native.present():
         rungs.insert(0, partial(native.flat, cavities=cavities))
         if terms is not None and native.has_closed_form(*terms):
@@ -121,7 +112,7 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
             )
         return _insist(_quiet(mixture.solve_batch, rows.nu, *terms), method)
     if method == "chain":
-        rungs: list[Any] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
+        rungs: list[Rung] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
         if native.present():
             rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
         return _insist(climb(rungs, rows), method)
@@ -177,7 +168,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
     return _array_pass(program, LogSpace(xp), rows)  # "log-tree"
 
 
-def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Any]:
+def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Rung]:
     n = program.n_leaves
     if native.present():
         if choose.extreme(rows.nu):
@@ -202,7 +193,7 @@ def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> l
     return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
 
 
-def _last_rung(program: TreeProgram) -> Any:
+def _last_rung(program: TreeProgram) -> Rung:
     """Slow but always right: one exponent per entry; without a compiler, where logarithms do not do."""
     if native.present():
         return _tree_rung(program, "wide")
@@ -222,14 +213,14 @@ def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> A
     return Answer(found.log_mean, messages, found.log_beliefs, found.bound)
 
 
-def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Any:
+def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     if native.present():
         return lambda rows: native.tree_pass(program, rows.nu, rows.tables, kind, cavities=cavities)
     arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
     return lambda rows: _array_pass(program, arithmetic, rows)
 
 
-def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Any:
+def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
     if native.present() and common_tilt.serves(program):
         run = partial(native.tree_pass, program, kind=kind, cavities=cavities)

@@ -29,7 +29,7 @@ from . import moments
 from .arithmetic import UNIT_ROUNDOFF, LogSpace
 from .derivatives import LEFT_OUT, count_probabilities
 from .infer import pairs_of_counts, schedule_for
-from .tree_pass import _upward, extend_tables, gather
+from .tree_pass import extend_tables, gather, upward
 
 CERTIFIED = 5e-11  # relative error that expectations may have, whose estimate is made of bounds
 ENOUGH = 1e-11  # and what is made of count distributions, whose estimate only follows the rounding
@@ -138,7 +138,7 @@ def _chunks(batch: int, schedule: Schedule) -> list[slice]:
 
 
 def _messages(schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
-    return np.asarray(_upward(xp, schedule, LogSpace(xp), nu, extend_tables(xp, tables)).storage)
+    return np.asarray(upward(xp, schedule, LogSpace(xp), nu, extend_tables(xp, tables)).storage)
 
 
 def _walk(schedule: Schedule, up: Float64, other: Float64, measure: Any) -> Float64:

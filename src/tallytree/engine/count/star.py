@@ -23,6 +23,7 @@ from ...structure.nested.family import NestedFamily
 from .. import native
 from ..answer import Answer, posterior
 from ..problem import Problem, Rows
+from ..tilt import tilt_towards
 
 LARGE = 1 << 15  # variables from which on this is quicker than a tree of convolutions
 MOST_GROUPS = 16
@@ -108,6 +109,29 @@ class StarModel:
         counts = np.arange(len(self.tables[g]))
         return np.asarray(self.tables[g] + self.tilt * (counts - round(self.means[g])))
 
+    def _find_laws(self) -> _Laws | None:
+        """Laws under a tilt that puts the mean of the total near its posterior's."""
+        wanted = np.asarray(sum(self.means))
+        own: tuple[list[Float64], float] = [], math.inf
+
+        def moments(tilt: Float64) -> tuple[Float64, Float64]:
+            nonlocal own
+            self.tilt = float(tilt)
+            laws, error = own = self._own_laws()
+            if not error <= _CERTAIN:
+                return wanted, np.ones(())  # no tilt is worth trying from here
+            means = [float(np.arange(len(q)) @ q) for q in laws]
+            variance = sum(float((np.arange(len(q)) - m) ** 2 @ q) for q, m in zip(laws, means))
+            return np.asarray(sum(means)), np.asarray(variance)
+
+        start = np.asarray(self.tilt)
+        found = tilt_towards(moments, lambda *_: wanted, start, near=_CLOSE, slack=1.0, steps=_STEPS)
+        if (
+            float(found) != self.tilt or not own[1] <= _CERTAIN
+        ):  # a last step may have gone further than was looked
+            return None
+        return self._joined(*own)
+
     def _own_laws(self) -> tuple[list[Float64], float]:
         laws, error = [], 0.0
         for g, nu in enumerate(self.nu):
@@ -116,21 +140,6 @@ class StarModel:
             laws.append(np.where(probs > _ROUNDING * probs.max(initial=0.0), probs, 0.0))
             error += bound + _ROUNDING * float(probs.max(initial=0.0))
         return laws, error
-
-    def _find_laws(self) -> _Laws | None:
-        for _ in range(_STEPS):
-            laws, error = self._own_laws()
-            if not error <= _CERTAIN:
-                return None
-            means = [float(np.arange(len(q)) @ q) for q in laws]
-            variance = sum(float((np.arange(len(q)) - m) ** 2 @ q) for q, m in zip(laws, means))
-            off = sum(self.means) - sum(means)
-            if abs(off) <= _CLOSE * math.sqrt(variance) + 1.0:
-                return self._joined(laws, error)
-            if not variance > 0.0:
-                return None
-            self.tilt += off / variance
-        return None
 
     def _joined(self, laws: list[Float64], error: float) -> _Laws | None:
         first = [int(np.argmax(q > 0.0)) for q in laws]

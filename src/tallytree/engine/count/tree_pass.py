@@ -40,8 +40,8 @@ def sum_product(
     """
     batch, n = nu.shape
     extended = extend_tables(xp, tables)
-    up = _upward(xp, schedule, arithmetic, nu, extended)
-    down, error, size, faintest = _downward(xp, schedule, arithmetic, up, extended)
+    up = upward(xp, schedule, arithmetic, nu, extended)
+    down, error, size, faintest = downward(xp, schedule, arithmetic, up, extended)
     impossible = up.log_mean == -math.inf
 
     log_leaf = arithmetic.log(xp.reshape(gather(xp, down, schedule.leaf_down), (batch, n, 2)))
@@ -79,11 +79,12 @@ class _Up:
     faintest: Any  # (B,) log of the smallest product of positive numbers that a merge may have made
 
 
-def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extended: Any) -> _Up:
+def upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extended: Any) -> _Up:
     batch, n = nu.shape
     like = {"dtype": nu.dtype, "device": nu.device}
-    storage = xp.full((batch, schedule.up_length), arithmetic.zero, **like)
-    storage[:, 1 : 1 + 2 * n] = xp.reshape(arithmetic.leaves(nu), (batch, 2 * n))
+    leaves = arithmetic.leaves(nu)
+    storage = xp.full((batch, schedule.up_length), arithmetic.zero, dtype=leaves.dtype, device=nu.device)
+    storage[:, 1 : 1 + 2 * n] = xp.reshape(leaves, (batch, 2 * n))
     error = xp.zeros((batch, schedule.n_internal + 1), **like)
     log_mean, size = xp.zeros((batch,), **like), xp.ones((batch,), **like)
     faintest = xp.zeros((batch,), **like)
@@ -108,14 +109,15 @@ def _upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extend
     return _Up(storage, log_mean, error, size, faintest)
 
 
-def _downward(
+def downward(
     xp: Any, schedule: Schedule, arithmetic: Arithmetic, up: _Up, extended: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Down messages, a bound on the error of any probability, the largest magnitude and the smallest product met."""
     batch = up.log_mean.shape[0]
-    like = {"dtype": up.storage.dtype, "device": up.storage.device}
-    down = xp.full((batch, schedule.down_length), arithmetic.zero, **like)
-    weighted = xp.full((batch, schedule.down_length), arithmetic.zero, **like)
+    like = {"dtype": up.log_mean.dtype, "device": up.log_mean.device}
+    numbers = {"dtype": up.storage.dtype, "device": up.storage.device}
+    down = xp.full((batch, schedule.down_length), arithmetic.zero, **numbers)
+    weighted = xp.full((batch, schedule.down_length), arithmetic.zero, **numbers)
     path_error = xp.zeros((batch, schedule.n_placed), **like)
     squares, size, faintest = xp.zeros((batch,), **like), up.size, up.faintest
 
@@ -124,8 +126,7 @@ def _downward(
         nonlocal squares, size, faintest
         count = len(step.nodes)
         own = gather(xp, up.storage, step.own_cells)
-        scale = arithmetic.product(own, message)
-        message = arithmetic.divide(message, scale)
+        message, scale = arithmetic.against(own, message)
         cells = slice(step.start, step.start + count * step.width)
         down[:, cells] = xp.reshape(message, (batch, -1))
         table = gather(xp, extended, step.table)
@@ -142,7 +143,7 @@ def _downward(
 
     if len(schedule.roots.nodes):
         shape = (batch, len(schedule.roots.nodes), schedule.roots.width)
-        ones = xp.zeros(shape, **like) + (1.0 if arithmetic.zero == 0.0 else 0.0)
+        ones = xp.full(shape, 1.0 if arithmetic.zero == 0.0 else 0.0, **numbers)
         settle(schedule.roots, ones, xp.zeros(shape[:2], **like))
     for step in schedule.down:
         g = gather(xp, weighted, step.parent_cells)
@@ -156,9 +157,9 @@ def _downward(
 
 def _log_smallest_product(xp: Any, arithmetic: Arithmetic, factors: tuple[Any, ...], table: Any) -> Any:
     """Log of the product of the smallest positive entries, times that of a table relative to its largest, (B,)."""
-    total = xp.zeros_like(factors[0][..., 0])
     if arithmetic.zero != 0.0:  # logarithms know no limit
-        return xp.min(total, axis=-1)
+        return xp.zeros(factors[0].shape[:1], dtype=xp.float64, device=factors[0].device)
+    total = xp.zeros_like(factors[0][..., 0])
     for x in (
         factors if arithmetic.relative else ()
     ):  # a bound covers what is lost relative to the largest entries

@@ -8,6 +8,7 @@ that keeps the inner loops long where polynomials are short.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from ..log_sums import log_sum
 
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-290  # anything smaller may have been lost to underflow
+
+Terms = Callable[
+    [], Iterator[tuple[int, Any]]
+]  # where each starts along the counts, and (p, q, r, count, row)
 
 
 def _fold(values: Any, like: Float64, combine: Any) -> Any:
@@ -46,8 +51,15 @@ class Direct:
     def times(self, a: Float64, b: Float64) -> Float64:
         return a * b
 
-    def total(self, values: Float64, axis: Any) -> Float64:
-        return np.asarray(values.sum(axis=axis))
+    def total(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
+        return np.asarray(values.sum(axis=axis, keepdims=keepdims))
+
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
+        """The sum of terms that start at their own places along the counts."""
+        out = np.zeros(shape)
+        for start, term in terms():
+            out[..., start : start + term.shape[3], :] += term
+        return out
 
     def scale(self, values: Float64, log_scale: Float64) -> Float64:
         """`values` less a log-scale per row."""
@@ -56,50 +68,39 @@ class Direct:
     def transform(self, table: Float64, values: Float64) -> Float64:
         """``out[p] = sum_q table[p, q] values[q]``: tables (K, K, row), values (K, ..., count, row)."""
         spread = table.reshape(table.shape[:2] + (1,) * (values.ndim - 2) + table.shape[2:])
-        out = spread[:, 0] * values[0]
-        for q in range(1, table.shape[1]):
-            out = out + spread[:, q] * values[q]
-        return np.asarray(out)
+        return self.total(self.times(spread, values[None]), 1)
 
     def pair(self, g: Float64, values: Float64) -> Float64:
         """Adjoint of the table: ``out[p, q] = sum g[p] values[q]`` over all but the row."""
-        return np.asarray(np.einsum("pi...r,qi...r->pqr", _flat(g), _flat(values)))
+        return self.total(self.times(_flat(g)[:, None], _flat(values)[None]), 2)
 
-    def product(self, a: Float64, b: Float64, width: int) -> Float64:
-        """Cluster product; counts 0..width-1."""
-        if a.shape[3] > b.shape[3]:
-            return self._shifted(b, a, width)
-        return self._shifted(a, b, width)
+    def product(self, a: Float64, b: Float64) -> Float64:
+        """Cluster product."""
+        short, long = (b, a) if a.shape[3] > b.shape[3] else (a, b)
+        shape = np.broadcast_shapes(a.shape[:3], b.shape[:3])
 
-    def _shifted(self, short: Float64, long: Float64, width: int) -> Float64:
-        shape = np.broadcast_shapes(short.shape[:3], long.shape[:3])
-        out = np.zeros((shape[0], 1, shape[2], width, long.shape[-1]))
-        n = long.shape[3]
-        for q in range(shape[1]):
-            s = short[:, q : q + 1] if short.shape[1] > 1 else short
-            x = long[:, q : q + 1] if long.shape[1] > 1 else long
-            for i in range(min(short.shape[3], width)):
-                m = min(n, width - i)
-                out[..., i : i + m, :] += s[..., i : i + 1, :] * x[..., :m, :]
-        return out
+        def terms() -> Iterator[tuple[int, Float64]]:
+            for q in range(shape[1]):
+                s, x = _pick(short, q), _pick(long, q)
+                for i in range(s.shape[3]):
+                    yield i, self.times(s[..., i : i + 1, :], x)
+
+        width = a.shape[3] + b.shape[3] - 1
+        return self.gathered((shape[0], 1, shape[2], width, a.shape[-1]), terms)
 
     def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
         """Adjoint of a product with respect to the operand `like`: correlation with the other one."""
         width, m = like.shape[3], other.shape[3]
-        shape = np.broadcast_shapes(g.shape[:3], other.shape[:3], like.shape[:3])
-        out = np.zeros((*[1 if s == 1 else n for s, n in zip(like.shape[:3], shape)], width, g.shape[-1]))
-        pad = width + m - 1 - g.shape[3]
-        if pad > 0:
-            g = np.concatenate([g, np.zeros((*g.shape[:3], pad, g.shape[-1]))], axis=3)
-        if m <= width:
+        if m > width:
+            sums = [self.total(self.times(g[..., i : i + m, :], other), 3, True) for i in range(width)]
+            return np.asarray(_fold(np.concatenate(sums, axis=3), like, self.total))
+
+        def terms() -> Iterator[tuple[int, Float64]]:
             for j in range(m):
-                out += _fold(g[..., j : j + width, :] * other[..., j : j + 1, :], like, np.sum)
-        else:
-            for i in range(width):
-                out[..., i : i + 1, :] = _fold(
-                    (g[..., i : i + m, :] * other).sum(axis=3, keepdims=True), like, np.sum
-                )
-        return out
+                yield 0, self.times(g[..., j : j + width, :], other[..., j : j + 1, :])
+
+        shape = np.broadcast_shapes(g.shape[:3], other.shape[:3])
+        return np.asarray(_fold(self.gathered((*shape, width, g.shape[-1]), terms), like, self.total))
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
         """Bound (p, r, row) on the error of any entry of a product beyond its own rounding and underflow."""
@@ -129,28 +130,18 @@ class Fourier(Direct):
     def transform_size(self, m: int, n: int) -> float:
         return 1.5 * math.log2(m + n) * UNIT_ROUNDOFF if self._by_fft(m, n) else 0.0
 
-    def product(self, a: Float64, b: Float64, width: int) -> Float64:
+    def product(self, a: Float64, b: Float64) -> Float64:
         if not self._by_fft(a.shape[3], b.shape[3]):
-            return super().product(a, b, width)
-        n = fft.next_fast_len(a.shape[3] + b.shape[3] - 1, real=True)
-        workers = config.threads()
-        fa = fft.rfft(a, n, axis=3, workers=workers)
-        fb = fft.rfft(b, n, axis=3, workers=workers)
-        total = _inner(fa, fb)
-        out = fft.irfft(total, n, axis=3, workers=workers, overwrite_x=True)[..., :width, :]
-        return np.maximum(out, 0.0, out=out)
+            return super().product(a, b)
+        width = a.shape[3] + b.shape[3] - 1
+        fa, fb = _spectra(a, b, width)
+        return _from_spectrum((fa * fb).sum(axis=1, keepdims=True), width, width)
 
     def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
-        width, m = like.shape[3], other.shape[3]
-        if not self._by_fft(width, m):
+        if not self._by_fft(like.shape[3], other.shape[3]):
             return super().adjoint(g, other, like)
-        n = fft.next_fast_len(max(g.shape[3], width + m - 1), real=True)
-        workers = config.threads()
-        fg = fft.rfft(g, n, axis=3, workers=workers)
-        fo = fft.rfft(other, n, axis=3, workers=workers)
-        total = _fold_product(fg, np.conj(fo), like)
-        out = fft.irfft(total, n, axis=3, workers=workers, overwrite_x=True)[..., :width, :]
-        return np.maximum(out, 0.0, out=out)
+        fg, fo = _spectra(g, other, g.shape[3])
+        return _from_spectrum(_fold(fg * np.conj(fo), like, np.sum), g.shape[3], like.shape[3])
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
         size = self.transform_size(a.shape[3], b.shape[3])
@@ -177,35 +168,22 @@ class Fourier(Direct):
         return np.asarray(size * norms)
 
 
+def _spectra(a: Float64, b: Float64, length: int) -> tuple[Any, Any]:
+    """Transforms of polynomials whose product has this length."""
+    n, workers = fft.next_fast_len(length, real=True), config.threads()
+    return fft.rfft(a, n, axis=3, workers=workers), fft.rfft(b, n, axis=3, workers=workers)
+
+
+def _from_spectrum(spectrum: Any, length: int, width: int) -> Float64:
+    """Counts 0..width-1 of a product of this length; what rounding made negative is 0."""
+    n = fft.next_fast_len(length, real=True)
+    out = fft.irfft(spectrum, n, axis=3, workers=config.threads(), overwrite_x=True)[..., :width, :]
+    return np.maximum(out, 0.0, out=out)
+
+
 def _pick(x: Any, q: int) -> Any:
     """Slice q of the axis q, which may have length one."""
     return x[:, q : q + 1] if x.shape[1] > 1 else x
-
-
-def _inner(a: Any, b: Any) -> Any:
-    """``sum_q a[p, q, r] b[p, q, r]`` without the big product in between."""
-    n = max(a.shape[1], b.shape[1])
-    total = _pick(a, 0) * _pick(b, 0)
-    for q in range(1, n):
-        total = total + _pick(a, q) * _pick(b, q)
-    return total
-
-
-def _fold_product(g: Any, other: Any, like: Any) -> Any:
-    """``g * other`` summed over the axes that have length one in `like`, one slice at a time."""
-    axes = [x for x in range(3) if like.shape[x] == 1 and max(g.shape[x], other.shape[x]) > 1]
-    if not axes:
-        return g * other
-    axis = axes[0]
-    total = None
-    for i in range(max(g.shape[axis], other.shape[axis])):
-        term = _fold(_slice(g, axis, i) * _slice(other, axis, i), like, np.sum)
-        total = term if total is None else total + term
-    return total
-
-
-def _slice(x: Any, axis: int, i: int) -> Any:
-    return x if x.shape[axis] == 1 else x.take([i], axis=axis)
 
 
 def _norm(values: Float64) -> Float64:
@@ -231,81 +209,103 @@ class LogSpace(Direct):
     def times(self, a: Float64, b: Float64) -> Float64:
         return a + b
 
-    def _combine(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
+    def total(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
         return log_sum(values, axis, keepdims=keepdims)
-
-    def total(self, values: Float64, axis: Any) -> Float64:
-        return self._combine(values, axis)
 
     def scale(self, values: Float64, log_scale: Float64) -> Float64:
         return values - log_scale
 
-    def transform(self, table: Float64, values: Float64) -> Float64:
-        spread = table.reshape(table.shape[:2] + (1,) * (values.ndim - 2) + table.shape[2:])
-        return self._combine(spread + values[None], 1)
-
-    def pair(self, g: Float64, values: Float64) -> Float64:
-        return self._combine(_flat(g)[:, None] + _flat(values)[None], 2)
-
-    def _sum(self, terms: Any, count: int) -> Float64:
-        """``log sum_i exp(terms(i))`` in two passes."""
-        top = terms(0)
-        for i in range(1, count):
-            top = np.maximum(top, terms(i))
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
+        """The largest terms first, then sums relative to them."""
+        top = _largest(shape, terms)
         anchor = np.where(top == -math.inf, 0.0, top)
-        total = np.exp(terms(0) - anchor)
-        for i in range(1, count):
-            total += np.exp(terms(i) - anchor)
+        total = np.zeros(shape)
+        for start, term in terms():
+            place = slice(start, start + term.shape[3])
+            total[..., place, :] += np.exp(term - anchor[..., place, :])
         with np.errstate(divide="ignore"):
             return np.asarray(anchor + np.log(total))
 
-    def _shifted(self, short: Float64, long: Float64, width: int) -> Float64:
-        m, n = short.shape[3], max(short.shape[1], long.shape[1])
-        long = _padded(long, m - 1, max(0, width - long.shape[3]))
 
-        def term(k: int) -> Float64:
-            q, i = divmod(k, m)
-            moved = _pick(long, q)[..., m - 1 - i : m - 1 - i + width, :]
-            return np.asarray(_pick(short, q)[..., i : i + 1, :] + moved)
+def _largest(shape: tuple[int, ...], terms: Terms) -> Float64:
+    """The largest log-weight that reaches each place."""
+    top = np.full(shape, -math.inf)
+    for start, term in terms():
+        place = top[..., start : start + term.shape[3], :]
+        np.maximum(place, term.real, out=place)
+    return top
 
-        return self._sum(term, n * m)
 
-    def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
-        width, m = like.shape[3], other.shape[3]
-        g = _padded(g, 0, max(0, width + m - 1 - g.shape[3]))
-        if m <= width:
-            terms = self._sum(lambda j: g[..., j : j + width, :] + other[..., j : j + 1, :], m)
-        else:
-            terms = np.concatenate(
-                [self._combine(g[..., i : i + m, :] + other, 3, True) for i in range(width)], axis=3
-            )
-        return np.asarray(_fold(terms, like, self._combine))
+class Carried(LogSpace):
+    """Log-weights that carry a number of the configurations behind them, as the parts of a complex number.
+
+    Products add both parts. A sum over alternatives of weights w_j carries the mean of theirs under p_j = w_j / sum w.
+    """
+
+    zero, one = complex(-math.inf, 0.0), 0j  # type: ignore[assignment]
+
+    def enter(self, log_values: Float64) -> Any:
+        return np.asarray(log_values, complex)
+
+    def log(self, values: Any) -> Float64:
+        return np.asarray(values.real)
+
+    def moment(self, weight: Float64, below: Float64, carried: Float64) -> Float64:
+        """What an alternative adds to the mean; `below` is the logarithm of its weight."""
+        return weight * carried
+
+    def number(self, top: Float64, total: Float64, moment: Float64) -> Any:
+        """From sums in units of the largest weight: ``sum w`` and the sum of moments."""
+        alive = total > 0.0
+        divisor = np.where(alive, total, 1.0)
+        out = np.empty(total.shape, complex)
+        out.real = np.where(alive, top + np.log(divisor), -math.inf)
+        out.imag = np.where(alive, moment / divisor, 0.0)
+        return out
+
+    def total(self, values: Any, axis: Any, keepdims: bool = False) -> Any:
+        top = values.real.max(axis=axis, keepdims=True)
+        below = values.real - np.where(top == -math.inf, 0.0, top)
+        weight = np.exp(below)
+        moment = self.moment(weight, below, values.imag).sum(axis=axis, keepdims=True)
+        out = self.number(top, weight.sum(axis=axis, keepdims=True), moment)
+        return out if keepdims else np.squeeze(out, axis=axis)
+
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
+        top = _largest(shape, terms)
+        anchor = np.where(top == -math.inf, 0.0, top)
+        total, moment = np.zeros(shape), np.zeros(shape)
+        for start, term in terms():
+            place = slice(start, start + term.shape[3])
+            below = term.real - anchor[..., place, :]
+            weight = np.exp(below)
+            total[..., place, :] += weight
+            moment[..., place, :] += self.moment(weight, below, term.imag)
+        return self.number(top, total, moment)
 
 
 class MaxPlus(LogSpace):
     """(max, +): the same programs, for best configurations."""
 
-    def _combine(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
+    def total(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
         return np.asarray(values.max(axis=axis, keepdims=keepdims))
 
-    def _sum(self, terms: Any, count: int) -> Float64:
-        top = terms(0)
-        for i in range(1, count):
-            top = np.maximum(top, terms(i))
-        return np.asarray(top)
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
+        return _largest(shape, terms)
 
-    def _shifted(self, short: Float64, long: Float64, width: int) -> Float64:
-        if not self._compiled(short, long):
-            return super()._shifted(short, long, width)
-        shape = np.broadcast_shapes(short.shape[:3], long.shape[:3])
-        found = [_max_plus(_pick(short, q), _pick(long, q), 0, width) for q in range(shape[1])]
+    def product(self, a: Float64, b: Float64) -> Float64:
+        if not self._compiled(a, b):
+            return super().product(a, b)
+        n, width = max(a.shape[1], b.shape[1]), a.shape[3] + b.shape[3] - 1
+        short, long = (b, a) if a.shape[3] > b.shape[3] else (a, b)
+        found = [_max_plus(_pick(short, q), _pick(long, q), 0, width) for q in range(n)]
         return np.asarray(np.maximum.reduce(found))
 
     def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
         if not self._compiled(like, other):
             return super().adjoint(g, other, like)
         found = _max_plus(other[..., ::-1, :], g, other.shape[3] - 1, like.shape[3])
-        return np.asarray(_fold(found, like, self._combine))
+        return np.asarray(_fold(found, like, self.total))
 
     def _compiled(self, a: Float64, b: Float64) -> bool:
         return native.present() and min(a.shape[3], b.shape[3]) > _SHORT
@@ -327,9 +327,3 @@ def _max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
 
 
 ARITHMETICS = (Fourier, Direct, LogSpace)  # quickest first
-
-
-def _padded(values: Float64, before: int, after: int) -> Float64:
-    if before == 0 and after == 0:
-        return values
-    return np.pad(values, ((0, 0), (0, 0), (0, 0), (before, after), (0, 0)), constant_values=-math.inf)

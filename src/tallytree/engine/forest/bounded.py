@@ -18,9 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Float64, Ints
+from .. import native
+from ..problem import ForestProblem
 from .dual import Dual, dual, vertex_multipliers
 from .maxima import log_weights, solve
-from .problem import ForestProblem
 
 LARGE = 2048  # counts up to this size are as quick without bounds
 _MOST_ENTRIES = (
@@ -31,6 +32,7 @@ _JITTER = 1e-5  # of the usual size of log-odds
 _ROUNDOFF = 2.0**-53
 
 
+@np.errstate(all="ignore")
 def best(problem: ForestProblem) -> tuple[Ints, Float64]:
     """A best configuration of every model (B, D), and its log-weight (B,)."""
     if _quick_enough(problem):
@@ -42,6 +44,7 @@ def best(problem: ForestProblem) -> tuple[Ints, Float64]:
     return np.stack([y for y, _ in parts]), np.array([value for _, value in parts])
 
 
+@np.errstate(all="ignore")
 def max_beliefs(problem: ForestProblem) -> Float64:
     """Best log-weight with every vertex in every state, (B, D, K)."""
     if _quick_enough(problem):
@@ -53,17 +56,17 @@ def max_beliefs(problem: ForestProblem) -> Float64:
     return np.concatenate(parts)
 
 
+@np.errstate(all="ignore")
 def max_counts(problem: ForestProblem) -> Float64:
     """Best log-weight for every count of every set, (B, T); all counts are asked for, so none can be left out."""
     return solve(problem, counts=True).counts
 
 
 def _quick_enough(problem: ForestProblem) -> bool:
-    """Whether the quadratic pass is not worth avoiding."""
-    entries = int(problem.offset[-1])
-    return (
-        len(problem) == 0 or problem.longest <= LARGE or entries > _MOST_ENTRIES * problem.program.n_variables
-    )
+    """Whether the quadratic pass is not worth avoiding, or cannot be."""
+    if not native.present() or len(problem) == 0 or problem.longest <= LARGE:
+        return True
+    return int(problem.offset[-1]) > _MOST_ENTRIES * problem.program.n_variables
 
 
 def _branches(problem: ForestProblem) -> list[ForestProblem]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...arrays import Float64, Ints
 from .. import native
-from .problem import ForestProblem
+from ..problem import ForestProblem
 
 _STEPS = 64  # evaluations of the bound for one set
 _STEPS_OF_MANY = 96

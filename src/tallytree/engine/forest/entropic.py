@@ -8,65 +8,27 @@ whatever the size of the log-weights.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Float64
-from .arithmetic import LogSpace
-from .problem import ForestProblem
+from ..problem import ForestProblem
+from .arithmetic import Carried
 from .values import ForestValues
 
 
-class Entropic(LogSpace):
-    """(log-weight, entropy) as the parts of a complex number."""
+class Entropic(Carried):
+    """(log-weight, entropy): the entropy of an alternative joins the surprise that it was this one."""
 
-    zero, one = complex(-math.inf, 0.0), 0j  # type: ignore[assignment]
+    def moment(self, weight: Float64, below: Float64, carried: Float64) -> Float64:
+        alive = weight > 0.0  # 0 where the weight is, also times infinity
+        return np.where(alive, weight * np.where(alive, carried - below, 0.0), 0.0)
 
-    def enter(self, log_values: Float64) -> Any:
-        return np.asarray(log_values, complex)
-
-    def log(self, values: Any) -> Float64:
-        return np.asarray(values.real)
-
-    def _combine(self, values: Any, axis: Any, keepdims: bool = False) -> Any:
-        log_weight, entropy = values.real, values.imag
-        top = log_weight.max(axis=axis, keepdims=True)
-        below = log_weight - np.where(top == -math.inf, 0.0, top)
-        weight = np.exp(below)
-        spread = _times(weight, entropy - below).sum(axis=axis, keepdims=True)
-        out = _number(top, weight.sum(axis=axis, keepdims=True), spread)
-        return out if keepdims else np.squeeze(out, axis=axis)
-
-    def _sum(self, terms: Any, count: int) -> Any:
-        top = terms(0).real
-        for i in range(1, count):
-            top = np.maximum(top, terms(i).real)
-        anchor = np.where(top == -math.inf, 0.0, top)
-        total, spread = np.zeros_like(top), np.zeros_like(top)
-        for i in range(count):
-            term = terms(i)
-            below = term.real - anchor
-            weight = np.exp(below)
-            total += weight
-            spread += _times(weight, term.imag - below)
-        return _number(top, total, spread)
-
-
-def _times(weight: Float64, value: Float64) -> Float64:
-    """0 where the weight is, also times infinity."""
-    return np.where(weight > 0.0, weight * np.where(weight > 0.0, value, 0.0), 0.0)
-
-
-def _number(top: Float64, total: Float64, spread: Float64) -> Any:
-    """From sums in units of the largest weight: ``sum w`` and ``sum w (H - log w)``."""
-    alive = total > 0.0
-    log_total = np.log(np.where(alive, total, 1.0))
-    out = np.empty(total.shape, complex)
-    out.real = np.where(alive, top + log_total, -math.inf)
-    out.imag = np.where(alive, spread / np.where(alive, total, 1.0) + log_total, 0.0)
-    return out
+    def number(self, top: Float64, total: Float64, moment: Float64) -> Any:
+        out = super().number(top, total, moment)
+        out.imag += np.log(np.where(total > 0.0, total, 1.0))
+        return out
 
 
 def entropy_by_parts(problem: ForestProblem) -> Float64:

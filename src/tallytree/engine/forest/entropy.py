@@ -15,10 +15,10 @@ import numpy as np
 from ...arrays import Float64
 from ..answer import Answer
 from ..log_sums import log_sum
+from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF
 from .entropic import entropy_by_parts
 from .ladder import infer
-from .problem import ForestProblem
 
 _ACCEPTED = 1e-9  # error of 1 + the entropy
 
@@ -34,7 +34,7 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
     flat = (batch, problem.log_edge.shape[1], pairs)
     wide = np.broadcast_to(problem.log_edge, (batch, *problem.log_edge.shape[1:]))
     edge, edge_mean = _relative(wide.reshape(flat), answer.log_edges.reshape(flat))
-    tables = np.broadcast_to(problem.tables, (batch, problem.tables.shape[1])).copy()
+    tables = problem.full_tables.copy()
     mean = leaf_mean.sum(1) + edge_mean.sum(1)
     size = np.abs(leaf_mean).sum(1) + np.abs(edge_mean).sum(1)
     for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):

@@ -17,11 +17,11 @@ from ...arrays import Float64
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..log_sums import log_sum
+from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
 from .noise import noisy_bound
 from .passes import both_passes
 from .plain import balanced, propagate
-from .problem import ForestProblem
 from .tilt import Tilter
 
 SMALL = 256  # counts up to this size are found in logarithms before a search for tilts pays
@@ -131,7 +131,7 @@ def tilted(problem: ForestProblem, tilts: Float64) -> tuple[ForestProblem, Float
     if not tilts.any():
         return problem, taken_out
     leaf = problem.log_leaf + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
-    tables = np.broadcast_to(problem.tables, (len(tilts), problem.tables.shape[1])).copy()
+    tables = problem.full_tables.copy()
     rows = np.arange(len(tilts))
     for s in np.flatnonzero(problem.program.set_top).tolist():
         cells = slice(problem.offset[s], problem.offset[s + 1])

@@ -1,4 +1,4 @@
-"""Best configurations and max-marginals with edges, by the compiled engine: (max, +) over the clusters.
+"""Best configurations and max-marginals with edges: (max, +) over the clusters, by either engine.
 
 That takes time quadratic in the counts, so models with large counts are tried with bounds first (:mod:`.bounded`).
 """
@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
+from ..log_sums import anchor
+from ..problem import ForestProblem
+from .arithmetic import MaxPlus
+from .certificate import table_tops
 from .dual import set_counts
-from .problem import ForestProblem
+from .sum_product import ForestPass
+from .walk import Walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +54,30 @@ def solve(
     `slack` (B,): by how much the optimum is expected to fall short of the bound without counts. With it the engine
     leaves out what cannot reach the optimum, and gives up if that does not help.
     """
+    if not native.present():
+        return _by_arrays(problem, states=states)
     even, constant = normalised(problem)
-    program = problem.program.compiled
     expected = np.full(len(problem), math.inf) if slack is None else slack
     values, known, found, messages, by_count = native.cluster_maxima(
-        program.nodes, program.level_start, program.order, program.roots, program.counted, program.top,
-        np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(even.log_leaf),
-        np.ascontiguousarray(even.log_edge), np.ascontiguousarray(even.tables),
-        np.ascontiguousarray(problem.offset, np.int64), expected, slack is not None, states, counts,
-    )  # fmt: skip
+        even, expected, slack is not None, states, counts
+    )
     if states:
         found, messages = found.reshape(problem.log_leaf.shape[:2]), np.zeros((0, 0, 0))
     else:
         messages = below_top(even.log_leaf + messages) + (values + constant)[:, None, None]
     return Maxima(values + constant, known, found, messages, by_count + constant[: len(by_count), None])
+
+
+def _by_arrays(problem: ForestProblem, *, states: bool) -> Maxima:
+    passes = ForestPass(problem, MaxPlus())
+    values = passes.upward()
+    nothing, known = np.zeros((0, 0)), np.ones(len(values), bool)
+    if states:
+        return Maxima(values, known, Walk(passes, 1, None).run()[0], nothing[None], nothing)
+    found = passes.downward()
+    beliefs = below_top(problem.log_leaf + found.messages) + values[:, None, None]
+    counts = found.log_beliefs + values[:, None]
+    return Maxima(values, known, np.zeros((0, 0), np.int64), beliefs, counts)
 
 
 def below_top(log_weights: Float64) -> Float64:
@@ -89,17 +104,15 @@ def log_weights(problem: ForestProblem, states: Ints) -> Float64:
 
 def normalised(problem: ForestProblem) -> tuple[ForestProblem, Float64]:
     """Largest entries 0, for the engine's bound on rounding errors, and what was taken out, (B,)."""
-    leaf, edge, tables = problem.log_leaf, problem.log_edge, problem.tables
-    leaf_top, edge_top = _top(leaf, (2,)), _top(edge, (2, 3))
-    constant = leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3))
-    if tables.shape[1]:
-        table_top = np.maximum.reduceat(tables, problem.offset[:-1], axis=1)
-        table_top[np.isneginf(table_top)] = 0.0
-        tables = tables - np.repeat(table_top, np.diff(problem.offset), axis=1)
-        constant = constant + table_top.sum(axis=1)
-    return replace(problem, log_leaf=leaf - leaf_top, log_edge=edge - edge_top, tables=tables), constant
-
-
-def _top(log_values: Float64, axes: tuple[int, ...]) -> Float64:
-    top = log_values.max(axis=axes, keepdims=True, initial=-math.inf)
-    return np.where(np.isneginf(top), 0.0, top)
+    leaf_top, edge_top, table_top = (
+        anchor(problem.log_leaf, 2),
+        anchor(problem.log_edge, (2, 3)),
+        table_tops(problem),
+    )
+    even = replace(
+        problem,
+        log_leaf=problem.log_leaf - leaf_top,
+        log_edge=problem.log_edge - edge_top,
+        tables=problem.tables - np.repeat(table_top, np.diff(problem.offset), axis=1),
+    )
+    return even, leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3)) + table_top.sum(axis=1)

@@ -15,8 +15,8 @@ import numpy as np
 
 from ...arrays import Float64, Ints
 from ..answer import Answer
-from .arithmetic import LogSpace
-from .problem import ForestProblem
+from ..problem import ForestProblem
+from .arithmetic import Carried
 from .sum_product import ForestPass
 from .values import Chunk
 
@@ -29,53 +29,11 @@ class Direction(NamedTuple):
     tables: Float64
 
 
-class Moving(LogSpace):
-    """(log-weight, its derivative) as the parts of a complex number."""
-
-    zero, one = complex(-math.inf, 0.0), 0j  # type: ignore[assignment]
-
-    def enter(self, log_values: Float64) -> Any:
-        return np.asarray(log_values, complex)
-
-    def log(self, values: Any) -> Float64:
-        return np.asarray(values.real)
-
-    def _combine(self, values: Any, axis: Any, keepdims: bool = False) -> Any:
-        top = values.real.max(axis=axis, keepdims=True)
-        weight = np.exp(values.real - np.where(top == -math.inf, 0.0, top))
-        total = weight.sum(axis=axis, keepdims=True)
-        out = _number(top, total, (weight * values.imag).sum(axis=axis, keepdims=True))
-        return out if keepdims else np.squeeze(out, axis=axis)
-
-    def _sum(self, terms: Any, count: int) -> Any:
-        top = terms(0).real
-        for i in range(1, count):
-            top = np.maximum(top, terms(i).real)
-        anchor = np.where(top == -math.inf, 0.0, top)
-        total, slope = np.zeros_like(top), np.zeros_like(top)
-        for i in range(count):
-            term = terms(i)
-            weight = np.exp(term.real - anchor)
-            total += weight
-            slope += weight * term.imag
-        return _number(top, total, slope)
-
-
-def _number(top: Float64, total: Float64, slope: Float64) -> Any:
-    """From sums in units of the largest weight: ``sum w`` and ``sum w d``."""
-    alive = total > 0.0
-    divisor = np.where(alive, total, 1.0)
-    out = np.empty(total.shape, complex)
-    out.real = np.where(alive, top + np.log(divisor), -math.inf)
-    out.imag = np.where(alive, slope / divisor, 0.0)
-    return out
-
-
 class _MovingPass(ForestPass):
     """Both passes along one direction; reads the derivatives where the pass reads the values."""
 
     def __init__(self, problem: ForestProblem, direction: Direction) -> None:
-        super().__init__(problem, Moving())
+        super().__init__(problem, Carried())
         self.direction = direction
         batch = len(problem)
         self.edges = np.array(np.broadcast_to(self.edges, (batch, *self.edges.shape[1:])))

@@ -26,10 +26,10 @@ import numpy as np
 from ...arrays import Float64
 from ..answer import Answer
 from ..log_sums import anchor, log_sum
+from ..problem import ForestProblem
 from .arithmetic import Direct
 from .passes import both_passes
 from .plain import propagate
-from .problem import ForestProblem
 
 
 def noisy_bound(problem: ForestProblem, found: Answer) -> Float64:

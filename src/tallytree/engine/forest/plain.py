@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from ...arrays import Float64
 from .. import native
 from ..answer import Answer
+from ..log_sums import anchor
+from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct
-from .problem import ForestProblem
 
 Rooting = tuple[NDArray[Any], ...]
 
@@ -23,8 +23,8 @@ def means(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> Float64 | No
     if not native.present():
         return None
     with np.errstate(all="ignore"):
-        leaf, _ = _scaled(log_leaf, (2,))
-        edges, _ = _scaled(log_edge, (2, 3))
+        leaf, _ = scaled(log_leaf, (2,))
+        edges, _ = scaled(log_edge, (2, 3))
     return np.asarray(native.forest_means(rooted, leaf, edges)[0])
 
 
@@ -47,8 +47,8 @@ def propagate(problem: ForestProblem) -> Answer | None:
         return None
     log_leaf, log_edge = problem.log_leaf, problem.log_edge
     with np.errstate(all="ignore"):
-        leaf, leaf_top = _scaled(log_leaf, (2,))
-        edges, edge_top = _scaled(log_edge, (2, 3))
+        leaf, leaf_top = scaled(log_leaf, (2,))
+        edges, edge_top = scaled(log_edge, (2, 3))
     _, log_z, messages, log_edges, sound = native.forest_means(problem.structure.rooting, leaf, edges, True)
     if not np.all(sound):
         return None
@@ -65,8 +65,7 @@ def propagate(problem: ForestProblem) -> Answer | None:
     )  # fmt: skip
 
 
-def _scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64]:
+def scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64]:
     """Plain numbers, the largest of every table 1, and the logarithms taken out."""
-    top = log_values.max(axis=axes, keepdims=True, initial=-math.inf)
-    top = np.where(np.isfinite(top), top, 0.0)
+    top = anchor(log_values, axes)
     return np.ascontiguousarray(np.exp(log_values - top)), top

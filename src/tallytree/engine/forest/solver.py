@@ -11,12 +11,13 @@ from scipy.special import expit
 from ...arrays import Float64, Ints, States
 from ...memo import answer
 from ..answer import Answer, Derivatives
+from ..problem import ForestProblem
 from ..solver import Solver
 from . import configurations
+from .certificate import log_odds
 from .entropy import entropy
 from .ladder import infer, relative_counts
 from .moving import Direction, moving_derivatives
-from .problem import ForestProblem
 from .tangent import forest_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
@@ -119,10 +120,3 @@ class ForestSolver(Solver):
                 again = moving_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
                 moved.marginals[r, left], moved.counts[r, left] = again.leaf[..., 1], again.tables
         return moved if counts else Derivatives(moved.marginals, None)
-
-
-def log_odds(log_weights: Float64) -> Float64:
-    """Of the second state against the first, (..., 2) to (...); 0 where both are impossible."""
-    on, off = log_weights[..., 1], log_weights[..., 0]
-    same = on == off  # also where both are -inf
-    return np.asarray(np.where(same, 0.0, on - np.where(same, 0.0, off)))

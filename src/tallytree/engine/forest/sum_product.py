@@ -17,7 +17,7 @@ from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
 from ..answer import Answer
 from .arithmetic import TINY, Direct
-from .problem import certificate
+from .certificate import certificate
 from .values import Chunk, ForestValues
 
 

@@ -4,42 +4,35 @@ Under weights e^(iwy) the forest sums up to the characteristic function of the c
 ``E y e^(iwz)``, by ordinary belief propagation in complex numbers. The potential f enters by its transform, derivatives
 ride along. A tilt e^(sy) puts the count where its posterior lies. The marginals that come out along the way are
 compared with those of the certified inference: that certifies the frequencies that were left out, and the rounding.
+In array code the general way (:mod:`.moving`) is as quick.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer, Derivatives
+from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF
-from .problem import ForestProblem
-from .tangent_array import forest_tangent
+from .certificate import log_odds
+from .ladder import tilted
+from .plain import scaled
 from .tilt import Tilter
-
-Complex128 = NDArray[np.complex128]
 
 _AGREEMENT = 1e-11  # between the marginals found here and those of inference
 _ACCEPTED = 1e-10  # error of a derivative as a share of the largest
 
 
-class _Tilted(NamedTuple):
-    """One model in plain numbers of at most 1, under a tilt."""
-
-    leaf: Float64  # (D, 2)
-    edges: Float64  # (E, 2, 2)
-    table: Float64  # (n + 1,)
-
-
 def serves(problem: ForestProblem) -> bool:
-    """Whether these methods apply: two states and at most one set."""
-    return problem.n_states == 2 and len(problem.offset) <= 2
+    """Whether these methods apply: the compiled engine, two states and at most one set."""
+    return native.present() and problem.n_states == 2 and len(problem.offset) <= 2
 
 
 def forest_derivatives(
@@ -51,15 +44,16 @@ def forest_derivatives(
     """
     marginals, counts = np.zeros(v.shape), np.zeros(h.shape)
     left = np.arange(len(problem.log_leaf))
-    means, probs = posterior_means(problem, answer), np.exp(answer.log_beliefs)
+    means = expit(log_odds(problem.log_leaf + answer.messages))
+    probs = np.exp(answer.log_beliefs)
     for choice in _tilts(problem, answer):
         failed = []
-        for b in left.tolist():
-            model = _tilted(problem, b, float(choice[b].sum()))
+        part, _ = tilted(problem.take(left), choice[left])
+        for i, b in enumerate(left.tolist()):
             moving = np.where(np.isfinite(problem.log_leaf[b]).all(axis=1), v[:, b], 0.0)
             for r in range(len(v)):
                 with np.errstate(all="ignore"):
-                    found = _one(problem, model, means[b], probs[b], moving[r], h[r, b])
+                    found = _one(part, i, means[b], probs[b], moving[r], h[r, b])
                 if found is None:
                     failed.append(b)
                     break
@@ -82,48 +76,27 @@ def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
         yield tilter.again(answer, first, np.arange(len(first)))
 
 
-def posterior_means(problem: ForestProblem, answer: Answer) -> Float64:
-    """P(y = 1), (B, D), from inference."""
-    belief = problem.log_leaf + answer.messages
-    with np.errstate(invalid="ignore", over="ignore"):
-        odds = np.where(belief[..., 1] == belief[..., 0], 0.0, belief[..., 1] - belief[..., 0])
-        return np.asarray(1.0 / (1.0 + np.exp(-odds)))
-
-
-def _tilted(problem: ForestProblem, b: int, tilt: float) -> _Tilted:
-    def plain(logs: Float64, axes: tuple[int, ...]) -> Float64:
-        top = logs.max(axis=axes, keepdims=True, initial=-math.inf)
-        return np.ascontiguousarray(np.exp(logs - np.where(np.isfinite(top), top, 0.0)))
-
-    leaf = problem.log_leaf[b].copy()
-    leaf[:, 1] += tilt * problem.program.counted
-    edges = problem.log_edge[b % len(problem.log_edge)]
-    table = problem.tables[b % len(problem.tables)]
-    table = table - tilt * np.arange(len(table)) if len(table) else np.zeros(1)
-    return _Tilted(plain(leaf, (1,)), plain(edges, (1, 2)), plain(table, (0,)))
-
-
 def _one(
-    problem: ForestProblem, model: _Tilted, means: Float64, probs: Float64, v: Float64, h: Float64
+    problem: ForestProblem, i: int, means: Float64, probs: Float64, v: Float64, h: Float64
 ) -> tuple[Float64, Float64] | None:
-    """One model, one direction, centred at its mean: d P(y = 1) and d P(count); None without a certificate."""
-    possible = model.table > 0.0
-    push = np.zeros(len(model.table))
+    """Model i along one direction, centred at its mean: d P(y = 1) and d P(count); None without a certificate."""
+    leaf, _ = scaled(problem.log_leaf[i], (1,))
+    edges, _ = scaled(problem.log_edge[i % len(problem.log_edge)], (1, 2))
+    table = scaled(problem.tables[i % len(problem.tables)], (0,))[0] if len(h) else np.ones(1)
+    possible = table > 0.0
+    push = np.zeros(len(table))
     if len(h):
         push[possible] = h[possible] - probs @ np.where(possible, h, 0.0)
     slope = np.stack([-means * v, (1.0 - means) * v], axis=-1)
-    period = len(model.table)
-    f, pushed = _transform(model.table), _transform(model.table * push)
+    period = len(table)
+    f, pushed = _transform(table), _transform(table * push)
     reach = 1.0 + np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
     counted = problem.program.counted.astype(np.int8)
     order, parent, edge, flip = problem.structure.rooting
-    arguments = (order, parent, edge, flip, counted, model.leaf, model.edges, slope, period, f, pushed)
+    arguments = (order, parent, edge, flip, counted, leaf, edges, slope, period, f, pushed)
     rounding = _rounding(len(v))
     for everything in (False, True):
-        if native.present():
-            found, change, worst, law = native.forest_tangent(*arguments, everything)
-        else:
-            found, change, worst, law = forest_tangent(*arguments)
+        found, change, worst, law = native.forest_tangent(*arguments, everything)
         wrong = rounding * worst[:2]
         # What underflow took is missing at every frequency, where |F| is at most twice that at 0.
         lost = 2.0 * period * worst[2] * worst[0] * reach
@@ -139,7 +112,7 @@ def _one(
         return None
     if not len(h):
         return change, np.zeros(0)
-    mass, moved = (model.table * np.fft.irfft(np.conj(x), period) for x in law)
+    mass, moved = (table * np.fft.irfft(np.conj(x), period) for x in law)
     moved = moved + mass * push
     total = mass.sum()
     noise = rounding * np.abs(law).sum(axis=1) * 2.0 / (period * total)
@@ -157,7 +130,7 @@ def _rounding(n: int) -> float:
     return UNIT_ROUNDOFF * (64.0 + 32.0 * math.sqrt(n) + 0.5 * n)
 
 
-def _transform(table: Float64) -> Complex128:
+def _transform(table: Float64) -> NDArray[np.complex128]:
     """``sum_k f(k) e^(-iwk) / N`` at the frequencies of half the circle, those of the other half added."""
     n = len(table)
     spectrum = np.asarray(np.fft.rfft(table)) / n

@@ -15,11 +15,11 @@ from scipy.special import softmax
 
 from ...arrays import Float64, Ints
 from ..answer import Answer
+from ..problem import ForestProblem
 from ..tilt import tilt_towards
 from . import plain
 from .arithmetic import Direct
 from .passes import both_passes
-from .problem import ForestProblem
 
 _STEPS = 12
 

@@ -15,8 +15,9 @@ from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, SCALAR, VECTOR, Step
 from ..log_sums import anchor
+from ..problem import ForestProblem
 from .arithmetic import TINY, Direct
-from .problem import ForestProblem, table_tops
+from .certificate import table_tops
 from .store import Store
 
 _CELLS = 1 << 17  # how many cells are worked on at a time: what fits in a cache
@@ -63,14 +64,13 @@ class ForestValues:
         self.underflow = np.zeros(self.batch * n)  # what may have vanished from any entry of a value
         self.tape: list[Chunk] = []
         log_edge = problem.log_edge
-        self.edge_top = log_edge.max(axis=(2, 3), initial=-math.inf)
-        self.edge_top[self.edge_top == -math.inf] = 0.0
+        top = anchor(log_edge, (2, 3))
         # Tables with the row last, and the identity behind them.
-        scaled = arithmetic.enter(log_edge - self.edge_top[:, :, None, None])
+        scaled = arithmetic.enter(log_edge - top)
         eye = np.where(np.eye(self.k) > 0, arithmetic.one, arithmetic.zero)
         shape = (scaled.shape[0], 1, self.k, self.k)
         self.edges = np.concatenate([scaled, np.broadcast_to(eye, shape)], axis=1)
-        self.edge_top = np.concatenate([self.edge_top, np.zeros((len(self.edge_top), 1))], axis=1)
+        self.edge_top = np.concatenate([top[:, :, 0, 0], np.zeros((len(top), 1))], axis=1)
 
     # -- upwards -----------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class ForestValues:
             other, b = self._operand(chunk, program.b, chunk.step.second)
             b, top = self._second(chunk, b)
             x, y = self._shape(chunk, a, b)
-            out = ar.product(x, y, x.shape[3] + y.shape[3] - 1)
+            out = ar.product(x, y)
             shape = (out.shape[0], out.shape[2], len(chunk.rows))
             lost = np.broadcast_to(ar.product_error(x, y), shape).reshape(-1, len(chunk.rows))
             np.add.at(self.noise, chunk.batch, ar.product_noise(x, y) ** 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +145,7 @@ class ClusterProgram:
         return tuple(Step(int(self.op[p[0]]), int(self.kind[p[0]]), int(second[p[0]]), p) for p in parts)
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledProgram:
+class CompiledProgram(NamedTuple):
     """The same program as the compiled engine wants it."""
 
     nodes: NDArray[np.int32]  # rows op, kind, a, b, edge, ref, flip
