@@ -11,9 +11,10 @@ from ..arrays import Float64, FloatArray
 from ..errors import InfeasibleError, ParameterError
 from ..memo import Remembers
 from ..structure.nested.count_tree import CountTree
+from .value import Value
 
 
-class Model(Remembers):
+class Model(Remembers, Value):
     """The base of all models, not used on its own.
 
     Answers of the engine have one leading axis, (B, ...), and double precision; here they get the batch axes of the
@@ -107,11 +108,3 @@ class Model(Remembers):
         """Entries of a vector or matrix, in the dtype of the parameters; NumPy scalars where there is one."""
         out = np.asarray(values).astype(self._dtype, copy=False)
         return out[()] if out.ndim == 0 else out
-
-    # -- as a Python object ------------------------------------------------------------------------------------
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self  # frozen

@@ -11,19 +11,16 @@ import numpy as np
 from ..arrays import Float64
 from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
+from .value import Value
 
 
-class ByArguments:
+class ByArguments(Value):
     """The base of `LinearModel` and `ThinnedModel`, not used on its own."""
 
     logits: Float64
 
     def _arguments(self) -> dict[str, Any]:
         """What the model was made of, by the names of the arguments."""
-        raise NotImplementedError
-
-    def _numbers(self) -> tuple[Any, ...]:
-        """Numbers that tell two models apart."""
         raise NotImplementedError
 
     def replace(self, **changes: Any) -> Self:
@@ -104,23 +101,8 @@ class ByArguments:
             logits[..., v] = value
         return self.replace(logits=logits)
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        assert isinstance(other, ByArguments)
-        mine, theirs = self._numbers(), other._numbers()
-        return all(
-            np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype for a, b in zip(mine, theirs)
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(np.asarray(x).tobytes() for x in self._numbers()))
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._arguments().values())
 
     def __reduce__(self) -> Any:
         return _again, (type(self), self._arguments())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +23,36 @@ from ..structure.nested.count_tree import CountTree
 from .base import Model
 
 
+class ChainNumbers(NamedTuple):
+    """What a chain is made of, checked."""
+
+    tree: CountTree
+    potentials: tuple[Any, ...]
+    unary: Float64
+    transitions: Float64
+    scores: Ints
+    lengths: Ints | None
+    dtype: np.dtype[Any]
+
+
 class ChainCore(Model):
     """Parameters and inference of a chain; the base of :class:`~tallytree.ChainModel`, not used on its own."""
 
     _units: ClassVar[str] = "positions"
-    _scores: Ints
 
-    def _setup(
-        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
-        structure: ForestStructure | None, dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
-        self._dtype = dtype
-        self._tree, self._potentials = tree, tuple(potentials)
-        self._unary, self._transitions, self._lengths = unary, transitions, lengths
+    def _setup(self, given: ChainNumbers, structure: ForestStructure | None = None) -> None:
+        self._given = given
+        self._tree, self._potentials, unary, transitions, self._scores, lengths, self._dtype = given
+        self._unary, self._transitions = unary, transitions
         n = unary.shape[-2]
         if structure is None:
             pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
-            structure = ForestStructure(pairs, self._scores.max(axis=1), tree.family)
+            structure = ForestStructure(pairs, self._scores.max(axis=1), self._tree.family)
             structure.program  # noqa: B018 - refuses groups that do not fit
         self._structure = structure
         shapes = [unary.shape[:-2], transitions.shape[:-3]]
         shapes += [] if lengths is None else [lengths.shape]
-        shapes += [np.shape(p)[:-1] for p in potentials if isinstance(p, np.ndarray)]
+        shapes += [np.shape(p)[:-1] for p in self._potentials if isinstance(p, np.ndarray)]
         try:
             self._batch_shape = np.broadcast_shapes(*shapes)
         except ValueError:
@@ -76,8 +83,8 @@ class ChainCore(Model):
     @property
     def lengths(self) -> Ints:
         """Length of every sequence, (...)."""
-        full = np.array(self.n_positions) if self._lengths is None else self._lengths
-        return np.broadcast_to(full, self._batch_shape)
+        given = self._given.lengths
+        return np.broadcast_to(np.array(self.n_positions) if given is None else given, self._batch_shape)
 
     @cached_property
     def log_marginals(self) -> FloatArray:

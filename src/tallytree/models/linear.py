@@ -407,9 +407,6 @@ class LinearModel(ByArguments):
             "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step, "method": self._method,
         }  # fmt: skip
 
-    def _numbers(self) -> tuple[Any, ...]:
-        return tuple(self._arguments().values())
-
     def _counted(self, states: States, found: States) -> States:
         """States (..., D) with those of the lattice put in: complements where a weight is negative."""
         counted = self._units != 0

@@ -131,18 +131,8 @@ class PoissonBinomial(FrozenDistribution):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (*self._given, self._weights, self._method)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PoissonBinomial):
-            return NotImplemented
-        return self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @cached_property
-    def _key(self) -> tuple[object, ...]:
-        weights = None if self._weights is None else self._weights.tobytes()
-        return self._nu.shape, self._nu.tobytes(), weights, self._method
+    def _parts(self) -> tuple[Any, ...]:
+        return self._nu, self._weights, self._method
 
     def __repr__(self) -> str:
         parts = [f"n={self.n}"]

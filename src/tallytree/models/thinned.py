@@ -235,9 +235,8 @@ class ThinnedModel(ByArguments):
         logits = self.logits.astype(self._dtype, copy=False)
         return {"logits": logits, "rates": self.rates, "potential": self._potential, "leak": self.leak}
 
-    def _numbers(self) -> tuple[Any, ...]:
-        logits = self.logits.astype(self._dtype, copy=False)
-        return logits, self.rates, self.leak, self._table
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple((self._arguments() | {"potential": self._table}).values())
 
     @property
     def _table(self) -> Float64:

@@ -39,7 +39,8 @@ def multiples(c: FloatArray, step: Any) -> FloatArray:
 
 def log_absent(c: FloatArray, rate: Any, leak: Any) -> FloatArray:
     """Logarithm of the probability that ``c`` causes and the leak all fail."""
-    return multiples(c, np.log1p(-rate)) + np.log1p(-leak)
+    found: FloatArray = multiples(c, np.log1p(-rate)) + np.log1p(-leak)
+    return found
 
 
 def noisy_or(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
