@@ -139,12 +139,7 @@ def as_potential(obj: Any) -> Potential:
 
 def _as_log_values(values: Any, name: str) -> FloatArray:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
-    try:
-        raw = unmasked(f"`{name}`", values)
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise ParameterError(f"{wanted}; a ragged sequence arrived. Give one number per count.") from None
+    raw = unmasked(f"`{name}`", values, f"{wanted}; a ragged sequence arrived. Give one number per count.")
     if raw.dtype.kind not in "iuf":
         raise ParameterError(f"{wanted}; dtype {raw.dtype} arrived. Convert the values to float64.")
     if raw.dtype.itemsize < 4 and raw.dtype.kind == "f":
