@@ -108,7 +108,10 @@ def check_range(log_f: FloatArray, possible: FloatArray, potential: object) -> F
 
     An overflow would silently turn a merely improbable count into an impossible one.
     """
-    bad = ~(np.isfinite(log_f) | (possible == -np.inf))
+    finite = np.isfinite(log_f)
+    if finite.all():
+        return log_f
+    bad = ~(finite | (possible == -np.inf))
     if bad.any():
         *model, c = np.argwhere(bad)[0].tolist()
         of_model = f" of model {model[0] if len(model) == 1 else tuple(model)}" if model else ""

@@ -69,11 +69,7 @@ class Model(Remembers, Value):
         dead = np.isneginf(log_weights)
         if dead.any():
             index = int(np.argmax(dead))
-            where = ""
-            if self.batch_shape:
-                place = np.unravel_index(index, self.batch_shape)
-                where = f" at batch index {tuple(int(i) for i in place)}"
-            raise self._impossible(where, index)
+            raise self._impossible(place_in_batch(index, self.batch_shape), index)
 
     def _impossible(self, where: str, index: int) -> InfeasibleError:
         """The error of an impossible model, number `index` of the batch."""
@@ -108,3 +104,9 @@ class Model(Remembers, Value):
         """Entries of a vector or matrix, in the dtype of the parameters; NumPy scalars where there is one."""
         out = np.asarray(values).astype(self._dtype, copy=False)
         return out[()] if out.ndim == 0 else out
+
+
+def place_in_batch(index: int, batch_shape: tuple[int, ...]) -> str:
+    """Which model of a batch an error is about, in words; nothing for a single one."""
+    place = tuple(int(i) for i in np.unravel_index(index, batch_shape)) if batch_shape else ()
+    return f" at batch index {place}" if place else ""

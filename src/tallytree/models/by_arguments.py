@@ -18,6 +18,17 @@ class ByArguments(Value):
     """The base of `LinearModel` and `ThinnedModel`, not used on its own."""
 
     logits: Float64
+    _dtype: np.dtype[Any]
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return int(self.logits.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        raise NotImplementedError
 
     def _arguments(self) -> dict[str, Any]:
         """What the model was made of, by the names of the arguments."""
@@ -88,7 +99,7 @@ class ByArguments(Value):
         >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).condition({0: 0}).marginals
         array([0., 1.])
         """
-        variables, _ = configurations.evidence(evidence, self.logits.shape[-1])
+        variables, _ = configurations.evidence(evidence, self.n_variables)
         logits = np.array(self._arguments()["logits"])
         for v in variables.tolist():
             value = math.inf if evidence[v] else -math.inf
@@ -100,6 +111,12 @@ class ByArguments(Value):
                 )
             logits[..., v] = value
         return self.replace(logits=logits)
+
+    def _vector(self, values: Float64) -> Float64:
+        """An answer (batch..., m), or one row of it per model, in the dtype of the logits; read-only."""
+        out = np.array(values, self._dtype).reshape(*self.batch_shape, values.shape[-1])
+        out.flags.writeable = False
+        return out
 
     def _parts(self) -> tuple[Any, ...]:
         return tuple(self._arguments().values())

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from .. import _display, checks
 from ..arrays import Float64, FloatArray, Ints
-from ..engine.forest import configurations, entropy
+from ..engine.forest import configurations
 from ..errors import ParameterError
 from ..potentials import exactly
 from .chain_arguments import (
@@ -465,9 +465,8 @@ class ChainModel(ChainProducts):
         >>> chain.entropy.round(4)  # log(3)
         np.float64(1.0986)
         """
-        answer = self._answer
-        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_mean), 0))
-        return self._scalar(entropy.entropy(self._problem, answer, counts))
+        self._answer  # noqa: B018 - raises for an impossible model
+        return self._scalar(self._solver.entropy())
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``.

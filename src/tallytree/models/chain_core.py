@@ -13,8 +13,8 @@ from .. import checks
 from ..arrays import Float64, FloatArray, Ints
 from ..engine import far
 from ..engine.answer import Answer
-from ..engine.forest import ladder
 from ..engine.forest.problem import ForestProblem, folded_size
+from ..engine.forest.solver import ForestSolver
 from ..engine.log_sums import anchor, log_sum
 from ..errors import InfeasibleError, ParameterError
 from ..memo import answer
@@ -156,9 +156,8 @@ class ChainCore(Model):
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
         leaf, of_leaves = far.near_tables(leaf, 1)
-        common = anchor(
-            leaf
-        )  # of a position's labels: messages are added to what is left, and round at its size
+        # Of a position's labels: messages are added to what is left, and round at its size.
+        common = anchor(leaf)
         leaf = leaf - common
         edge, of_edges = far.near_tables(edge, 2)
         tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
@@ -235,14 +234,15 @@ class ChainCore(Model):
         return out
 
     @answer
+    def _solver(self) -> ForestSolver:
+        """Who answers; nothing is computed before it is asked."""
+        return ForestSolver(self._problem)
+
+    @answer
     def _answer(self) -> Answer:
-        found = ladder.infer(self._problem)
+        found = self._solver.sums
         self._check_possible(found.log_mean)
         return found
-
-    @cached_property
-    def _counts(self) -> Float64:
-        return ladder.relative_counts(self._problem, self._answer.tilts)
 
     def _single_count(self, position: int) -> Float64:
         log_p, score = self._beliefs[:, position], self._scores[position]
@@ -257,7 +257,7 @@ class ChainCore(Model):
         s = int(self._tree.family.set_of_group[group])
         if s < 0:
             return self._single_count(int(self._tree.family.variable_of_group[group]))
-        found = self._counts[:, self._offset[s] : self._offset[s + 1]]
+        found = self._solver.counts(s)
         out = np.full_like(found, -math.inf)
         for b, k in enumerate(self._skipped(group).tolist()):
             out[b, : found.shape[1] - k] = found[b, k:]

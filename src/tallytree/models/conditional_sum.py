@@ -15,6 +15,7 @@ from tallytree.engine.pmf.inclusion import inclusion_evidence
 from tallytree.engine.pmf.tails import LOG_HALF
 from tallytree.engine.pmf.weighted import Lattice
 from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.models.base import place_in_batch
 from tallytree.models.count import CountModel
 from tallytree.models.frozen_distribution import FrozenDistribution
 
@@ -185,16 +186,8 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     # -- the table ---------------------------------------------------------------------------------------------
 
     @property
-    def _start(self) -> int:
-        return self._of._lattice.offset
-
-    @property
-    def _step(self) -> int:
-        return self._of._lattice.step
-
-    @property
-    def _n_values(self) -> int:
-        return self._of._n_values
+    def _lattice(self) -> Lattice:
+        return self._of._lattice
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
@@ -222,7 +215,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
             return
         row = int(np.argmax(dead))
         index = np.unravel_index(row, self.batch_shape) if self.batch_shape else ()
-        where = f" at batch index {tuple(int(i) for i in index)}" if index else ""
+        where = place_in_batch(row, self.batch_shape)
         low, high = (int(np.broadcast_to(b, self.batch_shape)[index]) for b in self._of._bounds)
         event = _event_text(*(np.broadcast_to(b, self.batch_shape)[index] for b in (self._low, self._high)))
         step = f", in steps of {self._step}" if self._step > 1 else ""

@@ -349,7 +349,7 @@ class FactorGraph(Remembers, Value):
         array([  5., -inf])
         """
         on = states(y, self.n_variables)
-        total = _own_weight(graph_arguments.logits_without_masks(self._logits), on)
+        total = moments.weight_of_logits(graph_arguments.logits_without_masks(self._logits), on)
         for i, (_, table, model) in enumerate(self._factors):
             part = on[..., self.members(i)]
             if model is not None:
@@ -378,13 +378,6 @@ class FactorGraph(Remembers, Value):
 
     def __reduce__(self) -> Any:
         return self._made, self._given()
-
-
-def _own_weight(logits: Float64, on: NDArray[np.bool_]) -> Float64:
-    """What log-odds alone say of configurations (..., D); forced variables have weight one."""
-    forced = logits == math.inf
-    total = np.where(on, np.where(forced, 0.0, logits), 0.0).sum(-1)
-    return np.asarray(np.where((~on & forced).any(-1), -math.inf, total))
 
 
 def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:

@@ -180,23 +180,6 @@ class PoissonBinomial(FrozenDistribution):
             return Lattice(0, 1, nu, np.ones(self.n, dtype=np.int64))
         return to_lattice(nu, self._weights)
 
-    @property
-    def _start(self) -> int:
-        return self._lattice.offset
-
-    @property
-    def _step(self) -> int:
-        return self._lattice.step
-
-    @property
-    def values(self) -> Ints:
-        """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
-        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
-
-    @property
-    def _n_values(self) -> int:
-        return int(self._lattice.weights.sum()) + 1
-
     @cached_property
     def _log_table(self) -> Float64:
         _, _, nu, weights = self._lattice

@@ -289,9 +289,11 @@ class Interval(Constraint):
 
     def _window(self, n: int, first: int, last: int) -> FloatArray:
         lo, hi = self._support(n)
+        if first:
+            lo, hi = max(lo - first, 0), max(hi - first, -1)
         log_f = np.empty(last - first + 1)
         log_f.fill(-math.inf)  # `numpy.full` takes longer than all the rest
-        log_f[max(lo - first, 0) : max(hi + 1 - first, 0)] = 0.0
+        log_f[lo : hi + 1] = 0.0
         return log_f
 
     def _expansion(self, n: int) -> Expansion | None:

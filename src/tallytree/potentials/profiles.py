@@ -238,16 +238,16 @@ def _is_positive(truncation: Any) -> Any:
 
 
 class Profile(Formula):
-    """Positive for every count of a group, unless it says otherwise, but perhaps out of the range of float64."""
+    """Positive for every count of a group, unless it says otherwise."""
 
     __slots__ = ()
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
-        log_f = super()._window(n, first, last)
-        return check_range(log_f, log_f, self)
-
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n
+
+    def _checked(self, log_f: FloatArray) -> FloatArray:
+        """The values of a formula that gives NaN where they leave the range of float64."""
+        return check_range(log_f, log_f, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class Gaussian(Profile):
         return f"gaussian({show(self.mean)}, {show(self.sd)}{', fraction=True' if self.fraction else ''})"
 
     def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return rows.gaussian(c, n, self.mean, self.sd, self.fraction)
+        return self._checked(rows.gaussian(c, n, self.mean, self.sd, self.fraction))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,8 @@ class Poisson(Profile):
         return f"poisson({show(self.mean)})"
 
     def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return rows.poisson(c, self.mean, math.log(self.mean) if self.mean > 0.0 else -math.inf)
+        log_mean = math.log(self.mean) if self.mean > 0.0 else -math.inf
+        return self._checked(rows.poisson(c, self.mean, log_mean))
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0
@@ -296,7 +297,7 @@ class Quadratic(Profile):
         return f"quadratic({show(self.curvature)}{center})"
 
     def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return rows.quadratic(c, n, self.curvature, self.center)
+        return self._checked(rows.quadratic(c, n, self.curvature, self.center))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,11 @@ def listed(c: FloatArray, n: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
 
 
 def multiples(c: FloatArray, step: Any) -> FloatArray:
-    """``c * step`` with ``0 * inf = 0``."""
-    return np.where(c > 0.0, c * step, 0.0)
+    """``c * step`` for rising counts, with ``0 * inf = 0``."""
+    found: FloatArray = c * step
+    if c[0] == 0.0:
+        found[..., 0] = 0.0
+    return found
 
 
 def log_absent(c: FloatArray, rate: Any, leak: Any) -> FloatArray:
@@ -50,7 +53,7 @@ def noisy_or(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
 
 
 def noisy_and(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
-    return noisy_or(n - c, n, rate, leak, 1 - t)
+    return noisy_or((n - c)[::-1], n, rate, leak, 1 - t)[..., ::-1]
 
 
 def spike_and_slab(c: FloatArray, n: int, spike: Any, slab: Any) -> FloatArray:
@@ -83,7 +86,8 @@ def all_or_none(c: FloatArray, n: int, strength: Any, truncation: Any) -> FloatA
 
 def finite(log_f: FloatArray) -> FloatArray:
     """NaN for values that overflow."""
-    return np.where(np.isfinite(log_f), log_f, np.nan)
+    fits = np.isfinite(log_f)
+    return log_f if fits.all() else np.where(fits, log_f, np.nan)
 
 
 def log1mexp(a: FloatArray) -> FloatArray:
