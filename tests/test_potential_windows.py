@@ -7,7 +7,6 @@ import pytest
 
 import tallytree as tt
 from tallytree.potentials import as_potential
-from tallytree.potentials.windows import log_window
 
 
 class Own(tt.Potential):
@@ -37,7 +36,7 @@ def test_every_window_is_a_part_of_the_table(potential):
     whole = potential.log_table(n)
     for first in range(n + 1):
         for last in range(first, n + 1):
-            assert np.array_equal(log_window(potential, n, first, last), whole[first : last + 1])
+            assert np.array_equal(potential._log_window(n, first, last), whole[first : last + 1])
 
 
 @pytest.mark.parametrize("potential", [p for p in CASES if not repr(p).startswith("table")], ids=repr)
@@ -45,16 +44,16 @@ def test_windows_far_from_the_first_counts(potential):
     n = 300
     whole = potential.log_table(n)
     for first, last in ((14, 14), (15, 40), (16, 16), (17, 300), (200, 250), (300, 300)):
-        assert np.array_equal(log_window(potential, n, first, last), whole[first : last + 1])
+        assert np.array_equal(potential._log_window(n, first, last), whole[first : last + 1])
 
 
 def test_a_window_of_a_potential_over_many_variables_costs_the_window():
     n = 10**12
-    assert np.array_equal(log_window(tt.exactly(10**11), n, 10**11 - 1, 10**11 + 1), [-np.inf, 0.0, -np.inf])
-    assert log_window(~tt.poisson(5.0), n, n - 3, n).shape == (4,)
-    assert log_window(tt.modulo(7, 6), n, n - 20, n).tolist().count(0.0) == 3
+    assert np.array_equal(tt.exactly(10**11)._log_window(n, 10**11 - 1, 10**11 + 1), [-np.inf, 0.0, -np.inf])
+    assert (~tt.poisson(5.0))._log_window(n, n - 3, n).shape == (4,)
+    assert tt.modulo(7, 6)._log_window(n, n - 20, n).tolist().count(0.0) == 3
 
 
 def test_a_potential_that_cannot_hold_is_refused_as_in_its_table():
     with pytest.raises(tt.ParameterError, match="at least 5 variables"):
-        log_window(tt.exactly(5), 3, 0, 3)
+        tt.exactly(5)._log_window(3, 0, 3)

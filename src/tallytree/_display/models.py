@@ -27,8 +27,6 @@ def model_page(model: Any) -> str:
     """A count model: marginals and counts, of a batch the marginals of all its models."""
     edges = model.edges
     most = MOST_VARIABLES if edges is None else MOST_WITH_EDGES
-    if not 0 < math.prod((*model.batch_shape, model.n_variables)) <= most:
-        return page(repr(model))
 
     def draw() -> list[str]:
         pictures = variables(model.marginals)
@@ -38,14 +36,12 @@ def model_page(model: Any) -> str:
             pictures.append(edge_picture(edges, model.n_variables))
         return pictures
 
-    return page_of(model, draw)
+    return page_of(model, draw, small=0 < _size(model) <= most)
 
 
 def chain_page(model: Any, largest: int) -> str:
     """A chain of labels: its counts, up to `largest`, and the probabilities of its labels at every position."""
     steps = math.prod(model.batch_shape) * max(largest, model.n_positions) * model.n_labels**3
-    if not 0 < steps <= MOST_CHAIN_STEPS or model.n_positions == 0:
-        return page(repr(model))
 
     def draw() -> list[str]:
         marginals = np.asarray(model.marginals, np.float64)
@@ -61,14 +57,12 @@ def chain_page(model: Any, largest: int) -> str:
             pictures = [heat(marginals.T, "P(label), one label to a row")]
         return [*pictures, counts(model.count_log_probs())]
 
-    return page_of(model, draw)
+    return page_of(model, draw, small=0 < steps <= MOST_CHAIN_STEPS)
 
 
 def linear_page(model: Any) -> str:
     """A linear model: marginals, and the distribution of the linear combination."""
     steps = math.prod(model.batch_shape) * model.n_variables * len(model.values)
-    if not 0 < steps <= MOST_GRID_STEPS:
-        return page(repr(model))
 
     def draw() -> list[str]:
         pictures = variables(model.marginals)
@@ -77,25 +71,21 @@ def linear_page(model: Any) -> str:
             pictures.append(distribution(mass, [f"{v:g}" for v in model.values.tolist()], "P(sum)"))
         return pictures
 
-    return page_of(model, draw)
+    return page_of(model, draw, small=0 < steps <= MOST_GRID_STEPS)
 
 
 def thinned_page(model: Any) -> str:
     """A thinned model: who is on, and who acts, with the leak in the last place."""
-    if not 0 < math.prod((*model.batch_shape, model.n_variables)) <= MOST_VARIABLES:
-        return page(repr(model))
 
     def draw() -> list[str]:
         return [*variables(model.marginals), *variables(model.acting.marginals, "P(variable acts)")]
 
-    return page_of(model, draw)
+    return page_of(model, draw, small=0 < _size(model) <= MOST_VARIABLES)
 
 
 def ragged_page(models: Any) -> str:
     """Models of different sizes: one to a row, and how large they are."""
     sizes = models.sizes
-    if not 0 < int(sizes.sum()) <= MOST_VARIABLES:
-        return page(repr(models))
 
     def draw() -> list[str]:
         matrix = np.zeros((len(sizes), int(sizes.max())))
@@ -106,13 +96,11 @@ def ragged_page(models: Any) -> str:
         )
         return [heat(matrix, "P(variable is on), one model to a row"), sized]
 
-    return page_of(models, draw)
+    return page_of(models, draw, small=0 < int(sizes.sum()) <= MOST_VARIABLES)
 
 
 def sum_page(distribution_of: Any, n_values: int) -> str:
     """The distribution of a sum, of a batch one to a row; `n_values` says how many values there are without a table."""
-    if not 0 < math.prod((*distribution_of.batch_shape, n_values)) <= MOST_VARIABLES:
-        return page(repr(distribution_of))
 
     def draw() -> list[str]:
         mass = np.exp(np.asarray(distribution_of.count_log_probs, np.float64))
@@ -120,7 +108,8 @@ def sum_page(distribution_of: Any, n_values: int) -> str:
             return [heat(_rows(mass), "P(X = k), one distribution to a row")]
         return [distribution(mass, distribution_of.values.tolist(), "P(X = k)")]
 
-    return page_of(distribution_of, draw)
+    size = math.prod((*distribution_of.batch_shape, n_values))
+    return page_of(distribution_of, draw, small=0 < size <= MOST_VARIABLES)
 
 
 def chunks_page(text: str, sizes: Sequence[int]) -> str:
@@ -153,6 +142,10 @@ def edge_picture(forest: Any, n: int) -> str:
     if n > MOST_VARIABLES:
         return ""
     return links(n, [], forest.pairs, log_odds_ratios(forest.log_tables), "edges")
+
+
+def _size(model: Any) -> int:
+    return math.prod((*model.batch_shape, model.n_variables))
 
 
 def variables(marginals: Any, title: str = "P(variable is on)") -> list[str]:

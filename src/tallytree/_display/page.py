@@ -15,10 +15,10 @@ def page(text: str, pictures: Sequence[str] = ()) -> str:
     return f'<div><code>{escape(text)}</code><div style="margin-top:0.5em">{"".join(pictures)}</div></div>'
 
 
-def page_of(thing: object, draw: Callable[[], Sequence[str]]) -> str:
-    """An object with its pictures; one that has no answers, such as an impossible model, says why."""
+def page_of(thing: object, draw: Callable[[], Sequence[str]], *, small: bool = True) -> str:
+    """An object with its pictures if it is small enough; one without answers, such as an impossible model, says why."""
     try:
-        pictures = draw()
+        pictures = draw() if small else []
     except TallyTreeError as error:
         return page(f"{thing!r}: {error}")
     return page(repr(thing), pictures)

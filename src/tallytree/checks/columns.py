@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
-from .values import describe, integer, rectangular
+from . import describe, integer, rectangular
 
 
 def reals(name: str, value: Any, rows: int | None = None, axes: int = 1) -> Float64:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
-from . import values as checks
 
 
 def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:

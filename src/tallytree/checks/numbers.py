@@ -103,19 +103,20 @@ def check_log_values(values: FloatArray, name: str) -> None:
         )
 
 
-def check_range(log_f: FloatArray, possible: FloatArray | None, label: str) -> FloatArray:
-    """Return ``log_f`` if it is finite wherever ``possible`` is (everywhere for ``None``).
+def check_range(log_f: FloatArray, possible: FloatArray, potential: object) -> FloatArray:
+    """Return ``log_f`` of a potential if it is finite wherever ``possible`` is not ``-inf``.
 
     An overflow would silently turn a merely improbable count into an impossible one.
     """
-    bad = ~np.isfinite(log_f)
-    if possible is not None:
-        bad = bad & (possible > -np.inf)
+    finite = np.isfinite(log_f)
+    if finite.all():
+        return log_f
+    bad = ~(finite | (possible == -np.inf))
     if bad.any():
         *model, c = np.argwhere(bad)[0].tolist()
         of_model = f" of model {model[0] if len(model) == 1 else tuple(model)}" if model else ""
         raise ParameterError(
-            f"`{label}` must have log values within the range of float64 for n = {log_f.shape[-1] - 1}; the value"
+            f"`{potential!r}` must have log values within the range of float64 for n = {log_f.shape[-1] - 1}; the value"
             f"{of_model} at count {c} overflows. Use milder parameters, or a hard constraint such as `exactly`."
         )
     return log_f

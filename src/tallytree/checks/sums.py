@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from .values import describe, unmasked
+from . import describe, unmasked
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
 

@@ -18,7 +18,6 @@ from ..potentials.causes import NoisyAnd, NoisyOr
 from ..potentials.constraints import AtLeast, AtMost, Interval
 from ..potentials.exponentials import ExponentialMixture, Geometric, SpikeAndSlab, Uniform
 from ..potentials.remainders import Modulo, Parity
-from ..potentials.windows import log_window
 
 _BLOCK = 1 << 20
 _SHORT = (NoisyOr, NoisyAnd, Geometric, SpikeAndSlab, ExponentialMixture, Parity, Modulo, AtLeast, AtMost)
@@ -55,7 +54,7 @@ class CountPotential:
 
     def window(self, first: int, last: int) -> Float64:
         """Log f(first), ..., log f(last)."""
-        log_f = np.asarray(log_window(self.potential, self.n, first, last), np.float64)
+        log_f = np.asarray(self.potential._log_window(self.n, first, last), np.float64)
         return log_f if self.is_interval else np.where(log_f < -far.FAR, -math.inf, log_f)
 
     def at(self, k: int) -> float:

@@ -11,9 +11,10 @@ from ..arrays import Float64, FloatArray
 from ..errors import InfeasibleError, ParameterError
 from ..memo import Remembers
 from ..structure.nested.count_tree import CountTree
+from .value import Value
 
 
-class Model(Remembers):
+class Model(Remembers, Value):
     """The base of all models, not used on its own.
 
     Answers of the engine have one leading axis, (B, ...), and double precision; here they get the batch axes of the
@@ -68,11 +69,7 @@ class Model(Remembers):
         dead = np.isneginf(log_weights)
         if dead.any():
             index = int(np.argmax(dead))
-            where = ""
-            if self.batch_shape:
-                place = np.unravel_index(index, self.batch_shape)
-                where = f" at batch index {tuple(int(i) for i in place)}"
-            raise self._impossible(where, index)
+            raise self._impossible(place_in_batch(index, self.batch_shape), index)
 
     def _impossible(self, where: str, index: int) -> InfeasibleError:
         """The error of an impossible model, number `index` of the batch."""
@@ -108,10 +105,8 @@ class Model(Remembers):
         out = np.asarray(values).astype(self._dtype, copy=False)
         return out[()] if out.ndim == 0 else out
 
-    # -- as a Python object ------------------------------------------------------------------------------------
 
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self  # frozen
+def place_in_batch(index: int, batch_shape: tuple[int, ...]) -> str:
+    """Which model of a batch an error is about, in words; nothing for a single one."""
+    place = tuple(int(i) for i in np.unravel_index(index, batch_shape)) if batch_shape else ()
+    return f" at batch index {place}" if place else ""

@@ -11,19 +11,27 @@ import numpy as np
 from ..arrays import Float64
 from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
+from .value import Value
 
 
-class ByArguments:
+class ByArguments(Value):
     """The base of `LinearModel` and `ThinnedModel`, not used on its own."""
 
     logits: Float64
+    _dtype: np.dtype[Any]
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return int(self.logits.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        raise NotImplementedError
 
     def _arguments(self) -> dict[str, Any]:
         """What the model was made of, by the names of the arguments."""
-        raise NotImplementedError
-
-    def _numbers(self) -> tuple[Any, ...]:
-        """Numbers that tell two models apart."""
         raise NotImplementedError
 
     def replace(self, **changes: Any) -> Self:
@@ -91,7 +99,7 @@ class ByArguments:
         >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).condition({0: 0}).marginals
         array([0., 1.])
         """
-        variables, _ = configurations.evidence(evidence, self.logits.shape[-1])
+        variables, _ = configurations.evidence(evidence, self.n_variables)
         logits = np.array(self._arguments()["logits"])
         for v in variables.tolist():
             value = math.inf if evidence[v] else -math.inf
@@ -104,23 +112,14 @@ class ByArguments:
             logits[..., v] = value
         return self.replace(logits=logits)
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        assert isinstance(other, ByArguments)
-        mine, theirs = self._numbers(), other._numbers()
-        return all(
-            np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype for a, b in zip(mine, theirs)
-        )
+    def _vector(self, values: Float64) -> Float64:
+        """An answer (batch..., m), or one row of it per model, in the dtype of the logits; read-only."""
+        out = np.array(values, self._dtype).reshape(*self.batch_shape, values.shape[-1])
+        out.flags.writeable = False
+        return out
 
-    def __hash__(self) -> int:
-        return hash(tuple(np.asarray(x).tobytes() for x in self._numbers()))
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._arguments().values())
 
     def __reduce__(self) -> Any:
         return _again, (type(self), self._arguments())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +12,9 @@ from numpy.typing import ArrayLike
 
 from .. import _display, checks
 from ..arrays import Float64, FloatArray, Ints
-from ..engine.forest import configurations, entropy
+from ..engine.forest import configurations
 from ..errors import ParameterError
 from ..potentials import exactly
-from ..structure.forest.structure import ForestStructure
-from ..structure.nested.count_tree import CountTree
 from .chain_arguments import (
     count_groups,
     count_potential,
@@ -25,6 +23,7 @@ from .chain_arguments import (
     transition_tables,
     unary_weights,
 )
+from .chain_core import ChainNumbers
 from .chain_products import ChainProducts
 from .results import ChainStatistics
 from .sampling import Size, shape_of_size
@@ -98,9 +97,10 @@ class ChainModel(ChainProducts):
                 f"`log_unary` needs at least one position and one label; shape {unary.shape} arrived."
             )
         transitions = transition_tables(log_transitions, n, k)
-        self._scores = score_table(counted, scores, n, k)
+        added = score_table(counted, scores, n, k)
         tree, potentials = count_groups(counts, n)
-        self._setup(tree, potentials, unary, transitions, sequence_lengths(lengths, n), None, dtype)
+        ends = sequence_lengths(lengths, n)
+        self._setup(ChainNumbers(tree, tuple(potentials), unary, transitions, added, ends, dtype))
 
     def replace(
         self,
@@ -152,16 +152,18 @@ class ChainModel(ChainProducts):
                 raise ParameterError(
                     f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
                 )
-        return self._with(self._tree, potentials, unary, transitions, self._structure, dtype)
+        return self._with(potentials=potentials, unary=unary, transitions=transitions, dtype=dtype)
 
-    def _with(
-        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64,
-        structure: ForestStructure | None, dtype: np.dtype[Any] | None = None,
-    ) -> ChainModel:  # fmt: skip
+    def _with(self, **changes: Any) -> ChainModel:
+        """The same model with other numbers; groups that stay are not analysed again."""
         new = ChainModel.__new__(ChainModel)
-        new._scores = self._scores
-        new._setup(tree, potentials, unary, transitions, self._lengths, structure, dtype or self._dtype)
+        new._setup(self._given._replace(**changes), None if "tree" in changes else self._structure)
         return new
+
+    def _with_group(self, members: Any, potential: Any) -> ChainModel:
+        """The same model with one more group at the end of the list."""
+        tree = self._tree.with_groups([members])
+        return self._with(tree=tree, potentials=(*self._potentials, potential))
 
     # -- answers -----------------------------------------------------------------------------------------------
 
@@ -288,10 +290,7 @@ class ChainModel(ChainProducts):
         """
         index = self._whole() if group is None else self._group(group)
         if index is None:
-            tree = self._tree.with_groups([None])
-            more = self._with(
-                tree, [*self._potentials, count_potential(None)], self._unary, self._transitions, None
-            )
+            more = self._with_group(None, count_potential(None))
             return more.count_log_probs(more.n_groups - 1)
         self._answer  # noqa: B018 - raises for an impossible model
         return self._vector(self._count_rows(index))
@@ -466,9 +465,8 @@ class ChainModel(ChainProducts):
         >>> chain.entropy.round(4)  # log(3)
         np.float64(1.0986)
         """
-        answer = self._answer
-        counts = self._counts if self._problem.tables.shape[1] else np.zeros((len(answer.log_mean), 0))
-        return self._scalar(entropy.entropy(self._problem, answer, counts))
+        self._answer  # noqa: B018 - raises for an impossible model
+        return self._scalar(self._solver.entropy())
 
     def condition(self, evidence: Mapping[int, int]) -> ChainModel:
         """The model given the labels at some positions, ``{position: label}``.
@@ -509,7 +507,7 @@ class ChainModel(ChainProducts):
             k = checks.count("evidence", label, self.n_labels - 1, "the last label")
             others = np.arange(self.n_labels) != k
             unary[..., t, others] = -math.inf
-        return self._with(self._tree, self._potentials, unary, self._transitions, self._structure)
+        return self._with(unary=unary)
 
     def condition_count(self, group: int | None, count: int) -> ChainModel:
         """The model given the count of a group (None: of the whole sequence).
@@ -545,8 +543,7 @@ class ChainModel(ChainProducts):
         degree = self._scores.max(axis=1)
         largest = int(degree.sum() if members is None else degree[members].sum())
         c = checks.count("count", count, largest, "the largest count that the group can reach")
-        tree = self._tree.with_groups([members])
-        return self._with(tree, [*self._potentials, exactly(c)], self._unary, self._transitions, None)
+        return self._with_group(members, exactly(c))
 
     # -- as a Python object ------------------------------------------------------------------------------------
 
@@ -557,39 +554,16 @@ class ChainModel(ChainProducts):
     def _repr_html_(self) -> str:
         return _display.chain_page(self, int(self._scores.max(axis=-1).sum()))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ChainModel):
-            return NotImplemented
-        mine, theirs = self._problem, other._problem
-        return (
-            self._tree == other._tree
-            and self._batch_shape == other._batch_shape
-            and np.array_equal(self._scores, other._scores)
-            and np.array_equal(self.lengths, other.lengths)
-            and np.array_equal(mine.log_leaf, theirs.log_leaf)
-            and np.array_equal(mine.log_edge, theirs.log_edge)
-            and np.array_equal(mine.tables, theirs.tables)
-            and np.array_equal(self._constant, other._constant)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._tree, self._unary.tobytes()))
+    def _parts(self) -> tuple[Any, ...]:
+        problem = self._problem
+        numbers = problem.log_leaf, problem.log_edge, problem.tables, self._constant
+        return self._tree, self._batch_shape, self._scores, self.lengths, *numbers
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_tree", "_potentials", "_unary", "_transitions", "_scores", "_lengths", "_dtype")
-        return {name: self.__dict__[name] for name in names}
+        return self._given._asdict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._scores = state["_scores"]
-        self._setup(
-            state["_tree"],
-            state["_potentials"],
-            state["_unary"],
-            state["_transitions"],
-            state["_lengths"],
-            None,
-            state["_dtype"],
-        )
+        self._setup(ChainNumbers(**state))
 
 
 def _listed(tables: Any, groups: int) -> list[Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,8 @@ from .. import checks
 from ..arrays import Float64, FloatArray, Ints
 from ..engine import far
 from ..engine.answer import Answer
-from ..engine.forest import ladder
 from ..engine.forest.certificate import folded_size
+from ..engine.forest.solver import ForestSolver
 from ..engine.log_sums import anchor, log_sum
 from ..engine.problem import ForestProblem
 from ..errors import InfeasibleError, ParameterError
@@ -25,28 +24,36 @@ from ..structure.nested.count_tree import CountTree
 from .base import Model
 
 
+class ChainNumbers(NamedTuple):
+    """What a chain is made of, checked."""
+
+    tree: CountTree
+    potentials: tuple[Any, ...]
+    unary: Float64
+    transitions: Float64
+    scores: Ints
+    lengths: Ints | None
+    dtype: np.dtype[Any]
+
+
 class ChainCore(Model):
     """Parameters and inference of a chain; the base of :class:`~tallytree.ChainModel`, not used on its own."""
 
     _units: ClassVar[str] = "positions"
-    _scores: Ints
 
-    def _setup(
-        self, tree: CountTree, potentials: Sequence[Any], unary: Float64, transitions: Float64, lengths: Ints | None,
-        structure: ForestStructure | None, dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
-        self._dtype = dtype
-        self._tree, self._potentials = tree, tuple(potentials)
-        self._unary, self._transitions, self._lengths = unary, transitions, lengths
+    def _setup(self, given: ChainNumbers, structure: ForestStructure | None = None) -> None:
+        self._given = given
+        self._tree, self._potentials, unary, transitions, self._scores, lengths, self._dtype = given
+        self._unary, self._transitions = unary, transitions
         n = unary.shape[-2]
         if structure is None:
             pairs = np.stack([np.arange(n - 1), np.arange(1, n)], axis=-1)
-            structure = ForestStructure(pairs, self._scores.max(axis=1), tree.family)
+            structure = ForestStructure(pairs, self._scores.max(axis=1), self._tree.family)
             structure.program  # noqa: B018 - refuses groups that do not fit
         self._structure = structure
         shapes = [unary.shape[:-2], transitions.shape[:-3]]
         shapes += [] if lengths is None else [lengths.shape]
-        shapes += [np.shape(p)[:-1] for p in potentials if isinstance(p, np.ndarray)]
+        shapes += [np.shape(p)[:-1] for p in self._potentials if isinstance(p, np.ndarray)]
         try:
             self._batch_shape = np.broadcast_shapes(*shapes)
         except ValueError:
@@ -77,8 +84,8 @@ class ChainCore(Model):
     @property
     def lengths(self) -> Ints:
         """Length of every sequence, (...)."""
-        full = np.array(self.n_positions) if self._lengths is None else self._lengths
-        return np.broadcast_to(full, self._batch_shape)
+        given = self._given.lengths
+        return np.broadcast_to(np.array(self.n_positions) if given is None else given, self._batch_shape)
 
     @cached_property
     def log_marginals(self) -> FloatArray:
@@ -150,9 +157,8 @@ class ChainCore(Model):
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
         leaf, of_leaves = far.near_tables(leaf, 1)
-        common = anchor(
-            leaf
-        )  # of a position's labels: messages are added to what is left, and round at its size
+        # Of a position's labels: messages are added to what is left, and round at its size.
+        common = anchor(leaf)
         leaf = leaf - common
         edge, of_edges = far.near_tables(edge, 2)
         tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
@@ -229,14 +235,15 @@ class ChainCore(Model):
         return out
 
     @answer
+    def _solver(self) -> ForestSolver:
+        """Who answers; nothing is computed before it is asked."""
+        return ForestSolver(self._problem)
+
+    @answer
     def _answer(self) -> Answer:
-        found = ladder.infer(self._problem)
+        found = self._solver.sums
         self._check_possible(found.log_mean)
         return found
-
-    @cached_property
-    def _counts(self) -> Float64:
-        return ladder.relative_counts(self._problem, self._answer.tilts)
 
     def _single_count(self, position: int) -> Float64:
         log_p, score = self._beliefs[:, position], self._scores[position]
@@ -251,7 +258,7 @@ class ChainCore(Model):
         s = int(self._tree.family.set_of_group[group])
         if s < 0:
             return self._single_count(int(self._tree.family.variable_of_group[group]))
-        found = self._counts[:, self._offset[s] : self._offset[s + 1]]
+        found = self._solver.counts(s)
         out = np.full_like(found, -math.inf)
         for b, k in enumerate(self._skipped(group).tolist()):
             out[b, : found.shape[1] - k] = found[b, k:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,31 +15,14 @@ from tallytree.engine.pmf.inclusion import inclusion_evidence
 from tallytree.engine.pmf.tails import LOG_HALF
 from tallytree.engine.pmf.weighted import Lattice
 from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.models.base import place_in_batch
 from tallytree.models.count import CountModel
 from tallytree.models.frozen_distribution import FrozenDistribution
 
 from ..arrays import Float64, Ints
 
-
-class IndependentSum(Protocol):
-    """What is needed of the sum before it is known: `PoissonBinomial`."""
-
-    _nu: Float64
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]: ...
-    @property
-    def weights(self) -> Ints: ...
-    @property
-    def values(self) -> Ints: ...
-    @property
-    def _lattice(self) -> Lattice: ...
-    @property
-    def _n_values(self) -> int: ...
-    @property
-    def _log_table(self) -> Float64: ...
-    @property
-    def _bounds(self) -> tuple[Any, Any]: ...
+if TYPE_CHECKING:
+    from tallytree.models.poisson_binomial import PoissonBinomial
 
 
 class ConditionalPoissonBinomial(FrozenDistribution):
@@ -78,25 +61,19 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     (array([0.75, 0.75, 0.75]), np.float64(2.25), np.float64(0.5))
     """
 
-    _of: IndependentSum
+    _of: PoissonBinomial
     _low: Float64
     _high: Float64
 
-    def __init__(self, of: IndependentSum, low: Float64, high: Float64) -> None:
+    def __init__(self, of: PoissonBinomial, low: Float64, high: Float64) -> None:
         self.__dict__.update(_of=of, _low=low, _high=high)
         self._refuse_impossible(np.isneginf(self._log_event))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ConditionalPoissonBinomial, (self._of, self._low, self._high)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConditionalPoissonBinomial):
-            return NotImplemented
-        same = np.array_equal(self._low, other._low) and np.array_equal(self._high, other._high)
-        return same and self._of == other._of
-
-    def __hash__(self) -> int:
-        return hash((self._of, self._low.tobytes(), self._high.tobytes()))
+    def _parts(self) -> tuple[Any, ...]:
+        return self._of, self._low, self._high
 
     def __repr__(self) -> str:
         parts = [f"n={self.n}", _event_text(self._low, self._high)]
@@ -209,16 +186,8 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     # -- the table ---------------------------------------------------------------------------------------------
 
     @property
-    def _start(self) -> int:
-        return self._of._lattice.offset
-
-    @property
-    def _step(self) -> int:
-        return self._of._lattice.step
-
-    @property
-    def _n_values(self) -> int:
-        return self._of._n_values
+    def _lattice(self) -> Lattice:
+        return self._of._lattice
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
@@ -246,7 +215,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
             return
         row = int(np.argmax(dead))
         index = np.unravel_index(row, self.batch_shape) if self.batch_shape else ()
-        where = f" at batch index {tuple(int(i) for i in index)}" if index else ""
+        where = place_in_batch(row, self.batch_shape)
         low, high = (int(np.broadcast_to(b, self.batch_shape)[index]) for b in self._of._bounds)
         event = _event_text(*(np.broadcast_to(b, self.batch_shape)[index] for b in (self._low, self._high)))
         step = f", in steps of {self._step}" if self._step > 1 else ""

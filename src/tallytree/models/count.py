@@ -523,18 +523,10 @@ class CountModel(Maximization, SecondOrder, Sampling, Information):
     def _repr_html_(self) -> str:
         return _display.model_page(self)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, CountModel):
-            return NotImplemented
-        return (
-            self._tree == other._tree
-            and self._method == other._method
-            and self._forest == other._forest
-            and self._params.equal(other._params)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._tree, self._params.logits.tobytes(), self._forest))
+    def _parts(self) -> tuple[Any, ...]:
+        params = self._params
+        numbers = params.batch_shape, params.logits, params.tables, np.asarray(params.own_constant)
+        return self._tree, self._method, self._forest, *numbers
 
     def __getstate__(self) -> dict[str, Any]:
         return {"tree": self._tree, "params": self._params, "method": self._method, "forest": self._forest}

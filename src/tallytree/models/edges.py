@@ -18,9 +18,10 @@ from ..structure.forest.graph import check_forest, follow_tree
 from ..structure.forest.set_boundary import MAX_WIDTH
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
+from .value import Value
 
 
-class Forest:
+class Forest(Value):
     """Edges between variables, without cycles, and a log-table on each.
 
     Adds ``sum_(i, j) log t_ij(y_i, y_j)`` to the log-weight of a configuration.
@@ -369,13 +370,8 @@ class Forest:
     def _repr_html_(self) -> str:
         return _display.forest_page(self)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Forest):
-            return NotImplemented
-        return np.array_equal(self._pairs, other._pairs) and np.array_equal(self._tables, other._tables)
-
-    def __hash__(self) -> int:
-        return hash((self._pairs.tobytes(), self._tables.tobytes()))
+    def _parts(self) -> tuple[Any, ...]:
+        return self._pairs, self._tables
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_pairs": self._pairs, "_tables": self._tables}

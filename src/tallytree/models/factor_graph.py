@@ -15,14 +15,16 @@ from ..checks.configurations import states
 from ..engine import far
 from ..engine.count import moments
 from ..errors import InfeasibleError, ParameterError
+from ..memo import Remembers, answer
 from . import graph_arguments
 from .count import CountModel
 from .group import Group
+from .value import Value
 
 Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
 
-class FactorGraph:
+class FactorGraph(Remembers, Value):
     """Binary variables with potentials on counts of groups that may overlap in any way.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_a f_a(y_a) / Z``, where the factor ``f_a`` is a potential on the count of its
@@ -107,7 +109,17 @@ class FactorGraph:
         self._logits, self._members, self._offsets = logits, members, offsets
         self._factors = factors
         self._pairs, self._pair_tables = pairs, pair_tables
-        self._cache: dict[Any, Any] = {}
+        self._forget()
+
+    @classmethod
+    def _made(cls, *numbers: Any) -> FactorGraph:
+        new = cls.__new__(cls)
+        new._setup(*numbers)
+        return new
+
+    def _given(self) -> tuple[Any, ...]:
+        """What `_setup` takes."""
+        return self._logits, self._members, self._offsets, self._factors, self._pairs, self._pair_tables
 
     # -- what it is made of ------------------------------------------------------------------------------------
 
@@ -249,14 +261,8 @@ class FactorGraph:
         """
         return self._totals[1]
 
-    @property
+    @answer
     def _totals(self) -> tuple[Float64, float]:
-        found: tuple[Float64, float] | None = self._cache.get("totals")
-        if found is None:
-            found = self._cache["totals"] = self._add_up()
-        return found
-
-    def _add_up(self) -> tuple[Float64, float]:
         own, constant = far.near_logits(self._logits)
         finite = np.where(np.isfinite(own), own, 0.0)
         excluded, forced = own == -math.inf, own == math.inf
@@ -312,16 +318,7 @@ class FactorGraph:
                 f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived. For another number of "
                 "variables make a new FactorGraph."
             )
-        new = FactorGraph.__new__(FactorGraph)
-        new._setup(
-            values.copy(),
-            self._members,
-            self._offsets,
-            self._factors,
-            self._pairs,
-            self._pair_tables,
-        )
-        return new
+        return self._made(values.copy(), *self._given()[1:])
 
     def log_weight(self, y: ArrayLike) -> Any:
         """Logarithm of the unnormalised weight of configurations (..., D).
@@ -352,7 +349,7 @@ class FactorGraph:
         array([  5., -inf])
         """
         on = states(y, self.n_variables)
-        total = _own_weight(graph_arguments.logits_without_masks(self._logits), on)
+        total = moments.weight_of_logits(graph_arguments.logits_without_masks(self._logits), on)
         for i, (_, table, model) in enumerate(self._factors):
             part = on[..., self.members(i)]
             if model is not None:
@@ -374,47 +371,13 @@ class FactorGraph:
     def _repr_html_(self) -> str:
         return _display.graph_page(self)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FactorGraph):
-            return NotImplemented
+    def _parts(self) -> tuple[Any, ...]:
         return (
-            np.array_equal(self._logits, other._logits)
-            and np.array_equal(self._members, other._members)
-            and np.array_equal(self._offsets, other._offsets)
-            and all(_same(a, b) for a, b in zip(self.tables, other.tables))
-            and self.models == other.models
-            and np.array_equal(self._pairs, other._pairs)
-            and np.array_equal(self._pair_tables, other._pair_tables)
-        )
+            self._logits, self._members, self._offsets, self.tables, self.models, self._pairs, self._pair_tables,
+        )  # fmt: skip
 
-    def __hash__(self) -> int:
-        return hash((self._logits.tobytes(), self._members.tobytes(), self._offsets.tobytes()))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_cache"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _cache={})
-        for value in state.values():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-
-    def __copy__(self) -> FactorGraph:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FactorGraph:
-        return self  # frozen
-
-
-def _same(a: Float64 | None, b: Float64 | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _own_weight(logits: Float64, on: NDArray[np.bool_]) -> Float64:
-    """What log-odds alone say of configurations (..., D); forced variables have weight one."""
-    forced = logits == math.inf
-    total = np.where(on, np.where(forced, 0.0, logits), 0.0).sum(-1)
-    return np.asarray(np.where((~on & forced).any(-1), -math.inf, total))
+    def __reduce__(self) -> Any:
+        return self._made, self._given()
 
 
 def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:

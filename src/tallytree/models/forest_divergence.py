@@ -23,21 +23,20 @@ _CERTAIN = 1e-9  # a difference of probabilities above this is not rounding
 def divergence(law: Any, other: Any) -> Float64:
     """KL(law || other) over the same variables, (...)."""
     log_leaf, log_edge = other._solver.problem.log_leaf, other._solver.problem.log_edge
-    beliefs, weights = _log_beliefs(law), _shaped(log_leaf, other.batch_shape, 2)
+    beliefs, weights = _log_beliefs(law), shaped(log_leaf, other.batch_shape)
     total = _expected(np.exp(beliefs), weights, beliefs > -math.inf).sum(axis=-1)
     pairs = other._forest.pairs
     if len(pairs):
-        total = total + _expected_edges(law, pairs, _shaped(log_edge, other.batch_shape, 3))
+        total = total + _expected_edges(law, pairs, shaped(log_edge, other.batch_shape))
     total = total + _expected_tables(law, other)
     log_norm = np.reshape(other._solved.log_norm(), other.batch_shape)
     entropy = np.reshape(law._solved.entropy(), law.batch_shape)
     return np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
 
 
-def _shaped(rows: Float64, batch: tuple[int, ...], axes: int) -> Float64:
-    """(1 or B, ...) with the batch axes in front."""
-    own = rows.shape[rows.ndim - axes :]
-    return rows[0] if len(rows) == 1 else rows.reshape(*batch, *own)
+def shaped(rows: Float64, batch_shape: tuple[int, ...]) -> Float64:
+    """(1 or B, ...) with the batch axes in front, or with none if all models share it."""
+    return rows[0] if len(rows) == 1 else rows.reshape(*batch_shape, *rows.shape[1:])
 
 
 def _log_beliefs(law: Any) -> Float64:
@@ -75,11 +74,11 @@ def _expected_tables(law: Any, other: Any) -> Any:
     total: Any = 0.0
     for s in range(family.n_sets):
         group = mine + int(np.flatnonzero(family.set_of_group == s)[0])
-        table = _shaped(other._params.packed[:, offset[s] : offset[s + 1]], other.batch_shape, 1)
-        probs = np.exp(_shaped(joint._counts(group), law.batch_shape, 1))
+        table = shaped(other._params.packed[:, offset[s] : offset[s + 1]], other.batch_shape)
+        probs = np.exp(shaped(joint._counts(group), law.batch_shape))
         support = probs > 0.0
         if (~support & (table == -math.inf)).any():
-            support = _shaped(joint._max_counts(group), law.batch_shape, 1) > -math.inf
+            support = shaped(joint._max_counts(group), law.batch_shape) > -math.inf
         total = total + _expected(probs, table, support)
     return total
 

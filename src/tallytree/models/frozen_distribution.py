@@ -15,11 +15,12 @@ from tallytree.checks.sums import full_shape, sample_shape, uniform_source
 from .frozen.moments import Moments
 from .frozen.probabilities import Probabilities
 from .frozen.quantiles import Quantiles
+from .value import Value
 
 Size = int | tuple[int, ...] | None
 
 
-class FrozenDistribution(Probabilities, Quantiles, Moments):
+class FrozenDistribution(Value, Probabilities, Quantiles, Moments):
     """Distributions of integers ``start + step * (0, 1, ..., m - 1)``, one per member of a batch.
 
     Methods have the names, arguments and meaning of a frozen `scipy.stats` distribution.

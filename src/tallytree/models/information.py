@@ -21,6 +21,7 @@ from ..memo import answer
 from .binary import BinaryModel
 from .edges import Forest
 from .forest_divergence import divergence as divergence_on_edges
+from .forest_divergence import shaped
 
 
 class Information(BinaryModel):
@@ -127,8 +128,8 @@ class Information(BinaryModel):
         for s in range(family.n_sets):
             group = int(np.flatnonzero(family.set_of_group == s)[0])
             packed = params.packed[:, family.set_offset[s] : family.set_offset[s + 1]]
-            tables.append(_shaped(packed, other.batch_shape))
-            counts.append(_shaped(joint._counts(first + group), self.batch_shape))
+            tables.append(shaped(packed, other.batch_shape))
+            counts.append(shaped(joint._counts(first + group), self.batch_shape))
         log_mean = np.reshape(other._solved.sums.log_mean, other.batch_shape)
         mine, theirs = (np.reshape(m._solved.sums.bound, m.batch_shape) for m in (self, other))
         value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, mine + theirs)
@@ -152,16 +153,11 @@ def _outside_support(params: Any, tree: Any, tables: list[Float64], groups: rang
     return found
 
 
-def _shaped(rows: Float64, batch_shape: tuple[int, ...]) -> Float64:
-    """(1 or B, m) to (..., m), or to (m,) if all models share it."""
-    return rows[0] if len(rows) == 1 else rows.reshape(*batch_shape, rows.shape[-1])
-
-
 def _rows(values: Float64, batch_shape: tuple[int, ...], shape: tuple[int, ...]) -> Float64:
     """(1 or B, m) for one batch shape to (B', m) for another that it broadcasts to."""
     width = values.shape[-1]
-    shaped = _shaped(values, batch_shape)
-    return np.ascontiguousarray(np.broadcast_to(shaped, (*shape, width)).reshape(math.prod(shape), width))
+    wide = np.broadcast_to(shaped(values, batch_shape), (*shape, width))
+    return np.ascontiguousarray(wide.reshape(math.prod(shape), width))
 
 
 def _on_edges(model: Any) -> Any:

@@ -17,12 +17,14 @@ from ..checks import configurations
 from ..checks.numbers import check_real
 from ..checks.sums import read_only
 from ..engine.count import potetz_lee
+from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import log_sum
 from ..engine.pmf.grid_walk import GridWalk
 from ..engine.pmf.inclusion import inclusion_evidence
 from ..engine.pmf.recursion import softplus
 from ..engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from ..errors import InfeasibleError, ParameterError, PrecisionError
+from .base import place_in_batch
 from .by_arguments import ByArguments
 from .sampling import Size, shape_of_size
 
@@ -113,11 +115,6 @@ class LinearModel(ByArguments):
         checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
         read_only(self.logits, self.weights, self.values, self.log_f)
 
-    @property
-    def n_variables(self) -> int:
-        """Number of variables D."""
-        return int(self.logits.shape[-1])
-
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of every answer."""
@@ -161,9 +158,7 @@ class LinearModel(ByArguments):
         >>> np.exp(model.log_partition).round(6)
         np.float64(2.0)
         """
-        finite = np.where(np.isfinite(self.logits), self.logits, -math.inf)
-        constant = softplus(finite).sum(-1)
-        return (constant + self._log_mean.reshape(self.batch_shape))[()]
+        return (self._constant + self._log_mean).reshape(self.batch_shape)[()]
 
     @property
     def posterior_logits(self) -> Float64:
@@ -184,7 +179,7 @@ class LinearModel(ByArguments):
         >>> model.posterior_logits
         array([ 0., inf])
         """
-        return self._shaped(self._odds)
+        return self._vector(self._odds)
 
     @cached_property
     def entropy(self) -> Any:
@@ -207,13 +202,11 @@ class LinearModel(ByArguments):
         >>> round(float(model.entropy), 4)  # log(2)
         0.6931
         """
-        finite = np.isfinite(self._nu)
-        score = np.where(finite, self._nu, 0.0) * expit(self._odds)
+        score = np.where(np.isfinite(self._nu), self._nu, 0.0) * expit(self._odds)
         law, (_, log_f) = self._law, self._lattice
         inside = law > -math.inf
         table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
-        constant = softplus(np.where(finite, self._nu, -math.inf)).sum(-1)
-        out = (constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)
+        out = (self._constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)
         out.flags.writeable = False
         return out[()]
 
@@ -249,7 +242,7 @@ class LinearModel(ByArguments):
         >>> model.marginals.round(6)
         array([0.5, 1. ])
         """
-        return self._shaped(expit(self._odds))
+        return self._vector(expit(self._odds))
 
     @cached_property
     def sum_log_probs(self) -> Float64:
@@ -280,7 +273,7 @@ class LinearModel(ByArguments):
     def _on_grid(self, rows: Float64) -> Float64:
         out = np.full((len(self._nu), len(self.values)), -math.inf)
         out[:, :: self._lattice[0].step] = rows
-        return self._shaped(out)
+        return self._vector(out)
 
     def sample(self, size: Size = None, rng: Any = None) -> States:
         """Exact joint samples, ``(*size, ..., D)`` of 0 and 1.
@@ -392,12 +385,10 @@ class LinearModel(ByArguments):
         """
         states = configurations.states(y, self.n_variables)
         at = states @ self._units - int(self._units[self._units < 0].sum())
-        agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)
-        score = np.where(states & np.isfinite(self.logits), self.logits, 0.0).sum(-1)
         shape = np.broadcast_shapes(states.shape[:-1], self.batch_shape)
         table = np.broadcast_to(self.log_f, (*shape, len(self.values)))
         value = np.take_along_axis(table, np.broadcast_to(at, shape)[..., None], -1)[..., 0]
-        return np.where(agrees, score + value - self.log_partition, -math.inf)[()]
+        return (weight_of_logits(self.logits, states) + value - self.log_partition)[()]
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
@@ -406,9 +397,6 @@ class LinearModel(ByArguments):
         return {
             "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step, "method": self._method,
         }  # fmt: skip
-
-    def _numbers(self) -> tuple[Any, ...]:
-        return tuple(self._arguments().values())
 
     def _counted(self, states: States, found: States) -> States:
         """States (..., D) with those of the lattice put in: complements where a weight is negative."""
@@ -425,6 +413,11 @@ class LinearModel(ByArguments):
     def _nu(self) -> Float64:
         whole = np.broadcast_to(self.logits, (*self.batch_shape, self.n_variables))
         return whole.reshape(math.prod(self.batch_shape), self.n_variables)
+
+    @property
+    def _constant(self) -> Float64:
+        """Log Z without f, (B,); infinite logits weigh 1."""
+        return np.asarray(softplus(np.where(np.isfinite(self._nu), self._nu, -math.inf)).sum(-1))
 
     @cached_property
     def _lattice(self) -> tuple[Lattice, Float64]:
@@ -447,12 +440,9 @@ class LinearModel(ByArguments):
         found = log_sum(self._log_prior + self._lattice[1])
         dead = np.flatnonzero(np.isneginf(found))
         if len(dead):
-            where = (
-                f" at batch index {np.unravel_index(dead[0], self.batch_shape)}" if self.batch_shape else ""
-            )
             raise InfeasibleError(
-                f"The model{where} gives probability zero to every configuration: no value that `log_f` allows can be "
-                "reached. Relax it, or an infinite logit."
+                f"The model{place_in_batch(dead[0], self.batch_shape)} gives probability zero to every configuration: "
+                "no value that `log_f` allows can be reached. Relax it, or an infinite logit."
             )
         return found
 
@@ -466,11 +456,6 @@ class LinearModel(ByArguments):
                 "rounding of its Fourier transforms. Use method='auto'."
             )
         return np.asarray(found.messages)
-
-    def _shaped(self, rows: Float64) -> Float64:
-        out = rows.reshape(*self.batch_shape, rows.shape[-1]).astype(self._dtype)
-        out.flags.writeable = False
-        return out
 
     def __repr__(self) -> str:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""

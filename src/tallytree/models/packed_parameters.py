@@ -14,12 +14,7 @@ from ..engine import far
 from ..engine.memory import frozen_copies
 from ..memo import lazy
 from ..structure.nested.count_tree import CountTree
-from .parameters import (
-    Parameters,
-    checked_logits,
-    collect,
-    table_name,
-)
+from .parameters import Parameters, checked_logits, collect, table_name
 from .tables_argument import check_packed_length, is_packed, unpack
 
 
@@ -77,10 +72,6 @@ class PackedParameters(Parameters):
         rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
         cells = family.set_cells
         return rows if cells is None else np.take(rows, cells, axis=1)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("tables", "potentials")}
 
 
 def from_user(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .tables_argument import unpack
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
 
+@dataclass(eq=False)
 class Parameters:
     """Parameters of a batch of models on one tree.
 
@@ -39,30 +41,18 @@ class Parameters:
 
     near_logits = near_tables = False
 
-    def __init__(
-        self,
-        tree: CountTree,
-        logits: NDArray[np.floating[Any]],
-        dtype: np.dtype[Any],
-        potentials: tuple[Any, ...],
-        tables: tuple[Float64, ...],
-        batch_shape: tuple[int, ...],
-        own_constant: Any,
-    ) -> None:
-        self.tree = tree
-        self.logits = logits
-        self.dtype = dtype
-        self.potentials = potentials
-        self.tables = tables
-        self.batch_shape = batch_shape
-        self.own_constant = own_constant
+    tree: CountTree
+    logits: NDArray[np.floating[Any]]
+    dtype: np.dtype[Any]
+    potentials: tuple[Any, ...]
+    tables: tuple[Float64, ...]
+    batch_shape: tuple[int, ...]
+    own_constant: Any
 
     def _changed(
         self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
     ) -> Parameters:
-        return Parameters(
-            self.tree, logits, dtype, self.potentials, self.tables, batch_shape, self.own_constant
-        )
+        return replace(self, logits=logits, dtype=dtype, batch_shape=batch_shape)
 
     @lazy
     def _replaced(self) -> Parameters | None:
@@ -244,28 +234,10 @@ class Parameters:
                 found.append(both)
         return tuple(found)
 
-    def equal(self, other: Parameters) -> bool:
-        """Same numbers in the same places."""
-        return (
-            self.dtype == other.dtype
-            and self.batch_shape == other.batch_shape
-            and np.array_equal(self.logits, other.logits)
-            and len(self.tables) == len(other.tables)
-            and all(np.array_equal(a, b) for a, b in zip(self.tables, other.tables))
-            and np.array_equal(self.own_constant, other.own_constant)
-        )
-
     def __getstate__(self) -> dict[str, Any]:
-        cached = {
-            "leaves",
-            "packed",
-            "mixtures",
-            "singleton_logits",
-            "tables_batch",
-            "_replaced",
-            "far_constant",
-        }
-        return {k: v for k, v in self.__dict__.items() if k not in cached}
+        """What was given; what follows from it is computed again."""
+        kind = type(self)
+        return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), lazy)}
 
 
 def collect(

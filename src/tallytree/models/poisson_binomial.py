@@ -131,18 +131,8 @@ class PoissonBinomial(FrozenDistribution):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (*self._given, self._weights, self._method)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PoissonBinomial):
-            return NotImplemented
-        return self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @cached_property
-    def _key(self) -> tuple[object, ...]:
-        weights = None if self._weights is None else self._weights.tobytes()
-        return self._nu.shape, self._nu.tobytes(), weights, self._method
+    def _parts(self) -> tuple[Any, ...]:
+        return self._nu, self._weights, self._method
 
     def __repr__(self) -> str:
         parts = [f"n={self.n}"]
@@ -189,23 +179,6 @@ class PoissonBinomial(FrozenDistribution):
         if self._weights is None:
             return Lattice(0, 1, nu, np.ones(self.n, dtype=np.int64))
         return to_lattice(nu, self._weights)
-
-    @property
-    def _start(self) -> int:
-        return self._lattice.offset
-
-    @property
-    def _step(self) -> int:
-        return self._lattice.step
-
-    @property
-    def values(self) -> Ints:
-        """The sums (m,) that ``count_log_probs`` refers to: 0 .. n without weights."""
-        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
-
-    @property
-    def _n_values(self) -> int:
-        return int(self._lattice.weights.sum()) + 1
 
     @cached_property
     def _log_table(self) -> Float64:

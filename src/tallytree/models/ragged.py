@@ -24,9 +24,10 @@ from .ragged_arguments import (
 )
 from .results import ExpectedStatistics
 from .sampling import Size, shape_of_size
+from .value import Value
 
 
-class RaggedBatch(Sequence[CountModel]):
+class RaggedBatch(Value, Sequence[CountModel]):
     """A sequence of models with one potential each, whose sizes differ (bags, strata, sentences).
 
     Parameters
@@ -440,31 +441,8 @@ class RaggedBatch(Sequence[CountModel]):
     def _repr_html_(self) -> str:
         return _display.ragged_page(self)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RaggedBatch):
-            return NotImplemented
-        return (
-            self._dtype == other._dtype
-            and np.array_equal(self._offsets, other._offsets)
-            and np.array_equal(self._logits, other._logits)
-            and all(_same(a, b) for a, b in zip(self._potentials, other._potentials))
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._logits.tobytes(), self._offsets.tobytes()))
-
-    def __copy__(self) -> RaggedBatch:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> RaggedBatch:
-        return self
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two potentials or log-tables are equal."""
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
-    return bool(a == b)
+    def _parts(self) -> tuple[Any, ...]:
+        return self._offsets, self._logits, tuple(self._potentials)
 
 
 def _or_zeros(entry: Any, n: int) -> NDArray[np.float64]:

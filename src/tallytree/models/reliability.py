@@ -18,8 +18,6 @@ from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
 
-from ..arrays import Float64
-
 __all__ = [
     "birnbaum_importance",
     "k_out_of_n",
@@ -32,7 +30,8 @@ __all__ = [
 
 def log_k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`k_out_of_n`, for probabilities below the range of float64 or next to 1."""
-    return _at_least(probs, k, system)
+    count = _good_components(probs)
+    return count.logsf(_good_needed(k, count.n, system) - 1)
 
 
 def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -88,12 +87,22 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> float(np.log10(k_out_of_n([1e-100, 1e-100, 1e-100], 3 - 2 + 1)).round(6))
     -199.522879
     """
-    return np.exp(_at_least(probs, k, system))
+    return np.exp(log_k_out_of_n(probs, k, system=system))
 
 
 def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
     """Logarithm of :func:`k_to_l_out_of_n`."""
-    return _between(probs, k, l, system)[()]
+    count = _good_components(probs)
+    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
+    if low > high:
+        raise ParameterError(f"`k` must not exceed `l`; k={low}, l={high} arrived.")
+    table = count.count_log_probs
+    if _kind(system) == "G":
+        parts = table[..., low : high + 1]
+    else:  # works with fewer than k failures or more than l
+        parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
+    total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
+    return np.minimum(total, 0.0)  # rounding may lift a sum of almost everything above 1
 
 
 def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
@@ -137,12 +146,19 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
     >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
-    return np.exp(_between(probs, k, l, system))[()]
+    return np.exp(log_k_to_l_out_of_n(probs, k, l, system=system))
 
 
 def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Logarithm of :func:`birnbaum_importance`."""
-    return _decisive(probs, k, system)
+    count = _good_components(probs)
+    needed = _good_needed(k, count.n, system)
+    nu, table = count.logits, count.count_log_probs
+    out = np.full(nu.shape, -np.inf)
+    if 1 <= needed <= count.n:
+        for row in np.ndindex(count.batch_shape):
+            out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
+    return out
 
 
 def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
@@ -187,37 +203,7 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """
-    return np.exp(_decisive(probs, k, system))
-
-
-def _at_least(probs: ArrayLike, k: int, system: str) -> Any:
-    count = _good_components(probs)
-    return count.logsf(_good_needed(k, count.n, system) - 1)
-
-
-def _between(probs: ArrayLike, k: int, l: int, system: str) -> Float64:  # noqa: E741
-    count = _good_components(probs)
-    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
-    if low > high:
-        raise ParameterError(f"`k` must not exceed `l`; k={low}, l={high} arrived.")
-    table = count.count_log_probs
-    if _kind(system) == "G":
-        parts = table[..., low : high + 1]
-    else:  # works with fewer than k failures or more than l
-        parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
-    total = np.logaddexp.reduce(np.sort(parts, axis=-1), axis=-1, initial=-np.inf)
-    return np.asarray(np.minimum(total, 0.0))  # rounding may lift a sum of almost everything above 1
-
-
-def _decisive(probs: ArrayLike, k: int, system: str) -> Float64:
-    count = _good_components(probs)
-    needed = _good_needed(k, count.n, system)
-    nu, table = count.logits, count.count_log_probs
-    out = np.full(nu.shape, -np.inf)
-    if 1 <= needed <= count.n:
-        for row in np.ndindex(count.batch_shape):
-            out[row] = leave_one_out_log_pmf(nu[row], table[row], needed - 1)
-    return out
+    return np.exp(log_birnbaum_importance(probs, k, system=system))
 
 
 def _good_components(probs: ArrayLike) -> PoissonBinomial:

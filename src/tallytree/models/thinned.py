@@ -23,6 +23,7 @@ from .. import _display, checks
 from ..arrays import Float64, States
 from ..checks import configurations
 from ..checks.numbers import check_choice
+from ..engine.count.moments import weight_of_logits
 from ..engine.pmf.recursion import softplus
 from ..errors import ParameterError
 from ..potentials import at_least, exactly
@@ -100,11 +101,6 @@ class ThinnedModel(ByArguments):
         self._idle = np.where(np.isneginf(log_rest), -math.inf, self._idle)
         self._theta = theta
         self.acting = CountModel(self._with_leak(acts), potential)
-
-    @property
-    def n_variables(self) -> int:
-        """Number of variables D."""
-        return int(self.logits.shape[-1])
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -222,22 +218,14 @@ class ThinnedModel(ByArguments):
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
         )
         log_mean = np.logaddexp.reduce(law + self._table, axis=-1)
-        score = np.where(states & np.isfinite(self.logits), self.logits, 0.0).sum(-1)
-        agrees = np.where(np.isinf(self.logits), states == (self.logits > 0), True).all(-1)
-        return np.where(agrees, score + log_mean - self.log_partition, -math.inf)[()]
-
-    def _vector(self, values: Float64) -> Float64:
-        out = np.array(values, self._dtype)
-        out.flags.writeable = False
-        return out
+        return (weight_of_logits(self.logits, states) + log_mean - self.log_partition)[()]
 
     def _arguments(self) -> dict[str, Any]:
         logits = self.logits.astype(self._dtype, copy=False)
         return {"logits": logits, "rates": self.rates, "potential": self._potential, "leak": self.leak}
 
-    def _numbers(self) -> tuple[Any, ...]:
-        logits = self.logits.astype(self._dtype, copy=False)
-        return logits, self.rates, self.leak, self._table
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple((self._arguments() | {"potential": self._table}).values())
 
     @property
     def _table(self) -> Float64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -193,9 +192,17 @@ class Potential:
     def _table(self, n: int) -> FloatArray:
         """The log-table for a size that is known to be a count."""
         self._require(n)
-        return self._log_f(n) + 0.0  # -0.0 becomes 0.0
+        return self._window(n, 0, n) + 0.0  # -0.0 becomes 0.0
 
-    @abstractmethod
+    def _log_window(self, n: int, first: int, last: int) -> FloatArray:
+        """``log_table(n)[first : last + 1]``, bit for bit: 10^9 variables need no table of that length."""
+        self._require(n)
+        return self._window(n, first, last) + 0.0
+
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        """``log f(first), ..., log f(last)``; kinds that define it do without ``_log_f``."""
+        return self._log_f(n)[..., first : last + 1]
+
     def _log_f(self, n: int) -> FloatArray:
         raise NotImplementedError(
             f"A potential must define `_log_f(n)`, the logarithms for counts 0 to n; `{type(self).__name__}` does not."
@@ -206,7 +213,7 @@ class Potential:
         return None
 
     def _support(self, n: int) -> tuple[Any, Any]:
-        possible = self._log_f(n) > -np.inf
+        possible = self._window(n, 0, n) > -np.inf
         for index in where(~np.asarray(possible.any(axis=-1, keepdims=True))):
             raise InfeasibleError(
                 f"{model_name(index) + ': ' if index else ''}`{self._member(index)!r}` allows no count at all for "
@@ -242,6 +249,20 @@ class Potential:
         return Complement(self)
 
 
+class Formula(Potential):
+    """A named potential whose logarithm has a formula in the count, the one that batches of parameters use too."""
+
+    __slots__ = ()
+
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        with np.errstate(all="ignore"):
+            return self._at(np.arange(first, last + 1, dtype=np.float64), n)
+
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        """``log f`` at the counts ``c`` of a group of ``n`` variables."""
+        raise NotImplementedError
+
+
 def _factors(potential: Potential) -> tuple[Potential, ...]:
     return potential.factors if isinstance(potential, Product) else (potential,)
 
@@ -266,13 +287,13 @@ class Product(Potential):
         for factor in self.factors:
             factor._require(n)
 
-    def _log_f(self, n: int) -> FloatArray:
-        total = self.factors[0]._log_f(n)
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        total = self.factors[0]._window(n, first, last)
         for factor in self.factors[1:]:
-            log_f = factor._log_f(n)
+            log_f = factor._window(n, first, last)
             possible = np.minimum(total, log_f)
             with np.errstate(over="ignore"):
-                total = check_range(total + log_f, possible, repr(self))
+                total = check_range(total + log_f, possible, self)
         return total
 
     def _expansion(self, n: int) -> Expansion | None:
@@ -306,11 +327,11 @@ class Power(Potential):
     def _require(self, n: int) -> None:
         self.base._require(n)
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = self.base._log_f(n)
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        log_f = self.base._window(n, first, last)
         exponent = self.exponent.expanded if isinstance(self.exponent, Column) else self.exponent
         with np.errstate(over="ignore"):
-            return check_range(log_f * exponent, log_f, repr(self))
+            return check_range(log_f * exponent, log_f, self)
 
     def _support(self, n: int) -> tuple[Any, Any]:
         ends = self.base._support(n)
@@ -326,9 +347,30 @@ class Power(Potential):
         return short.power(self.exponent, n)
 
 
+class Mirrored(Potential):
+    """``f(n - c)`` for another potential ``f``."""
+
+    __slots__ = ()
+
+    def _mirror(self) -> Potential:
+        """The potential ``f``."""
+        raise NotImplementedError
+
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        return self._mirror()._window(n, n - last, n - first)[..., ::-1].copy()
+
+    def _support(self, n: int) -> tuple[Any, Any]:
+        lo, hi = self._mirror()._support(n)
+        return n - hi, n - lo
+
+    def _expansion(self, n: int) -> Expansion | None:
+        short = self._mirror()._expansion(n)
+        return None if short is None else short.reversed(n)
+
+
 @dataclass(frozen=True, slots=True)
-class Complement(Potential):
-    """``f(n - c)``: the same potential on the number of variables that are off."""
+class Complement(Mirrored):
+    """The same potential on the number of variables that are off."""
 
     base: Potential
 
@@ -337,6 +379,8 @@ class Complement(Potential):
 
     def __invert__(self) -> Potential:
         return self.base
+
+    _mirror = __invert__
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -347,17 +391,6 @@ class Complement(Potential):
 
     def _require(self, n: int) -> None:
         self.base._require(n)
-
-    def _log_f(self, n: int) -> FloatArray:
-        return self.base._log_f(n)[..., ::-1].copy()
-
-    def _support(self, n: int) -> tuple[Any, Any]:
-        lo, hi = self.base._support(n)
-        return n - hi, n - lo
-
-    def _expansion(self, n: int) -> Expansion | None:
-        short = self.base._expansion(n)
-        return None if short is None else short.reversed(n)
 
 
 def _grouped(potential: Potential) -> str:

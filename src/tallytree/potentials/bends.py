@@ -15,12 +15,12 @@ import numpy as np
 
 from tallytree.arrays import Float64
 from tallytree.errors import ParameterError
-from tallytree.potentials.base import Complement, Potential, Power, Product
-from tallytree.potentials.causes import NoisyAnd, NoisyOr
+from tallytree.potentials.base import Mirrored, Potential, Power, Product
+from tallytree.potentials.causes import NoisyOr
 from tallytree.potentials.constraints import Interval, OneOf
 from tallytree.potentials.exponentials import ExponentialMixture, Geometric, SpikeAndSlab, Uniform
 from tallytree.potentials.profiles import AllOrNone, Gaussian, Poisson, Quadratic
-from tallytree.potentials.remainders import Modulo, Parity
+from tallytree.potentials.remainders import Modulo
 
 LONGEST_TABLE = 1 << 24  # counts of a stretch that has to be looked at as a whole
 
@@ -121,7 +121,6 @@ def _straight(potential: Potential, n: int) -> list[Stretch]:
 @_stretches.register(Gaussian)
 @_stretches.register(Poisson)
 @_stretches.register(NoisyOr)
-@_stretches.register(NoisyAnd)
 def _concave(potential: Potential, n: int) -> list[Stretch]:
     # log(1 - a b^c) is concave, because 1 - a b^c is; log(a b^c) is straight.
     return _supported(potential, n, "concave")
@@ -139,11 +138,6 @@ def _one_of(potential: OneOf, n: int) -> list[Stretch]:
 def _modulo(potential: Modulo, n: int) -> list[Stretch]:
     low, high = potential._support(n)
     return [Stretch(low, high, "straight", potential.m)]
-
-
-@_stretches.register
-def _parity(potential: Parity, n: int) -> list[Stretch]:
-    return _modulo(potential._modulo(), n)
 
 
 @_stretches.register
@@ -181,8 +175,9 @@ def _power(potential: Power, n: int) -> list[Stretch]:
 
 
 @_stretches.register
-def _complement(potential: Complement, n: int) -> list[Stretch]:
-    return [Stretch(n - s.last, n - s.first, s.bend, s.step) for s in reversed(_stretches(potential.base, n))]
+def _mirrored(potential: Mirrored, n: int) -> list[Stretch]:
+    found = _stretches(potential._mirror(), n)
+    return [Stretch(n - s.last, n - s.first, s.bend, s.step) for s in reversed(found)]
 
 
 @_stretches.register

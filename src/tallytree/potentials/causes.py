@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tallytree.checks.numbers import FloatArray, check_choice, check_real, show
 from tallytree.errors import ParameterError
 from tallytree.potentials import rows
-from tallytree.potentials.base import Potential
+from tallytree.potentials.base import Formula, Mirrored, Potential
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.per_model import one_per_model
 
@@ -167,7 +167,7 @@ def _shown(name: str, rate: float, leak: float, t: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyOr(Potential):
+class NoisyOr(Formula):
     """See :func:`noisy_or`."""
 
     rate: float
@@ -180,12 +180,9 @@ class NoisyOr(Potential):
     def _require(self, n: int) -> None:
         _require_causes(self, self.t == 1, n)
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_absent = np.arange(n + 1, dtype=np.float64)
-        with np.errstate(divide="ignore"):
-            log_absent[1:] *= np.log1p(-self.rate)
-            log_absent += np.log1p(-self.leak)
-        return rows.log1mexp(log_absent) if self.t == 1 else log_absent
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        absent = rows.log_absent(c, self.rate, self.leak)
+        return rows.log1mexp(absent) if self.t == 1 else absent
 
     def _support(self, n: int) -> tuple[int, int]:
         if self.t == 1:
@@ -205,7 +202,7 @@ class NoisyOr(Potential):
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyAnd(Potential):
+class NoisyAnd(Mirrored):
     """See :func:`noisy_and`."""
 
     rate: float
@@ -220,17 +217,6 @@ class NoisyAnd(Potential):
 
     def _require(self, n: int) -> None:
         _require_causes(self, self.t == 0, n)
-
-    def _log_f(self, n: int) -> FloatArray:
-        return self._mirror()._log_f(n)[::-1].copy()
-
-    def _support(self, n: int) -> tuple[int, int]:
-        lo, hi = self._mirror()._support(n)
-        return n - hi, n - lo
-
-    def _expansion(self, n: int) -> Expansion | None:
-        short = self._mirror()._expansion(n)
-        return None if short is None else short.reversed(n)
 
 
 def _require_causes(potential: NoisyOr | NoisyAnd, caused: bool, n: int) -> None:

@@ -72,15 +72,11 @@ def is_many(value: Any, core: int = 0) -> bool:
 
 def as_array(value: Any, name: str, core: int = 0) -> npt.NDArray[Any]:
     """What a user gave for one parameter of all models."""
-    try:
-        array = unmasked(f"`{name}`", value)
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise ParameterError(
-            f"`{name}` must hold as many numbers for every model; a ragged sequence arrived. Fill the gaps, or make "
-            "one potential per model."
-        ) from None
+    ragged = (
+        f"`{name}` must hold as many numbers for every model; a ragged sequence arrived. Fill the gaps, or make "
+        "one potential per model."
+    )
+    array = unmasked(f"`{name}`", value, ragged)
     if array.ndim < core:
         raise ParameterError(
             f"`{name}` must be a list of numbers, or one list per model; {value!r} arrived. Wrap it in a list."

@@ -22,7 +22,7 @@ Counts = int | npt.ArrayLike
 
 @one_per_model(
     int,
-    rows=lambda n, k: rows.allowed(np.arange(n + 1) == k),
+    rows=lambda c, n, k: rows.allowed(c == k),
     legal=lambda k: k >= 0,
     fits=lambda n, k: k <= n,
 )
@@ -68,7 +68,7 @@ def exactly(k: Counts) -> Potential:
 
 @one_per_model(
     int,
-    rows=lambda n, k: rows.allowed(np.arange(n + 1) >= k),
+    rows=lambda c, n, k: rows.allowed(c >= k),
     legal=lambda k: k >= 0,
     fits=lambda n, k: k <= n,
 )
@@ -113,7 +113,7 @@ def at_least(k: Counts) -> Potential:
 
 @one_per_model(
     int,
-    rows=lambda n, k: rows.allowed(np.arange(n + 1) <= k),
+    rows=lambda c, n, k: rows.allowed(c <= k),
     legal=lambda k: k >= 0,
 )
 def at_most(k: Counts) -> Potential:
@@ -158,7 +158,7 @@ def at_most(k: Counts) -> Potential:
 @one_per_model(
     int,
     int,
-    rows=lambda n, lo, hi: rows.allowed((np.arange(n + 1) >= lo) & (np.arange(n + 1) <= hi)),
+    rows=lambda c, n, lo, hi: rows.allowed((c >= lo) & (c <= hi)),
     legal=lambda lo, hi: (lo >= 0) & (lo <= hi),
     fits=lambda n, lo, hi: lo <= n,
 )
@@ -267,28 +267,31 @@ def one_of(counts: Any) -> Potential:
     return OneOf(tuple(sorted({check_count(item, "counts") for item in items})))
 
 
-def too_small(potential: Potential, least: int, n: int) -> ParameterError:
-    """What is said of a group that has fewer variables than a potential counts."""
-    return ParameterError(
-        f"`{potential!r}` needs a group of at least {least} variables; this group has n = {n}, so every count is "
-        "impossible. Lower the count, or put the potential on a larger group."
-    )
-
-
-class Interval(Potential):
-    """One on an interval of counts, from ``_least`` on, whose ends within ``0..n`` are given by ``_support``."""
+class Constraint(Potential):
+    """One on some counts, of which ``_least`` is the smallest, and zero on the others."""
 
     __slots__ = ()
-    hard: ClassVar[bool] = True
     _least: Any = 0
 
     def _require(self, n: int) -> None:
         if self._least > n:
-            raise too_small(self, self._least, n)
+            raise ParameterError(
+                f"`{self!r}` needs a group of at least {self._least} variables; this group has n = {n}, so every count "
+                "is impossible. Lower the count, or put the potential on a larger group."
+            )
 
-    def _log_f(self, n: int) -> FloatArray:
+
+class Interval(Constraint):
+    """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
+
+    __slots__ = ()
+    hard: ClassVar[bool] = True
+
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
         lo, hi = self._support(n)
-        log_f = np.empty(n + 1)
+        if first:
+            lo, hi = max(lo - first, 0), max(hi - first, -1)
+        log_f = np.empty(last - first + 1)
         log_f.fill(-math.inf)  # `numpy.full` takes longer than all the rest
         log_f[lo : hi + 1] = 0.0
         return log_f
@@ -357,7 +360,7 @@ class Between(Interval):
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Potential):
+class OneOf(Constraint):
     """See :func:`one_of`; ``counts`` is sorted and free of repetitions."""
 
     counts: tuple[int, ...]
@@ -365,16 +368,14 @@ class OneOf(Potential):
     def __repr__(self) -> str:
         return f"one_of({list(self.counts)})"
 
-    def _require(self, n: int) -> None:
-        if self.counts[0] > n:
-            raise too_small(self, self.counts[0], n)
+    _least = property(lambda self: self.counts[0])
 
     def _within(self, n: int) -> list[int]:
         return [c for c in self.counts if c <= n]
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = np.full(n + 1, -np.inf)
-        log_f[self._within(n)] = 0.0
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        log_f = np.full(last - first + 1, -np.inf)
+        log_f[[c - first for c in self.counts if first <= c <= last]] = 0.0
         return log_f
 
     def _support(self, n: int) -> tuple[int, int]:

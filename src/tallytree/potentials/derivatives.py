@@ -65,8 +65,9 @@ class Family:
 
 
 def _noisy_or(n: int, rate: float, leak: float, t: int) -> tuple[FloatArray, Slopes]:
-    log_absent = rows.multiples(n, log_expit(-rate)) + log_expit(-leak)
-    slopes = {"rate": rows.multiples(n, -expit(rate)), "leak": np.full(n + 1, -expit(leak))}
+    c = rows.counts(n)
+    log_absent = rows.multiples(c, log_expit(-rate)) + log_expit(-leak)
+    slopes = {"rate": rows.multiples(c, -expit(rate)), "leak": np.full(n + 1, -expit(leak))}
     if t == 0:
         return log_absent, slopes
     possible = log_absent < 0.0
@@ -90,7 +91,9 @@ def _gaussian(n: int, mean: float, sd: float, fraction: bool) -> tuple[FloatArra
 
 def _poisson(n: int, mean: float) -> tuple[FloatArray, Slopes]:
     value = _exp(mean)
-    return rows.poisson(n, value), {"mean": rows.counts(n) - value}
+    c = rows.counts(n)
+    with np.errstate(all="ignore"):
+        return rows.poisson(c, value, np.log(value)), {"mean": c - value}
 
 
 def _quadratic(n: int, curvature: float, center: float | None) -> tuple[FloatArray, Slopes]:
@@ -99,12 +102,13 @@ def _quadratic(n: int, curvature: float, center: float | None) -> tuple[FloatArr
 
 
 def _all_or_none(n: int, strength: float, truncation: float | None) -> tuple[FloatArray, Slopes]:
-    table = rows.all_or_none(n, _exp(strength), truncation)
+    table = rows.all_or_none(rows.counts(n), n, _exp(strength), truncation)
     return table, {"strength": np.where(table > -math.inf, table, 0.0)}
 
 
 def _geometric(n: int, ratio: float) -> tuple[FloatArray, Slopes]:
-    return rows.multiples(n, ratio), {"ratio": rows.counts(n)}
+    c = rows.counts(n)
+    return rows.multiples(c, ratio), {"ratio": c}
 
 
 def _spike_and_slab(n: int, spike: float, slab: float) -> tuple[FloatArray, Slopes]:

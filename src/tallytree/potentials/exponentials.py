@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tallytree.checks.numbers import FloatArray, check_range, check_real, show
 from tallytree.errors import ParameterError
 from tallytree.potentials import rows
-from tallytree.potentials.base import Potential
+from tallytree.potentials.base import Formula, Potential
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.per_model import one_per_model
 
@@ -48,7 +48,7 @@ def uniform() -> Potential:
 
 @one_per_model(
     float,
-    rows=lambda n, ratio: rows.multiples(n, np.log(ratio)),
+    rows=lambda c, n, ratio: rows.multiples(c, np.log(ratio)),
     legal=lambda ratio: (ratio >= 0.0) & (ratio < np.inf),
 )
 def geometric(ratio: Numbers) -> Potential:
@@ -147,7 +147,7 @@ def spike_and_slab(spike: Numbers, slab: Numbers = 1.0) -> Potential:
     float,
     float,
     core=1,
-    rows=lambda n, coefficients, rates: rows.mixture(n, coefficients, rates),
+    rows=rows.mixture,
     legal=lambda coefficients, rates: _is_mixture(coefficients, rates),
 )
 def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Potential:
@@ -230,14 +230,14 @@ def _reals(values: Any, name: str) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform(Potential):
+class Uniform(Formula):
     """See :func:`uniform`."""
 
     def __repr__(self) -> str:
         return "uniform()"
 
-    def _log_f(self, n: int) -> FloatArray:
-        return np.zeros(n + 1)
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return np.zeros_like(c)
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n
@@ -247,7 +247,7 @@ class Uniform(Potential):
 
 
 @dataclass(frozen=True, slots=True)
-class Geometric(Potential):
+class Geometric(Formula):
     """See :func:`geometric`."""
 
     ratio: float
@@ -255,11 +255,8 @@ class Geometric(Potential):
     def __repr__(self) -> str:
         return f"geometric({show(self.ratio)})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = np.arange(n + 1, dtype=np.float64)
-        with np.errstate(divide="ignore"):
-            log_f[1:] *= np.log(self.ratio)
-        return log_f
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return rows.multiples(c, np.log(self.ratio))
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.ratio > 0.0 else 0
@@ -269,7 +266,7 @@ class Geometric(Potential):
 
 
 @dataclass(frozen=True, slots=True)
-class SpikeAndSlab(Potential):
+class SpikeAndSlab(Formula):
     """See :func:`spike_and_slab`."""
 
     spike: float
@@ -279,12 +276,8 @@ class SpikeAndSlab(Potential):
         slab = "" if self.slab == 1.0 else f", slab={show(self.slab)}"
         return f"spike_and_slab({show(self.spike)}{slab})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            log_f = np.full(n + 1, np.log(self.slab))
-        # log(1 + spike) keeps its digits for a small spike on the usual slab of one
-        log_f[0] = np.log1p(self.spike) if self.slab == 1.0 else np.log(self.slab + self.spike)
-        return log_f
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return rows.spike_and_slab(c, n, self.spike, self.slab)
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.slab > 0.0 else 0
@@ -308,9 +301,8 @@ class ExponentialMixture(Potential):
 
     def _evaluate(self, n: int) -> tuple[FloatArray, FloatArray]:
         """``log f`` and ``sum_j |term_j| / f`` (zero where ``f`` is) on the counts ``0..n``."""
-        total, size, rounding, log_scale = rows.mixture_sums(
-            n, np.array(self.coefficients), np.array(self.rates)
-        )
+        sums = rows.mixture_sums(rows.counts(n), np.array(self.coefficients), np.array(self.rates))
+        total, size, rounding, _ = sums
         negative = total < -rounding
         if negative.any():
             first = int(np.argmax(negative))
@@ -318,11 +310,10 @@ class ExponentialMixture(Potential):
                 f"`exponential_mixture` must satisfy f(c) >= 0 for every count up to n = {n}; f({first}) is "
                 f"negative for {self!r}. Change the signs, or build a `table`."
             )
-        positive = (total > rounding) | ((total > 0.0) & (total == size))
+        log_f = rows.log_of_mixture(*sums)
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_f = np.where(positive, np.log(total), -np.inf) + log_scale
-            condition = np.where(positive, size / total, 0.0)
-        return check_range(log_f, np.where(positive, 0.0, -np.inf), repr(self)), condition
+            condition = np.where(log_f > -np.inf, size / total, 0.0)
+        return check_range(log_f, log_f, self), condition
 
     def _expansion(self, n: int) -> Expansion | None:
         if min(self.coefficients) >= 0.0 and min(self.rates) >= 0.0:

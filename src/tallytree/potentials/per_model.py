@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from tallytree.checks.numbers import FloatArray
+from tallytree.potentials import rows as formulas
 from tallytree.potentials.base import Potential
 from tallytree.potentials.columns import Column, Index, Mask, as_array, blamed, common_shape, is_many, where
 
@@ -34,7 +35,8 @@ class Kind:
     core
         Number of axes of a parameter of one model: 1 where it is a list.
     rows
-        ``rows(n, *columns)`` is ``log f``, (..., n + 1), with NaN where the scalar potential refuses the value.
+        ``rows(c, n, *columns)`` is ``log f`` at the counts ``c`` of ``n`` variables, (..., len(c)), with NaN where
+        the scalar potential refuses the value.
     legal
         ``legal(*columns)`` tells which models the scalar factory accepts, (..., 1).
     fits
@@ -174,7 +176,8 @@ class PerModel(Potential):
 
     def _log_f(self, n: int) -> FloatArray:
         with np.errstate(all="ignore"):
-            log_f = np.broadcast_to(self._kind.rows(n, *self._columns()), (*self.shape, n + 1))
+            log_f = self._kind.rows(formulas.counts(n), n, *self._columns())
+        log_f = np.broadcast_to(log_f, (*self.shape, n + 1))
         self._refuse(np.isnan(log_f), n)
         return log_f
 

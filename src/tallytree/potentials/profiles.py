@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tallytree.checks.numbers import FloatArray, check_flag, check_range, check_real, show
 from tallytree.potentials import rows
-from tallytree.potentials.base import Potential
+from tallytree.potentials.base import Formula, Potential
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.per_model import one_per_model
 
@@ -74,7 +74,11 @@ def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential
     return Gaussian(check_real(mean, "mean"), check_real(sd, "sd", 0.0, strict=True), fraction)
 
 
-@one_per_model(float, rows=rows.poisson, legal=lambda mean: (mean >= 0.0) & (mean < np.inf))
+@one_per_model(
+    float,
+    rows=lambda c, n, mean: rows.poisson(c, mean, np.log(mean)),
+    legal=lambda mean: (mean >= 0.0) & (mean < np.inf),
+)
 def poisson(mean: Numbers) -> Potential:
     """Poisson probability of the count.
 
@@ -233,8 +237,21 @@ def _is_positive(truncation: Any) -> Any:
     return True if truncation is None else (truncation > 0.0) & (truncation < np.inf)
 
 
+class Profile(Formula):
+    """Positive for every count of a group, unless it says otherwise."""
+
+    __slots__ = ()
+
+    def _support(self, n: int) -> tuple[int, int]:
+        return 0, n
+
+    def _checked(self, log_f: FloatArray) -> FloatArray:
+        """The values of a formula that gives NaN where they leave the range of float64."""
+        return check_range(log_f, log_f, self)
+
+
 @dataclass(frozen=True, slots=True)
-class Gaussian(Potential):
+class Gaussian(Profile):
     """See :func:`gaussian`."""
 
     mean: float
@@ -244,19 +261,12 @@ class Gaussian(Potential):
     def __repr__(self) -> str:
         return f"gaussian({show(self.mean)}, {show(self.sd)}{', fraction=True' if self.fraction else ''})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        c = rows.counts(n)
-        if self.fraction and n > 0:
-            c /= n
-        with np.errstate(over="ignore"):
-            return check_range(-0.5 * ((c - self.mean) / self.sd) ** 2, None, repr(self))
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return 0, n
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return self._checked(rows.gaussian(c, n, self.mean, self.sd, self.fraction))
 
 
 @dataclass(frozen=True, slots=True)
-class Poisson(Potential):
+class Poisson(Profile):
     """See :func:`poisson`."""
 
     mean: float
@@ -264,18 +274,9 @@ class Poisson(Potential):
     def __repr__(self) -> str:
         return f"poisson({show(self.mean)})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = np.full(n + 1, -np.inf)
-        log_f[0] = -self.mean
-        if self.mean > 0.0 and n > 0:
-            c = rows.counts(n)[1:]
-            log_f[1:] = (
-                -rows.stirling_error(c)
-                - rows.deviance(c, self.mean, math.log(self.mean))
-                - 0.5 * np.log(2.0 * np.pi * c)
-            )
-            check_range(log_f, None, repr(self))
-        return log_f
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        log_mean = math.log(self.mean) if self.mean > 0.0 else -math.inf
+        return self._checked(rows.poisson(c, self.mean, log_mean))
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0
@@ -285,7 +286,7 @@ class Poisson(Potential):
 
 
 @dataclass(frozen=True, slots=True)
-class Quadratic(Potential):
+class Quadratic(Profile):
     """See :func:`quadratic`."""
 
     curvature: float
@@ -295,17 +296,12 @@ class Quadratic(Potential):
         center = "" if self.center is None else f", center={show(self.center)}"
         return f"quadratic({show(self.curvature)}{center})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        center = 0.5 * n if self.center is None else self.center
-        with np.errstate(over="ignore", invalid="ignore"):
-            return check_range(0.5 * self.curvature * (rows.counts(n) - center) ** 2, None, repr(self))
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return 0, n
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return self._checked(rows.quadratic(c, n, self.curvature, self.center))
 
 
 @dataclass(frozen=True, slots=True)
-class AllOrNone(Potential):
+class AllOrNone(Profile):
     """See :func:`all_or_none`."""
 
     strength: float
@@ -315,21 +311,8 @@ class AllOrNone(Potential):
         truncation = "" if self.truncation is None else f", truncation={show(self.truncation)}"
         return f"all_or_none({show(self.strength)}{truncation})"
 
-    def _log_f(self, n: int) -> FloatArray:
-        dissent = rows.counts(n)
-        dissent = np.minimum(dissent, dissent[::-1])
-        if self.truncation is None:
-            fraction = np.minimum(dissent, 1.0)
-        else:
-            with np.errstate(over="ignore"):
-                fraction = np.minimum(dissent / self.truncation, 1.0)
-        log_f = np.zeros(n + 1)
-        agree = fraction == 0.0
-        log_f[~agree] = -self.strength * fraction[~agree]
-        return log_f
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return 0, n
+    def _at(self, c: FloatArray, n: int) -> FloatArray:
+        return rows.all_or_none(c, n, self.strength, self.truncation)
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0]) if self.strength == 0.0 or n <= 1 else None

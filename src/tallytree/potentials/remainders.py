@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from tallytree.checks.numbers import FloatArray, check_choice, check_count
 from tallytree.errors import ParameterError
 from tallytree.potentials import rows
 from tallytree.potentials.base import Potential
-from tallytree.potentials.constraints import Counts, too_small
+from tallytree.potentials.constraints import Constraint, Counts
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
 from tallytree.potentials.per_model import one_per_model
 
@@ -56,13 +57,13 @@ def parity(which: Literal["even", "odd"] = "even") -> Potential:
     >>> tt.parity("odd").log_table(3)
     array([-inf,   0., -inf,   0.])
     """
-    return Parity(check_choice(which, "which", ("even", "odd")))
+    return Parity(2, int(check_choice(which, "which", ("even", "odd")) == "odd"))
 
 
 @one_per_model(
     int,
     int,
-    rows=lambda n, m, r: rows.allowed(np.arange(n + 1) % m == r),
+    rows=lambda c, n, m, r: rows.allowed(c % m == r),
     legal=lambda m, r: (r >= 0) & (r < m),
     fits=lambda n, m, r: r <= n,
 )
@@ -113,7 +114,7 @@ def modulo(m: Counts, r: Counts = 0) -> Potential:
 
 
 @dataclass(frozen=True, slots=True)
-class Modulo(Potential):
+class Modulo(Constraint):
     """See :func:`modulo`."""
 
     m: int
@@ -122,13 +123,11 @@ class Modulo(Potential):
     def __repr__(self) -> str:
         return f"modulo({self.m}, {self.r})"
 
-    def _require(self, n: int) -> None:
-        if self.r > n:
-            raise too_small(self, self.r, n)
+    _least = property(attrgetter("r"))
 
-    def _log_f(self, n: int) -> FloatArray:
-        log_f = np.full(n + 1, -np.inf)
-        log_f[self.r :: self.m] = 0.0
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        log_f = np.full(last - first + 1, -np.inf)
+        log_f[max(self.r - first, (self.r - first) % self.m) :: self.m] = 0.0
         return log_f
 
     def _support(self, n: int) -> tuple[int, int]:
@@ -147,30 +146,11 @@ class Modulo(Potential):
 
 
 @dataclass(frozen=True, slots=True)
-class Parity(Potential):
+class Parity(Modulo):
     """See :func:`parity`."""
 
-    which: Literal["even", "odd"]
-
     def __repr__(self) -> str:
-        return f"parity({self.which!r})"
-
-    def _modulo(self) -> Modulo:
-        return Modulo(2, int(self.which == "odd"))
-
-    def _require(self, n: int) -> None:
-        least = self._modulo().r
-        if least > n:
-            raise too_small(self, least, n)
-
-    def _log_f(self, n: int) -> FloatArray:
-        return self._modulo()._log_f(n)
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return self._modulo()._support(n)
-
-    def _expansion(self, n: int) -> Expansion | None:
-        return self._modulo()._expansion(n)
+        return f"parity({'odd' if self.r else 'even'!r})"
 
 
 def _roots_of_unity(j: npt.NDArray[np.int_], m: int) -> npt.NDArray[np.complex128]:

@@ -1,7 +1,7 @@
-"""Log tables of named potentials from columns of parameters, (..., 1), one row per model; NaN where there is none.
+"""Formulas of named potentials: their logarithms at the counts ``c`` of a group of ``n``; NaN where there is none.
 
-Pure functions of arrays, for :mod:`~tallytree.potentials.per_model`; the scalar potentials share the kernels in which
-digits could be lost.
+Pure functions of arrays. The parameters are single numbers, or columns (..., 1) with one row per model as in
+:mod:`~tallytree.potentials.per_model`.
 """
 
 from __future__ import annotations
@@ -25,61 +25,69 @@ def allowed(mask: Any) -> FloatArray:
     return np.where(mask, 0.0, -np.inf)
 
 
-def listed(n: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
+def listed(c: FloatArray, n: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
     """Zero at the listed counts; those above ``n`` fall into a column that is dropped."""
     log_f = np.full((*numbers.shape[:-1], n + 2), -np.inf)
     np.put_along_axis(log_f, np.minimum(numbers, n + 1), 0.0, axis=-1)
     return log_f[..., :-1]
 
 
-def multiples(n: int, step: Any) -> FloatArray:
-    """``c * step`` with ``0 * inf = 0``."""
-    c = counts(n)
-    return np.where(c > 0.0, c * step, 0.0)
+def multiples(c: FloatArray, step: Any) -> FloatArray:
+    """``c * step`` for rising counts, with ``0 * inf = 0``."""
+    found: FloatArray = c * step
+    if c[0] == 0.0:
+        found[..., 0] = 0.0
+    return found
 
 
-def noisy_or(n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
-    log_absent = multiples(n, np.log1p(-rate)) + np.log1p(-leak)
-    log_absent, seen = np.broadcast_arrays(log_absent, t == 1)
-    log_f: FloatArray = np.where(seen, log1mexp(log_absent), log_absent)
+def log_absent(c: FloatArray, rate: Any, leak: Any) -> FloatArray:
+    """Logarithm of the probability that ``c`` causes and the leak all fail."""
+    found: FloatArray = multiples(c, np.log1p(-rate)) + np.log1p(-leak)
+    return found
+
+
+def noisy_or(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
+    absent, seen = np.broadcast_arrays(log_absent(c, rate, leak), t == 1)
+    log_f: FloatArray = np.where(seen, log1mexp(absent), absent)
     return log_f
 
 
-def noisy_and(n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
-    return noisy_or(n, rate, leak, 1 - t)[..., ::-1]
+def noisy_and(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray:
+    return noisy_or((n - c)[::-1], n, rate, leak, 1 - t)[..., ::-1]
 
 
-def spike_and_slab(n: int, spike: Any, slab: Any) -> FloatArray:
+def spike_and_slab(c: FloatArray, n: int, spike: Any, slab: Any) -> FloatArray:
+    # log(1 + spike) keeps its digits for a small spike on the usual slab of one
     log_spike = np.where(slab == 1.0, np.log1p(spike), np.log(slab + spike))
-    log_f: FloatArray = np.where(counts(n) == 0.0, log_spike, np.log(slab))
+    log_f: FloatArray = np.where(c == 0.0, log_spike, np.log(slab))
     return log_f
 
 
-def gaussian(n: int, mean: Any, sd: Any, fraction: bool) -> FloatArray:
-    c = counts(n) / n if fraction and n > 0 else counts(n)
-    return finite(-0.5 * ((c - mean) / sd) ** 2)
+def gaussian(c: FloatArray, n: int, mean: Any, sd: Any, fraction: bool) -> FloatArray:
+    share = c / n if fraction and n > 0 else c
+    return finite(-0.5 * ((share - mean) / sd) ** 2)
 
 
-def quadratic(n: int, curvature: Any, center: Any) -> FloatArray:
-    return finite(0.5 * curvature * (counts(n) - (0.5 * n if center is None else center)) ** 2)
+def quadratic(c: FloatArray, n: int, curvature: Any, center: Any) -> FloatArray:
+    return finite(0.5 * curvature * (c - (0.5 * n if center is None else center)) ** 2)
 
 
-def poisson(n: int, mean: Any) -> FloatArray:
-    c, some = counts(n)[1:], np.where(mean > 0.0, mean, 1.0)
-    log_f = -stirling_error(c) - deviance(c, some, np.log(some)) - 0.5 * np.log(2.0 * np.pi * c)
-    log_f = np.where(mean > 0.0, finite(log_f), -np.inf)
-    return np.concatenate([np.broadcast_to(-mean, (*log_f.shape[:-1], 1)), log_f], axis=-1)
+def poisson(c: FloatArray, mean: Any, log_mean: Any) -> FloatArray:
+    some = np.maximum(c, 1.0)
+    log_f = -stirling_error(some) - deviance(some, mean, log_mean) - 0.5 * np.log(2.0 * np.pi * some)
+    return np.where(c == 0.0, -mean, np.where(mean > 0.0, finite(log_f), -np.inf))
 
 
-def all_or_none(n: int, strength: Any, truncation: Any) -> FloatArray:
-    dissent = np.minimum(counts(n), counts(n)[::-1])
+def all_or_none(c: FloatArray, n: int, strength: Any, truncation: Any) -> FloatArray:
+    dissent = np.minimum(c, n - c)
     fraction = np.minimum(dissent if truncation is None else dissent / truncation, 1.0)
     return np.where(fraction > 0.0, -strength * fraction, 0.0)
 
 
 def finite(log_f: FloatArray) -> FloatArray:
     """NaN for values that overflow."""
-    return np.where(np.isfinite(log_f), log_f, np.nan)
+    fits = np.isfinite(log_f)
+    return log_f if fits.all() else np.where(fits, log_f, np.nan)
 
 
 def log1mexp(a: FloatArray) -> FloatArray:
@@ -93,17 +101,20 @@ def log1mexp(a: FloatArray) -> FloatArray:
 
 
 def stirling_error(c: FloatArray) -> FloatArray:
-    """``log(c!) - [c log c - c + log(2 pi c) / 2]`` for ``c = 1, 2, ...``; the series serves from 16 on."""
+    """``log(c!) - [c log c - c + log(2 pi c) / 2]`` for counts from 1; the series serves from 16 on."""
     c2 = c * c
     error = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / c2) / c2) / c2) / c2) / c
-    error[:15] = _SMALL_STIRLING_ERRORS[: c.size]
+    small = c < 16.0
+    error[small] = _SMALL_STIRLING_ERRORS[c[small].astype(np.int64) - 1]
     return error
 
 
-_SMALL_STIRLING_ERRORS = [
-    math.log(math.factorial(k)) - (k * math.log(k) - k + 0.5 * math.log(2.0 * math.pi * k))
-    for k in range(1, 16)
-]
+_SMALL_STIRLING_ERRORS = np.array(
+    [
+        math.log(math.factorial(k)) - (k * math.log(k) - k + 0.5 * math.log(2.0 * math.pi * k))
+        for k in range(1, 16)
+    ]
+)
 
 
 def deviance(c: FloatArray, mean: Any, log_mean: Any) -> FloatArray:
@@ -121,12 +132,11 @@ def deviance(c: FloatArray, mean: Any, log_mean: Any) -> FloatArray:
     return result
 
 
-def mixture(n: int, coefficients: Any, rates: Any) -> FloatArray:
-    total, size, rounding, log_scale = mixture_sums(n, coefficients, rates)
-    return finite_mixture(total, size, rounding, log_scale)
+def mixture(c: FloatArray, n: int, coefficients: Any, rates: Any) -> FloatArray:
+    return log_of_mixture(*mixture_sums(c, coefficients, rates))
 
 
-def finite_mixture(
+def log_of_mixture(
     total: FloatArray, size: FloatArray, rounding: FloatArray, log_scale: FloatArray
 ) -> FloatArray:
     """``log f``; NaN where ``f`` is negative or overflows, ``-inf`` where it is no more than rounding."""
@@ -138,12 +148,11 @@ def finite_mixture(
 
 
 def mixture_sums(
-    n: int, coefficients: Any, rates: Any
+    c: FloatArray, coefficients: Any, rates: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """``f``, the sum of its absolute terms and the rounding of it, all over ``exp(log_scale)``, and ``log_scale``."""
-    c = np.arange(n + 1)[:, None]
     coefficients, rates = coefficients[..., None, :], rates[..., None, :]
-    log_scale, terms = _scaled_terms(coefficients, rates, c)
+    log_scale, terms = _scaled_terms(coefficients, rates, c[:, None])
     total, size = terms.sum(axis=-1), np.abs(terms).sum(axis=-1)
     rounding = 4.0 * np.finfo(float).eps * (rates.shape[-1] + np.abs(log_scale)) * size
     return total, size, rounding, log_scale

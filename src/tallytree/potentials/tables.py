@@ -139,12 +139,7 @@ def as_potential(obj: Any) -> Potential:
 
 def _as_log_values(values: Any, name: str) -> FloatArray:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
-    try:
-        raw = unmasked(f"`{name}`", values)
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise ParameterError(f"{wanted}; a ragged sequence arrived. Give one number per count.") from None
+    raw = unmasked(f"`{name}`", values, f"{wanted}; a ragged sequence arrived. Give one number per count.")
     if raw.dtype.kind not in "iuf":
         raise ParameterError(f"{wanted}; dtype {raw.dtype} arrived. Convert the values to float64.")
     if raw.dtype.itemsize < 4 and raw.dtype.kind == "f":
@@ -184,8 +179,8 @@ class Table(Potential):
                 f"count; this one has {self.log_values.size}. Give one logarithm per count."
             )
 
-    def _log_f(self, n: int) -> FloatArray:
-        return self.log_values.copy()
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        return self.log_values[first : last + 1].copy()
 
     def _repr_html_(self) -> str:
         return _display.potential_page(self, self.log_values.size - 1)
@@ -217,3 +212,12 @@ class Function(Potential):
             )
         check_log_values(values, name)
         return values
+
+    def _window(self, n: int, first: int, last: int) -> FloatArray:
+        """Users write functions of an array of counts; these need not begin at 0."""
+        if (first, last) != (0, n):
+            values = np.array(self.function(np.arange(first, last + 1)), np.float64)
+            if values.shape == (last - first + 1,):
+                check_log_values(values, repr(self))
+                return values
+        return self._log_f(n)[first : last + 1]  # which says what is wrong

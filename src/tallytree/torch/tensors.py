@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..checks.values import unmasked
+from ..checks import unmasked
 from ..errors import ParameterError
 from .mapping import readable
 

@@ -63,12 +63,16 @@ def expectation_sums(
     )
 
 
+def weight_of_logits(logits: Float64, states: NDArray[np.bool_]) -> Float64:
+    """What log-odds alone say of configurations (..., D); forced variables enter with weight one."""
+    forced = logits == math.inf
+    on = np.where(states, np.where(forced, 0.0, logits), 0.0).sum(-1)
+    return np.where((~states & forced).any(-1), -math.inf, on)
+
+
 def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float64:
     """Log of the unnormalised weight of configurations; forced variables enter with weight one."""
-    logits = np.asarray(params.logits, np.float64)
-    on = np.where(states, np.where(logits == math.inf, 0.0, logits), 0.0).sum(-1)
-    missing = (~states & (logits == math.inf)).any(-1)
-    total = np.where(missing, -math.inf, on)
+    total = weight_of_logits(np.asarray(params.logits, np.float64), states)
     for g, members in enumerate(tree.groups):
         count = states[..., members].sum(-1)
         table = params.tables[g]

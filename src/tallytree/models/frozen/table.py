@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from tallytree.arrays import Float64, Ints
 from tallytree.checks.sums import broadcast_shape, real_array
 from tallytree.engine.pmf.tails import log_tails
+from tallytree.engine.pmf.weighted import Lattice
 
 
 class LatticeTable(ABC):
@@ -23,16 +24,20 @@ class LatticeTable(ABC):
 
     @property
     @abstractmethod
-    def _start(self) -> int: ...
+    def _lattice(self) -> Lattice: ...
 
     @property
-    @abstractmethod
-    def _step(self) -> int: ...
+    def _start(self) -> int:
+        return self._lattice.offset
 
     @property
-    @abstractmethod
+    def _step(self) -> int:
+        return self._lattice.step
+
+    @property
     def _n_values(self) -> int:
         """Length of the table, known before there is one."""
+        return int(self._lattice.weights.sum()) + 1
 
     @property
     @abstractmethod
@@ -49,7 +54,7 @@ class LatticeTable(ABC):
 
     @property
     def values(self) -> Ints:
-        """The values (m,) that ``count_log_probs`` refers to.
+        """The values (m,) that ``count_log_probs`` refers to: 0 .. n for a sum without weights.
 
         See Also
         --------
@@ -60,7 +65,7 @@ class LatticeTable(ABC):
         >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
         array([0, 1, 2])
         """
-        return self._start + self._step * np.arange(self._log_table.shape[1], dtype=np.int64)
+        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
 
     @property
     def count_log_probs(self) -> Float64:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...arrays import Bools, Ints
+from .top_tree import components
 
 
 def boundary(inside: Bools, pairs: Ints) -> tuple[int, ...]:
@@ -77,28 +78,13 @@ def _with_boundary(n: int, pairs: Ints, cover: tuple[int, ...]) -> Iterator[tupl
 
 
 def _pieces(n: int, pairs: Ints, without: tuple[int, ...]) -> list[list[int]]:
-    """Connected components of the forest without some vertices."""
-    near: list[list[int]] = [[] for _ in range(n)]
-    for u, v in pairs.tolist():
-        if u not in without and v not in without:
-            near[u].append(v)
-            near[v].append(u)
-    seen = set(without)
-    found = []
-    for start in range(n):
-        if start in seen:
-            continue
-        piece, stack = [], [start]
-        seen.add(start)
-        while stack:
-            v = stack.pop()
-            piece.append(v)
-            for u in near[v]:
-                if u not in seen:
-                    seen.add(u)
-                    stack.append(u)
-        found.append(sorted(piece))
-    return found
+    """Connected components of the forest without some vertices, by their smallest vertex."""
+    kept = ~np.isin(pairs, without).any(axis=1)
+    pieces: dict[int, list[int]] = {}
+    for v, component in enumerate(components(n, pairs[kept]).tolist()):
+        if v not in without:
+            pieces.setdefault(component, []).append(v)
+    return list(pieces.values())
 
 
 def descendant_sets(n: int, pairs: Ints, roots: Ints) -> list[list[int]]:

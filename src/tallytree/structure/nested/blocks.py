@@ -54,9 +54,9 @@ def cut(program: TreeProgram, roots: Ints, *, free: bool) -> BlockForest:
     table = np.concatenate([np.full(n, -1, np.int64), program.table_offset])
     pure = (program.size <= BLOCK) & ~_above_a_table(program)
     parent = program.parent
-    top = pure & (np.arange(total) >= 0)
+    top = pure.copy()
     top[parent >= 0] &= ~pure[parent[parent >= 0]]
-    chosen = _below(program, roots)
+    chosen = _spread(program, roots) >= 0
     heads = np.flatnonzero(top & chosen)
     heads = heads[np.argsort(_first_leaf(program, heads), kind="stable")]
     block_of = _spread(program, heads)
@@ -91,15 +91,6 @@ def _above_a_table(program: TreeProgram) -> NDArray[np.bool_]:
         marked[frontier] = True
         frontier = parent[frontier]
     return marked
-
-
-def _below(program: TreeProgram, roots: Ints) -> NDArray[np.bool_]:
-    chosen = np.zeros(program.n_nodes, bool)
-    frontier = roots
-    while len(frontier):
-        chosen[frontier] = True
-        frontier = _children(program, frontier)
-    return chosen
 
 
 def _spread(program: TreeProgram, heads: Ints) -> Ints:
