@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Float64
 from ..engine.pmf.long_convolution import long_log_convolve
+from .balanced import levels_of, split_total
 
 REACH = 150.0  # nats below its peak that a long law keeps
 SHORT = 8192  # counts up to which a law keeps all that are possible
@@ -88,11 +90,7 @@ class Tree:
     """All laws of a balanced tree over bundles, in order."""
 
     def __init__(self, leaves: Sequence[Law]) -> None:
-        self.levels: list[list[Law]] = [list(leaves)]
-        while len(self.levels[-1]) > 1:
-            below = self.levels[-1]
-            pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
-            self.levels.append([added(*pair) if len(pair) == 2 else pair[0] for pair in pairs])
+        self.levels = levels_of(leaves, added)
 
     @property
     def root(self) -> Law:
@@ -116,20 +114,10 @@ class Tree:
 
     def split(self, total: int, rng: np.random.Generator) -> list[int]:
         """Draw the counts of all bundles given their sum."""
-        counts = [total]
-        for level in range(len(self.levels) - 1, 0, -1):
-            below, split = self.levels[level - 1], []
-            for i, count in enumerate(counts):
-                if 2 * i + 1 == len(below):
-                    split.append(count)
-                    continue
-                left = draw_part(below[2 * i], below[2 * i + 1], count, rng)
-                split += [left, count - left]
-            counts = split
-        return counts
+        return split_total(self.levels, total, partial(draw_part, rng))
 
 
-def draw_part(left: Law, right: Law, total: int, rng: np.random.Generator) -> int:
+def draw_part(rng: np.random.Generator, left: Law, right: Law, total: int) -> int:
     """Draw the left count given the sum: ``P(i) ~ left(i) right(total - i)``."""
     low, high = max(left.first, total - right.last), min(left.last, total - right.first)
     ours = left.log_weights[low - left.first : high - left.first + 1]

@@ -8,7 +8,6 @@ known. Ties go as in memory: to the smaller count, then to the variables that co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
 from .count_potential import CountPotential
 from .passes import Job, Passes
-from .reading import Loaded, Reading
+from .reading import Loaded
 from .selection import MOST, Bins, Overview, overview, refined
 
 _BLOCK = 1 << 20  # counts looked at at a time
@@ -152,29 +151,24 @@ def _upper_bounds(bins: Bins, forced: int, potential: CountPotential, low: int, 
 # -- configurations ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Decide:
-    """Task: the states of a chunk; its note says how many ties came before it, None that all ties are on."""
-
-    best: Best
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
-        nu, rule = loaded.logits, self.best
-        if reading.note is None:
-            return (nu >= rule.threshold).astype(np.uint8)
-        on = nu > rule.threshold
-        equal = np.flatnonzero(nu == rule.threshold)
-        on[equal[: max(0, rule.ties - reading.note)]] = True
-        return on.astype(np.uint8)
-
-
 def decide(passes: Passes, best: Best) -> Job:
     """The job that writes the mode; where only some of the ties are on, a pass counts them."""
     if best.ties == best.equal:
-        return Job(Decide(best))
+        return Job(partial(_decided, best))
     counted = passes.each("ties", Job(partial(_count_equal, best.threshold)))
-    return Job(Decide(best), notes=np.cumsum([0, *counted]).tolist())
+    return Job(partial(_decided, best), notes=np.cumsum([0, *counted]).tolist())
 
 
-def _count_equal(threshold: float, reading: Reading, loaded: Loaded) -> int:
+def _decided(best: Best, loaded: Loaded) -> Any:
+    """Task: the states of a chunk; its note says how many ties came before it, None that all ties are on."""
+    nu, ties_before = loaded.logits, loaded.reading.note
+    if ties_before is None:
+        return (nu >= best.threshold).astype(np.uint8)
+    on = nu > best.threshold
+    equal = np.flatnonzero(nu == best.threshold)
+    on[equal[: max(0, best.ties - ties_before)]] = True
+    return on.astype(np.uint8)
+
+
+def _count_equal(threshold: float, loaded: Loaded) -> int:
     return int(np.count_nonzero(loaded.logits == threshold))
