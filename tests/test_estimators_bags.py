@@ -16,10 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 from tallytree.errors import ParameterError
 from tallytree.estimators import BagClassifier, LabelProportions
+from tallytree.estimators._bag_likelihoods import BagLikelihood, CountLikelihood
 from tallytree.estimators._bag_potentials import BagPotential, start_values
 from tallytree.estimators._bags import make_bags
-from tallytree.estimators.bag_classifier import BagLikelihood
-from tallytree.estimators.label_proportions import CountLikelihood
 
 SIZES = [1, 3, 2, 5, 3]
 GROUPS = np.repeat(np.arange(5), SIZES)

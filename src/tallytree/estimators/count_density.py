@@ -17,10 +17,11 @@ from .. import checks
 from ..arrays import Float64
 from ..checks.numbers import check_real
 from ..errors import InfeasibleError, ParameterError
+from ..learn.evidence import Density
 from ..learn.statistics import row_weights
 from ._answers_html import ShowsAnswers, probabilities
 from ._clustering import cluster
-from ._components import Component, CountTrainer, Trainer, TreeTrainer
+from ._components import CountTrainer, Trainer, TreeTrainer
 from ._linear import check_penalties
 
 KINDS = ("counts", "tree", "tree+counts")
@@ -211,7 +212,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
 
     def _fit_one(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         trainer = self._trainer(bits, weight, rng)
-        self.components_: list[Component] = [trainer.fit(weight, self.max_iter)]
+        self.components_: list[Density] = [trainer.fit(weight, self.max_iter)]
         self.weights_ = np.ones(1)
         self.log_likelihood_ = float(weight @ trainer.log_prob() / weight.sum())
         self.history_ = [self.log_likelihood_]

@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays import Bools, Float64, Ints
 from ..checks import columns, describe
 from ..errors import ParameterError
-from .fixed_counts import FixedCounts, fixed_counts
+from .fixed_counts import FixedCounts, fixed_counts, padded_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -482,21 +482,12 @@ def _pack(
     strata: Strata, sizes: Ints, k: Ints, weights: Float64, informative: Bools, n_rows: int
 ) -> list[_Bucket]:
     """Padded batches of strata whose sizes differ by a quarter at most."""
+    buckets = []
     chosen = np.flatnonzero(informative)
-    chosen = chosen[np.argsort(sizes[chosen], kind="stable")]
-    buckets, start = [], 0
-    while start < len(chosen):
-        smallest = int(sizes[chosen[start]])
-        stop = int(np.searchsorted(sizes[chosen], smallest + smallest // 4, side="right"))
-        members = chosen[start:stop]
-        width = int(sizes[members[-1]])
-        column = np.arange(width)
-        there = column < sizes[members, None]
-        place = np.where(there, strata.offsets[members, None] + column, 0)
+    for members, place, there in padded_batches(strata.offsets, sizes, chosen, lambda n: n // 4):
         index = np.where(there, strata.rows[place], n_rows)
         cases = (there & strata.cases[place]).astype(np.float64)
         buckets.append(_Bucket(members, index, cases, k[members], weights[members]))
-        start = stop
     return buckets
 
 
