@@ -11,6 +11,7 @@ log t(0,0)``; what else a table of four can say is two logits and a constant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
 from .parametric import Parameter, ParametricPotential
@@ -45,6 +46,19 @@ class FreeParameters:
     def coordinates(self, values: Float64) -> Float64:
         """Coordinates of the parameters of potentials, (P,)."""
         return values[self.n_linear :]
+
+    def parameters(self, values: Float64) -> dict[str, float]:
+        """Values of the parameters of potentials by name."""
+        return self.parametric.values(self.coordinates(values))
+
+    def in_range(self, values: Float64) -> bool:
+        """Whether the parameters of potentials make tables."""
+        return not len(self.parametric) or self.parametric.in_range(self.coordinates(values))
+
+    @property
+    def moves_edges(self) -> bool:
+        """Whether some interaction is free."""
+        return bool((self.labels[self.parts[2]] >= 0).any())
 
     @property
     def start(self) -> Float64:
@@ -83,11 +97,13 @@ class FreeParameters:
             raise ParameterError(
                 "`start` must have the structure of `model` and finite values where they are free."
             )
-        labels = self.labels[free]
-        uses = np.bincount(labels, minlength=self.n_linear)
-        change = self._change(natural)
-        means = np.bincount(labels, change[free], self.n_linear) / np.maximum(uses, 1)
-        return np.concatenate([means, self.parametric.start])
+        return np.concatenate([self.nearest(self._change(natural)), self.parametric.start])
+
+    def nearest(self, change: Float64) -> Float64:
+        """Values of the labels, (n_linear,), that come nearest to a change of the natural parameters: its means."""
+        free = self.labels >= 0
+        uses = np.bincount(self.labels[free], minlength=self.n_linear)
+        return np.asarray(np.bincount(self.labels[free], change[free], self.n_linear) / np.maximum(uses, 1))
 
     def _change(self, natural: Float64) -> Float64:
         """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
@@ -131,6 +147,23 @@ class FreeParameters:
         return np.concatenate(
             [linear, self.parametric.squares(weights[self.parts[1]], self.coordinates(values))]
         )
+
+    def penalties(self, logits: float, tables: float, edges: float) -> Float64:
+        """The penalty of every free parameter, (n_free,); the parameters of potentials have none."""
+        found = np.zeros(self.n_free)
+        for part, weight in zip(self.parts, (logits, tables, edges)):
+            own = self.labels[part]
+            found[own[own >= 0]] = weight  # no label is in two parts
+        return found
+
+    def first_radius(self, scale: Float64) -> float:
+        """Limit on the first step, in the metric of the diagonal `scale` of the free parameters.
+
+        In logits and tables the objective is convex, and none is needed. A parameter must not be thrown to the end of
+        its range, where nothing depends on it any more: at first it moves by a half of its logarithm or log-odds.
+        """
+        bounded = self.coordinates(scale)[self.parametric.bounded]
+        return 0.5 * math.sqrt(float(bounded.min())) if len(bounded) else math.inf
 
 
 def pairs_of(model: CountModel) -> Ints:
@@ -183,6 +216,29 @@ def free_parameters(
         labels[d + features.offset[g] : d + features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
     own = _labels("edges", edges, len(pairs))
     labels[len(base) - 4 * len(pairs) :][3::4] = np.where(own >= 0, n + own, -1)  # entries (1, 1)
+    return _assembled(labels, base, d, pairs, places)
+
+
+def shared_parameters(
+    tables: Float64, moves: Bools, places: list[Place], edges: Any, forest: Any
+) -> FreeParameters:
+    """Tables of classes of rows (n_classes, T), entries of which move, and what users say about the edges of all rows.
+
+    There are no logits among these natural parameters.
+    """
+    pairs, own = (
+        (np.zeros((0, 2), np.int64), np.zeros(0)) if forest is None else (forest.pairs, forest.log_tables)
+    )
+    base = np.concatenate([tables.reshape(-1), own.reshape(-1)])
+    labels = np.full(len(base), -1, np.int64)
+    labels[: tables.size] = np.where(moves.reshape(-1), np.arange(tables.size), -1)
+    interactions = _labels("interactions", edges, len(pairs))
+    labels[tables.size :][3::4] = np.where(interactions >= 0, tables.size + interactions, -1)
+    return _assembled(labels, base, 0, pairs, places)
+
+
+def _assembled(labels: Ints, base: Float64, d: int, pairs: Ints, places: list[Place]) -> FreeParameters:
+    """Labels counted from 0 without gaps, and tables filled where they follow from parameters."""
     packed = base[d : len(base) - 4 * len(pairs)]  # a view
     parametric = ParametricTables(places, packed)
     if places:
@@ -191,15 +247,6 @@ def free_parameters(
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact
     return FreeParameters(labels, base, d, len(used), pairs, parametric)
-
-
-def edge_labels(interactions: Any, log_tables: Float64) -> Ints:
-    """Labels of the interactions of edges, counted from 0 without gaps; -1 where the entry (1, 1) is -inf or stays."""
-    labels = _labels("interactions", interactions, len(log_tables))
-    labels = np.where(log_tables[:, 1, 1] > -np.inf, labels, -1)
-    _, compact = np.unique(labels[labels >= 0], return_inverse=True)
-    labels[labels >= 0] = compact
-    return labels
 
 
 def _labels(name: str, given: Any, n: int) -> Ints:
