@@ -20,7 +20,9 @@ from ..arrays import Float64, Ints
 from ..checks.columns import steps, tolerance
 from ..engine.count import chunks as verbs
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, newton, strata_of_groups
+from ..learn.conditional import ConditionalLikelihood
+from ..learn.newton import newton
+from ..learn.strata import strata_of_groups
 from ..potentials import exactly
 from .count_potential import CountPotential
 from .design import Design, as_design

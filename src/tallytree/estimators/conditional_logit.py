@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
+from ..learn.conditional import ConditionalLikelihood
 from ..learn.fixed_counts import balancing_shift
+from ..learn.strata import Strata, risk_sets, strata_of_groups
 from ._answers_html import ShowsAnswers
 from ._bag_likelihoods import CountLikelihood
 from ._bags import make_bags
