@@ -53,7 +53,7 @@ class FreeParameters:
 
     def in_range(self, values: Float64) -> bool:
         """Whether the parameters of potentials make tables."""
-        return not len(self.parametric) or self.parametric.in_range(self.coordinates(values))
+        return self.parametric.in_range(self.coordinates(values))
 
     @property
     def moves_edges(self) -> bool:
@@ -76,10 +76,7 @@ class FreeParameters:
         """Logits (D,), packed tables (T,) and packed edges (4 E,) for values of the free parameters."""
         moved = self.base + self._spread(values)
         logits, tables, edges = self.parts
-        packed = moved[tables]
-        if len(self.parametric):
-            packed = self.parametric.fill(packed, self.coordinates(values))
-        return moved[logits], packed, moved[edges]
+        return moved[logits], self.parametric.fill(moved[tables], self.coordinates(values)), moved[edges]
 
     def _spread(self, values: Float64) -> Float64:
         """The value that moves each natural parameter, 0 where none does."""
@@ -101,9 +98,7 @@ class FreeParameters:
 
     def nearest(self, change: Float64) -> Float64:
         """Values of the labels, (n_linear,), that come nearest to a change of the natural parameters: its means."""
-        free = self.labels >= 0
-        uses = np.bincount(self.labels[free], minlength=self.n_linear)
-        return np.asarray(np.bincount(self.labels[free], change[free], self.n_linear) / np.maximum(uses, 1))
+        return self._summed(change) / np.maximum(self._summed(np.ones(len(change))), 1.0)
 
     def _change(self, natural: Float64) -> Float64:
         """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
@@ -122,31 +117,25 @@ class FreeParameters:
 
     def pull(self, gradient: Float64, values: Float64) -> Float64:
         """Gradient with respect to the free parameters from one with respect to the natural ones."""
-        free = self.labels >= 0
-        linear = np.bincount(self.labels[free], gradient[free], self.n_linear).astype(np.float64)
-        if not len(self.parametric):
-            return linear
-        return np.concatenate(
-            [linear, self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))]
-        )
+        few = self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))
+        return np.concatenate([self._summed(gradient), few])
 
     def push(self, direction: Float64, values: Float64) -> Float64:
         """Direction in the natural parameters of one in the free ones."""
         natural = self._spread(direction)
         tables = natural[self.parts[1]]  # a view
-        if len(self.parametric):
-            tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
+        tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
         return natural
 
     def squares(self, weights: Float64, values: Float64) -> Float64:
         """``sum_i weights_i (d natural_i / d free)^2`` of every free parameter."""
+        few = self.parametric.squares(weights[self.parts[1]], self.coordinates(values))
+        return np.concatenate([self._summed(weights), few])
+
+    def _summed(self, natural: Float64) -> Float64:
+        """Sums over the natural parameters of every label, (n_linear,)."""
         free = self.labels >= 0
-        linear = np.bincount(self.labels[free], weights[free], self.n_linear).astype(np.float64)
-        if not len(self.parametric):
-            return linear
-        return np.concatenate(
-            [linear, self.parametric.squares(weights[self.parts[1]], self.coordinates(values))]
-        )
+        return np.bincount(self.labels[free], natural[free], self.n_linear).astype(np.float64)
 
     def penalties(self, logits: float, tables: float, edges: float) -> Float64:
         """The penalty of every free parameter, (n_free,); the parameters of potentials have none."""
@@ -195,14 +184,10 @@ def free_parameters(
         raise ParameterError(
             f"`model` must be a single model, not a batch; batch shape {model.batch_shape} arrived."
         )
-    d = model.n_variables
-    base, pairs = natural_parameters(model), pairs_of(model)
-    labels = np.full(len(base), -1, np.int64)
-    labels[:d] = _labels("logits", logits, d)
-    n = int(labels.max(initial=-1)) + 1
-    sizes = np.diff(features.offset)
+    cells, sizes = np.full(features.n_cells, -1, np.int64), np.diff(features.offset)
     start_of: dict[Any, int] = {}
     places: list[Place] = []
+    n = 0
     for g, name in enumerate(_table_labels(tables, sizes)):
         if name is None:
             continue
@@ -213,36 +198,46 @@ def free_parameters(
         if key not in start_of:
             start_of[key] = n
             n += int(sizes[g])
-        labels[d + features.offset[g] : d + features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
-    own = _labels("edges", edges, len(pairs))
-    labels[len(base) - 4 * len(pairs) :][3::4] = np.where(own >= 0, n + own, -1)  # entries (1, 1)
-    return _assembled(labels, base, d, pairs, places)
+        cells[features.offset[g] : features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
+    own, pairs = _labels("logits", logits, model.n_variables), pairs_of(model)
+    return _assembled(
+        natural_parameters(model), own, cells, _labels("edges", edges, len(pairs)), pairs, places
+    )
 
 
 def shared_parameters(
-    tables: Float64, moves: Bools, places: list[Place], edges: Any, forest: Any
+    n_variables: int,
+    intercept: str,
+    tables: Float64,
+    moves: Bools,
+    places: list[Place],
+    edges: Any,
+    forest: Any,
 ) -> FreeParameters:
-    """Tables of classes of rows (n_classes, T), entries of which move, and what users say about the edges of all rows.
+    """What all rows of a conditional model share: intercepts, tables of classes (n_classes, T), tables of edges.
 
-    There are no logits among these natural parameters.
+    `intercept` is "own", "shared" or "none"; `moves` are the entries of tables that are free.
     """
-    pairs, own = (
-        (np.zeros((0, 2), np.int64), np.zeros(0)) if forest is None else (forest.pairs, forest.log_tables)
-    )
-    base = np.concatenate([tables.reshape(-1), own.reshape(-1)])
-    labels = np.full(len(base), -1, np.int64)
-    labels[: tables.size] = np.where(moves.reshape(-1), np.arange(tables.size), -1)
-    interactions = _labels("interactions", edges, len(pairs))
-    labels[tables.size :][3::4] = np.where(interactions >= 0, tables.size + interactions, -1)
-    return _assembled(labels, base, 0, pairs, places)
+    pairs, of_edges = np.zeros((0, 2), np.int64), np.zeros(0)
+    if forest is not None:
+        pairs, of_edges = forest.pairs, forest.log_tables.reshape(-1)
+    base = np.concatenate([np.zeros(n_variables), tables.reshape(-1), of_edges])
+    logits = _labels("intercept", {"own": "free", "shared": "tied", "none": "fixed"}[intercept], n_variables)
+    cells = np.where(moves.reshape(-1), np.arange(tables.size), -1)
+    return _assembled(base, logits, cells, _labels("interactions", edges, len(pairs)), pairs, places)
 
 
-def _assembled(labels: Ints, base: Float64, d: int, pairs: Ints, places: list[Place]) -> FreeParameters:
-    """Labels counted from 0 without gaps, and tables filled where they follow from parameters."""
-    packed = base[d : len(base) - 4 * len(pairs)]  # a view
-    parametric = ParametricTables(places, packed)
-    if places:
-        packed[:] = parametric.fill(packed, parametric.start)
+def _assembled(
+    base: Float64, logits: Ints, cells: Ints, edges: Ints, pairs: Ints, places: list[Place]
+) -> FreeParameters:
+    """One numbering for the labels of logits, of entries of tables and of edges, each counted from 0."""
+    d, labels, n = len(logits), np.full(len(base), -1, np.int64), 0
+    tables = slice(d, d + len(cells))
+    for part, own in ((slice(0, d), logits), (tables, cells), (slice(tables.stop + 3, None, 4), edges)):
+        labels[part] = np.where(own >= 0, n + own, -1)  # of an edge the entry (1, 1)
+        n += int(own.max(initial=-1)) + 1
+    parametric = ParametricTables(places, base[tables])
+    base[tables] = parametric.fill(base[tables], parametric.start)
     labels[~np.isfinite(base)] = -1  # structural zeros and forced variables stay
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact

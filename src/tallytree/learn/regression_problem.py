@@ -84,19 +84,14 @@ class ConditionalProblem:
         self.n_rows = n
         self.classes, self.n_classes = _classes(classes, n)
         self.coef_shape = (self.x.shape[-1],) if self.x.ndim == 3 else (self.x.shape[-1], d)
-        self._n_bias = {"own": d, "shared": 1, "none": 0}[choices.intercept]
-        self._sizes = [int(np.prod(self.coef_shape)), self._n_bias]  # of weights and intercepts
+        self._n_coef = int(np.prod(self.coef_shape))
         base = _start_tables(start_tables, self.features.n_cells, self.n_classes)
         moves, places = table_choices(
             choices.tables, np.diff(self.features.offset), self.n_classes, self.features.offset
         )
-        self.free = shared_parameters(base, moves, places, choices.interactions, forest)
-        self._penalty = np.concatenate(
-            [
-                np.repeat([choices.l2, 0.0], self._sizes),
-                self.free.penalties(0.0, choices.l2_tables, choices.l2_edges),
-            ]
-        )
+        self.free = shared_parameters(d, choices.intercept, base, moves, places, choices.interactions, forest)
+        shared = self.free.penalties(0.0, choices.l2_tables, choices.l2_edges)
+        self._penalty = np.append(np.full(self._n_coef, choices.l2), shared)
         start = self.numbers(self.start(None))
         self.cells = self.features.cells(self.y)
         self._pairs_on = self.features.pair_cells(self.y) % 4 == 3
@@ -110,56 +105,41 @@ class ConditionalProblem:
 
     # -- numbers and free numbers ------------------------------------------------------------------------------
 
-    def _parts(self, values: Float64) -> list[Float64]:
-        """Weights, intercepts, and what tables, edges and potentials share."""
-        return np.split(values, np.cumsum(self._sizes))
+    def _parts(self, values: Float64) -> tuple[Float64, Float64]:
+        """Weights of covariates, and what all rows share."""
+        return values[: self._n_coef].reshape(self.coef_shape), values[self._n_coef :]
 
     def start(self, warm: Any) -> Float64:
         """Where nothing has moved yet, or at the numbers of an earlier fit."""
-        coef, bias, shared = *(np.zeros(size) for size in self._sizes), self.free.start
-        if warm is not None:
-            if not hasattr(warm, "coef") or not hasattr(warm, "tables"):
-                raise ParameterError(
-                    f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
-                    "earlier fit returned."
-                )
-            if warm.coef.shape != self.coef_shape or warm.tables.shape != (
-                self.n_classes,
-                self.features.n_cells,
-            ):
-                raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
-            coef = warm.coef.reshape(-1)
-            bias = warm.intercept[: self._n_bias]
-            shared = self._warm(warm)
-        return np.concatenate([coef, bias, shared])
-
-    def _warm(self, warm: Any) -> Float64:
+        if warm is None:
+            return np.concatenate([np.zeros(self._n_coef), self.free.start])
+        if not hasattr(warm, "coef") or not hasattr(warm, "tables"):
+            raise ParameterError(
+                f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
+                "earlier fit returned."
+            )
+        if warm.coef.shape != self.coef_shape or warm.tables.shape != (self.n_classes, self.features.n_cells):
+            raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
         free, natural = self.free, self.free.base.copy()
-        natural[free.parts[1]] = warm.tables.reshape(-1)
+        logits, tables, edges = free.parts
+        natural[logits], natural[tables] = warm.intercept, warm.tables.reshape(-1)
         if self.forest is not None and warm.edges is not None:
-            natural[free.parts[2]] = warm.edges.log_tables.reshape(-1)
+            natural[edges] = warm.edges.log_tables.reshape(-1)
         coordinates = free.parametric.start
         if set(free.parametric.names) <= set(warm.parameters):
             coordinates = free.parametric.coordinates(warm.parameters)
         change = np.subtract(natural, free.base, out=np.zeros(len(natural)), where=free.labels >= 0)
-        return np.concatenate([free.nearest(change), coordinates])
+        return np.concatenate([warm.coef.reshape(-1), free.nearest(change), coordinates])
 
     def numbers(self, values: Float64) -> Numbers:
         """Everything at values of the free numbers."""
-        coef, bias, shared = self._parts(values)
-        d = self.y.shape[1]
-        intercept = np.broadcast_to(bias, (d,)) if self._n_bias else np.zeros(d)
-        _, tables, edges = self.free.natural(shared)
-        return Numbers(
-            coef.reshape(self.coef_shape),
-            intercept,
-            tables.reshape(self.n_classes, -1),
-            edges.reshape(-1, 2, 2),
-        )
+        coef, shared = self._parts(values)
+        intercept, tables, edges = self.free.natural(shared)
+        return Numbers(coef, intercept, tables.reshape(self.n_classes, -1), edges.reshape(-1, 2, 2))
 
     def parameters(self, values: Float64) -> dict[str, float]:
         """Values of the parameters of potentials by name."""
-        return self.free.parameters(self._parts(values)[2])
+        return self.free.parameters(self._parts(values)[1])
 
     def model(self, numbers: Numbers, rows: Ints) -> CountModel:
         """The models of some rows."""
@@ -181,7 +161,7 @@ class ConditionalProblem:
 
     def on_rows(self, values: Float64, rows: Ints) -> tuple[float, Float64]:
         """Penalised negative log-likelihood per row, and gradient, on some rows."""
-        if not self.free.in_range(self._parts(values)[2]):
+        if not self.free.in_range(self._parts(values)[1]):
             return math.inf, np.zeros(len(values))
         numbers = self.numbers(values)
         model = self.model(numbers, rows)
@@ -204,12 +184,11 @@ class ConditionalProblem:
     def hessian_product(self, values: Float64, direction: Float64) -> Float64:
         """H v, the expected Hessian where potentials have parameters; not where edges move."""
         rows = np.arange(self.n_rows)
-        coef, bias, shared = self._parts(direction)
-        logits = self.x @ coef.reshape(self.coef_shape) + (bias if self._n_bias else 0.0)
-        natural = self.free.push(shared, self._parts(values)[2])
-        moved = natural[self.free.parts[1]].reshape(self.n_classes, -1)
+        coef, shared = self._parts(direction)
+        natural = self.free.push(shared, self._parts(values)[1])
+        bias, moved = natural[self.free.parts[0]], natural[self.free.parts[1]].reshape(self.n_classes, -1)
         pushed = np.broadcast_to(moved[self.classes], (self.n_rows, self.features.n_cells))
-        image = self._model_at(values).hessian_vector_product(logits, pushed)
+        image = self._model_at(values).hessian_vector_product(self.x @ coef + bias, pushed)
         by_class = self._summed(np.concatenate([np.zeros((self.n_rows, 0)), *image.tables], axis=-1), rows)
         product = self._pull(np.asarray(image.logits), by_class, np.zeros(0), values, rows)
         return product + self._penalty * direction
@@ -221,15 +200,14 @@ class ConditionalProblem:
         variance = mean * (1.0 - mean)
         counts = np.concatenate([np.zeros((self.n_rows, 0)), *expected.tables], axis=-1)
         tables = self._summed(counts * (1.0 - counts), np.arange(self.n_rows))
-        natural = self._natural(tables, np.zeros(0))
-        shared = self.free.squares(natural, self._parts(values)[2])
-        found = np.concatenate([*self._by_covariates(variance, self.x**2), shared]) / self.n_rows
+        shared = self.free.squares(self._natural(variance, tables, np.zeros(0)), self._parts(values)[1])
+        found = np.concatenate([_by_covariates(variance, self.x**2), shared]) / self.n_rows
         found += self._penalty
         return np.where(found > 0.0, found, 1.0)
 
     def first_radius(self, values: Float64) -> float:
         """Limit on the first step, in the metric of :meth:`scale`."""
-        return self.free.first_radius(self._parts(self.scale(values))[2])
+        return self.free.first_radius(self._parts(self.scale(values))[1])
 
     def _model_at(self, values: Float64) -> CountModel:
         key = values.tobytes()
@@ -245,22 +223,21 @@ class ConditionalProblem:
 
     def _pull(self, gap: Float64, tables: Float64, pairs: Float64, values: Float64, rows: Ints) -> Float64:
         """Per row, from logits (N, D), tables (n_classes, T) and entries (1, 1) of edges (E,) to the free numbers."""
-        shared = self.free.pull(self._natural(tables, pairs), self._parts(values)[2])
-        return np.concatenate([*self._by_covariates(gap, self.x[rows]), shared]) / len(rows)
+        shared = self.free.pull(self._natural(gap, tables, pairs), self._parts(values)[1])
+        return np.concatenate([_by_covariates(gap, self.x[rows]), shared]) / len(rows)
 
-    def _by_covariates(self, gap: Float64, x: Float64) -> tuple[Float64, Float64]:
-        """Sums of (N, D) by weights and by intercepts."""
-        coef = np.tensordot(gap, x, axes=([0, 1], [0, 1])) if x.ndim == 3 else x.T @ gap
-        bias = gap.sum(0) if self._n_bias == gap.shape[1] else np.full(self._n_bias, gap.sum())
-        return coef.reshape(-1), bias
-
-    def _natural(self, tables: Float64, pairs: Float64) -> Float64:
-        """Tables (n_classes, T) and entries (1, 1) of edges (E,), or none, among the natural parameters."""
-        out = np.zeros(len(self.free.labels))
-        out[: tables.size] = tables.reshape(-1)
+    def _natural(self, logits: Float64, tables: Float64, pairs: Float64) -> Float64:
+        """Sums of logits (N, D), tables (n_classes, T) and entries (1, 1) of edges (E,), or none, packed."""
+        out = np.concatenate([logits.sum(0), tables.reshape(-1), np.zeros(4 * len(self.features.pairs))])
         if len(pairs):
-            out[tables.size :][3::4] = pairs
+            out[self.free.parts[2]][3::4] = pairs
         return out
+
+
+def _by_covariates(gap: Float64, x: Float64) -> Float64:
+    """Sums over rows and variables of (N, D) times the covariates, one for every weight."""
+    found = np.tensordot(gap, x, axes=([0, 1], [0, 1])) if x.ndim == 3 else x.T @ gap
+    return np.asarray(found.reshape(-1))
 
 
 def _covariates(X: ArrayLike, y: Float64) -> Float64:
