@@ -94,7 +94,7 @@ class Grouped:
             potential = self.potentials.of(name)
             if potential is not None:
                 parts.append(CountPotential(potential, size).at(int(count)))
-        return -math.inf if -math.inf in parts else math.fsum(parts)
+        return math.fsum(parts)
 
 
 def _count_on(names: Any, loaded: Loaded) -> Any:

@@ -53,16 +53,15 @@ class Law(NamedTuple):
 def law(first: int, log_weights: Float64, scale: float) -> Law:
     """A law on its window, from the log-weights of all possible counts; without any it is impossible."""
     possible = np.flatnonzero(log_weights > -math.inf)
-    if not len(possible):
-        return Law(first, np.full(1, -math.inf), -math.inf, first, first)
-    return _windowed(first, log_weights, scale, first + int(possible[0]), first + int(possible[-1]))
+    least, most = (first + int(possible[0]), first + int(possible[-1])) if len(possible) else (first, first)
+    return _windowed(first, log_weights, scale, least, most)
 
 
 def _windowed(first: int, log_weights: Float64, scale: float, least: int, most: int) -> Law:
     top = float(log_weights.max())
-    kept = np.flatnonzero(log_weights > (top - REACH if len(log_weights) > SHORT else -math.inf))
     if top == -math.inf:
         return Law(first, np.full(1, -math.inf), -math.inf, least, most)
+    kept = np.flatnonzero(log_weights > (top - REACH if len(log_weights) > SHORT else -math.inf))
     inside = log_weights[kept[0] : kept[-1] + 1] - top
     return Law(first + int(kept[0]), inside, scale + top, least, most)
 

@@ -20,8 +20,6 @@ from .passes import Job, Passes
 from .reading import Loaded
 from .selection import MOST, Bins, Overview, overview, refined
 
-_BLOCK = 1 << 20  # counts looked at at a time
-
 
 class Best(NamedTuple):
     """The mode: all variables with log-odds above the threshold are on, and the first ``ties`` of those equal to it."""
@@ -45,9 +43,7 @@ def find(passes: Passes, potential: CountPotential) -> Best:
         )
     if potential.is_interval:
         # S is concave and rises while log-odds are positive: the best count is the nearest one allowed.
-        count = min(max(least + seen.positive, low), high)
-        bins = _resolve_at(passes, seen, count)
-        return _rule(seen, bins, count, potential.at(count))
+        low = high = min(max(least + seen.positive, low), high)
     bins = _resolve_best(passes, seen, potential, low, high)
     count, _ = _best_count(bins, seen.forced, potential, low, high)
     return _rule(seen, bins, count, potential.at(count))
@@ -63,17 +59,6 @@ class _Edges(NamedTuple):
 def _edges(bins: Bins, forced: int) -> _Edges:
     count = np.concatenate([[0], np.cumsum(bins.count)]) + forced
     return _Edges(count.astype(np.int64), np.concatenate([[0.0], np.cumsum(bins.total)]))
-
-
-def _resolve_at(passes: Passes, seen: Overview, count: int) -> Bins:
-    """Refine the bin of one rank until all its values are equal."""
-    bins = seen.bins
-    while seen.forced < count:
-        b = int(np.searchsorted(_edges(bins, seen.forced).ranks, count, side="left")) - 1
-        if bins.single[b]:
-            break
-        bins = refined(passes, bins, np.array([b]))
-    return bins
 
 
 def _rule(seen: Overview, bins: Bins, count: int, log_f: float) -> Best:
@@ -104,14 +89,10 @@ def _resolve_best(passes: Passes, seen: Overview, potential: CountPotential, low
 
 def _blocks(edges: _Edges, potential: CountPotential, low: int, high: int) -> Any:
     """Counts, their bins (that of the rank) and log f, block by block; the first count may have no bin."""
-    first = low
-    while first <= high:
-        last = min(first + _BLOCK - 1, high)
-        log_f = potential.window(first, last)
-        possible = np.flatnonzero(log_f > -math.inf)
-        k = first + possible
+    for counts, log_f in potential.blocks(low, high):
+        possible = log_f > -math.inf
+        k = counts[possible]
         yield k, np.searchsorted(edges.ranks, k, side="left") - 1, log_f[possible]
-        first = last + 1
 
 
 def _best_count(bins: Bins, forced: int, potential: CountPotential, low: int, high: int) -> tuple[int, float]:

@@ -56,6 +56,4 @@ def weigh(loaded: Loaded) -> Weight:
 def total(parts: Iterable[Weight]) -> Weight:
     """Of all chunks."""
     found = list(parts)
-    weights = [part.log_weight for part in found]
-    lost = any(w == -math.inf for w in weights)
-    return Weight(sum(part.on for part in found), -math.inf if lost else math.fsum(weights))
+    return Weight(sum(part.on for part in found), math.fsum(part.log_weight for part in found))

@@ -154,10 +154,8 @@ class TwoLevel:
             if self._total.is_interval:
                 best = max(best, -self._tilt * first, -self._tilt * last)
                 continue
-            for start in range(first, last + 1, 1 << 20):
-                stop = min(last, start + (1 << 20) - 1)
-                values = self._total.window(start, stop) - self._tilt * np.arange(start, stop + 1)
-                best = max(best, float(values.max()))
+            for counts, log_f in self._total.blocks(first, last):
+                best = max(best, float((log_f - self._tilt * counts).max()))
         return best
 
     # -- answers -----------------------------------------------------------------------------------------------

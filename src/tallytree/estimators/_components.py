@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,6 @@ from ..learn.maximum_likelihood import fit
 from ..learn.statistics import CountFeatures, TrainingRows
 from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
-
-
-class Trainer(Protocol):
-    """Fits a component to weighted rows, again and again."""
-
-    def fit(self, weights: Float64, steps: int) -> Density:
-        """The component for these weights, at most `steps` optimiser steps from the previous one."""
-        ...
-
-    def log_prob(self) -> Float64:
-        """Log-probabilities of the training rows under the last component."""
-        ...
 
 
 class CountComponent(Density):
@@ -44,7 +32,7 @@ class CountComponent(Density):
 
 
 class CountTrainer:
-    """Fits count models on one tree; penalties pull towards independent variables."""
+    """Fits count models on one tree to weighted rows, again and again; penalties pull towards independent variables."""
 
     def __init__(
         self,

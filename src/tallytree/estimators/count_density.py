@@ -21,7 +21,7 @@ from ..learn.evidence import Density
 from ..learn.statistics import row_weights
 from ._answers_html import ShowsAnswers, probabilities
 from ._clustering import cluster
-from ._components import CountTrainer, Trainer, TreeTrainer
+from ._components import CountTrainer, TreeTrainer
 from ._linear import check_penalties
 
 KINDS = ("counts", "tree", "tree+counts")
@@ -196,7 +196,9 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         self._generator = np.random.default_rng(rng.randint(2**31))
         return self
 
-    def _trainer(self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState) -> Any:
+    def _trainer(
+        self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState
+    ) -> CountTrainer | TreeTrainer:
         if self.kind != "counts":
             return TreeTrainer(bits, pseudo_count=self.pseudo_count, counts=self.kind == "tree+counts")
         tree = cluster(bits, self.structure, self.linkage, rng, weights)
@@ -229,7 +231,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     def _fit_mixture(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         share = _first_shares(bits, self.n_components, rng)  # (K, N)
         n_components = len(share)
-        trainers: list[Trainer] = [self._trainer(bits, weight * r, rng) for r in share]
+        trainers = [self._trainer(bits, weight * r, rng) for r in share]
         total = weight.sum()
         self.history_ = []
         best = -np.inf
