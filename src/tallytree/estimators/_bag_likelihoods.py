@@ -46,17 +46,18 @@ class BagLikelihood:
         return out[:-1]
 
     def loss(
-        self, theta: Float64, knots: Float64, positive: NDArray[np.bool_]
+        self, theta: Float64, knots: Float64, positive: NDArray[np.bool_], observed: Float64
     ) -> tuple[float, Float64, Float64]:
-        """Sum of -log P(label) over bags, and its gradients in theta and in the knots."""
+        """Sum of -log P(label) over bags, each as often as it was observed; gradients in theta and in the knots."""
         total = 0.0
         by_theta, by_knots = np.zeros(len(theta) + 1), np.zeros(len(knots))
         for members, index, model in self._models(theta, knots):
             log_z = np.asarray(model.log_partition)
             sign = np.where(positive[members], 1.0, -1.0)
             odds = sign * (log_z[1] - log_z[0])
-            total += float(np.logaddexp(0.0, -odds).sum())
-            pull = -sign * expit(-odds)  # derivative of the loss in log Z^(1), minus that in log Z^(0)
+            total += float((observed[members] * np.logaddexp(0.0, -odds)).sum())
+            # Derivative of the loss in log Z^(1), minus that in log Z^(0).
+            pull = -sign * expit(-odds) * observed[members]
             gap = model.marginals[1] - model.marginals[0]
             np.add.at(by_theta, index, pull[:, None] * gap)
             if len(knots):
@@ -73,28 +74,29 @@ class CountLikelihood:
     def __init__(self, bags: Bags, k: Ints) -> None:
         self._bags, self._k = bags, k
         inner = np.flatnonzero((k > 0) & (k < bags.sizes))
-        self._batches = [(index, k[members]) for members, index in bags.batches(inner)]
+        self._batches = list(bags.batches(inner))
 
-    def loss(self, theta: Float64) -> tuple[float, Float64]:
-        """Sum of -log P(count) over bags and its gradient in theta."""
-        # sum of log(1 + e^theta), less log e_k; where all are on, e_n is the product of the odds.
-        total = float(np.logaddexp(0.0, theta).sum())
-        full = (self._k == self._bags.sizes)[self._bags.codes]
+    def loss(self, theta: Float64, observed: Float64) -> tuple[float, Float64]:
+        """Sum of -log P(count) over bags, each as often as it was observed, and its gradient in theta."""
         log_sums, posterior = self._solved(theta)
-        for log_sum in (float(theta[full].sum()), *log_sums):
-            total -= log_sum
-        return total, expit(theta) - posterior
+        of_row = observed[self._bags.codes]
+        full = (self._k == self._bags.sizes)[self._bags.codes]
+        # sum of log(1 + e^theta), less log e_k; where all are on, e_n is the product of the odds.
+        total = float((of_row * np.logaddexp(0.0, theta)).sum()) - float((of_row * theta)[full].sum())
+        for members, log_sum in log_sums:
+            total -= float((observed[members] * log_sum).sum())
+        return total, of_row * (expit(theta) - posterior)
 
     def posterior(self, theta: Float64) -> Float64:
         """P(positive | counts), (n_instances,)."""
         return self._solved(theta)[1]
 
-    def _solved(self, theta: Float64) -> tuple[list[float], Float64]:
-        """Sums of log e_k over batches of the bags that are neither empty nor full, and all marginals given k."""
+    def _solved(self, theta: Float64) -> tuple[list[tuple[Ints, Float64]], Float64]:
+        """Log e_k of batches of the bags that are neither empty nor full, and all marginals given k."""
         extended, log_sums = np.append(theta, -np.inf), []
         marginals = np.append(np.where(self._k[self._bags.codes] > 0, 1.0, 0.0), 0.0)
-        for index, k in self._batches:
-            found = fixed_counts(extended[index], k)
-            log_sums.append(float(found.log_sum.sum()))
+        for members, index in self._batches:
+            found = fixed_counts(extended[index], self._k[members])
+            log_sums.append((members, found.log_sum))
             marginals[index] = found.marginals
         return log_sums, marginals[:-1]

@@ -48,16 +48,16 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
         return make_bags(groups, n_rows, alone=True)
 
     def _minimised(
-        self, x: Any, loss: BagLoss, n_bags: int, weights: Float64, more: Float64, more_l2: float
+        self, x: Any, loss: BagLoss, total: float, weights: Float64, more: Float64, more_l2: float
     ) -> LinearFit:
-        """The mean loss per bag, minimised over weights, intercept and the numbers in `more`."""
+        """The smallest loss over all bags, divided by `total`, in weights, intercept and the numbers in `more`."""
         bias = int(self.fit_intercept)
 
         def mean_loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
             theta = x @ w + (rest[0] if bias else 0.0)
             value, by_theta, by_more = loss(theta, rest[bias:])
             by_rest = np.concatenate([[by_theta.sum()], by_more]) if bias else by_more
-            return value / n_bags, (x.T @ by_theta) / n_bags, by_rest / n_bags
+            return value / total, (x.T @ by_theta) / total, by_rest / total
 
         return minimise(
             mean_loss,

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
-from ..arrays import Ints
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import padded_batches
+from ..learn.statistics import row_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,3 +138,10 @@ def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
             "Pass one value per bag, in the order of the sorted labels of `groups`."
         )
     return found
+
+
+def bag_weights(sample_weight: ArrayLike | None, bags: Bags) -> Float64:
+    """Weights of the bags, 1 without any; one per instance is taken if it is the same within every bag."""
+    given = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
+    weights = row_weights(given, bags.n_bags, name="sample_weight")
+    return np.ones(bags.n_bags) if weights is None else weights

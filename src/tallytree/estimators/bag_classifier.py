@@ -14,11 +14,10 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.statistics import row_weights
 from ._bag_likelihoods import BagLikelihood
 from ._bag_model import BagModel
 from ._bag_potentials import settings, start_values
-from ._bags import Bags, bag_answers, binary_labels, make_bags
+from ._bags import Bags, bag_answers, bag_weights, binary_labels, make_bags
 from ._linear import check_penalties, check_stopping
 from ._routing import refuse_without_groups
 
@@ -134,7 +133,13 @@ class BagClassifier(BagModel):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> BagClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> BagClassifier:
         """Fit to labelled bags.
 
         Parameters
@@ -145,6 +150,8 @@ class BagClassifier(BagModel):
             Labels of the bags, in the order of the sorted group labels, or repeated for every instance.
         groups : (n_instances,) array, optional
             Bag of every instance.
+        sample_weight : (n_bags,) array, optional
+            How often each bag was observed, not negative; one per instance is taken if it is the same within every bag.
 
         Returns
         -------
@@ -182,11 +189,12 @@ class BagClassifier(BagModel):
             raise ParameterError("`y` must hold two classes of bags; only one class arrived.")
         likelihood, tables = BagLikelihood(bags, potential), start_values(potential)
         rng = check_random_state(self.random_state)
-        loss, found = partial(likelihood.loss, positive=positive), []
+        observed = bag_weights(sample_weight, bags)
+        loss, found = partial(likelihood.loss, positive=positive, observed=observed), []
         for attempt in range(self.n_init):
             scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
             weights = scale * rng.standard_normal(x.shape[1])
-            found.append(self._minimised(x, loss, bags.n_bags, weights, tables, self.table_l2))
+            found.append(self._minimised(x, loss, observed.sum(), weights, tables, self.table_l2))
         self.knots_ = self._accept(min(found, key=lambda fit: fit.value)).reshape(2, -1)
         self.has_groups_ = groups is not None
         return self
@@ -357,8 +365,7 @@ class BagClassifier(BagModel):
         """
         odds, bags = self._log_odds(X, groups, "score")
         right = self._labels(odds) == bag_answers(y, bags)
-        weights = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
-        return float(np.average(right, weights=row_weights(weights, len(right), name="sample_weight")))
+        return float(np.average(right, weights=bag_weights(sample_weight, bags)))
 
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None

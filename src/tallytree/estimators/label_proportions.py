@@ -15,7 +15,7 @@ from ..errors import ParameterError
 from ..learn.statistics import row_weights
 from ._bag_likelihoods import CountLikelihood
 from ._bag_model import BagModel
-from ._bags import Bags, binary_labels, make_bags, target_vector
+from ._bags import Bags, bag_weights, binary_labels, make_bags, target_vector
 from ._linear import check_penalties, check_stopping
 
 
@@ -93,7 +93,13 @@ class LabelProportions(BagModel):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> LabelProportions:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> LabelProportions:
         """Fit to counts.
 
         Parameters
@@ -104,6 +110,8 @@ class LabelProportions(BagModel):
             See `target`; per bag in the order of the sorted group labels.
         groups : (n_instances,) array, optional
             Bag of every instance.
+        sample_weight : (n_bags,) array, optional
+            How often each bag was observed, not negative; one per instance is taken if it is the same within every bag.
 
         Returns
         -------
@@ -131,13 +139,13 @@ class LabelProportions(BagModel):
         check_penalties(l1=self.l1, l2=self.l2)
         check_stopping(self.tol, self.max_iter, self.fit_intercept)
         bags = self._bags_of_fit(groups, x.shape[0], ", which is ordinary logistic regression", score=False)
-        likelihood = CountLikelihood(bags, self._counts(y, bags))
+        likelihood, observed = CountLikelihood(bags, self._counts(y, bags)), bag_weights(sample_weight, bags)
 
         def loss(theta: Float64, nothing: Float64) -> tuple[float, Float64, Float64]:
-            return *likelihood.loss(theta), nothing
+            return *likelihood.loss(theta, observed), nothing
 
         start = np.zeros(x.shape[1])
-        self._accept(self._minimised(x, loss, bags.n_bags, start, np.zeros(0), 0.0))
+        self._accept(self._minimised(x, loss, observed.sum(), start, np.zeros(0), 0.0))
         return self
 
     def _counts(self, y: ArrayLike, bags: Bags) -> Ints:
