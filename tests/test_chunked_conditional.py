@@ -7,7 +7,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.chunked import fit_conditional_logit
-from tallytree.learn.conditional import ConditionalLikelihood, newton, strata_of_groups
+from tallytree.learn import ConditionalLikelihood, newton, strata_of_groups
 
 RNG = np.random.default_rng(8)
 

@@ -284,3 +284,11 @@ def test_options_are_checked(options, message):
 def test_a_batch_of_potentials_is_refused():
     with pytest.raises(tt.ParameterError, match="a single potential"):
         tt.ChunkedCountModel(np.zeros(3), tt.exactly([1, 2]))
+
+
+@pytest.mark.parametrize("size", [3, (2, 3), np.random.default_rng(0)])
+def test_a_number_of_draws_is_not_taken_for_a_seed(size):
+    model = tt.ChunkedCountModel(np.zeros(6), tt.exactly(2))
+    with pytest.raises(tt.ParameterError, match=r"`size` must be None.* arrived\. A seed .* `rng=`"):
+        model.sample(size)
+    assert np.array_equal(model.sample(None, 3), model.sample(rng=3))

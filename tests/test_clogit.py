@@ -15,8 +15,7 @@ from real_data import data_folder  # noqa: E402
 from tallytree import data  # noqa: E402
 from tallytree.errors import ParameterError  # noqa: E402
 from tallytree.estimators import ConditionalLogit  # noqa: E402
-from tallytree.learn.conditional import ConditionalLikelihood, strata_of_groups  # noqa: E402
-from tallytree.learn.fixed_counts import fixed_counts  # noqa: E402
+from tallytree.learn import ConditionalLikelihood, fixed_counts, strata_of_groups  # noqa: E402
 
 
 def r_name(term):

@@ -12,14 +12,14 @@ from oracle_states import all_states
 
 pytest.importorskip("sklearn")
 
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from tallytree.errors import ParameterError
 from tallytree.estimators import BagClassifier, LabelProportions
+from tallytree.estimators._bag_likelihoods import BagLikelihood, CountLikelihood
 from tallytree.estimators._bag_potentials import BagPotential, start_values
 from tallytree.estimators._bags import make_bags
-from tallytree.estimators.bag_classifier import BagLikelihood
-from tallytree.estimators.label_proportions import CountLikelihood
 
 SIZES = [1, 3, 2, 5, 3]
 GROUPS = np.repeat(np.arange(5), SIZES)
@@ -70,15 +70,19 @@ def test_bag_gradients_match_finite_differences(kind):
     theta = rng.normal(size=len(GROUPS))
     knots = start_values(potential(kind)) + 0.1
     likelihood = BagLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), potential(kind))
-    _, by_theta, by_knots = likelihood.loss(theta, knots, POSITIVE)
+    _, by_theta, by_knots = likelihood.loss(theta, knots, POSITIVE, np.ones(len(POSITIVE)))
     h = 1e-6
     for j in range(len(theta)):
         e = h * np.eye(len(theta))[j]
-        up, down = (likelihood.loss(theta + s * e, knots, POSITIVE)[0] for s in (1, -1))
+        up, down = (
+            likelihood.loss(theta + s * e, knots, POSITIVE, np.ones(len(POSITIVE)))[0] for s in (1, -1)
+        )
         assert (up - down) / (2 * h) == pytest.approx(by_theta[j], abs=1e-7)
     for j in range(len(knots)):
         e = h * np.eye(len(knots))[j]
-        up, down = (likelihood.loss(theta, knots + s * e, POSITIVE)[0] for s in (1, -1))
+        up, down = (
+            likelihood.loss(theta, knots + s * e, POSITIVE, np.ones(len(POSITIVE)))[0] for s in (1, -1)
+        )
         assert (up - down) / (2 * h) == pytest.approx(by_knots[j], abs=1e-7)
 
 
@@ -148,7 +152,7 @@ def test_count_likelihood_matches_enumeration():
     theta = rng.normal(size=len(GROUPS))
     k = np.array([1, 0, 1, 3, 3])
     likelihood = CountLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), k)
-    total, gradient = likelihood.loss(theta)
+    total, gradient = likelihood.loss(theta, np.ones(len(k)))
     want = 0.0
     for b in range(5):
         t = theta[b == GROUPS]
@@ -159,9 +163,9 @@ def test_count_likelihood_matches_enumeration():
     h = 1e-6
     for j in range(len(theta)):
         e = h * np.eye(len(theta))[j]
-        assert (likelihood.loss(theta + e)[0] - likelihood.loss(theta - e)[0]) / (2 * h) == pytest.approx(
-            gradient[j], abs=1e-7
-        )
+        assert (
+            likelihood.loss(theta + e, np.ones(len(k)))[0] - likelihood.loss(theta - e, np.ones(len(k)))[0]
+        ) / (2 * h) == pytest.approx(gradient[j], abs=1e-7)
 
 
 @pytest.mark.parametrize("target", ["labels", "counts", "proportions"])
@@ -206,3 +210,24 @@ def test_one_large_bag_costs_the_small_ones_nothing():
         inside = index < len(bags.codes)
         np.testing.assert_array_equal(inside.sum(1), bags.sizes[members])
         assert (bags.codes[index[inside]] == np.repeat(members, bags.sizes[members])).all()
+
+
+@pytest.mark.parametrize(
+    "model", [BagClassifier(l2=0.1, tol=1e-10), LabelProportions("counts", l2=0.1, tol=1e-10)]
+)
+def test_the_weight_of_a_bag_is_how_often_it_was_observed(model):
+    x, y, groups, _ = bags_with_a_signal(3, n_bags=20)
+    sizes = np.bincount(groups)
+    y = y if isinstance(model, BagClassifier) else np.minimum(y * 2, sizes)
+    times = np.arange(20) % 3
+    rows = [np.flatnonzero(groups == bag) for bag in np.repeat(np.arange(20), times)]
+    copies = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+    again = clone(model).fit(x[np.concatenate(rows)], np.repeat(y, times), groups=copies)
+    model.fit(x, y, groups=groups, sample_weight=times)
+    np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-7)
+    assert model.loss_ == pytest.approx(again.loss_, abs=1e-12)
+    per_row = clone(model).fit(x, y, groups=groups, sample_weight=times[groups])
+    np.testing.assert_array_equal(per_row.coef_, model.coef_)
+    for wrong in (-times, np.zeros(20), np.arange(len(x)), np.ones(3)):
+        with pytest.raises(ParameterError, match="sample_weight"):
+            clone(model).fit(x, y, groups=groups, sample_weight=wrong)

@@ -69,6 +69,7 @@ def test_objective_and_gradient_match_enumeration(shape, tables, interactions, e
     x = rng.normal(size=(n, D, 2) if shape == "shared" else (n, 2))
     y, classes = rng.integers(0, 2, (n, D)), np.arange(n) % 2
     problem = problem_of(x, y, tables, interactions, edges, classes)
+    start = problem.numbers(problem.start(None))
     at = problem.start(None) + 0.3 * rng.normal(size=len(problem.start(None)))
 
     def by_hand(values):
@@ -79,8 +80,11 @@ def test_objective_and_gradient_match_enumeration(shape, tables, interactions, e
         for k in (0, 1):
             law = log_laws(logits[classes == k], numbers.tables[k][:3], numbers.tables[k][3:], weights)
             total -= law[np.arange(len(law)), number_of(y[classes == k])].sum()
-        shift = values - problem.start(None)
-        return total / n + 0.5 * float(problem._penalty() @ shift**2)
+        moved = numbers.tables - start.tables
+        moved = moved if tables == "free" else moved[:, :3] if tables is NOISY else np.zeros(1)
+        apart = (numbers.edges - start.edges)[:, 1, 1]
+        apart = apart if interactions == "free" else apart[:1]  # those that move together are one number
+        return total / n + 0.05 * (numbers.coef**2).sum() + 0.1 * (moved**2).sum() + 0.15 * (apart**2).sum()
 
     value, gradient = problem.value_and_gradient(at)
     assert value == pytest.approx(by_hand(at), abs=1e-12)

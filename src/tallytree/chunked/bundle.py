@@ -18,7 +18,7 @@ from ..models.group import Group
 from ..potentials import Potential, as_potential, exactly, table
 from .group_index import read_ids
 from .laws import REACH, Law, law
-from .reading import Loaded, Reading
+from .reading import Loaded
 
 
 @dataclass(frozen=True)
@@ -67,67 +67,49 @@ def bundle_model(
     return CountModel(logits, groups or None)
 
 
-@dataclass(frozen=True)
-class Rise:
+# -- tasks ---------------------------------------------------------------------------------------------------------
+
+
+def rise(potentials: GroupPotentials, tilt: float, loaded: Loaded) -> Law:
     """Task: the law of the total of a bundle under a tilt."""
-
-    potentials: GroupPotentials
-    tilt: float
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> Law:
-        if loaded.constant == -math.inf:
-            return law(0, np.full(1, -math.inf), 0.0)
-        model = bundle_model(loaded.logits + self.tilt, read_ids(reading.beside[0]), self.potentials)
-        scale = float(model.log_partition) + loaded.constant
-        # A forced variable has lost its tilt: an infinite log-odds takes none.
-        scale += self.tilt * np.count_nonzero(loaded.logits == math.inf)
-        return law(0, np.asarray(model.count_log_probs(), np.float64), scale)
+    if loaded.constant == -math.inf:
+        return law(0, np.full(1, -math.inf), 0.0)
+    model = bundle_model(loaded.logits + tilt, _ids(loaded), potentials)
+    scale = float(model.log_partition) + loaded.constant
+    # A forced variable has lost its tilt: an infinite log-odds takes none.
+    scale += tilt * np.count_nonzero(loaded.logits == math.inf)
+    return law(0, np.asarray(model.count_log_probs(), np.float64), scale)
 
 
-@dataclass(frozen=True)
-class Fall:
+def fall(potentials: GroupPotentials, tilt: float, what: str, dtype: np.dtype[Any], loaded: Loaded) -> Any:
     """Task: an answer for a bundle, given what the rest says about its total, which is the note of its reading."""
-
-    potentials: GroupPotentials
-    tilt: float
-    what: str
-    dtype: str
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
-        said: Law = reading.note
-        total = np.full(len(loaded.logits) + 1, -math.inf)
-        total[said.first : said.last + 1] = said.log_weights
-        logits, ids = loaded.logits + self.tilt, read_ids(reading.beside[0])
-        model = bundle_model(logits, ids, self.potentials, table(total))
-        if self.what == "error_bound":
-            return float(model.error_bound)
-        odds = np.asarray(model.posterior_logits, np.float64)
-        if said.cut and np.any(np.isinf(odds) & np.isfinite(logits)):
-            self._check_impossible(reading, logits, ids, odds)
-        return (odds if self.what == "posterior_logits" else np.asarray(model.marginals)).astype(self.dtype)
-
-    def _check_impossible(self, reading: Reading, logits: Float64, ids: NDArray[Any], odds: Float64) -> None:
-        """A state without probability must be one that no possible count allows, inside the window or not."""
-        said, n = reading.note, len(logits)
-        counts = np.arange(n + 1)
+    said: Law = loaded.reading.note
+    total = np.full(len(loaded.logits) + 1, -math.inf)
+    total[said.first : said.last + 1] = said.log_weights
+    logits, ids = loaded.logits + tilt, _ids(loaded)
+    model = bundle_model(logits, ids, potentials, table(total))
+    if what == "error_bound":
+        return float(model.error_bound)
+    odds = np.asarray(model.posterior_logits, np.float64)
+    if said.cut and np.any(np.isinf(odds) & np.isfinite(logits)):
+        # A state without probability must be one that no possible count allows, inside the window or not.
+        counts = np.arange(len(total))
         possible = np.where((counts >= said.least) & (counts <= said.most), 0.0, -math.inf)
-        wide = np.asarray(bundle_model(logits, ids, self.potentials, table(possible)).posterior_logits)
+        wide = np.asarray(bundle_model(logits, ids, potentials, table(possible)).posterior_logits)
         if np.any(np.isinf(odds) & (odds != wide)):
             raise PrecisionError(
-                f"chunk {reading.chunk.number:,}: a state needs a count whose probability is below exp(-{REACH:.0f}), "
-                "outside the windows that are kept. Solve these groups in memory, with CountModel."
+                f"chunk {loaded.reading.chunk.number:,}: a state needs a count whose probability is below "
+                f"exp(-{REACH:.0f}), outside the windows that are kept. Solve these groups in memory, with CountModel."
             )
+    return (odds if what == "posterior_logits" else np.asarray(model.marginals)).astype(dtype)
 
 
-@dataclass(frozen=True)
-class DrawBundle:
+def draw_bundle(potentials: GroupPotentials, tilt: float, loaded: Loaded) -> Any:
     """Task: the states of a bundle given their count and the seed of its stream, the note of its reading."""
+    count, seed = loaded.reading.note
+    model = bundle_model(loaded.logits + tilt, _ids(loaded), potentials, exactly(count))
+    return model.sample(rng=np.random.default_rng(seed))
 
-    potentials: GroupPotentials
-    tilt: float
 
-    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
-        count, seed = reading.note
-        ids = read_ids(reading.beside[0])
-        model = bundle_model(loaded.logits + self.tilt, ids, self.potentials, exactly(count))
-        return model.sample(rng=np.random.default_rng(seed))
+def _ids(loaded: Loaded) -> NDArray[Any]:
+    return read_ids(loaded.reading.beside[0])

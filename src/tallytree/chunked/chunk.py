@@ -6,8 +6,9 @@ are read, not mapped: mapped pages would count as memory of the process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,40 +19,42 @@ from .extras import require
 Values = NDArray[Any]
 
 
-class Chunk(Protocol):
-    """Entries ``start`` to ``stop`` of a source, its chunk number ``number``."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def stop(self) -> int: ...
-
-    def load(self) -> Values:
-        """The entries, in the dtype of the source."""
-
-
 @dataclass(frozen=True, eq=False)
-class Held:
-    """A chunk whose numbers are in memory."""
+class Chunk:
+    """Entries ``start`` to ``stop`` of a source, its chunk number ``number``."""
 
     number: int
     start: int
     stop: int
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.stop - self.start
+
+    def load(self) -> Values:
+        """The entries, in the dtype of the source."""
+        raise NotImplementedError
+
+    def stretch(self, low: int, high: int) -> Values:
+        """The entries from `low` to `high`, both counted in the source."""
+        return self.load()[low - self.start : high - self.start]
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Chunk):
+    """A chunk whose numbers are in memory."""
+
     values: Values
 
     def load(self) -> Values:
         return self.values
 
 
-@dataclass(frozen=True)
-class InFile:
+@dataclass(frozen=True, eq=False)
+class InFile(Chunk):
     """A stretch of a flat binary file, such as ``.npy``."""
 
-    number: int
-    start: int
-    stop: int
     path: str
     offset: int  # of entry 0, in bytes
     dtype: str
@@ -60,22 +63,22 @@ class InFile:
         dtype = np.dtype(self.dtype)
         with open(self.path, "rb", buffering=0) as file:
             file.seek(self.offset + self.start * dtype.itemsize)
-            values = np.fromfile(file, dtype, self.stop - self.start)
-        if len(values) < self.stop - self.start:
+            values = np.fromfile(file, dtype, self.size)
+        if len(values) < self.size:
             raise SourceError(
                 f"{self.path} ends within chunk {self.number:,}: entries {self.start:,} to {self.stop - 1:,} were "
                 f"required and {len(values):,} arrived. The file has become shorter since it was opened."
             )
         return values
 
+    def stretch(self, low: int, high: int) -> Values:
+        return replace(self, start=low, stop=high).load()
 
-@dataclass(frozen=True)
-class InParquet:
+
+@dataclass(frozen=True, eq=False)
+class InParquet(Chunk):
     """A row group of a column of a Parquet file."""
 
-    number: int
-    start: int
-    stop: int
     path: str
     column: str
     row_group: int
@@ -95,26 +98,36 @@ class InParquet:
 
 
 @dataclass(frozen=True, eq=False)
-class InZarr:
+class InZarr(Chunk):
     """A stretch of a Zarr array; the array knows its store and travels without data."""
 
-    number: int
-    start: int
-    stop: int
     array: Any
 
     def load(self) -> Values:
         return np.asarray(self.array[self.start : self.stop])
 
+    def stretch(self, low: int, high: int) -> Values:
+        return np.asarray(self.array[low:high])
+
 
 @dataclass(frozen=True, eq=False)
-class InDask:
+class InDask(Chunk):
     """A block of a Dask array. In a graph the block is a dependency of the task; see :mod:`.clusters`."""
 
-    number: int
-    start: int
-    stop: int
     block: Any  # delayed
 
     def load(self) -> Values:
         return np.asarray(self.block.compute(scheduler="synchronous"))
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Chunk):
+    """A chunk put together from pieces of others."""
+
+    others: Sequence[Chunk]
+
+    def load(self) -> Values:
+        pieces = [
+            other.stretch(max(self.start, other.start), min(self.stop, other.stop)) for other in self.others
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

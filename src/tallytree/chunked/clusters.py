@@ -6,14 +6,13 @@ this process. When a worker dies the scheduler repeats what it had, as with any 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
-from .chunk import Chunk, Held, InDask
-from .executors import Task
+from .chunk import InDask
+from .executors import Task, in_order
 from .extras import require
 from .fold import Merge, groups_of, merged_group
 from .reading import Reading
@@ -50,14 +49,8 @@ class Cluster:
         if client is None:
             yield from self._in_batches(task, readings)
             return
-        waiting: deque[Any] = deque()
         ahead = _AHEAD * max(1, sum(client.nthreads().values()))
-        for reading in readings:
-            waiting.append(client.compute(self.node(task, reading)))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from in_order((client.compute(self.node(task, reading)) for reading in readings), ahead)
 
     def _in_batches(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
         nodes: list[Any] = []
@@ -83,12 +76,12 @@ class Cluster:
             result = self.node(task, reading)
             if client is not None:
                 result = client.compute(result)  # kept on its worker; lost with it, and then made again
-            marks.append(delayed(_first)(result))
-            level.append(delayed(_second)(result))
+            marks.append(delayed(itemgetter(0))(result))
+            level.append(delayed(itemgetter(1))(result))
         if not level:
             return None
         while len(level) > 1:
-            level = [delayed(_merged)(list(group), merge) for group in groups_of(level)]
+            level = [delayed(merged_group)(list(group), merge) for group in groups_of(level)]
         found = (
             client.gather(client.compute([*marks, level[0]])) if client else self._compute([*marks, level[0]])
         )
@@ -97,42 +90,13 @@ class Cluster:
         return found[-1]
 
     def node(self, task: Task, reading: Reading) -> Any:
-        delayed = self._dask.delayed
         columns = (reading.chunk, *reading.beside)
-        if not any(isinstance(column, InDask) for column in columns):
-            return delayed(_plain, pure=False, traverse=False)(task, reading)
+        # Blocks are arguments of their own: Dask puts their numbers in the place of what it has to compute first.
         blocks = [column.block if isinstance(column, InDask) else None for column in columns]
-        places = [_place(column) for column in columns]
-        bare = replace(reading, chunk=places[0], beside=tuple(places[1:]))
-        return delayed(_with_blocks, pure=False)(partial(_job, task, bare), blocks)
+        held: list[Any] = [None if block is None else _NONE for block in blocks]
+        run = partial(_run, task, reading.given(held))
+        return self._dask.delayed(run, pure=False, traverse=False)(blocks)
 
 
-def _plain(task: Task, reading: Reading) -> Any:
-    return task(reading)
-
-
-def _place(column: Chunk) -> Chunk:
-    """Where a block lies, without the block."""
-    if isinstance(column, InDask):
-        return Held(column.number, column.start, column.stop, _NONE)
-    return column
-
-
-def _job(task: Task, reading: Reading, blocks: list[Any]) -> Any:
+def _run(task: Task, reading: Reading, blocks: list[Any]) -> Any:
     return task(reading.given(blocks))
-
-
-def _with_blocks(job: Any, blocks: list[Any]) -> Any:
-    return job(blocks)
-
-
-def _first(pair: Any) -> Any:
-    return pair[0]
-
-
-def _second(pair: Any) -> Any:
-    return pair[1]
-
-
-def _merged(group: list[Any], merge: Merge) -> Any:
-    return merged_group(group, merge)

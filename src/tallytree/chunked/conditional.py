@@ -8,8 +8,8 @@ by a share of about 1 / variance of the count; the standard errors in the end us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,17 +20,19 @@ from ..arrays import Float64, Ints
 from ..checks.columns import steps, tolerance
 from ..engine.count import chunks as verbs
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, newton, strata_of_groups
+from ..learn.conditional import ConditionalLikelihood
+from ..learn.newton import newton
+from ..learn.strata import strata_of_groups
 from ..potentials import exactly
-from .chunk import Chunk
 from .count_potential import CountPotential
-from .design import Design, Rows, as_design
+from .design import Design, as_design
 from .executors import Executor, as_executor
 from .flat import Flat
+from .fold import added
 from .group_index import bundle_bounds, read_ids, read_index
 from .passes import Job, Passes
 from .reading import Loaded, Reading
-from .source import Source, as_source, recut
+from .source import Source, as_source
 from .states import states_of
 
 STEP = 1 << 18  # rows of a bundle, and of a piece of a long stratum
@@ -48,7 +50,7 @@ class Moments(NamedTuple):
 class _Long(NamedTuple):
     """A stratum that is longer than a bundle: its pieces, the cases, and the sum of their covariates."""
 
-    bounds: list[int]
+    pieces: list[tuple[int, int]]
     cases: int
     of_cases: Float64
 
@@ -67,32 +69,23 @@ class ChunkedConditionalLikelihood:
                     "Sort the rows by stratum first."
                 )
             starts = found
-        bounds = bundle_bounds(starts, design.n_rows, step)
-        long = np.diff(bounds) > step
-        self._bundles = list(pairwise(bounds))
         self._y, self._ids, self._step = y, ids, step
-        self._long = [self._read_long(a, b) for (a, b), is_long in zip(self._bundles, long) if is_long]
-        self._bundles = [place for place, is_long in zip(self._bundles, long) if not is_long]
+        places = list(pairwise(bundle_bounds(starts, design.n_rows, step)))
+        self._long = [self._read_long(start, stop) for start, stop in places if stop - start > step]
+        self._bundles = [(start, stop) for start, stop in places if stop - start <= step]
         self._known: tuple[bytes, Moments] | None = None
 
-    def _pieces(self, start: int, stop: int) -> list[int]:
-        return [*range(start, stop, self._step), stop]
-
     def _read_long(self, start: int, stop: int) -> _Long:
-        bounds = self._pieces(start, stop)
-        readings = self._readings(list(pairwise(bounds)), [self._y])
-        found = list(self._executor.map(_of_cases, readings))
-        return _Long(bounds, sum(cases for cases, _ in found), np.sum([x for _, x in found], axis=0))
+        pieces = list(pairwise([*range(start, stop, self._step), stop]))
+        found = self._executor.map(_of_cases, self._readings(pieces, [self._y]))
+        return _Long(pieces, *added(list(found)))
 
     def _readings(
         self, places: Sequence[tuple[int, int]], beside: Sequence[Source], beta: Float64 | None = None
-    ) -> list[Reading]:
-        out = []
-        for i, (start, stop) in enumerate(places):
-            (rows,) = self._design.cut([start, stop], beta)
-            others = tuple(_stretch(column, start, stop) for column in beside)
-            out.append(Reading(Rows(i, start, stop, rows.parts, rows.width, beta), "X", beside=others))
-        return out
+    ) -> Iterator[Reading]:
+        for i, place in enumerate(places):
+            others = tuple(column.part(i, *place) for column in beside)
+            yield Reading(self._design.rows(i, *place, beta), "X", beside=others)
 
     def first_order(self, beta: Float64) -> tuple[float, Float64]:
         """Log-likelihood and its gradient (p,)."""
@@ -124,44 +117,25 @@ class ChunkedConditionalLikelihood:
             readings = self._readings(self._bundles, beside, beta)
             parts = list(self._executor.map(_bundle, readings))
             parts += [self._of_long(stratum, beta) for stratum in self._long]
-            self._known = (key, _sum(parts, len(beta)))
+            self._known = (key, Moments(*added([_nothing(len(beta)), *parts])))
         return self._known[1]
 
     def _of_long(self, stratum: _Long, beta: Float64) -> Moments:
-        n = stratum.bounds[-1] - stratum.bounds[0]
+        first, n = stratum.pieces[0][0], stratum.pieces[-1][1] - stratum.pieces[0][0]
         if not 0 < stratum.cases < n:
-            return _sum([], len(beta))
-        chunks = self._design.cut(stratum.bounds, beta)
-        first = stratum.bounds[0]
-        # A model counts its variables from 0.
-        moved = [_Moved(rows.number, rows.start - first, rows.stop - first, rows) for rows in chunks]
-        source = Source("npy", moved, np.dtype(np.float64), None, "X")
-        passes = Passes(source, self._executor, {}, False)
+            return _nothing(len(beta))
+        rows = [self._design.rows(i, *place, beta, first) for i, place in enumerate(stratum.pieces)]
+        passes = Passes(Source("npy", rows, np.dtype(np.float64), None, "X"), self._executor, {}, False)
         solver = Flat(passes, CountPotential(exactly(stratum.cases), n))
-        parts = passes.each("score", Job(_Score(solver.solution.mapping)))
-        mean, spread, along, total = _added(list(parts))
+        parts = passes.each("score", Job(partial(_scored, solver.solution.mapping)))
+        mean, spread, along, total = added(list(parts))
         value = float(stratum.of_cases @ beta) - solver.log_partition
         information = spread - np.outer(along, along) / total if total > 0.0 else spread
         return Moments(value, stratum.of_cases - mean, information)
 
 
-def _stretch(column: Source, start: int, stop: int) -> Chunk:
-    if start == 0:
-        return recut(column, [0, stop]).chunks[0]
-    return recut(column, [0, start, stop]).chunks[1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Moved:
-    """Rows of a stratum, numbered from its own first row."""
-
-    number: int
-    start: int
-    stop: int
-    rows: Rows
-
-    def load(self) -> Float64:
-        return self.rows.load()
+def _nothing(p: int) -> Moments:
+    return Moments(0.0, np.zeros(p), np.zeros((p, p)))
 
 
 def _of_cases(reading: Reading) -> tuple[int, Float64]:
@@ -181,28 +155,13 @@ def _bundle(reading: Reading) -> Moments:
     return Moments(*likelihood.derivatives(rows.beta))
 
 
-@dataclass(frozen=True, eq=False)
-class _Score:
+def _scored(mapping: verbs.Mapping, loaded: Loaded) -> Any:
     """Task: sums over a piece of a long stratum of the covariates, weighted by marginals and by their variances."""
-
-    mapping: verbs.Mapping
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
-        chunk: Any = reading.chunk
-        x = chunk.rows.matrix()
-        odds = verbs.map_logits(loaded.values, self.mapping, "posterior_logits")
-        mean, variance = expit(odds), expit(odds) * expit(-odds)
-        return mean @ x, (x * variance[:, None]).T @ x, variance @ x, float(variance.sum())
-
-
-def _added(parts: Sequence[Any]) -> Any:
-    return tuple(sum(column[1:], column[0]) for column in zip(*parts))
-
-
-def _sum(parts: Sequence[Moments], p: int) -> Moments:
-    value = sum(part.value for part in parts)
-    gradient = sum((part.gradient for part in parts), np.zeros(p))
-    return Moments(value, gradient, sum((part.information for part in parts), np.zeros((p, p))))
+    rows: Any = loaded.reading.chunk
+    x = rows.matrix()
+    odds = verbs.map_logits(loaded.values, mapping, "posterior_logits")
+    mean, variance = expit(odds), expit(odds) * expit(-odds)
+    return mean @ x, (x * variance[:, None]).T @ x, variance @ x, float(variance.sum())
 
 
 class ConditionalLogitFit(NamedTuple):

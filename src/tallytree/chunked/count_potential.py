@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Float64, Ints
 from ..engine import far
 from ..errors import InfeasibleError, ParameterError
 from ..memo import lazy
@@ -19,7 +20,7 @@ from ..potentials.constraints import AtLeast, AtMost, Interval
 from ..potentials.exponentials import ExponentialMixture, Geometric, SpikeAndSlab, Uniform
 from ..potentials.remainders import Modulo, Parity
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # counts looked at at a time
 _SHORT = (NoisyOr, NoisyAnd, Geometric, SpikeAndSlab, ExponentialMixture, Parity, Modulo, AtLeast, AtMost)
 
 
@@ -61,6 +62,12 @@ class CountPotential:
         """Log f(k)."""
         return float(self.window(k, k)[0])
 
+    def blocks(self, first: int, last: int) -> Iterator[tuple[Ints, Float64]]:
+        """Counts from `first` to `last` and their log f, a stretch of them at a time."""
+        for start in range(first, last + 1, _BLOCK):
+            stop = min(last, start + _BLOCK - 1)
+            yield np.arange(start, stop + 1), self.window(start, stop)
+
     def mixture(self) -> Any:
         """The potential as a short sum of powers, if it is one; see :meth:`~tallytree.Potential.mixture`."""
         return self.potential.mixture(self.n) if isinstance(self.potential, _SHORT) else None
@@ -94,12 +101,9 @@ class CountPotential:
 
     def _first(self, low: int, high: int, step: int) -> int:
         """The first possible count from `low` up, or from `high` down; `low - 1` or `high + 1` on the other side."""
-        while low <= high:
-            first, last = (
-                (low, min(high, low + _BLOCK - 1)) if step > 0 else (max(low, high - _BLOCK + 1), high)
-            )
-            possible = np.flatnonzero(self.window(first, last) > -math.inf)
+        blocks = range(low, high + 1, _BLOCK)
+        for first in blocks if step > 0 else reversed(blocks):
+            possible = np.flatnonzero(self.window(first, min(high, first + _BLOCK - 1)) > -math.inf)
             if len(possible):
                 return first + int(possible[0 if step > 0 else -1])
-            low, high = (last + 1, high) if step > 0 else (low, first - 1)
-        return low if step > 0 else high
+        return max(low, high + 1) if step > 0 else min(high, low - 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,17 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import ParameterError, SourceError
 from .chunk import Chunk
-from .source import Source, as_source, recut
+from .source import Source, as_source
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows ``start`` to ``stop``; ``parts`` is one chunk of the matrix row by row, or one chunk per column."""
+class Rows(Chunk):
+    """Rows of a matrix, counted from row ``origin``; ``parts`` is one chunk row by row, or one chunk per column."""
 
-    number: int
-    start: int
-    stop: int
     parts: tuple[Chunk, ...]
     width: int
-    beta: Float64 | None = None
+    beta: Float64 | None
+    origin: int
 
     def matrix(self) -> Float64:
         """The covariates, (rows, p)."""
@@ -38,7 +35,7 @@ class Rows:
             row, column = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
             raise SourceError(
                 f"`X` must hold finite numbers; chunk {self.number:,} has {found[row, column]} at row {row:,} of the "
-                f"chunk (row {self.start + row:,}), column {column}."
+                f"chunk (row {self.origin + self.start + row:,}), column {column}."
             )
         return found
 
@@ -56,15 +53,11 @@ class Design:
         self._by_rows = len(columns) == 1
         self.n_rows = columns[0].length // (width if self._by_rows else 1) if columns else 0
 
-    def cut(self, bounds: Sequence[int], beta: Float64 | None = None) -> list[Rows]:
-        """Chunks that begin at these rows, the last bound being the end."""
+    def rows(self, number: int, start: int, stop: int, beta: Float64 | None = None, origin: int = 0) -> Rows:
+        """Some rows as a chunk; as one of a model whose variable 0 is row `origin`, if that is said."""
         scale = self.width if self._by_rows else 1
-        cut = [recut(column, [scale * b for b in bounds]).chunks for column in self._columns]
-        places = pairwise(bounds)
-        return [
-            Rows(i, start, stop, tuple(column[i] for column in cut), self.width, beta)
-            for i, (start, stop) in enumerate(places)
-        ]
+        parts = tuple(column.part(number, scale * start, scale * stop) for column in self._columns)
+        return Rows(number, start - origin, stop - origin, parts, self.width, beta, origin)
 
 
 def as_design(x: Any, columns: Sequence[str] | None = None) -> Design:

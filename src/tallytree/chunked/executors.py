@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from .. import checks, config
@@ -46,21 +46,26 @@ class Threads:
         if self.workers == 1:
             yield from map(task, readings)
             return
-        waiting: deque[Future[Any]] = deque()
         with ThreadPoolExecutor(self.workers, "tallytree-chunk") as pool:
-            try:
-                for reading in readings:
-                    waiting.append(pool.submit(task, reading))
-                    if len(waiting) >= 2 * self.workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            yield from in_order((pool.submit(task, reading) for reading in readings), 2 * self.workers)
 
     def fold(self, task: Task, readings: Iterable[Reading], merge: Merge, seen: Callable[[Any], Any]) -> Any:
         return fold((seen(result) for result in self.map(task, readings)), merge)
+
+
+def in_order(futures: Iterable[Any], ahead: int) -> Iterator[Any]:
+    """Results in the order of the futures, so many of which are under way; nobody waits for what is not asked for."""
+    waiting: deque[Any] = deque()
+    try:
+        for future in futures:
+            waiting.append(future)
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def as_executor(scheduler: Any, workers: int | None, dask_source: bool) -> Executor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from ..engine.count import chunks as verbs
 from ..errors import InfeasibleError
+from .balanced import levels_of, split_total
 from .count_potential import CountPotential
 from .passes import Job, Passes
-from .reading import Loaded, Reading
+from .reading import Loaded
 from .seeds import chunk_seeds
 
 
@@ -35,20 +36,15 @@ class Reductions:
         known = self._known
         fresh = tuple(r for r in asked if known is None or r not in known.parts)
         if known is None or fresh:
-            found = self.passes.fold("reduce", Reduce(fresh), merge)
+            found = self.passes.fold("reduce", partial(_reduced, fresh), merge)
             sums, self.constant = (verbs.reduce(np.empty(0), fresh), 0.0) if found is None else found
             known = self._known = sums if known is None else known.joined(sums)
         return known
 
 
-@dataclass(frozen=True)
-class Reduce:
+def _reduced(asked: tuple[verbs.Request, ...], loaded: Loaded) -> tuple[verbs.Sums, float]:
     """Task: the sums of a chunk, and what it adds to log Z apart from them."""
-
-    asked: tuple[verbs.Request, ...]
-
-    def __call__(self, loaded: Loaded) -> tuple[verbs.Sums, float]:
-        return verbs.reduce(loaded.values, self.asked), loaded.constant
+    return verbs.reduce(loaded.values, asked), loaded.constant
 
 
 def merge(parts: Sequence[tuple[verbs.Sums, float]]) -> tuple[verbs.Sums, float]:
@@ -90,7 +86,7 @@ class Flat:
         return verbs.solve_chunks(self.reductions, verbs.solve(self._potential))
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        return Job(Map(self.solution.mapping, what, dtype.str))
+        return Job(partial(_mapped, self.solution.mapping, what, dtype))
 
     def count_windows(self) -> tuple[verbs.CountWindow, ...]:
         return verbs.solve_chunks(self.reductions, verbs.count_windows(self.solution))
@@ -106,9 +102,9 @@ class Flat:
             states = verbs.draw_gathered(solution, rng)
             return Job(_told, notes=[states[chunk.start : chunk.stop] for chunk in chunks])
         total = verbs.draw_total(solution, rng)
-        sums = list(self.passes.each("laws", Job(Laws(total.tilt))))
+        sums = list(self.passes.each("laws", Job(partial(_law_sums, total.tilt))))
         counts = split_counts(sums, total, rng)
-        return Job(_draw_chunk, notes=list(zip(counts, seeds)))
+        return Job(_drawn, notes=list(zip(counts, seeds)))
 
 
 def split_counts(leaves: list[verbs.Sums], total: verbs.Total, rng: np.random.Generator) -> list[int]:
@@ -117,55 +113,30 @@ def split_counts(leaves: list[verbs.Sums], total: verbs.Total, rng: np.random.Ge
     for only in (least, most):  # no window holds the two ends
         if total.on == sum(only):
             return only
-    levels = [leaves]
-    while len(levels[-1]) > 1:
-        below = levels[-1]
-        pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
-        levels.append([verbs.merge(pair) for pair in pairs])
-    counts = [total.on]
-    for below in reversed(levels[:-1]):
-        split: list[int] = []
-        for i, count in enumerate(counts):
-            pair = below[2 * i : 2 * i + 2]
-            if len(pair) == 1:
-                split.append(count)
-                continue
-            left, right = (verbs.law_of(sums, total.tilt) for sums in pair)
-            first = verbs.split(left, right, count, rng)
-            split += [first, count - first]
-        counts = split
-    return counts
+
+    def left_of(left: verbs.Sums, right: verbs.Sums, count: int) -> int:
+        return verbs.split(verbs.law_of(left, total.tilt), verbs.law_of(right, total.tilt), count, rng)
+
+    levels = levels_of(leaves, lambda left, right: verbs.merge([left, right]))
+    return split_total(levels, total.on, left_of)
 
 
-@dataclass(frozen=True)
-class Map:
+def _mapped(mapping: verbs.Mapping, what: Any, dtype: np.dtype[Any], loaded: Loaded) -> NDArray[Any]:
     """Task: posterior log-odds or marginals of a chunk."""
-
-    mapping: verbs.Mapping
-    what: Any
-    dtype: str
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> NDArray[Any]:
-        found = verbs.map_logits(loaded.values, self.mapping, self.what)
-        return found.astype(self.dtype, copy=False)
+    return verbs.map_logits(loaded.values, mapping, what).astype(dtype, copy=False)
 
 
-@dataclass(frozen=True)
-class Laws:
+def _law_sums(tilt: float, loaded: Loaded) -> verbs.Sums:
     """Task: the sums behind the law of a chunk's count under a tilt."""
-
-    tilt: float
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> verbs.Sums:
-        return verbs.law_sums(loaded.values, self.tilt)
+    return verbs.law_sums(loaded.values, tilt)
 
 
-def _draw_chunk(reading: Reading, loaded: Loaded) -> Any:
+def _drawn(loaded: Loaded) -> Any:
     """Task: the states of a chunk given their count and the seed of its stream, the note of its reading."""
-    count, seed = reading.note
+    count, seed = loaded.reading.note
     return verbs.draw_given_count(loaded.values, count, np.random.default_rng(seed))
 
 
-def _told(reading: Reading, loaded: Loaded) -> Any:
+def _told(loaded: Loaded) -> Any:
     """Task: states that were drawn before, the note of the reading."""
-    return reading.note
+    return loaded.reading.note

@@ -16,18 +16,11 @@ def fold(items: Iterable[T], merge: Callable[[Sequence[T]], T]) -> T | None:
     levels: list[list[T]] = []
     for item in items:
         _push(levels, 0, item, merge)
-    if not levels:
-        return None
-    for level, waiting in enumerate(levels):
-        top = level == len(levels) - 1
-        if top and len(waiting) == 1:
-            return waiting[0]
-        if waiting:
-            merged = merged_group(waiting, merge)
-            if top:
-                return merged
-            levels[level + 1].append(merged)
-    raise AssertionError("the last level always holds something")
+    merged: T | None = None
+    for waiting in levels:  # what is left over joins the level above
+        group = waiting if merged is None else [*waiting, merged]
+        merged = merged_group(group, merge) if group else None
+    return merged
 
 
 def _push(levels: list[list[T]], level: int, item: T, merge: Callable[[Sequence[T]], T]) -> None:
@@ -47,3 +40,8 @@ def merged_group(group: Sequence[T], merge: Callable[[Sequence[T]], T]) -> T:
 def groups_of(items: Sequence[T]) -> list[Sequence[T]]:
     """The groups that `fold` makes of the items of one level."""
     return [items[i : i + FAN] for i in range(0, len(items), FAN)]
+
+
+def added(parts: Sequence[Any]) -> Any:
+    """Tuples of numbers and arrays, added place by place."""
+    return tuple(sum(column[1:], column[0]) for column in zip(*parts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from .count_potential import CountPotential
 from .executors import Executor
 from .group_index import GroupIndex, bundle_bounds, read_ids, read_index
 from .passes import Job, Passes, require_travelling
-from .reading import Loaded, Reading
+from .reading import Loaded
 from .scattered import Scattered
 from .source import Iterated, Source, as_source, recut
 from .states import states_of
@@ -73,18 +72,15 @@ class Grouped:
     def solver(self, passes: Passes, total: CountPotential) -> TwoLevel | Scattered:
         """Bundles of whole groups, read in place where groups are stretches."""
         index = self.index(passes.executor)
-        if index.starts is None:
-            return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
-        bounds = bundle_bounds(index.starts, passes.source.length, self._step)
-        if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
-            return TwoLevel(passes, self.ids, self.potentials, total)
-        if isinstance(passes.source, Iterated) or isinstance(self.ids, Iterated):
-            # Their chunks cannot be cut where the groups end.
-            return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
-        inner = Passes(
-            recut(passes.source, bounds), passes.executor, passes.known, passes.progress, passes.scale
-        )
-        return TwoLevel(inner, recut(self.ids, bounds), self.potentials, total)
+        if index.starts is not None:
+            bounds = bundle_bounds(index.starts, passes.source.length, self._step)
+            if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
+                return TwoLevel(passes, self.ids, self.potentials, total)
+            # Chunks of an iterable cannot be cut where the groups end.
+            if not isinstance(passes.source, Iterated) and not isinstance(self.ids, Iterated):
+                inner = passes.over(recut(passes.source, bounds), passes.known)
+                return TwoLevel(inner, recut(self.ids, bounds), self.potentials, total)
+        return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
 
     def log_weight(self, passes: Passes, y: Source) -> float:
         """``sum_g log f_g(count of group g)`` of a configuration."""
@@ -93,18 +89,16 @@ class Grouped:
         counts: Any = np.zeros(len(index.ids), np.int64)
         for codes, on in found:
             counts[codes] += on
-        return self._sum_of_tables(index, counts)
-
-    def _sum_of_tables(self, index: GroupIndex, counts: Sequence[int]) -> float:
         parts = []
         for name, size, count in zip(index.ids.tolist(), index.sizes.tolist(), counts):
             potential = self.potentials.of(name)
             if potential is not None:
                 parts.append(CountPotential(potential, size).at(int(count)))
-        return -math.inf if -math.inf in parts else math.fsum(parts)
+        return math.fsum(parts)
 
 
-def _count_on(names: Any, reading: Reading, loaded: Loaded) -> Any:
-    codes = np.searchsorted(names, read_ids(reading.beside[0]))
+def _count_on(names: Any, loaded: Loaded) -> Any:
+    ids, y = loaded.reading.beside
+    codes = np.searchsorted(names, read_ids(ids))
     present, where = np.unique(codes, return_inverse=True)
-    return present, np.bincount(where, states_of(reading.beside[1]), len(present)).astype(np.int64)
+    return present, np.bincount(where, states_of(y), len(present)).astype(np.int64)

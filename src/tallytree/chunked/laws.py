@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Float64
 from ..engine.pmf.long_convolution import long_log_convolve
+from .balanced import levels_of, split_total
 
 REACH = 150.0  # nats below its peak that a long law keeps
 SHORT = 8192  # counts up to which a law keeps all that are possible
@@ -51,16 +53,15 @@ class Law(NamedTuple):
 def law(first: int, log_weights: Float64, scale: float) -> Law:
     """A law on its window, from the log-weights of all possible counts; without any it is impossible."""
     possible = np.flatnonzero(log_weights > -math.inf)
-    if not len(possible):
-        return Law(first, np.full(1, -math.inf), -math.inf, first, first)
-    return _windowed(first, log_weights, scale, first + int(possible[0]), first + int(possible[-1]))
+    least, most = (first + int(possible[0]), first + int(possible[-1])) if len(possible) else (first, first)
+    return _windowed(first, log_weights, scale, least, most)
 
 
 def _windowed(first: int, log_weights: Float64, scale: float, least: int, most: int) -> Law:
     top = float(log_weights.max())
-    kept = np.flatnonzero(log_weights > (top - REACH if len(log_weights) > SHORT else -math.inf))
     if top == -math.inf:
         return Law(first, np.full(1, -math.inf), -math.inf, least, most)
+    kept = np.flatnonzero(log_weights > (top - REACH if len(log_weights) > SHORT else -math.inf))
     inside = log_weights[kept[0] : kept[-1] + 1] - top
     return Law(first + int(kept[0]), inside, scale + top, least, most)
 
@@ -88,11 +89,7 @@ class Tree:
     """All laws of a balanced tree over bundles, in order."""
 
     def __init__(self, leaves: Sequence[Law]) -> None:
-        self.levels: list[list[Law]] = [list(leaves)]
-        while len(self.levels[-1]) > 1:
-            below = self.levels[-1]
-            pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
-            self.levels.append([added(*pair) if len(pair) == 2 else pair[0] for pair in pairs])
+        self.levels = levels_of(leaves, added)
 
     @property
     def root(self) -> Law:
@@ -116,20 +113,10 @@ class Tree:
 
     def split(self, total: int, rng: np.random.Generator) -> list[int]:
         """Draw the counts of all bundles given their sum."""
-        counts = [total]
-        for level in range(len(self.levels) - 1, 0, -1):
-            below, split = self.levels[level - 1], []
-            for i, count in enumerate(counts):
-                if 2 * i + 1 == len(below):
-                    split.append(count)
-                    continue
-                left = draw_part(below[2 * i], below[2 * i + 1], count, rng)
-                split += [left, count - left]
-            counts = split
-        return counts
+        return split_total(self.levels, total, partial(draw_part, rng))
 
 
-def draw_part(left: Law, right: Law, total: int, rng: np.random.Generator) -> int:
+def draw_part(rng: np.random.Generator, left: Law, right: Law, total: int) -> int:
     """Draw the left count given the sum: ``P(i) ~ left(i) right(total - i)``."""
     low, high = max(left.first, total - right.last), min(left.last, total - right.first)
     ours = left.log_weights[low - left.first : high - left.first + 1]

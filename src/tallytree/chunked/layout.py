@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from .clusters import Cluster
 from .extras import require
-from .passes import Job, Passes, told
+from .passes import Job, Passes, made
 from .reading import Loaded, Reading
 from .source import Source
 
@@ -49,22 +50,14 @@ def lazily(answers: Answers) -> Any:
     array = require("dask.array", "Dask arrays")
     executor = answers.passes.executor
     cluster = executor if isinstance(executor, Cluster) else Cluster()
-    job = answers.job
-    task = _Values(job.task)
+    task = partial(_values, answers.job.task)
     blocks = [
-        array.from_delayed(
-            cluster.node(task, reading), (answers.passes.size(reading.chunk.number),), answers.dtype
-        )
-        for reading in answers.passes.readings(None, job.beside, job.notes)
+        array.from_delayed(cluster.node(task, reading), (reading.chunk.size,), answers.dtype)
+        for reading in answers.passes.readings(answers.job)
     ]
     return array.concatenate(blocks) if blocks else array.empty((0,), dtype=answers.dtype)
 
 
-class _Values:
-    """A task that gives the values alone."""
-
-    def __init__(self, task: Callable[[Reading, Loaded], Any]) -> None:
-        self._task = task
-
-    def __call__(self, reading: Reading) -> Any:
-        return told(self._task, reading)[1]
+def _values(task: Callable[[Loaded], Any], reading: Reading) -> Any:
+    """What a task makes of a chunk, alone."""
+    return made(task, reading)[1]

@@ -8,7 +8,6 @@ known. Ties go as in memory: to the smaller count, then to the variables that co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,10 +17,8 @@ from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
 from .count_potential import CountPotential
 from .passes import Job, Passes
-from .reading import Loaded, Reading
+from .reading import Loaded
 from .selection import MOST, Bins, Overview, overview, refined
-
-_BLOCK = 1 << 20  # counts looked at at a time
 
 
 class Best(NamedTuple):
@@ -46,9 +43,7 @@ def find(passes: Passes, potential: CountPotential) -> Best:
         )
     if potential.is_interval:
         # S is concave and rises while log-odds are positive: the best count is the nearest one allowed.
-        count = min(max(least + seen.positive, low), high)
-        bins = _resolve_at(passes, seen, count)
-        return _rule(seen, bins, count, potential.at(count))
+        low = high = min(max(least + seen.positive, low), high)
     bins = _resolve_best(passes, seen, potential, low, high)
     count, _ = _best_count(bins, seen.forced, potential, low, high)
     return _rule(seen, bins, count, potential.at(count))
@@ -64,17 +59,6 @@ class _Edges(NamedTuple):
 def _edges(bins: Bins, forced: int) -> _Edges:
     count = np.concatenate([[0], np.cumsum(bins.count)]) + forced
     return _Edges(count.astype(np.int64), np.concatenate([[0.0], np.cumsum(bins.total)]))
-
-
-def _resolve_at(passes: Passes, seen: Overview, count: int) -> Bins:
-    """Refine the bin of one rank until all its values are equal."""
-    bins = seen.bins
-    while seen.forced < count:
-        b = int(np.searchsorted(_edges(bins, seen.forced).ranks, count, side="left")) - 1
-        if bins.single[b]:
-            break
-        bins = refined(passes, bins, np.array([b]))
-    return bins
 
 
 def _rule(seen: Overview, bins: Bins, count: int, log_f: float) -> Best:
@@ -105,14 +89,10 @@ def _resolve_best(passes: Passes, seen: Overview, potential: CountPotential, low
 
 def _blocks(edges: _Edges, potential: CountPotential, low: int, high: int) -> Any:
     """Counts, their bins (that of the rank) and log f, block by block; the first count may have no bin."""
-    first = low
-    while first <= high:
-        last = min(first + _BLOCK - 1, high)
-        log_f = potential.window(first, last)
-        possible = np.flatnonzero(log_f > -math.inf)
-        k = first + possible
+    for counts, log_f in potential.blocks(low, high):
+        possible = log_f > -math.inf
+        k = counts[possible]
         yield k, np.searchsorted(edges.ranks, k, side="left") - 1, log_f[possible]
-        first = last + 1
 
 
 def _best_count(bins: Bins, forced: int, potential: CountPotential, low: int, high: int) -> tuple[int, float]:
@@ -152,29 +132,24 @@ def _upper_bounds(bins: Bins, forced: int, potential: CountPotential, low: int, 
 # -- configurations ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Decide:
-    """Task: the states of a chunk; its note says how many ties came before it, None that all ties are on."""
-
-    best: Best
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> Any:
-        nu, rule = loaded.logits, self.best
-        if reading.note is None:
-            return (nu >= rule.threshold).astype(np.uint8)
-        on = nu > rule.threshold
-        equal = np.flatnonzero(nu == rule.threshold)
-        on[equal[: max(0, rule.ties - reading.note)]] = True
-        return on.astype(np.uint8)
-
-
 def decide(passes: Passes, best: Best) -> Job:
     """The job that writes the mode; where only some of the ties are on, a pass counts them."""
     if best.ties == best.equal:
-        return Job(Decide(best))
+        return Job(partial(_decided, best))
     counted = passes.each("ties", Job(partial(_count_equal, best.threshold)))
-    return Job(Decide(best), notes=np.cumsum([0, *counted]).tolist())
+    return Job(partial(_decided, best), notes=np.cumsum([0, *counted]).tolist())
 
 
-def _count_equal(threshold: float, reading: Reading, loaded: Loaded) -> int:
+def _decided(best: Best, loaded: Loaded) -> Any:
+    """Task: the states of a chunk; its note says how many ties came before it, None that all ties are on."""
+    nu, ties_before = loaded.logits, loaded.reading.note
+    if ties_before is None:
+        return (nu >= best.threshold).astype(np.uint8)
+    on = nu > best.threshold
+    equal = np.flatnonzero(nu == best.threshold)
+    on[equal[: max(0, best.ties - ties_before)]] = True
+    return on.astype(np.uint8)
+
+
+def _count_equal(threshold: float, loaded: Loaded) -> int:
     return int(np.count_nonzero(loaded.logits == threshold))

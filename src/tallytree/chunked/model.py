@@ -399,7 +399,7 @@ class ChunkedCountModel(Remembers):
         """
         return self._vector("posterior_logits", out, overwrite)
 
-    def sample(self, rng: Any = None, out: Any = None, *, overwrite: bool = False) -> Any:
+    def sample(self, size: None = None, rng: Any = None, out: Any = None, *, overwrite: bool = False) -> Any:
         """One exact joint draw of all variables.
 
         The total is drawn from its posterior and split over the chunks by a balanced tree of their laws; inside a chunk
@@ -408,6 +408,8 @@ class ChunkedCountModel(Remembers):
 
         Parameters
         ----------
+        size : None
+            One draw is made at a time; as the first argument it stands where other models have the number of draws.
         rng : numpy.random.Generator, int or None
             Generator or seed.
         out : array or path, optional
@@ -423,7 +425,7 @@ class ChunkedCountModel(Remembers):
         Raises
         ------
         ParameterError
-            If ``rng`` cannot be used.
+            If ``rng`` cannot be used, or ``size`` is not None.
         InfeasibleError
             If every configuration has probability zero.
         OutputError
@@ -438,6 +440,11 @@ class ChunkedCountModel(Remembers):
         >>> int(tt.ChunkedCountModel(np.zeros(100), tt.exactly(7)).sample(rng=0).sum())
         7
         """
+        if size is not None:
+            raise ParameterError(
+                f"`size` must be None, since one configuration of all variables is drawn; {checks.describe(size)} "
+                "arrived. A seed or generator goes in `rng=`; for several draws call `sample` once for each."
+            )
         generator = checks.generator(rng)
         key = tuple(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist())
         return self._written("sample", self._solver.draw(key), out, np.dtype(np.uint8), overwrite, key)

@@ -6,7 +6,6 @@ What the first pass learns, the fingerprints of the chunks, holds for all later 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from .writers import Writer
 class Job(NamedTuple):
     """A task for every chunk, the other columns that it reads, and what it is told about single chunks."""
 
-    task: Callable[[Reading, Loaded], Any]
+    task: Callable[[Loaded], Any]
     beside: Sequence[Source] = ()
     notes: Sequence[Any] | None = None
 
@@ -54,50 +53,36 @@ class Passes:
         self.seen: dict[int, int] = {}
         require_travelling(source, executor)
 
+    def over(self, source: Source, evidence: Mapping[int, int]) -> Passes:
+        """Passes over another source by the same executor."""
+        return Passes(source, self.executor, evidence, self.progress, self.scale)
+
     def evidence(self, chunk: Chunk) -> Evidence | None:
         first, last = np.searchsorted(self._index, [chunk.start, chunk.stop])
         if first == last:
             return None
         return Evidence(self._index[first:last] - chunk.start, self._value[first:last])
 
-    def readings(
-        self,
-        numbers: Sequence[int] | None = None,
-        beside: Sequence[Source] = (),
-        notes: Sequence[Any] | None = None,
-    ) -> Iterator[Reading]:
+    def readings(self, job: Job, numbers: Sequence[int] | None = None) -> Iterator[Reading]:
         """Chunks to be read, all or some, with the same stretches of other columns and one note for each."""
-        walks = [column.walk(numbers) for column in (self.source, *beside)]
+        walks = [column.walk(numbers) for column in (self.source, *job.beside)]
         for chunk, *others in zip(*walks, strict=True):
             seen = self.seen.get(chunk.number)
-            note = None if notes is None else notes[chunk.number]
+            note = None if job.notes is None else job.notes[chunk.number]
             known = self.evidence(chunk)
             yield Reading(chunk, self.source.label, known, seen, tuple(others), note, self.scale)
 
-    def size(self, number: int) -> int:
-        chunk = self.source.chunks[number]
-        return chunk.stop - chunk.start
-
     def fold(self, label: str, task: Callable[[Loaded], Any], merge: Merge) -> Any:
         """What the task makes of every chunk, merged; None if there are no chunks."""
-        with Progress(label, self.source.length, self.progress, "variables") as bar:
-
-            def seen(found: Found) -> Any:
-                (number, mark), result = found
-                self.seen[number] = mark
-                bar.advance(self.size(number))
-                return result
-
-            return self.executor.fold(partial(_look, task), self.readings(), merge, seen)
+        with self._progress(label) as bar:
+            readings = self.readings(Job(task))
+            return self.executor.fold(partial(made, task), readings, merge, partial(self._noted, bar))
 
     def each(self, label: str, job: Job, numbers: Sequence[int] | None = None) -> Iterator[Any]:
         """What a job makes of every chunk, or of some, one after the other."""
-        with Progress(label, self.source.length, self.progress, "variables") as bar:
-            readings = self.readings(numbers, job.beside, job.notes)
-            for (number, mark), result in self.executor.map(partial(told, job.task), readings):
-                self.seen[number] = mark
-                bar.advance(self.size(number))
-                yield result
+        with self._progress(label) as bar:
+            for found in self.executor.map(partial(made, job.task), self.readings(job, numbers)):
+                yield self._noted(bar, found)
 
     def write(self, label: str, job: Job, sink: Sink) -> Any:
         """What a job makes of every chunk, into a sink; chunks that are there already are not made again."""
@@ -105,24 +90,32 @@ class Passes:
         before = sink.begin(chunks)
         kept = {i for i, entry in before.items() if self.seen.get(i, entry.source) == entry.source}
         todo = [chunk.number for chunk in chunks if chunk.number not in kept]
-        done = sum(self.size(i) for i in kept)
         # Where workers cannot write, or would disturb one another, values come back and are written in order.
         here = not sink.separate or (self.executor.remote and not sink.travels)
-        task: Task = partial(told, job.task) if here else _Write(job.task, sink.writer)
-        readings = self.readings(todo, job.beside, job.notes)
-        with Progress(label, self.source.length, self.progress, "variables", done) as bar:
+        task: Task = partial(made, job.task) if here else partial(_made_and_written, job.task, sink.writer)
+        with self._progress(label, sum(chunks[i].size for i in kept)) as bar:
             try:
-                for (number, mark), result in self.executor.map(task, readings):
+                for found in self.executor.map(task, self.readings(job, todo)):
+                    (number, mark), result = found
                     if here:
                         sink.writer.write(chunks[number], result)
                         result = fingerprint(result)
-                    self.seen[number] = mark
                     sink.done(number, Entry(mark, result))
-                    bar.advance(self.size(number))
+                    self._noted(bar, found)
             except OSError as error:
                 _explain(sink, self.source, error)
                 raise
         return sink.finish()
+
+    def _progress(self, label: str, done: int = 0) -> Progress:
+        return Progress(label, self.source.length, self.progress, "variables", done)
+
+    def _noted(self, bar: Progress, found: Found) -> Any:
+        """What a task made of a chunk, once the fingerprint and the progress are noted."""
+        (number, mark), result = found
+        self.seen[number] = mark
+        bar.advance(self.source.chunks[number].size)
+        return result
 
 
 def require_travelling(source: Source, executor: Executor) -> None:
@@ -141,24 +134,14 @@ def _explain(sink: Sink, source: Source, error: OSError) -> None:
         raise refused(target, needed, error) from None
 
 
-def _look(task: Callable[[Loaded], Any], reading: Reading) -> Found:
+def made(task: Callable[[Loaded], Any], reading: Reading) -> Found:
+    """What a task makes of a chunk, with the chunk's number and fingerprint."""
     loaded = load(reading)
     return (reading.chunk.number, loaded.fingerprint), task(loaded)
 
 
-def told(task: Callable[[Reading, Loaded], Any], reading: Reading) -> Found:
-    loaded = load(reading)
-    return (reading.chunk.number, loaded.fingerprint), task(reading, loaded)
-
-
-@dataclass(frozen=True, eq=False)
-class _Write:
-    """Make the values of a chunk and write them where the task runs."""
-
-    task: Callable[[Reading, Loaded], Any]
-    writer: Writer
-
-    def __call__(self, reading: Reading) -> Found:
-        found, values = told(self.task, reading)
-        self.writer.write(reading.chunk, values)
-        return found, fingerprint(values)
+def _made_and_written(task: Callable[[Loaded], Any], writer: Writer, reading: Reading) -> Found:
+    """The same with the values written where the task runs; their fingerprint comes back."""
+    found, values = made(task, reading)
+    writer.write(reading.chunk, values)
+    return found, fingerprint(values)

@@ -51,11 +51,12 @@ class Reading:
 
 
 class Loaded(NamedTuple):
-    """The log-odds of a chunk, ready for the engine, in the precision of the source.
+    """The log-odds of a chunk, ready for the engine, in the precision of the source: what tasks work on.
 
     ``constant`` is what forced variables and far numbers add to log Z: -inf where evidence contradicts a log-odds.
     """
 
+    reading: Reading
     values: NDArray[Any]
     fingerprint: int
     constant: float
@@ -82,9 +83,9 @@ def numbers(reading: Reading) -> tuple[NDArray[Any], int]:
     """The entries of a chunk as they are stored, and their fingerprint, which must be the one seen before."""
     chunk = reading.chunk
     values = chunk.load()
-    if values.shape != (chunk.stop - chunk.start,):
+    if values.shape != (chunk.size,):
         raise SourceError(
-            f"`{reading.label}`: chunk {chunk.number:,} must have {chunk.stop - chunk.start:,} entries; "
+            f"`{reading.label}`: chunk {chunk.number:,} must have {chunk.size:,} entries; "
             f"an array of shape {values.shape} arrived. The source has changed since the model was made."
         )
     mark = fingerprint(values)
@@ -102,7 +103,7 @@ def load(reading: Reading) -> Loaded:
     stored, mark = numbers(reading)
     values = np.ascontiguousarray(stored, check_dtype(stored.dtype, reading.label))
     if not len(values):
-        return Loaded(values, mark, 0.0)
+        return Loaded(reading, values, mark, 0.0)
     smallest, largest = float(values.min()), float(values.max())
     if math.isnan(smallest):
         _refuse_nan(reading, values)
@@ -117,7 +118,7 @@ def load(reading: Reading) -> Loaded:
     if reading.evidence is not None:
         values, added_here = _with_evidence(values, reading.evidence)
         constant += added_here
-    return Loaded(values, mark, constant)
+    return Loaded(reading, values, mark, constant)
 
 
 def _with_evidence(values: NDArray[Any], evidence: Evidence) -> tuple[NDArray[Any], float]:

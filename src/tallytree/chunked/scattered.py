@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from ..arrays import Ints
 from ..engine.count.chunks import CountWindow
 from .bundle import GroupPotentials
-from .chunk import InFile
+from .chunk import Chunk, InFile
 from .count_potential import CountPotential
 from .group_index import GroupIndex, read_ids
 from .passes import Job, Passes
@@ -70,7 +71,9 @@ class Scattered:
         cuts = np.unique(before // step, return_inverse=True)[1]
         self._places = Places(index.ids, cuts.astype(np.int64))
         ends = np.append(0, np.cumsum(np.bincount(cuts, index.sizes))).astype(np.int64)
-        held = np.array(list(passes.executor.map(_Count(self._places), map(Reading, ids.walk()))), np.int64)
+        held = np.array(
+            list(passes.executor.map(partial(_count, self._places), map(Reading, ids.walk()))), np.int64
+        )
         self._starts = ends[:-1] + np.cumsum(held, axis=0) - held  # (chunks, bundles)
         inner = self._shuffle(ends, passes.source.dtype)
         code = {name: i for i, name in enumerate(index.ids.tolist())} if potentials.own else {}
@@ -78,23 +81,20 @@ class Scattered:
         self._solver = TwoLevel(*inner, GroupPotentials(potentials.common, own), total)
         self.log_partition = self._solver.log_partition
 
-    def _path(self, name: str) -> str:
-        return str(Path(self._folder) / name)
-
     def _reserved(self, name: str, dtype: np.dtype[Any]) -> IntoFile:
-        with open(self._path(name), "wb") as file:
+        path = Path(self._folder) / name
+        with open(path, "wb") as file:
             reserve(file.fileno(), self.passes.source.length * dtype.itemsize)
-        return IntoFile(self._path(name), 0, dtype.str)
+        return IntoFile(str(path), 0, dtype.str)
 
     def _shuffle(self, ends: Ints, dtype: np.dtype[Any]) -> tuple[Passes, Source]:
-        code = np.dtype(np.int64)
-        files = [self._reserved("logits", dtype), self._reserved("codes", code)]
-        job = Job(_Shuffle(self._places, *files), [self._ids], list(self._starts))
+        files = (self._reserved("logits", dtype), self._reserved("codes", np.dtype(np.int64)))
+        job = Job(partial(_shuffled, self._places, *files), [self._ids], list(self._starts))
         evidence: dict[int, int] = {}
         for moved in self.passes.each("sorting", job):
             evidence.update(moved)
         places = list(zip(range(len(ends) - 1), ends[:-1].tolist(), ends[1:].tolist()))
-        columns = [
+        logits, codes = (
             Source(
                 "npy",
                 [InFile(*at, file.path, 0, file.dtype) for at in places],
@@ -102,10 +102,8 @@ class Scattered:
                 file.path,
             )
             for file in files
-        ]
-        return Passes(
-            columns[0], self.passes.executor, evidence, self.passes.progress, self.passes.scale
-        ), columns[1]
+        )
+        return self.passes.over(logits, evidence), codes
 
     # -- answers -----------------------------------------------------------------------------------------------
 
@@ -117,74 +115,53 @@ class Scattered:
         return self._solver.count_windows()
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        return self._collected(what, self._solver.map(what, dtype), dtype)
+        return self._collect(what, self._solver.map(what, dtype), dtype)
 
     def draw(self, key: tuple[int, ...]) -> Job:
-        return self._collected("sample", self._solver.draw(key), np.dtype(np.uint8))
+        return self._collect("sample", self._solver.draw(key), np.dtype(np.uint8))
 
-    def _collected(self, what: str, job: Job, dtype: np.dtype[Any]) -> Job:
+    def _collect(self, what: str, job: Job, dtype: np.dtype[Any]) -> Job:
         """Solve all bundles into a file of the scratch folder; the job takes the answers back to their chunks."""
         file = self._reserved(what, dtype)
         for place, values in zip(self._solver.passes.source.chunks, self._solver.passes.each(what, job)):
             file.write(place, values)
-        return Job(_Collect(self._places, file), [self._ids], list(self._starts))
+        return Job(partial(_collected, self._places, file), [self._ids], list(self._starts))
 
 
-@dataclass(frozen=True, eq=False)
-class _Count:
+# -- tasks ---------------------------------------------------------------------------------------------------------
+
+
+def _count(places: Places, reading: Reading) -> Ints:
     """Task: how many variables of a chunk belong to every bundle."""
-
-    places: Places
-
-    def __call__(self, reading: Reading) -> Ints:
-        return self.places.order(read_ids(reading.chunk))[2]
+    return places.order(read_ids(reading.chunk))[2]
 
 
-@dataclass(frozen=True, eq=False)
-class _Shuffle:
+def _shuffled(places: Places, logits: IntoFile, codes: IntoFile, loaded: Loaded) -> dict[int, int]:
     """Task: write a chunk's share of every bundle; the note says where. Returns where known variables went."""
-
-    places: Places
-    logits: IntoFile
-    codes: IntoFile
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> dict[int, int]:
-        raw, _ = numbers(reading)
-        codes, order, sizes = self.places.order(read_ids(reading.beside[0]))
-        _in_pieces(self.logits, raw[order], reading.note, sizes)
-        _in_pieces(self.codes, codes[order], reading.note, sizes)
-        if reading.evidence is None:
-            return {}
-        target = np.empty(len(order), np.int64)
-        target[order] = np.repeat(reading.note - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(order))
-        at, on = reading.evidence
-        return dict(zip(target[at].tolist(), on.astype(int).tolist()))
+    reading = loaded.reading
+    raw, _ = numbers(reading)
+    own, order, sizes = places.order(read_ids(reading.beside[0]))
+    shares = _shares(reading.note, sizes)
+    for file, values in ((logits, raw[order]), (codes, own[order])):
+        for share, part in zip(shares, np.split(values, np.cumsum([share.size for share in shares])[:-1])):
+            file.write(share, part)
+    if reading.evidence is None:
+        return {}
+    target = np.empty(len(order), np.int64)
+    target[order] = np.repeat(reading.note - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(order))
+    at, on = reading.evidence
+    return dict(zip(target[at].tolist(), on.astype(int).tolist()))
 
 
-@dataclass(frozen=True, eq=False)
-class _Collect:
+def _collected(places: Places, file: IntoFile, loaded: Loaded) -> NDArray[Any]:
     """Task: the answers of a chunk from the file in the order of the groups."""
-
-    places: Places
-    file: IntoFile
-
-    def __call__(self, reading: Reading, loaded: Loaded) -> NDArray[Any]:
-        _, order, sizes = self.places.order(read_ids(reading.beside[0]))
-        out = np.empty(len(order), self.file.dtype)
-        with open(self.file.path, "rb", buffering=0) as file:
-            pieces = []
-            for start, size in zip(reading.note.tolist(), sizes.tolist()):
-                if size:
-                    file.seek(start * out.itemsize)
-                    pieces.append(np.fromfile(file, out.dtype, size))
-        if pieces:
-            out[order] = np.concatenate(pieces)
-        return out
+    _, order, sizes = places.order(read_ids(loaded.reading.beside[0]))
+    out = np.empty(len(order), file.dtype)
+    pieces = [file.read(share) for share in _shares(loaded.reading.note, sizes)]
+    out[order] = np.concatenate([out[:0], *pieces])
+    return out
 
 
-def _in_pieces(file: IntoFile, values: NDArray[Any], starts: Ints, sizes: Ints) -> None:
-    at = 0
-    for start, size in zip(starts.tolist(), sizes.tolist()):
-        if size:
-            file.write(InFile(0, start, start + size, file.path, 0, file.dtype), values[at : at + size])
-            at += size
+def _shares(starts: Ints, sizes: Ints) -> list[Chunk]:
+    """Where a chunk's share of every bundle lies, empty ones left out."""
+    return [Chunk(0, start, start + size) for start, size in zip(starts.tolist(), sizes.tolist()) if size]

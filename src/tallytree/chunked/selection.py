@@ -7,7 +7,6 @@ needs one pass; every further pass refines chosen bins by 16 bits, or lists thei
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
+from .fold import added
 from .passes import Passes
 from .reading import Loaded
 
@@ -77,7 +77,7 @@ class Overview(NamedTuple):
 
 def overview(passes: Passes) -> Overview:
     """One pass: a histogram on the first bits."""
-    found = passes.fold("mode", _first_histogram, _added)
+    found = passes.fold("mode", _first_histogram, added)
     if found is None:
         nothing = np.zeros(1 << BITS)
         found = (nothing.astype(np.int64), nothing, np.zeros(3, np.int64), 0.0)
@@ -106,10 +106,6 @@ def _first_histogram(loaded: Loaded) -> Any:
     )
 
 
-def _added(parts: Sequence[Any]) -> Any:
-    return tuple(sum(column[1:], column[0]) for column in zip(*parts))
-
-
 def _filled(bins: Bins) -> Bins:
     keep = np.flatnonzero(bins.count)
     return Bins(bins.first[keep], bins.last[keep], bins.count[keep], bins.total[keep])
@@ -120,7 +116,7 @@ def refined(passes: Passes, bins: Bins, chosen: Ints) -> Bins:
     chosen = np.sort(chosen)[::-1]  # increasing keys
     first, last = bins.first[chosen], bins.last[chosen]
     if int(bins.count[chosen].sum()) <= LISTED:
-        values = passes.fold("mode", partial(_listed, first, last), _joined)
+        values = passes.fold("mode", partial(_listed, first, last), np.concatenate)
         distinct, times = np.unique(values, return_counts=True)
         keys = keys_of(distinct[::-1].copy())
         fresh = Bins(keys, keys, times[::-1].astype(np.int64), distinct[::-1] * times[::-1])
@@ -135,7 +131,7 @@ def refined(passes: Passes, bins: Bins, chosen: Ints) -> Bins:
 
 
 def _divided(passes: Passes, first: Keys, last: Keys) -> Bins:
-    count, total = passes.fold("mode", partial(_sub_histogram, first, last), _added)
+    count, total = passes.fold("mode", partial(_sub_histogram, first, last), added)
     width = np.repeat(_widths(first, last), 1 << BITS)
     begin = np.repeat(first, 1 << BITS) + width * np.tile(np.arange(1 << BITS, dtype=np.uint64), len(first))
     return _filled(Bins(begin, begin + (width - np.uint64(1)), count, total))
@@ -166,7 +162,3 @@ def _sub_histogram(first: Keys, last: Keys, loaded: Loaded) -> Any:
 
 def _listed(first: Keys, last: Keys, loaded: Loaded) -> Float64:
     return _inside(first, last, loaded)[0] + 0.0
-
-
-def _joined(parts: Sequence[Float64]) -> Float64:
-    return np.concatenate(parts)

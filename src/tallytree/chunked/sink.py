@@ -99,7 +99,7 @@ class FileSink(Sink):
             return False
 
     def _bytes(self) -> int:
-        return sum(chunk.stop - chunk.start for chunk in self.chunks) * self.dtype.itemsize
+        return sum(chunk.size for chunk in self.chunks) * self.dtype.itemsize
 
     def done(self, number: int, entry: Entry) -> None:
         with full_disk(self.target, self._bytes()):
@@ -165,7 +165,7 @@ class ZarrSink(FileSink):
         require("zarr", "Writing Zarr arrays")
 
     def begin(self, chunks: Sequence[Chunk]) -> dict[int, Entry]:
-        self._step = max((chunk.stop - chunk.start for chunk in chunks), default=1) or 1
+        self._step = max((chunk.size for chunk in chunks), default=1) or 1
         self.separate = _aligned(chunks, self._step)
         return super().begin(chunks)
 

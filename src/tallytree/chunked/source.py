@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import ParameterError, SourceError
-from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr
+from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts
 from .extras import comes_from, require
 
 CHUNK = 1 << 20  # entries: 8 MB, long beside the cost of a call and short beside the memory of a laptop
@@ -44,14 +44,21 @@ class Source:
     ) -> None:
         self.kind, self.chunks, self.dtype, self.original, self.label = kind, chunks, dtype, original, label
         self.length = chunks[-1].stop if len(chunks) else 0
+        self._ends = [chunk.stop for chunk in chunks]
 
     def walk(self, numbers: Sequence[int] | None = None) -> Iterator[Chunk]:
         """Chunks that can be loaded, in order; `numbers` (increasing) picks some of them."""
         return iter(self.chunks if numbers is None else [self.chunks[i] for i in numbers])
 
+    def part(self, number: int, start: int, stop: int) -> Chunk:
+        """Some entries as a chunk of their own."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        last = int(np.searchsorted(self._ends, stop, side="left"))
+        return Parts(number, start, stop, self.chunks[first : last + 1])
+
     @property
     def sizes(self) -> list[int]:
-        return [chunk.stop - chunk.start for chunk in self.chunks]
+        return [chunk.size for chunk in self.chunks]
 
     @property
     def travels(self) -> bool:
@@ -65,16 +72,16 @@ class Source:
                 f"`{self.label}` must have as many entries as `{other.label}`, {other.length:,}; "
                 f"{self.length:,} arrived."
             )
-        if self.sizes == other.sizes:
-            return self
-        return _recut(self, other)
+        return (
+            self if self.sizes == other.sizes else recut(self, [0, *(chunk.stop for chunk in other.chunks)])
+        )
 
 
 class Iterated(Source):
     """Chunks that come one after the other, from an iterable that can be started again."""
 
     def __init__(self, start: Callable[[], Iterator[Any]], original: Any, label: str) -> None:
-        self._start, self._name = start, label
+        self._start = start
         places, position, dtype = [], 0, None
         for number, values in enumerate(start()):
             array = _vector(values, number, label)
@@ -95,19 +102,25 @@ class Iterated(Source):
             if seen >= len(self.chunks):
                 raise self._changed(f"more than the {len(self.chunks):,} chunks of the first time arrived")
             place = self.chunks[seen]
-            array = _vector(values, seen, self._name)
-            if len(array) != place.stop - place.start:
+            array = _vector(values, seen, self.label)
+            if len(array) != place.size:
                 raise self._changed(
-                    f"chunk {seen:,} has {len(array):,} entries and had {place.stop - place.start:,} the first time"
+                    f"chunk {seen:,} has {len(array):,} entries and had {place.size:,} the first time"
                 )
             if seen in chosen:
                 yield Held(seen, place.start, place.stop, array)
         if seen + 1 < len(self.chunks):
             raise self._changed(f"{seen + 1:,} chunks arrived, and {len(self.chunks):,} the first time")
 
+    def part(self, number: int, start: int, stop: int) -> Chunk:
+        raise ParameterError(
+            f"`{self.label}` comes as an iterable, whose chunks cannot be cut anew, but its chunks must match "
+            "those of the other columns. Pass chunks of the same sizes."
+        )
+
     def _changed(self, what: str) -> SourceError:
         return SourceError(
-            f"`{self._name}` must give the same chunks every time it is read, but {what}. "
+            f"`{self.label}` must give the same chunks every time it is read, but {what}. "
             "Pass a list, or a function that returns a fresh iterator."
         )
 
@@ -320,44 +333,8 @@ def _from_dask(array: Any, label: str) -> Source:
 # -- other boundaries ----------------------------------------------------------------------------------------------
 
 
-class Parts:
-    """A chunk put together from pieces of others."""
-
-    def __init__(self, number: int, start: int, stop: int, others: Sequence[Chunk]) -> None:
-        self.number, self.start, self.stop, self.others = number, start, stop, others
-
-    def load(self) -> NDArray[Any]:
-        pieces = []
-        for other in self.others:
-            low, high = max(self.start, other.start), min(self.stop, other.stop)
-            pieces.append(_stretch(other, low, high))
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _stretch(chunk: Chunk, low: int, high: int) -> NDArray[Any]:
-    if isinstance(chunk, InFile):
-        return InFile(chunk.number, low, high, chunk.path, chunk.offset, chunk.dtype).load()
-    if isinstance(chunk, InZarr):
-        return InZarr(chunk.number, low, high, chunk.array).load()
-    return chunk.load()[low - chunk.start : high - chunk.start]
-
-
 def recut(source: Source, bounds: Sequence[int]) -> Source:
     """The same entries in other chunks: ``bounds`` are where chunks begin, and the end."""
-    if isinstance(source, Iterated):
-        raise ParameterError(
-            f"`{source.label}` comes as an iterable, whose chunks cannot be cut anew, but its chunks must match "
-            "those of the other columns. Pass chunks of the same sizes."
-        )
-    ends = [chunk.stop for chunk in source.chunks]
-    chunks = []
-    for number, (start, stop) in enumerate(pairwise(bounds)):
-        first = int(np.searchsorted(ends, start, side="right"))
-        last = int(np.searchsorted(ends, stop, side="left"))
-        chunks.append(Parts(number, int(start), int(stop), source.chunks[first : last + 1]))
+    chunks = [source.part(number, int(a), int(b)) for number, (a, b) in enumerate(pairwise(bounds))]
     kind = source.kind if source.kind != "dask" else "zarr"
     return Source(kind, chunks, source.dtype, source.original, source.label)
-
-
-def _recut(source: Source, other: Source) -> Source:
-    return recut(source, [0, *(chunk.stop for chunk in other.chunks)])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import SourceError
 from .chunk import Chunk
-from .reading import Loaded, Reading
+from .reading import Loaded
 
 
 class Weight(NamedTuple):
@@ -35,9 +35,10 @@ def states_of(chunk: Chunk) -> NDArray[np.bool_]:
     return on
 
 
-def weigh(reading: Reading, loaded: Loaded) -> Weight:
+def weigh(loaded: Loaded) -> Weight:
     """Task: the log-weight of the configuration that lies beside a chunk."""
-    nu, on = loaded.logits, states_of(reading.beside[0])
+    reading, nu = loaded.reading, loaded.logits
+    on = states_of(reading.beside[0])
     weight = loaded.constant
     if reading.evidence is not None:
         # What evidence forces on is in the constant, and its log-odds have become infinite.
@@ -55,6 +56,4 @@ def weigh(reading: Reading, loaded: Loaded) -> Weight:
 def total(parts: Iterable[Weight]) -> Weight:
     """Of all chunks."""
     found = list(parts)
-    weights = [part.log_weight for part in found]
-    lost = any(w == -math.inf for w in weights)
-    return Weight(sum(part.on for part in found), -math.inf if lost else math.fsum(weights))
+    return Weight(sum(part.on for part in found), math.fsum(part.log_weight for part in found))

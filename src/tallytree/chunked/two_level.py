@@ -8,6 +8,7 @@ solved once more. Only windows of laws are kept.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..arrays import Float64
 from ..engine.count.chunks import CountWindow
 from ..engine.tilt import tilt_towards
 from ..errors import InfeasibleError, PrecisionError
-from .bundle import DrawBundle, Fall, GroupPotentials, Rise
+from .bundle import GroupPotentials, draw_bundle, fall, rise
 from .count_potential import CountPotential
 from .laws import REACH, Law, Tree, draw_index, law
 from .passes import Job, Passes
@@ -58,7 +59,9 @@ class TwoLevel:
         self._certify(root)
 
     def _laws(self, tilt: float, numbers: list[int] | None = None) -> list[Law]:
-        return list(self.passes.each("groups", Job(Rise(self._potentials, tilt), [self._ids]), numbers))
+        return list(
+            self.passes.each("groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers)
+        )
 
     def _refuse(self) -> None:
         raise InfeasibleError(
@@ -82,7 +85,7 @@ class TwoLevel:
         if not chunks:
             return 0.0
         picked = np.unique(np.linspace(0, len(chunks) - 1, _LOOKED_AT).astype(np.int64)).tolist()
-        share = self.passes.source.length / max(1, sum(self.passes.size(i) for i in picked))
+        share = self.passes.source.length / max(1, sum(chunks[i].size for i in picked))
 
         def moments(tilt: Float64) -> tuple[Float64, Float64]:
             found = [each.moments() for each in self._laws(float(tilt), picked) if each.scale > -math.inf]
@@ -151,10 +154,8 @@ class TwoLevel:
             if self._total.is_interval:
                 best = max(best, -self._tilt * first, -self._tilt * last)
                 continue
-            for start in range(first, last + 1, 1 << 20):
-                stop = min(last, start + (1 << 20) - 1)
-                values = self._total.window(start, stop) - self._tilt * np.arange(start, stop + 1)
-                best = max(best, float(values.max()))
+            for counts, log_f in self._total.blocks(first, last):
+                best = max(best, float((log_f - self._tilt * counts).max()))
         return best
 
     # -- answers -----------------------------------------------------------------------------------------------
@@ -162,23 +163,20 @@ class TwoLevel:
     @property
     def error_bound(self) -> float:
         """The largest of the bundles, and what the tree of laws adds."""
-        found = self.passes.each("certificate", self._fall("error_bound", np.dtype(np.float64)))
+        found = self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64)))
         depth = 2 * len(self._tree.levels)
         return max(found, default=0.0) + 1e-11 * depth * (len(self._tree.levels) > 1)
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        return self._fall(what, dtype)
-
-    def _fall(self, what: str, dtype: np.dtype[Any]) -> Job:
         messages = list(self._tree.down(self._message))
-        return Job(Fall(self._potentials, self._tilt, what, dtype.str), [self._ids], messages)
+        return Job(partial(fall, self._potentials, self._tilt, what, dtype), [self._ids], messages)
 
     def draw(self, key: tuple[int, ...]) -> Job:
         seeds = chunk_seeds(key, len(self.passes.source.chunks))
         rng = np.random.default_rng(seeds[-1])
         total = self._posterior.first + draw_index(self._posterior.log_weights, rng)
         counts = self._tree.split(total, rng)
-        return Job(DrawBundle(self._potentials, self._tilt), [self._ids], list(zip(counts, seeds)))
+        return Job(partial(draw_bundle, self._potentials, self._tilt), [self._ids], list(zip(counts, seeds)))
 
     def count_windows(self) -> tuple[CountWindow, ...]:
         log_weights: Float64 = self._posterior.log_weights

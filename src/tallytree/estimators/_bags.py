@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
-from ..arrays import Ints
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
+from ..learn.fixed_counts import padded_batches
+from ..learn.statistics import row_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +45,9 @@ class Bags:
         A bag is padded by half of its size or 8 rows at most, so one large bag costs the small ones nothing.
         """
         order = np.argsort(self.codes, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-        chosen = chosen[np.argsort(self.sizes[chosen], kind="stable")]
-        sizes, first = self.sizes[chosen], 0
-        while first < len(chosen):
-            smallest = int(sizes[first])
-            last = int(np.searchsorted(sizes, smallest + max(8, smallest // 2), side="right"))
-            members = chosen[first:last]
-            column = np.arange(int(sizes[last - 1]))
-            there = column < self.sizes[members, None]
-            place = np.where(there, starts[members, None] + column, 0)
+        starts = np.cumsum(self.sizes) - self.sizes
+        for members, place, there in padded_batches(starts, self.sizes, chosen, lambda n: max(8, n // 2)):
             yield members, np.where(there, order[place], len(self.codes))
-            first = last
 
 
 def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") -> Bags:
@@ -122,3 +115,33 @@ def binary_labels(y: Any, name: str = "y") -> tuple[NDArray[Any], NDArray[np.boo
             "Unknown label type for anything else: code the classes of interest as 0 and 1."
         )
     return classes, codes.astype(np.int64) == 1
+
+
+def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
+    """One answer per bag from answers per bag or per instance."""
+    answers = target_vector(y)
+    if answers.shape == (bags.n_bags,):
+        return np.asarray(answers)
+    if answers.shape != (len(bags.codes),):
+        raise ParameterError(
+            f"`{name}` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
+            f"array of shape {answers.shape} arrived."
+        )
+    first = np.zeros(bags.n_bags, np.int64)
+    first[bags.codes[::-1]] = np.arange(len(bags.codes))[::-1]
+    found = np.asarray(answers[first])
+    if (found[bags.codes] != answers).any():
+        where = int(np.flatnonzero(found[bags.codes] != answers)[0])
+        label = bags.labels[bags.codes[where]]
+        raise ParameterError(
+            f"`{name}` given per instance must be constant within each bag, but bag {str(label)!r} has several values. "
+            "Pass one value per bag, in the order of the sorted labels of `groups`."
+        )
+    return found
+
+
+def bag_weights(sample_weight: ArrayLike | None, bags: Bags) -> Float64:
+    """Weights of the bags, 1 without any; one per instance is taken if it is the same within every bag."""
+    given = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
+    weights = row_weights(given, bags.n_bags, name="sample_weight")
+    return np.ones(bags.n_bags) if weights is None else weights

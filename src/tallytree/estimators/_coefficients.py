@@ -12,6 +12,8 @@ from scipy import stats
 from ..arrays import Float64
 from ._answers_html import rows_of
 
+_HEAD = ["term", "coef", "exp(coef)", "se", "z", "p"]
+
 
 @dataclass(frozen=True, eq=False)
 class CoefficientTable:
@@ -61,39 +63,31 @@ class CoefficientTable:
         }
         return pd.DataFrame(columns, index=list(self.names))
 
-    def _repr_html_(self) -> str:
+    def _cells(self) -> list[list[str]]:
+        """The table as text, one row per term."""
         low, high = self.intervals.T
-        head = ["term", "coef", "exp(coef)", "se", "z", "p", "low", "high"]
-        rows = []
-        for j, name in enumerate(self.names):
-            numbers = (self.coef[j], np.exp(self.coef[j]), self.standard_errors[j], self.z[j])
-            ends = map(_number, (low[j], high[j]))
-            rows.append([name, *map(_number, numbers), p_text(self.p_values[j]), *ends])
+        before, after = (self.coef, np.exp(self.coef), self.standard_errors, self.z), (low, high)
+        return [
+            [
+                name,
+                *(_number(c[j]) for c in before),
+                p_text(self.p_values[j]),
+                *(_number(c[j]) for c in after),
+            ]
+            for j, name in enumerate(self.names)
+        ]
+
+    def _repr_html_(self) -> str:
+        table = rows_of([*_HEAD, "low", "high"], self._cells())
         facts = "".join(f"<li>{escape(what)}: {escape(value)}</li>" for what, value in self.facts)
-        return f"<div><p>{escape(self.title)}</p>{rows_of(head, rows)}<ul>{facts}</ul></div>"
+        return f"<div><p>{escape(self.title)}</p>{table}<ul>{facts}</ul></div>"
 
     def __str__(self) -> str:
-        low, high = self.intervals.T
-        head = [
-            "term",
-            "coef",
-            "exp(coef)",
-            "se",
-            "z",
-            "p",
-            f"[{50 - 50 * self.level:g}%",
-            f"{50 + 50 * self.level:g}%]",
-        ]
-        rows = [head]
-        for j, name in enumerate(self.names):
-            numbers = (self.coef[j], np.exp(self.coef[j]), self.standard_errors[j], self.z[j])
-            tail = (low[j], high[j])
-            rows.append([name, *map(_number, numbers), p_text(self.p_values[j]), *map(_number, tail)])
-        widths = [max(len(row[c]) for row in rows) for c in range(len(head))]
+        ends = [f"[{50 - 50 * self.level:g}%", f"{50 + 50 * self.level:g}%]"]
+        rows = [[*_HEAD, *ends], *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*rows)]
         lines = [
-            " ".join(
-                cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths))
-            )
+            " ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))])
             for row in rows
         ]
         rule = "-" * len(lines[0])

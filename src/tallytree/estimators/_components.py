@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64
-from ..learn.evidence import evidence
+from ..learn.evidence import Density
 from ..learn.forest import chow_liu
 from ..learn.forest_counts import fit_tree_counts
 from ..learn.maximum_likelihood import fit
@@ -17,35 +17,7 @@ from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
 
 
-class Component(Protocol):
-    """A density over binary rows."""
-
-    def log_prob(self, rows: NDArray[Any]) -> Float64:
-        """Log-probabilities of complete rows, (N,)."""
-        ...
-
-    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known in rows with NaN, (N,), and P(y = 1 | known), (N, D)."""
-        ...
-
-    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Independent rows."""
-        ...
-
-
-class Trainer(Protocol):
-    """Fits a component to weighted rows, again and again."""
-
-    def fit(self, weights: Float64, steps: int) -> Component:
-        """The component for these weights, at most `steps` optimiser steps from the previous one."""
-        ...
-
-    def log_prob(self) -> Float64:
-        """Log-probabilities of the training rows under the last component."""
-        ...
-
-
-class CountComponent:
+class CountComponent(Density):
     """A recursive cardinality model."""
 
     def __init__(self, model: CountModel) -> None:
@@ -58,17 +30,9 @@ class CountComponent:
         packed = np.concatenate([np.zeros(0), *self.model.tables])
         return np.asarray(self._features.log_weight(rows, logits, packed) - float(self.model.log_partition))
 
-    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known, and posterior marginals, by conditioning."""
-        return evidence(self.model, rows)
-
-    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Independent rows."""
-        return self.model.sample(size, rng=rng)
-
 
 class CountTrainer:
-    """Fits count models on one tree; penalties pull towards independent variables."""
+    """Fits count models on one tree to weighted rows, again and again; penalties pull towards independent variables."""
 
     def __init__(
         self,
@@ -90,7 +54,7 @@ class CountTrainer:
         self.n_iterations = 0
         self.converged = False
 
-    def fit(self, weights: Float64, steps: int) -> Component:
+    def fit(self, weights: Float64, steps: int) -> Density:
         """Weighted maximum likelihood from the previous model."""
         found = self._rows.mean(weights)
         on, off = found.weight * found.logits, found.weight * (1.0 - found.logits)
@@ -130,11 +94,11 @@ class TreeTrainer:
 
     def __init__(self, rows: NDArray[Any], *, pseudo_count: float, counts: bool) -> None:
         self._rows, self._pseudo_count, self._counts = rows, pseudo_count, counts
-        self._last: Component | None = None
+        self._last: Density | None = None
         self.n_iterations = 0
         self.converged = True
 
-    def fit(self, weights: Float64, steps: int) -> Component:
+    def fit(self, weights: Float64, steps: int) -> Density:
         """Weighted Chow-Liu tree."""
         build = fit_tree_counts if self._counts else chow_liu
         self._last = build(self._rows, weights, self._pseudo_count)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from ..arrays import Float64, Ints
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, Strata, aliased_columns, newton
+from ..learn.conditional import ConditionalLikelihood
+from ..learn.newton import aliased_columns, equilibrated, newton
+from ..learn.strata import Strata
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +129,8 @@ def _spread_out(covariance: Float64, kept: Ints, unit: Float64, size: int) -> Fl
 
 def _inverse(information: Float64) -> Float64:
     """Inverse of the information, equilibrated; flat directions are left out."""
-    scale = np.sqrt(np.maximum(np.diag(information), 0.0))
-    scale = np.where(scale > 0, scale, 1.0)
-    inner = np.linalg.pinv(information / np.outer(scale, scale), rcond=1e-14, hermitian=True)
+    scaled, scale = equilibrated(information)
+    inner = np.linalg.pinv(scaled, rcond=1e-14, hermitian=True)
     return np.asarray(inner / np.outer(scale, scale))
 
 

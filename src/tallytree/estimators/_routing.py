@@ -22,13 +22,15 @@ class MissingGroupsWarning(UserWarning):
     """
 
 
-def warn_without_groups(estimator: str, taken: str, instead: str, *, score: bool) -> None:
+def warn_without_groups(
+    estimator: str, taken: str, instead: str, *, score: bool, stacklevel: int = 3
+) -> None:
     """Warn that a fit has no groups; `taken` says how rows are read then, `instead` how to say that it is meant."""
     warnings.warn(
         f"{estimator}.fit got no `groups`: {taken}. Pass `groups`, one label per row; {instead} if this is meant. "
         + _recipe(estimator, score=score),
         MissingGroupsWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
 
 

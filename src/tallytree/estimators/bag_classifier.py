@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.statistics import row_weights
-from ..models.count import CountModel
-from ._answers_html import ShowsAnswers, coefficients
-from ._bag_potentials import BagPotential, settings, start_values
-from ._bags import Bags, binary_labels, make_bags, target_vector
-from ._linear import LinearFit, check_penalties, check_stopping, minimise
-from ._routing import refuse_without_groups, warn_without_groups
+from ._bag_likelihoods import BagLikelihood
+from ._bag_model import BagModel
+from ._bag_potentials import settings, start_values
+from ._bags import Bags, bag_answers, bag_weights, binary_labels, make_bags
+from ._linear import check_penalties, check_stopping
+from ._routing import refuse_without_groups
 
 
-class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BagClassifier(BagModel):
     """Labels of bags from labels of instances that nobody saw.
 
     ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the
@@ -137,10 +133,13 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def _answers_html(self) -> str:
-        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
-
-    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> BagClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> BagClassifier:
         """Fit to labelled bags.
 
         Parameters
@@ -151,6 +150,8 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
             Labels of the bags, in the order of the sorted group labels, or repeated for every instance.
         groups : (n_instances,) array, optional
             Bag of every instance.
+        sample_weight : (n_bags,) array, optional
+            How often each bag was observed, not negative; one per instance is taken if it is the same within every bag.
 
         Returns
         -------
@@ -174,85 +175,37 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         >>> model.classes_
         array([0, 1])
         """
-        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        x = self._covariates(X, reset=True)
         potential = settings(self)
         check_penalties(l1=self.l1, l2=self.l2, table_l2=self.table_l2)
         check_stopping(self.tol, self.max_iter, self.fit_intercept)
         if checks.integer("n_init", self.n_init) < 1:
             raise ParameterError(f"`n_init` must be at least 1; {self.n_init!r} arrived.")
-        bags = make_bags(groups, x.shape[0], alone=True)
+        bags = self._bags_of_fit(groups, x.shape[0], "", score=True)
         answers = bag_answers(y, bags)
         check_classification_targets(answers)
         self.classes_, positive = binary_labels(answers)
         if len(self.classes_) < 2:
             raise ParameterError("`y` must hold two classes of bags; only one class arrived.")
-        likelihood = BagLikelihood(bags, potential)
-        best: LinearFit | None = None
+        likelihood, tables = BagLikelihood(bags, potential), start_values(potential)
         rng = check_random_state(self.random_state)
+        observed = bag_weights(sample_weight, bags)
+        loss, found = partial(likelihood.loss, positive=positive, observed=observed), []
         for attempt in range(self.n_init):
             scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
             weights = scale * rng.standard_normal(x.shape[1])
-            found = self._optimise(x, positive, likelihood, potential, weights)
-            if best is None or found.value < best.value:
-                best = found
-        assert best is not None
-        if groups is None:
-            warn_without_groups(
-                type(self).__name__,
-                "every row is taken as a bag of its own",
-                "groups=np.arange(len(X))",
-                score=True,
-            )
+            found.append(self._minimised(x, loss, observed.sum(), weights, tables, self.table_l2))
+        self.knots_ = self._accept(min(found, key=lambda fit: fit.value)).reshape(2, -1)
         self.has_groups_ = groups is not None
-        if not best.converged:
-            warnings.warn(
-                f"L-BFGS stopped after {best.n_iterations} steps before it converged; raise `max_iter` or `l2`.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        self.coef_ = best.weights
-        self.intercept_ = float(best.others[0]) if self.fit_intercept else 0.0
-        self.knots_ = best.others[int(self.fit_intercept) :].reshape(2, -1)
-        self.loss_, self.n_iter_ = best.value, best.n_iterations
         return self
-
-    def _optimise(
-        self,
-        x: Any,
-        positive: NDArray[np.bool_],
-        likelihood: BagLikelihood,
-        potential: BagPotential,
-        weights: Float64,
-    ) -> LinearFit:
-        bias = int(self.fit_intercept)
-        others = np.concatenate([np.zeros(bias), start_values(potential)])
-        n_bags = likelihood.n_bags
-
-        def loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
-            theta = x @ w + (rest[0] if bias else 0.0)
-            value, by_theta, by_knots = likelihood.loss(theta, rest[bias:], positive)
-            by_rest = np.concatenate([[by_theta.sum()], by_knots]) if bias else by_knots
-            return value / n_bags, (x.T @ by_theta) / n_bags, by_rest / n_bags
-
-        penalty = np.concatenate([np.zeros(bias), np.full(potential.n_parameters, self.table_l2)])
-        return minimise(
-            loss,
-            weights,
-            others,
-            l1=self.l1,
-            l2=self.l2,
-            other_l2=penalty,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
 
     def _scores(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, BagLikelihood]:
         check_is_fitted(self)
         if groups is None and self.has_groups_:
             refuse_without_groups(type(self).__name__, method, score=True)
-        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        x = self._covariates(X)
         bags = make_bags(groups, x.shape[0], alone=True)
-        return np.asarray(x @ self.coef_ + self.intercept_), BagLikelihood(bags, settings(self))
+        return self._linear_scores(x), BagLikelihood(bags, settings(self))
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Log-odds of the second class for every bag, (n_bags,).
@@ -328,8 +281,7 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         >>> model.predict_proba(X, groups=bags).shape
         (4, 2)
         """
-        odds = self._log_odds(X, groups, "predict_proba")[0]
-        return np.column_stack([expit(-odds), expit(odds)])
+        return self._both(self._log_odds(X, groups, "predict_proba")[0])
 
     def predict(self, X: Any, groups: ArrayLike | None = None) -> NDArray[Any]:
         """Labels of the bags, (n_bags,).
@@ -365,8 +317,7 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         >>> model.predict(X, groups=bags)
         array([1, 0, 1, 0])
         """
-        odds = self._log_odds(X, groups, "predict")[0]
-        return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
+        return self._labels(self._log_odds(X, groups, "predict")[0])
 
     def score(
         self,
@@ -413,9 +364,8 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         1.0
         """
         odds, bags = self._log_odds(X, groups, "score")
-        right = self.classes_[(odds > 0).astype(np.int64)] == bag_answers(y, bags)
-        weights = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
-        return float(np.average(right, weights=row_weights(weights, len(right), name="sample_weight")))
+        right = self._labels(odds) == bag_answers(y, bags)
+        return float(np.average(right, weights=bag_weights(sample_weight, bags)))
 
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None
@@ -462,102 +412,3 @@ class BagClassifier(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: igno
         if y is not None:
             share = (bag_answers(y, likelihood.bags) == self.classes_[1]).astype(np.float64)
         return likelihood.active(theta, knots, share)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        return tags
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    members: Ints  # bag numbers
-    index: Ints  # (B, width) rows, the number of rows where padded
-    sizes: Ints
-
-
-class BagLikelihood:
-    """log Z of every bag under both labels, for instance scores theta."""
-
-    def __init__(self, bags: Bags, potential: BagPotential) -> None:
-        self.bags, self.potential = bags, potential
-        self._batches = [
-            _Batch(members, index, bags.sizes[members])
-            for members, index in bags.batches(np.arange(bags.n_bags))
-        ]
-
-    @property
-    def n_bags(self) -> int:
-        """Number of bags."""
-        return self.bags.n_bags
-
-    def _models(self, theta: Float64, knots: Float64) -> list[tuple[_Batch, CountModel]]:
-        """For every batch the models of both labels, batch shape (2, B)."""
-        extended = np.append(theta, -np.inf)
-        out = []
-        for batch in self._batches:
-            width = batch.index.shape[1]
-            tables = self.potential.tables(batch.sizes, width, knots)
-            logits = np.broadcast_to(extended[batch.index], (2, *batch.index.shape))
-            out.append((batch, CountModel(logits, tables)))
-        return out
-
-    def log_odds(self, theta: Float64, knots: Float64) -> Float64:
-        """Log Z^(1) - log Z^(0) of every bag, (n_bags,)."""
-        odds = np.empty(self.n_bags)
-        for batch, model in self._models(theta, knots):
-            odds[batch.members] = model.log_partition[1] - model.log_partition[0]
-        return odds
-
-    def active(self, theta: Float64, knots: Float64, share: Float64) -> Float64:
-        """P(active) of every instance when the bags are positive with probability `share`."""
-        out = np.zeros(len(theta) + 1)
-        for batch, model in self._models(theta, knots):
-            s = share[batch.members, None]
-            out[batch.index] = s * model.marginals[1] + (1.0 - s) * model.marginals[0]
-        return out[:-1]
-
-    def loss(
-        self, theta: Float64, knots: Float64, positive: NDArray[np.bool_]
-    ) -> tuple[float, Float64, Float64]:
-        """Sum of -log P(label) over bags, and its gradients in theta and in the knots."""
-        total = 0.0
-        by_theta, by_knots = np.zeros(len(theta) + 1), np.zeros(len(knots))
-        for batch, model in self._models(theta, knots):
-            log_z = np.asarray(model.log_partition)
-            sign = np.where(positive[batch.members], 1.0, -1.0)
-            odds = sign * (log_z[1] - log_z[0])
-            total += float(np.logaddexp(0.0, -odds).sum())
-            pull = -sign * expit(-odds)  # derivative of the loss in log Z^(1), minus that in log Z^(0)
-            gap = model.marginals[1] - model.marginals[0]
-            np.add.at(by_theta, batch.index, pull[:, None] * gap)
-            if len(knots):
-                counts = np.exp(model.count_log_probs())  # (2, B, width + 1)
-                basis = self.potential.basis(batch.sizes, batch.index.shape[1])
-                moved = np.einsum("b,tbc,bck->tk", pull, counts, basis, optimize=True)
-                by_knots += np.concatenate([-moved[0], moved[1]])
-        return total, by_theta[:-1], by_knots
-
-
-def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
-    """One answer per bag from answers per bag or per instance."""
-    answers = target_vector(y)
-    if answers.shape == (bags.n_bags,):
-        return np.asarray(answers)
-    if answers.shape != (len(bags.codes),):
-        raise ParameterError(
-            f"`{name}` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
-            f"array of shape {answers.shape} arrived."
-        )
-    first = np.zeros(bags.n_bags, np.int64)
-    first[bags.codes[::-1]] = np.arange(len(bags.codes))[::-1]
-    found = np.asarray(answers[first])
-    if (found[bags.codes] != answers).any():
-        where = int(np.flatnonzero(found[bags.codes] != answers)[0])
-        label = bags.labels[bags.codes[where]]
-        raise ParameterError(
-            f"`{name}` given per instance must be constant within each bag, but bag {str(label)!r} has several values. "
-            "Pass one value per bag, in the order of the sorted labels of `groups`."
-        )
-    return found

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
-from ..learn.fixed_counts import balancing_shift, fixed_counts
+from ..learn.conditional import ConditionalLikelihood
+from ..learn.fixed_counts import balancing_shift
+from ..learn.strata import Strata, risk_sets, strata_of_groups
 from ._answers_html import ShowsAnswers
+from ._bag_likelihoods import CountLikelihood
 from ._bags import make_bags
 from ._case import control_and_case
 from ._conditional_fit import Settings, estimate
@@ -33,9 +34,10 @@ from ._formula import (
 )
 from ._formula_terms import OFFSET
 from ._routing import refuse_without_groups, warn_without_groups
+from ._two_classes import TwoClasses
 
 
-class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ConditionalLogit(ShowsAnswers, WaldReport, TwoClasses, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -501,13 +503,10 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         if groups is None:
             if n_cases is not None:
                 raise ParameterError("`n_cases` says how many cases each group has; pass `groups` too.")
-            return np.column_stack([expit(-eta), expit(eta)])
+            return self._both(eta)
         bags = make_bags(groups, len(eta), alone=False)
-        k = cases_per_group(n_cases, bags.sizes)
-        extended, positive = np.append(eta, -np.inf), np.empty(len(eta) + 1)
-        for members, index in bags.batches(np.arange(bags.n_bags)):
-            positive[index] = fixed_counts(extended[index], k[members]).marginals
-        return np.column_stack([1.0 - positive[:-1], positive[:-1]])
+        positive = CountLikelihood(bags, cases_per_group(n_cases, bags.sizes)).posterior(eta)
+        return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
         """Class of every row, by the sign of :meth:`decision_function`.
@@ -543,8 +542,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
         >>> model.predict(X).shape
         (6,)
         """
-        eta = self.decision_function(X, offset)
-        return np.asarray(self.classes_[(eta > 0).astype(np.int64)])
+        return self._labels(self.decision_function(X, offset))
 
     def log_likelihood(
         self,
@@ -606,8 +604,3 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ClassifierMixin, BaseEstimator)
             )
         strata = strata_of_groups(make_bags(groups, len(eta), alone=False).codes, answer == self.classes_[1])
         return ConditionalLikelihood(np.zeros((len(eta), 0)), strata, eta).value(np.zeros(0))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

@@ -17,10 +17,11 @@ from .. import checks
 from ..arrays import Float64
 from ..checks.numbers import check_real
 from ..errors import InfeasibleError, ParameterError
+from ..learn.evidence import Density
 from ..learn.statistics import row_weights
 from ._answers_html import ShowsAnswers, probabilities
 from ._clustering import cluster
-from ._components import Component, CountTrainer, Trainer, TreeTrainer
+from ._components import CountTrainer, TreeTrainer
 from ._linear import check_penalties
 
 KINDS = ("counts", "tree", "tree+counts")
@@ -195,7 +196,9 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         self._generator = np.random.default_rng(rng.randint(2**31))
         return self
 
-    def _trainer(self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState) -> Any:
+    def _trainer(
+        self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState
+    ) -> CountTrainer | TreeTrainer:
         if self.kind != "counts":
             return TreeTrainer(bits, pseudo_count=self.pseudo_count, counts=self.kind == "tree+counts")
         tree = cluster(bits, self.structure, self.linkage, rng, weights)
@@ -211,7 +214,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
 
     def _fit_one(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         trainer = self._trainer(bits, weight, rng)
-        self.components_: list[Component] = [trainer.fit(weight, self.max_iter)]
+        self.components_: list[Density] = [trainer.fit(weight, self.max_iter)]
         self.weights_ = np.ones(1)
         self.log_likelihood_ = float(weight @ trainer.log_prob() / weight.sum())
         self.history_ = [self.log_likelihood_]
@@ -228,7 +231,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     def _fit_mixture(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         share = _first_shares(bits, self.n_components, rng)  # (K, N)
         n_components = len(share)
-        trainers: list[Trainer] = [self._trainer(bits, weight * r, rng) for r in share]
+        trainers = [self._trainer(bits, weight * r, rng) for r in share]
         total = weight.sum()
         self.history_ = []
         best = -np.inf

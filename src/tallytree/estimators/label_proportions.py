@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..learn.fixed_counts import fixed_counts
 from ..learn.statistics import row_weights
-from ._answers_html import ShowsAnswers, coefficients
-from ._bags import Bags, binary_labels, make_bags, target_vector
-from ._linear import check_penalties, check_stopping, minimise
-from ._routing import warn_without_groups
+from ._bag_likelihoods import CountLikelihood
+from ._bag_model import BagModel
+from ._bags import Bags, bag_weights, binary_labels, make_bags, target_vector
+from ._linear import check_penalties, check_stopping
 
 
-class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelProportions(BagModel):
     """Logistic regression trained on how many instances of each bag are positive.
 
     ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w +
@@ -98,10 +93,13 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         self.tol = tol
         self.max_iter = max_iter
 
-    def _answers_html(self) -> str:
-        return coefficients(getattr(self, "feature_names_in_", None), self.coef_)
-
-    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> LabelProportions:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> LabelProportions:
         """Fit to counts.
 
         Parameters
@@ -112,6 +110,8 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
             See `target`; per bag in the order of the sorted group labels.
         groups : (n_instances,) array, optional
             Bag of every instance.
+        sample_weight : (n_bags,) array, optional
+            How often each bag was observed, not negative; one per instance is taken if it is the same within every bag.
 
         Returns
         -------
@@ -135,49 +135,21 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         >>> model.coef_.shape
         (1,)
         """
-        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        x = self._covariates(X, reset=True)
         check_penalties(l1=self.l1, l2=self.l2)
         check_stopping(self.tol, self.max_iter, self.fit_intercept)
-        checks.one_of("target", self.target, ("labels", "counts", "proportions"))
-        bags = make_bags(groups, x.shape[0], alone=True)
-        likelihood = CountLikelihood(bags, self._counts(y, bags))
-        if groups is None:
-            warn_without_groups(
-                type(self).__name__,
-                "every row is taken as a bag of its own, which is ordinary logistic regression",
-                "groups=np.arange(len(X))",
-                score=False,
-            )
-        bias = int(self.fit_intercept)
+        bags = self._bags_of_fit(groups, x.shape[0], ", which is ordinary logistic regression", score=False)
+        likelihood, observed = CountLikelihood(bags, self._counts(y, bags)), bag_weights(sample_weight, bags)
 
-        def loss(w: Float64, rest: Float64) -> tuple[float, Float64, Float64]:
-            theta = x @ w + (rest[0] if bias else 0.0)
-            value, by_theta = likelihood.loss(theta)
-            by_rest = np.array([by_theta.sum()]) if bias else np.zeros(0)
-            return value / bags.n_bags, (x.T @ by_theta) / bags.n_bags, by_rest / bags.n_bags
+        def loss(theta: Float64, nothing: Float64) -> tuple[float, Float64, Float64]:
+            return *likelihood.loss(theta, observed), nothing
 
-        found = minimise(
-            loss,
-            np.zeros(x.shape[1]),
-            np.zeros(bias),
-            l1=self.l1,
-            l2=self.l2,
-            other_l2=np.zeros(bias),
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        if not found.converged:
-            warnings.warn(
-                f"L-BFGS stopped after {found.n_iterations} steps before it converged; raise `max_iter` or `l2`.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        self.coef_ = found.weights
-        self.intercept_ = float(found.others[0]) if bias else 0.0
-        self.loss_, self.n_iter_ = found.value, found.n_iterations
+        start = np.zeros(x.shape[1])
+        self._accept(self._minimised(x, loss, observed.sum(), start, np.zeros(0), 0.0))
         return self
 
     def _counts(self, y: ArrayLike, bags: Bags) -> Ints:
+        checks.one_of("target", self.target, ("labels", "counts", "proportions"))
         values = target_vector(y)
         if self.target == "labels":
             if values.shape != (len(bags.codes),):
@@ -191,10 +163,6 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
             if len(self.classes_) < 2:
                 raise ParameterError("`y` must hold two classes; only one class arrived.")
             return np.bincount(bags.codes, positive, bags.n_bags).astype(np.int64)
-        if self.target not in ("counts", "proportions"):
-            raise ParameterError(
-                f"`target` must be 'labels', 'counts' or 'proportions'; {self.target!r} arrived."
-            )
         self.classes_ = np.array([0, 1])
         if values.shape != (bags.n_bags,):
             raise ParameterError(
@@ -243,8 +211,7 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         array([False, False,  True,  True, False,  True])
         """
         check_is_fitted(self)
-        x = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(x @ self.coef_ + self.intercept_)
+        return self._linear_scores(self._covariates(X))
 
     def predict_proba(self, X: Any) -> Float64:
         """Probabilities of both classes for every instance.
@@ -276,8 +243,7 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         >>> model.predict_proba(X).shape
         (6, 2)
         """
-        odds = self.decision_function(X)
-        return np.column_stack([expit(-odds), expit(odds)])
+        return self._both(self.decision_function(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Class of every instance.
@@ -309,8 +275,7 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         >>> model.predict(X)
         array([0, 0, 1, 1, 0, 1])
         """
-        odds = self.decision_function(X)
-        return np.asarray(self.classes_[(odds > 0).astype(np.int64)])
+        return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is.
@@ -405,36 +370,3 @@ class LabelProportions(ShowsAnswers, ClassifierMixin, BaseEstimator):  # type: i
         else:
             k = self._counts(y, bags)
         return CountLikelihood(bags, k).posterior(theta)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        return tags
-
-
-class CountLikelihood:
-    """log P(count = k) of bags of independent instances, with its gradient."""
-
-    def __init__(self, bags: Bags, k: Ints) -> None:
-        self._bags, self._k = bags, k
-        inner = np.flatnonzero((k > 0) & (k < bags.sizes))
-        self._batches = [(index, k[members]) for members, index in bags.batches(inner)]
-
-    def loss(self, theta: Float64) -> tuple[float, Float64]:
-        """Sum of -log P(count) over bags and its gradient in theta."""
-        posterior = np.append(np.where(self._k[self._bags.codes] > 0, 1.0, 0.0), 0.0)
-        # sum of log(1 + e^theta), less log e_k; where all are on, e_n is the product of the odds.
-        total = float(np.logaddexp(0.0, theta).sum())
-        full = (self._k == self._bags.sizes)[self._bags.codes]
-        total -= float(theta[full].sum())
-        extended = np.append(theta, -np.inf)
-        for index, k in self._batches:
-            found = fixed_counts(extended[index], k)
-            total -= float(found.log_sum.sum())
-            posterior[index] = found.marginals
-        return total, expit(theta) - posterior[:-1]
-
-    def posterior(self, theta: Float64) -> Float64:
-        """P(positive | counts), (n_instances,)."""
-        return np.asarray(expit(theta) - self.loss(theta)[1])

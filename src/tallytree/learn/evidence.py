@@ -1,14 +1,41 @@
-"""What a model says about rows of which only a part is known."""
+"""Densities of binary rows, and what a model says about rows of which only a part is known."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Float64
 from ..errors import InfeasibleError
 from ..models.count import CountModel
 
 _ROWS = 256  # rows handled in one batch of models
+
+
+class Density:
+    """A density over binary rows, with a model behind it."""
+
+    model: Any
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return int(self.model.n_variables)
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        raise NotImplementedError
+
+    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Log-probability of what is known in rows (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
+        return evidence(self.model, rows)
+
+    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Independent rows, (size, D)."""
+        found: NDArray[np.uint8] = self.model.sample(size, rng=rng)
+        return found
 
 
 def evidence(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:

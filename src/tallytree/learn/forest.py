@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from ..arrays import Float64, Ints
 from ..models.count import CountModel
 from ..models.edges import Forest
-from .evidence import evidence
+from .evidence import Density
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def _terms(t: Float64, parents: Ints) -> _Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeDensity:
+class TreeDensity(Density):
     """A directed tree over binary variables.
 
     Attributes
@@ -61,11 +61,6 @@ class TreeDensity:
     order: Ints
     parent: Ints
     log_conditional: Float64
-
-    @property
-    def n_variables(self) -> int:
-        """Number of variables."""
-        return len(self.parent)
 
     @cached_property
     def _terms(self) -> tuple[_Terms, _Terms | None]:
@@ -86,18 +81,14 @@ class TreeDensity:
         """The same law as a model with edges."""
         child = np.flatnonzero(self.parent >= 0)
         pairs = np.stack([self.parent[child], child], axis=1)
-        logits = np.zeros(self.n_variables)
+        logits = np.zeros(len(self.parent))
         root = self.parent < 0
         logits[root] = self.log_conditional[root, 0, 1] - self.log_conditional[root, 0, 0]
         return CountModel(logits, edges=Forest(pairs, self.log_conditional[child]))
 
-    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known in each row (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
-        return evidence(self.model, rows)
-
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Independent rows, (size, D): parents first, then children given their parents."""
-        rows = np.zeros((size, self.n_variables), np.uint8)
+        rows = np.zeros((size, len(self.parent)), np.uint8)
         for v in self.order:
             given = rows[:, self.parent[v]] if self.parent[v] >= 0 else np.zeros(size, np.uint8)
             rows[:, v] = rng.random(size) < np.exp(self.log_conditional[v, given, 1])

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from ..arrays import Bools, Float64
 from ..models.count import CountModel
 from ..potentials import exactly
-from .evidence import evidence
+from .evidence import Density
 from .forest import TreeDensity, chow_liu
 
 _RARE = -450.0  # logarithms of probabilities of counts below this are not promised to be accurate
 
 
 @dataclass(frozen=True, eq=False)
-class TreeCountDensity:
+class TreeCountDensity(Density):
     """A tree with a log-potential on the total count.
 
     Attributes
@@ -39,11 +39,6 @@ class TreeCountDensity:
     tree: TreeDensity
     log_g: Float64
 
-    @property
-    def n_variables(self) -> int:
-        """Number of variables."""
-        return self.tree.n_variables
-
     @cached_property
     def model(self) -> CountModel:
         """The same law as a model with edges and one group."""
@@ -53,14 +48,6 @@ class TreeCountDensity:
     def log_prob(self, rows: NDArray[Any]) -> Float64:
         """Log-probabilities of complete rows, (N,)."""
         return np.asarray(self.tree.log_prob(rows) + self.log_g[rows.sum(1, dtype=np.int64)])
-
-    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known (NaN: unknown), and P(y = 1 | known); one inference per row, batched."""
-        return evidence(self.model, rows)
-
-    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Independent rows, (size, D)."""
-        return self.model.sample(size, rng=rng)
 
 
 def fit_tree_counts(

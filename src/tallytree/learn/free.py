@@ -11,6 +11,7 @@ log t(0,0)``; what else a table of four can say is two logits and a constant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
 from .parametric import Parameter, ParametricPotential
@@ -46,6 +47,19 @@ class FreeParameters:
         """Coordinates of the parameters of potentials, (P,)."""
         return values[self.n_linear :]
 
+    def parameters(self, values: Float64) -> dict[str, float]:
+        """Values of the parameters of potentials by name."""
+        return self.parametric.values(self.coordinates(values))
+
+    def in_range(self, values: Float64) -> bool:
+        """Whether the parameters of potentials make tables."""
+        return self.parametric.in_range(self.coordinates(values))
+
+    @property
+    def moves_edges(self) -> bool:
+        """Whether some interaction is free."""
+        return bool((self.labels[self.parts[2]] >= 0).any())
+
     @property
     def start(self) -> Float64:
         """Values at which nothing has moved yet."""
@@ -62,10 +76,7 @@ class FreeParameters:
         """Logits (D,), packed tables (T,) and packed edges (4 E,) for values of the free parameters."""
         moved = self.base + self._spread(values)
         logits, tables, edges = self.parts
-        packed = moved[tables]
-        if len(self.parametric):
-            packed = self.parametric.fill(packed, self.coordinates(values))
-        return moved[logits], packed, moved[edges]
+        return moved[logits], self.parametric.fill(moved[tables], self.coordinates(values)), moved[edges]
 
     def _spread(self, values: Float64) -> Float64:
         """The value that moves each natural parameter, 0 where none does."""
@@ -83,11 +94,11 @@ class FreeParameters:
             raise ParameterError(
                 "`start` must have the structure of `model` and finite values where they are free."
             )
-        labels = self.labels[free]
-        uses = np.bincount(labels, minlength=self.n_linear)
-        change = self._change(natural)
-        means = np.bincount(labels, change[free], self.n_linear) / np.maximum(uses, 1)
-        return np.concatenate([means, self.parametric.start])
+        return np.concatenate([self.nearest(self._change(natural)), self.parametric.start])
+
+    def nearest(self, change: Float64) -> Float64:
+        """Values of the labels, (n_linear,), that come nearest to a change of the natural parameters: its means."""
+        return self._summed(change) / np.maximum(self._summed(np.ones(len(change))), 1.0)
 
     def _change(self, natural: Float64) -> Float64:
         """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
@@ -106,31 +117,42 @@ class FreeParameters:
 
     def pull(self, gradient: Float64, values: Float64) -> Float64:
         """Gradient with respect to the free parameters from one with respect to the natural ones."""
-        free = self.labels >= 0
-        linear = np.bincount(self.labels[free], gradient[free], self.n_linear).astype(np.float64)
-        if not len(self.parametric):
-            return linear
-        return np.concatenate(
-            [linear, self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))]
-        )
+        few = self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))
+        return np.concatenate([self._summed(gradient), few])
 
     def push(self, direction: Float64, values: Float64) -> Float64:
         """Direction in the natural parameters of one in the free ones."""
         natural = self._spread(direction)
         tables = natural[self.parts[1]]  # a view
-        if len(self.parametric):
-            tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
+        tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
         return natural
 
     def squares(self, weights: Float64, values: Float64) -> Float64:
         """``sum_i weights_i (d natural_i / d free)^2`` of every free parameter."""
+        few = self.parametric.squares(weights[self.parts[1]], self.coordinates(values))
+        return np.concatenate([self._summed(weights), few])
+
+    def _summed(self, natural: Float64) -> Float64:
+        """Sums over the natural parameters of every label, (n_linear,)."""
         free = self.labels >= 0
-        linear = np.bincount(self.labels[free], weights[free], self.n_linear).astype(np.float64)
-        if not len(self.parametric):
-            return linear
-        return np.concatenate(
-            [linear, self.parametric.squares(weights[self.parts[1]], self.coordinates(values))]
-        )
+        return np.bincount(self.labels[free], natural[free], self.n_linear).astype(np.float64)
+
+    def penalties(self, logits: float, tables: float, edges: float) -> Float64:
+        """The penalty of every free parameter, (n_free,); the parameters of potentials have none."""
+        found = np.zeros(self.n_free)
+        for part, weight in zip(self.parts, (logits, tables, edges)):
+            own = self.labels[part]
+            found[own[own >= 0]] = weight  # no label is in two parts
+        return found
+
+    def first_radius(self, scale: Float64) -> float:
+        """Limit on the first step, in the metric of the diagonal `scale` of the free parameters.
+
+        In logits and tables the objective is convex, and none is needed. A parameter must not be thrown to the end of
+        its range, where nothing depends on it any more: at first it moves by a half of its logarithm or log-odds.
+        """
+        bounded = self.coordinates(scale)[self.parametric.bounded]
+        return 0.5 * math.sqrt(float(bounded.min())) if len(bounded) else math.inf
 
 
 def pairs_of(model: CountModel) -> Ints:
@@ -162,14 +184,10 @@ def free_parameters(
         raise ParameterError(
             f"`model` must be a single model, not a batch; batch shape {model.batch_shape} arrived."
         )
-    d = model.n_variables
-    base, pairs = natural_parameters(model), pairs_of(model)
-    labels = np.full(len(base), -1, np.int64)
-    labels[:d] = _labels("logits", logits, d)
-    n = int(labels.max(initial=-1)) + 1
-    sizes = np.diff(features.offset)
+    cells, sizes = np.full(features.n_cells, -1, np.int64), np.diff(features.offset)
     start_of: dict[Any, int] = {}
     places: list[Place] = []
+    n = 0
     for g, name in enumerate(_table_labels(tables, sizes)):
         if name is None:
             continue
@@ -180,26 +198,50 @@ def free_parameters(
         if key not in start_of:
             start_of[key] = n
             n += int(sizes[g])
-        labels[d + features.offset[g] : d + features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
-    own = _labels("edges", edges, len(pairs))
-    labels[len(base) - 4 * len(pairs) :][3::4] = np.where(own >= 0, n + own, -1)  # entries (1, 1)
-    packed = base[d : len(base) - 4 * len(pairs)]  # a view
-    parametric = ParametricTables(places, packed)
-    if places:
-        packed[:] = parametric.fill(packed, parametric.start)
+        cells[features.offset[g] : features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
+    own, pairs = _labels("logits", logits, model.n_variables), pairs_of(model)
+    return _assembled(
+        natural_parameters(model), own, cells, _labels("edges", edges, len(pairs)), pairs, places
+    )
+
+
+def shared_parameters(
+    n_variables: int,
+    intercept: str,
+    tables: Float64,
+    moves: Bools,
+    places: list[Place],
+    edges: Any,
+    forest: Any,
+) -> FreeParameters:
+    """What all rows of a conditional model share: intercepts, tables of classes (n_classes, T), tables of edges.
+
+    `intercept` is "own", "shared" or "none"; `moves` are the entries of tables that are free.
+    """
+    pairs, of_edges = np.zeros((0, 2), np.int64), np.zeros(0)
+    if forest is not None:
+        pairs, of_edges = forest.pairs, forest.log_tables.reshape(-1)
+    base = np.concatenate([np.zeros(n_variables), tables.reshape(-1), of_edges])
+    logits = _labels("intercept", {"own": "free", "shared": "tied", "none": "fixed"}[intercept], n_variables)
+    cells = np.where(moves.reshape(-1), np.arange(tables.size), -1)
+    return _assembled(base, logits, cells, _labels("interactions", edges, len(pairs)), pairs, places)
+
+
+def _assembled(
+    base: Float64, logits: Ints, cells: Ints, edges: Ints, pairs: Ints, places: list[Place]
+) -> FreeParameters:
+    """One numbering for the labels of logits, of entries of tables and of edges, each counted from 0."""
+    d, labels, n = len(logits), np.full(len(base), -1, np.int64), 0
+    tables = slice(d, d + len(cells))
+    for part, own in ((slice(0, d), logits), (tables, cells), (slice(tables.stop + 3, None, 4), edges)):
+        labels[part] = np.where(own >= 0, n + own, -1)  # of an edge the entry (1, 1)
+        n += int(own.max(initial=-1)) + 1
+    parametric = ParametricTables(places, base[tables])
+    base[tables] = parametric.fill(base[tables], parametric.start)
     labels[~np.isfinite(base)] = -1  # structural zeros and forced variables stay
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact
     return FreeParameters(labels, base, d, len(used), pairs, parametric)
-
-
-def edge_labels(interactions: Any, log_tables: Float64) -> Ints:
-    """Labels of the interactions of edges, counted from 0 without gaps; -1 where the entry (1, 1) is -inf or stays."""
-    labels = _labels("interactions", interactions, len(log_tables))
-    labels = np.where(log_tables[:, 1, 1] > -np.inf, labels, -1)
-    _, compact = np.unique(labels[labels >= 0], return_inverse=True)
-    labels[labels >= 0] = compact
-    return labels
 
 
 def _labels(name: str, given: Any, n: int) -> Ints:

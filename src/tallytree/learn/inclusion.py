@@ -21,6 +21,7 @@ from ..checks import columns
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import exactly
+from .newton_cg import QuadraticModel
 
 _DENSE = 600  # up to this many units the covariance matrix is formed; above, products with it are used
 _GAIN = 0.5  # a cheap step that leaves more of the error than this gives way to Newton's
@@ -167,31 +168,14 @@ def _newton_step(model: CountModel, search: _Search, gap: Float64) -> Float64:
         # Adding the constants' projector, scaled to the trace, fills the null space and changes nothing else.
         whole = matrix + np.trace(matrix) / len(gap) / len(gap)
         return np.asarray(np.linalg.solve(whole, gap))
-    return _conjugate_gradients(model, search, gap)
-
-
-def _conjugate_gradients(model: CountModel, search: _Search, gap: Float64) -> Float64:
     mu = np.asarray(model.marginals)
-    scale = mu * (1.0 - mu)
-    d, r = np.zeros_like(gap), gap
-    z = r / scale
-    z = z - z.mean()
-    direction, rz = z.copy(), float(r @ z)
-    stop = 1e-8 * rz  # a tenth of a thousandth of the error: the outer steps do the rest
-    for _ in range(min(len(gap), 200)):
-        if rz <= stop or rz <= 0.0:
-            break
-        search.n_inferences += 1
-        image = np.asarray(model.hessian_vector_product(direction, counts=False).logits)
-        curvature = float(direction @ image)
-        if not curvature > 0.0 or not math.isfinite(curvature):
-            break
-        alpha = rz / curvature
-        d += alpha * direction
-        r = r - alpha * image
-        r -= r.mean()
-        z = r / scale
-        z = z - z.mean()
-        rz, old = float(r @ z), rz
-        direction = z + (rz / old) * direction
-    return d
+
+    def product(_: Float64, direction: Float64) -> Float64:
+        return np.asarray(model.hessian_vector_product(direction, counts=False).logits)
+
+    # The constants, in which the objective is flat, stay out of the residuals because they are not in the gap.
+    step = QuadraticModel(gap, -gap, product, mu * (1.0 - mu)).minimise(
+        math.inf, 1e-4 * float(np.abs(gap).max())
+    )
+    search.n_inferences += step.n_products
+    return step.s

@@ -217,21 +217,20 @@ def fit(
         (*history, final),
         str(outcome.message),
         outcome.n_products,
-        free.parametric.values(free.coordinates(values)),
+        free.parameters(values),
     )
 
 
 def _method(method: str, model: CountModel, features: CountFeatures, free: FreeParameters) -> str:
     """The optimiser, chosen where that is left open."""
-    moves = bool((free.labels[free.parts[2]] >= 0).any())
-    if method == "newton-cg" and moves:
+    if method == "newton-cg" and free.moves_edges:
         raise ParameterError(
             "`method` must be 'l-bfgs' or 'cg' where edges are learned; 'newton-cg' arrived, which needs "
             "Hessian products, and these do not cover edges. Use one of the two, or edges='fixed'."
         )
     if method != "auto":
         return method
-    if moves or model.edges is not None:
+    if model.edges is not None:
         return "l-bfgs"
     depth = np.zeros(model.n_variables, np.int64)
     for members in features.tree.groups:

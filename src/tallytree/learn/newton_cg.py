@@ -67,7 +67,7 @@ def newton_cg(
     value, gradient = evaluate(x)
     steps, evaluations, products = 0, 1, 0
     while np.abs(gradient).max() > tol and steps < max_iter:
-        model = _Model(x, gradient, product, scale(x))
+        model = QuadraticModel(x, gradient, product, scale(x))
         step = model.minimise(radius, 0.3 * tol)
         products += step.n_products
         found, slope = evaluate(x + step.s)
@@ -104,7 +104,7 @@ class _Step:
     n_products: int
 
 
-class _Model:
+class QuadraticModel:
     """The quadratic model of the objective around a point."""
 
     def __init__(

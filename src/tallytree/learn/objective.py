@@ -52,11 +52,7 @@ class Objective:
         _refuse_contradictions(free, self._means)
         # Infinite logits weigh 1 in log Z; rows that agree with them have nothing to add.
         self._used = (self._means != 0) & np.isfinite(free.base)
-        weight = np.zeros(free.n_free)  # the parameters of potentials are not penalised
-        for part, l2 in zip(free.parts, (l2_logits, l2_tables, l2_edges)):
-            own = free.labels[part]
-            weight[own[own >= 0]] = l2  # no label is in two parts
-        self._l2 = weight
+        self._l2 = free.penalties(l2_logits, l2_tables, l2_edges)
         self._smoothness = smoothness
         inside = free.labels[free.parts[1]] >= 0
         same = (
@@ -88,7 +84,7 @@ class Objective:
 
     def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
         """J and its gradient with respect to the free parameters; infinite where a parameter makes no table."""
-        if len(self._free.parametric) and not self._free.parametric.in_range(self._free.coordinates(values)):
+        if not self._free.in_range(values):
             return math.inf, np.zeros(len(values))
         model = self.model_at(values)
         parts = self._free.natural(values)
@@ -133,13 +129,8 @@ class Objective:
         return np.where(found > 0.0, found, 1.0)
 
     def first_radius(self, values: Float64) -> float:
-        """Limit on the first step, in the metric of :meth:`scale`.
-
-        In logits and tables the objective is convex, and none is needed. A parameter must not be thrown to the end of
-        its range, where nothing depends on it any more: at first it moves by a half of its logarithm or log-odds.
-        """
-        bounded = np.append(np.zeros(self._free.n_linear, bool), self._free.parametric.bounded)
-        return 0.5 * math.sqrt(float(self.scale(values)[bounded].min())) if bounded.any() else math.inf
+        """Limit on the first step, in the metric of :meth:`scale`."""
+        return self._free.first_radius(self.scale(values))
 
     def _bends(self, packed: Float64) -> Float64:
         i = self._bend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,10 +77,7 @@ class ParametricTables:
     def fill(self, tables: Float64, coordinates: Float64) -> Float64:
         """A copy of packed tables (T,) with the entries that follow from the parameters."""
         out = tables.copy()
-        named = dict(zip(self.names, coordinates.tolist()))
-        for place in self._places:
-            table, _ = place.potential.table(place.stop - place.start - 1, named)
-            cells = slice(place.start, place.stop)
+        for place, cells, table, _ in self._tables(coordinates):
             out[cells] = np.where(self._closed[cells], -math.inf, table)
             if hasattr(self, "_pattern") and not np.array_equal(
                 np.isneginf(out[cells]), self._pattern[cells]
@@ -91,24 +88,25 @@ class ParametricTables:
                 )
         return out
 
-    def in_range(self, coordinates: Float64) -> bool:
-        """Whether the tables are logarithms of numbers that a model can tell from 0."""
+    def _tables(self, coordinates: Float64) -> Iterator[tuple[Place, slice, Float64, dict[str, Float64]]]:
+        """Every place, its cells, its table and the derivatives by name."""
         named = dict(zip(self.names, coordinates.tolist()))
         for place in self._places:
-            cells = slice(place.start, place.stop)
-            table, _ = place.potential.table(place.stop - place.start - 1, named)
-            # Far below its largest entry a table counts as -inf, and a NaN is below nothing.
-            if not (np.abs(table[~self._pattern[cells]]) < _LARGEST).all():
-                return False
-        return True
+            found = place.potential.table(place.stop - place.start - 1, named)
+            yield place, slice(place.start, place.stop), *found
+
+    def in_range(self, coordinates: Float64) -> bool:
+        """Whether the tables are logarithms of numbers that a model can tell from 0."""
+        # Far below its largest entry a table counts as -inf, and a NaN is below nothing.
+        return all(
+            (np.abs(table[~self._pattern[cells]]) < _LARGEST).all()
+            for _, cells, table, _ in self._tables(coordinates)
+        )
 
     def slopes(self, coordinates: Float64) -> list[_Slope]:
         """Derivatives of every table; 0 where its entries are -inf."""
-        named = dict(zip(self.names, coordinates.tolist()))
         found = []
-        for place in self._places:
-            _, by = place.potential.table(place.stop - place.start - 1, named)
-            cells = slice(place.start, place.stop)
+        for _, cells, _, by in self._tables(coordinates):
             rows = np.where(self._pattern[cells], 0.0, np.stack(list(by.values())))
             found.append(_Slope(cells, np.array([self.names.index(name) for name in by]), rows))
         return found

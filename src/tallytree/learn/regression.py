@@ -245,7 +245,7 @@ def fit_conditional(
             progress=progress,
         )
         return _result(problem, values, tuple(history), converged=False)
-    if method == "newton-cg" and problem.moves_edges:
+    if method == "newton-cg" and problem.free.moves_edges:
         raise ParameterError(
             "`method` must be 'l-bfgs' where interactions are learned; 'newton-cg' arrived, which needs Hessian "
             "products, and these do not cover edges. Use 'l-bfgs', or interactions='fixed'."
@@ -273,5 +273,5 @@ def _result(
         history,
         converged,
         None if problem.forest is None else problem.forest.replace(numbers.edges),
-        problem.parametric.values(values[len(values) - len(problem.parametric) :]),
+        problem.parameters(values),
     )

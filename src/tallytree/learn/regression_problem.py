@@ -20,9 +20,8 @@ from ..models.count import CountModel
 from ..models.edges import Forest
 from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
-from .free import edge_labels
+from .free import shared_parameters
 from .options import finite_array
-from .parametric_tables import ParametricTables
 from .regression_tables import table_choices
 from .statistics import CountFeatures, binary_rows
 
@@ -85,22 +84,20 @@ class ConditionalProblem:
         self.n_rows = n
         self.classes, self.n_classes = _classes(classes, n)
         self.coef_shape = (self.x.shape[-1],) if self.x.ndim == 3 else (self.x.shape[-1], d)
-        self.n_coef = int(np.prod(self.coef_shape))
-        self.n_bias = {"own": d, "shared": 1, "none": 0}[choices.intercept]
+        self._n_coef = int(np.prod(self.coef_shape))
         base = _start_tables(start_tables, self.features.n_cells, self.n_classes)
-        self._free, places = table_choices(
+        moves, places = table_choices(
             choices.tables, np.diff(self.features.offset), self.n_classes, self.features.offset
         )
-        self._free &= base > -math.inf
-        self.parametric = ParametricTables(places, base.reshape(-1))
-        self._base = self.parametric.fill(base.reshape(-1), self.parametric.start).reshape(base.shape)
-        self._edges = np.zeros((0, 2, 2)) if forest is None else forest.log_tables
-        self._labels = edge_labels(choices.interactions, self._edges)
+        self.free = shared_parameters(d, choices.intercept, base, moves, places, choices.interactions, forest)
+        shared = self.free.penalties(0.0, choices.l2_tables, choices.l2_edges)
+        self._penalty = np.append(np.full(self._n_coef, choices.l2), shared)
+        start = self.numbers(self.start(None))
         self.cells = self.features.cells(self.y)
         self._pairs_on = self.features.pair_cells(self.y) % 4 == 3
-        _refuse_excluded(self._base[self.classes[:, None], self.cells], "a count whose table entry")
+        _refuse_excluded(start.tables[self.classes[:, None], self.cells], "a count whose table entry")
         if forest is not None:
-            own = self._edges.reshape(-1)[self.features.pair_cells(self.y)]
+            own = start.edges.reshape(-1)[self.features.pair_cells(self.y)]
             _refuse_excluded(own, "a pair of states whose entry in `edges`")
         groups = [Group(members) for members in tree.groups]
         self._template = CountModel(np.zeros(d), groups, edges=forest)
@@ -108,52 +105,41 @@ class ConditionalProblem:
 
     # -- numbers and free numbers ------------------------------------------------------------------------------
 
-    @property
-    def _sizes(self) -> list[int]:
-        edges = int(self._labels.max(initial=-1)) + 1
-        return [self.n_coef, self.n_bias, int(self._free.sum()), edges, len(self.parametric)]
-
-    def _parts(self, values: Float64) -> list[Float64]:
-        return np.split(values, np.cumsum(self._sizes)[:-1])
-
-    @property
-    def moves_edges(self) -> bool:
-        """Whether some interaction is learned."""
-        return bool((self._labels >= 0).any())
+    def _parts(self, values: Float64) -> tuple[Float64, Float64]:
+        """Weights of covariates, and what all rows share."""
+        return values[: self._n_coef].reshape(self.coef_shape), values[self._n_coef :]
 
     def start(self, warm: Any) -> Float64:
         """Where nothing has moved yet, or at the numbers of an earlier fit."""
-        coef, bias, tables, edges, _ = (np.zeros(size) for size in self._sizes)
-        coordinates = self.parametric.start
-        if warm is not None:
-            if not hasattr(warm, "coef") or not hasattr(warm, "tables"):
-                raise ParameterError(
-                    f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
-                    "earlier fit returned."
-                )
-            if warm.coef.shape != self.coef_shape or warm.tables.shape != self._base.shape:
-                raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
-            coef = warm.coef.reshape(-1)
-            bias = warm.intercept[: self.n_bias]
-            tables = warm.tables[self._free] - self._base[self._free]
-            if self.forest is not None and warm.edges is not None:
-                at = self._labels >= 0
-                change, moved = warm.edges.log_tables[at, 1, 1] - self._edges[at, 1, 1], self._labels[at]
-                edges = np.bincount(moved, change, len(edges)) / np.maximum(np.bincount(moved), 1)
-            if set(self.parametric.names) <= set(warm.parameters):
-                coordinates = self.parametric.coordinates(warm.parameters)
-        return np.concatenate([coef, bias, tables, edges, coordinates])
+        if warm is None:
+            return np.concatenate([np.zeros(self._n_coef), self.free.start])
+        if not hasattr(warm, "coef") or not hasattr(warm, "tables"):
+            raise ParameterError(
+                f"`warm_start` must be a ConditionalFit; {checks.describe(warm)} arrived. Pass what an "
+                "earlier fit returned."
+            )
+        if warm.coef.shape != self.coef_shape or warm.tables.shape != (self.n_classes, self.features.n_cells):
+            raise ParameterError("`warm_start` must be a fit with the same tree, covariates and classes.")
+        free, natural = self.free, self.free.base.copy()
+        logits, tables, edges = free.parts
+        natural[logits], natural[tables] = warm.intercept, warm.tables.reshape(-1)
+        if self.forest is not None and warm.edges is not None:
+            natural[edges] = warm.edges.log_tables.reshape(-1)
+        coordinates = free.parametric.start
+        if set(free.parametric.names) <= set(warm.parameters):
+            coordinates = free.parametric.coordinates(warm.parameters)
+        change = np.subtract(natural, free.base, out=np.zeros(len(natural)), where=free.labels >= 0)
+        return np.concatenate([warm.coef.reshape(-1), free.nearest(change), coordinates])
 
     def numbers(self, values: Float64) -> Numbers:
         """Everything at values of the free numbers."""
-        coef, bias, moved, interactions, coordinates = self._parts(values)
-        d = self.y.shape[1]
-        intercept = np.broadcast_to(bias, (d,)) if self.n_bias else np.zeros(d)
-        tables = self.parametric.fill(self._base.reshape(-1), coordinates).reshape(self._base.shape)
-        tables[self._free] += moved
-        edges = np.array(self._edges)
-        edges[:, 1, 1] += np.append(interactions, 0.0)[self._labels]
-        return Numbers(coef.reshape(self.coef_shape), intercept, tables, edges)
+        coef, shared = self._parts(values)
+        intercept, tables, edges = self.free.natural(shared)
+        return Numbers(coef, intercept, tables.reshape(self.n_classes, -1), edges.reshape(-1, 2, 2))
+
+    def parameters(self, values: Float64) -> dict[str, float]:
+        """Values of the parameters of potentials by name."""
+        return self.free.parameters(self._parts(values)[1])
 
     def model(self, numbers: Numbers, rows: Ints) -> CountModel:
         """The models of some rows."""
@@ -175,7 +161,7 @@ class ConditionalProblem:
 
     def on_rows(self, values: Float64, rows: Ints) -> tuple[float, Float64]:
         """Penalised negative log-likelihood per row, and gradient, on some rows."""
-        if len(self.parametric) and not self.parametric.in_range(self._parts(values)[4]):
+        if not self.free.in_range(self._parts(values)[1]):
             return math.inf, np.zeros(len(values))
         numbers = self.numbers(values)
         model = self.model(numbers, rows)
@@ -188,10 +174,8 @@ class ConditionalProblem:
         pairs = np.zeros(0)
         if expected.edges is not None:
             pairs = (np.asarray(expected.edges)[..., 1, 1] - self._pairs_on[rows]).sum(0)
-        penalty = self._penalty()
-        shift = values - self.start(None)
-        value += 0.5 * float(penalty @ shift**2)
-        return value, self._pull(gap, tables, pairs, values, rows) + penalty * shift
+        value += 0.5 * float(self._penalty @ values**2)
+        return value, self._pull(gap, tables, pairs, values, rows) + self._penalty * values
 
     def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
         """The same on all rows."""
@@ -200,40 +184,30 @@ class ConditionalProblem:
     def hessian_product(self, values: Float64, direction: Float64) -> Float64:
         """H v, the expected Hessian where potentials have parameters; not where edges move."""
         rows = np.arange(self.n_rows)
-        coef, bias, tables, _, coordinates = self._parts(direction)
-        logits = self.x @ coef.reshape(self.coef_shape) + (bias if self.n_bias else 0.0)
-        at = self._parts(values)[4]
-        moved = self.parametric.push(coordinates, at, self._base.size).reshape(self._base.shape)
-        moved[self._free] += tables
+        coef, shared = self._parts(direction)
+        natural = self.free.push(shared, self._parts(values)[1])
+        bias, moved = natural[self.free.parts[0]], natural[self.free.parts[1]].reshape(self.n_classes, -1)
         pushed = np.broadcast_to(moved[self.classes], (self.n_rows, self.features.n_cells))
-        image = self._model_at(values).hessian_vector_product(logits, pushed)
+        image = self._model_at(values).hessian_vector_product(self.x @ coef + bias, pushed)
         by_class = self._summed(np.concatenate([np.zeros((self.n_rows, 0)), *image.tables], axis=-1), rows)
-        still = np.zeros(len(self._edges))
-        product = self._pull(np.asarray(image.logits), by_class, still, values, rows)
-        return product + self._penalty() * direction
+        product = self._pull(np.asarray(image.logits), by_class, np.zeros(0), values, rows)
+        return product + self._penalty * direction
 
     def scale(self, values: Float64) -> Float64:
         """A positive diagonal near that of the Hessian, from the variances of single statistics."""
         expected = self._model_at(values).expected_statistics
         mean = np.asarray(expected.logits)
         variance = mean * (1.0 - mean)
-        square = self.x**2
-        coef = (
-            np.tensordot(variance, square, axes=([0, 1], [0, 1])) if square.ndim == 3 else square.T @ variance
-        )
-        bias = variance.sum(0) if self.n_bias == len(mean[0]) else np.full(self.n_bias, variance.sum())
         counts = np.concatenate([np.zeros((self.n_rows, 0)), *expected.tables], axis=-1)
         tables = self._summed(counts * (1.0 - counts), np.arange(self.n_rows))
-        edges = np.zeros(self._sizes[3])
-        few = self.parametric.squares(tables.reshape(-1), self._parts(values)[4])
-        found = np.concatenate([coef.reshape(-1), bias, tables[self._free], edges, few]) / self.n_rows
-        found += self._penalty()
+        shared = self.free.squares(self._natural(variance, tables, np.zeros(0)), self._parts(values)[1])
+        found = np.concatenate([_by_covariates(variance, self.x**2), shared]) / self.n_rows
+        found += self._penalty
         return np.where(found > 0.0, found, 1.0)
 
     def first_radius(self, values: Float64) -> float:
-        """As :meth:`tallytree.learn.objective.Objective.first_radius`."""
-        bounded = np.append(np.zeros(len(values) - len(self.parametric), bool), self.parametric.bounded)
-        return 0.5 * math.sqrt(float(self.scale(values)[bounded].min())) if bounded.any() else math.inf
+        """Limit on the first step, in the metric of :meth:`scale`."""
+        return self.free.first_radius(self._parts(self.scale(values))[1])
 
     def _model_at(self, values: Float64) -> CountModel:
         key = values.tobytes()
@@ -243,24 +217,27 @@ class ConditionalProblem:
 
     def _summed(self, packed: Float64, rows: Ints) -> Float64:
         """Sums over the rows of every class, (n_classes, T)."""
-        out = np.zeros(self._base.shape)
+        out = np.zeros((self.n_classes, self.features.n_cells))
         np.add.at(out, self.classes[rows], packed)
         return out
 
     def _pull(self, gap: Float64, tables: Float64, pairs: Float64, values: Float64, rows: Ints) -> Float64:
         """Per row, from logits (N, D), tables (n_classes, T) and entries (1, 1) of edges (E,) to the free numbers."""
-        x = self.x[rows]
-        coef = np.tensordot(gap, x, axes=([0, 1], [0, 1])) if x.ndim == 3 else x.T @ gap
-        own = self.n_bias == gap.shape[1]
-        bias = gap.sum(0) if own else np.full(self.n_bias, gap.sum())
-        moved = self._labels >= 0
-        edges = np.bincount(self._labels[moved], pairs[moved], self._sizes[3])
-        few = self.parametric.pull(tables.reshape(-1), self._parts(values)[4])
-        return np.concatenate([coef.reshape(-1), bias, tables[self._free], edges, few]) / len(rows)
+        shared = self.free.pull(self._natural(gap, tables, pairs), self._parts(values)[1])
+        return np.concatenate([_by_covariates(gap, self.x[rows]), shared]) / len(rows)
 
-    def _penalty(self) -> Float64:
-        weights = (self._choices.l2, 0.0, self._choices.l2_tables, self._choices.l2_edges, 0.0)
-        return np.repeat(weights, self._sizes)
+    def _natural(self, logits: Float64, tables: Float64, pairs: Float64) -> Float64:
+        """Sums of logits (N, D), tables (n_classes, T) and entries (1, 1) of edges (E,), or none, packed."""
+        out = np.concatenate([logits.sum(0), tables.reshape(-1), np.zeros(4 * len(self.features.pairs))])
+        if len(pairs):
+            out[self.free.parts[2]][3::4] = pairs
+        return out
+
+
+def _by_covariates(gap: Float64, x: Float64) -> Float64:
+    """Sums over rows and variables of (N, D) times the covariates, one for every weight."""
+    found = np.tensordot(gap, x, axes=([0, 1], [0, 1])) if x.ndim == 3 else x.T @ gap
+    return np.asarray(found.reshape(-1))
 
 
 def _covariates(X: ArrayLike, y: Float64) -> Float64:
