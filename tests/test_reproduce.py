@@ -152,11 +152,13 @@ def test_equal_seeds_give_equal_numbers(tmp_path):
 
 
 def test_processes_side_by_side_give_the_same(tmp_path):
-    tasks = [(f"truth-{run}", {"run": run}, ((3, 6), run, 0, 1, 1)) for run in range(2)]
-    alone = each(Store(tmp_path / "a"), matching.true_marginals, tasks, 1)
+    tasks = [
+        (f"truth-{run}", {"run": run}, matching.true_marginals, ((3, 6), run, 0, 1, 1)) for run in range(2)
+    ]
+    alone = each(Store(tmp_path / "a"), tasks, 1)
     seen = []
     store = Store(tmp_path / "b", lambda name, reused: seen.append((name, reused)))
-    assert each(store, matching.true_marginals, tasks, 2) == alone
+    assert each(store, tasks, 2) == alone
     assert sorted(seen) == [("truth-0", False), ("truth-1", False)]
 
 

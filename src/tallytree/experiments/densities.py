@@ -56,8 +56,8 @@ def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: Any) -> li
             for i, option in enumerate(options):
                 inputs = {"set": name, "option": option, "seed": seed}
                 step = f"density-{name}-{model.replace(' ', '')}-{i}"
-                tasks.append((step, inputs, (name, model, option, seed, place)))
-    found = each(store, fitted, tasks, jobs)
+                tasks.append((step, inputs, fitted, (name, model, option, seed, place)))
+    found = each(store, tasks, jobs)
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row in found:
         key = row["set"], row["model"]

@@ -33,8 +33,7 @@ def correlation_figure(one: Mapping[str, Any]) -> Any:
     panels[3].set_xlabel("distance of two pixels")
     panels[3].set_ylabel("mean correlation")
     panels[3].axhline(0, color="0.8", lw=0.8, zorder=0)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=9)
+    style.finish(panels[3])
     return figure
 
 
@@ -65,8 +64,7 @@ def counts_figure(one: Mapping[str, Any]) -> Any:
     panels[3].set_xlabel(f"count of one adaptive group of {len(counts) - 1} pixels")
     panels[3].set_ylabel("probability")
     panels[3].set_title("all-or-none", fontsize=10)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=8.5)
+    style.finish(panels[3], size=8.5)
     return figure
 
 
@@ -112,6 +110,5 @@ def scan_figure(found: Mapping[str, Any]) -> Any:
     right.set_xlabel("steps of conjugate gradients")
     right.set_ylabel("objective per image, nats\n(dotted: printed)")
     for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=8.5)
+        style.finish(axis, size=8.5)
     return figure

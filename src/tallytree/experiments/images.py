@@ -26,8 +26,8 @@ from ..models.edges import Forest
 from ..plot.answers import count_errors
 from . import ising
 from .sizes import Sizes
-from .store import Store
-from .workers import each, each_arrays
+from .store import ARRAYS, Store
+from .workers import each
 
 Bits = NDArray[np.uint8]
 
@@ -69,22 +69,14 @@ def measure(
         )
     else:
         note = "Caltech silhouettes left out at this size."
-    sets = dict(zip([t[0].removeprefix("images-") for t in tasks], each_arrays(store, tasks, jobs)))
-    pairs = each(
-        store,
-        likelihoods,
-        [
-            (f"images-pair-{i}", _inputs(sizes, seed) | {"coupling": matched, "i": i, "steps": sizes.steps},
-             (sizes, seed, matched, i))
-            for i in range(sizes.data_sets)
-        ],
-        jobs,
-    )  # fmt: skip
-    curves = store.numbers(
-        "images-curves",
-        _inputs(sizes, seed) | {"coupling": matched, "steps": sizes.steps},
-        partial(step_curves, sizes, seed, matched),
-    )
+    sets = dict(zip([t[0].removeprefix("images-") for t in tasks], each(store, tasks, jobs, ARRAYS)))
+    at_matched = _inputs(sizes, seed) | {"coupling": matched, "steps": sizes.steps}
+    further = [
+        (f"images-pair-{i}", at_matched | {"i": i}, likelihoods, (sizes, seed, matched, i))
+        for i in range(sizes.data_sets)
+    ]
+    pairs = each(store, further, jobs)
+    curves = store.numbers("images-curves", at_matched, partial(step_curves, sizes, seed, matched))
     return {"scan": scan, "matched": matched, "pairs": pairs, "curves": curves, "sets": sets, "note": note}
 
 

@@ -219,7 +219,7 @@ def _matching(run: _Run) -> Section:
 
 
 def _bags(run: _Run) -> Section:
-    more = len(run.sizes.bag_sets) * len(bag_sets.settings())
+    more = len(run.sizes.bag_sets) * len(bag_sets.settings(run.sizes))
     bar = Progress("bags", (len(bags.grid(run.sizes)) + more) * run.sizes.divisions, run.shown)
     store = run.store(bar)
     rows = bags.measure(run.sizes, run.seed, store, run.jobs, run.folder)

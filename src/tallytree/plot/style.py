@@ -48,9 +48,9 @@ def whole_numbers(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
 
 
-def finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:
+def finish(ax: Any, *, legend: bool = True, columns: int = 1, size: float = 9) -> Any:
     """No frame at the top and right, and a legend without one."""
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        ax.legend(frameon=False, fontsize=9, ncols=columns)
+        ax.legend(frameon=False, fontsize=size, ncols=columns)
     return ax
