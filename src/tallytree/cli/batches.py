@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from ..arrays import Float64
 from .parquet_files import require_pyarrow
 from .problems import InputProblem, reason
-from .tables import GZIP, PARQUET, Source, format_of
+from .tables import GZIP, PARQUET, Source, format_of, refuse_repeated
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time
 _ROWS = 1 << 18  # of a Parquet batch
@@ -30,6 +29,9 @@ class Batches:
     @property
     def path(self) -> str:
         return self.source.path
+
+    def number_of(self, row: int) -> int:
+        return row + 1
 
     def numbers(self, name: str) -> Iterator[Float64]:
         """A column of numbers; refuses cells that are none."""
@@ -68,7 +70,7 @@ class Batches:
         pyarrow = require_pyarrow()
         try:
             if self.parquet:
-                with pyarrow.parquet.ParquetFile(self._place()) as file:
+                with pyarrow.parquet.ParquetFile(self.source.place) as file:
                     yield from file.iter_batches(_ROWS, columns=columns)
             else:
                 yield from self._csv(columns, kinds)
@@ -76,16 +78,11 @@ class Batches:
             detail = str(error).splitlines()[0].rstrip(".")
             raise InputProblem(f"{self.path} is not readable as {self._kind}: {detail}.") from None
         except (OSError, EOFError) as error:
-            why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
-            raise InputProblem(f"cannot read {self.path}: {why}.") from None
+            raise InputProblem(f"cannot read {self.path}: {reason(error)}.") from None
 
     @property
     def _kind(self) -> str:
         return "Parquet" if self.parquet else "CSV"
-
-    def _place(self) -> Any:
-        pyarrow = require_pyarrow()
-        return self.source.place if self.source.content is None else pyarrow.BufferReader(self.source.content)
 
     def _csv(self, columns: Sequence[str] | None, kinds: dict[str, str]) -> Iterator[Any]:
         pyarrow = require_pyarrow()
@@ -118,18 +115,13 @@ def open_batches(source: Source, check: Callable[[Sequence[str], str], None]) ->
         raise InputProblem(f"{source.path} is empty. It needs a header line and one line per variable.")
     try:
         if parquet:
-            place = source.place if source.content is None else pyarrow.BufferReader(source.content)
-            with pyarrow.parquet.ParquetFile(place) as opened:
+            with pyarrow.parquet.ParquetFile(source.place) as opened:
                 names = list(opened.schema_arrow.names)
         else:
             names = _header(source)
     except pyarrow.ArrowException as error:
         raise InputProblem(f"{source.path} is not readable: {str(error).splitlines()[0]}") from None
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputProblem(
-            f"{source.path} has more than one column `{repeated[0]}`. Rename or remove all but one."
-        )
+    refuse_repeated(names, source.path)
     check(names, source.path)
     return Batches(source, parquet, names)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Check, Codes, InputTable, Source, place
+from .tables import Check, Codes, InputTable, Source, numbered, place
 
 
 def require_pyarrow() -> ModuleType:
@@ -84,10 +84,9 @@ class ParquetTable:
         found = column.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
         # Empty text and null entries of the dictionary mean no group; the others move up.
         texts = ["" if value is None else str(value) for value in column.dictionary.to_pylist()]
-        values = [text for text in dict.fromkeys(texts) if text]
-        number = {value: i for i, value in enumerate(values)}
-        move = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)
-        return Codes(move[found], values)
+        known: dict[str, int] = {}
+        move = np.array([*numbered(texts, known), -1], np.int64)
+        return Codes(move[found], list(known))
 
     def rows(self) -> Iterator[Sequence[Any]]:
         columns = [column.to_pylist() for column in self.arrow.columns]

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from ..arrays import Float64, Ints
-from .problems import InputProblem, missing_column, reason
+from .problems import InputProblem, reason
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
@@ -49,6 +49,11 @@ class InputTable(Protocol):
 
     def rows(self) -> Iterator[Sequence[Any]]:
         """All cells, row by row."""
+
+
+def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
+    """Numbers of labels in the order in which they appear, added to those that are known; -1 for an empty one."""
+    return [known.setdefault(label, len(known)) if label else -1 for label in labels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +146,7 @@ def read_table(path: str, delimiter: str | None = None, check: Check | None = No
     except IsADirectoryError:
         raise InputProblem(f"cannot read {path}: it is a folder. Name a CSV or Parquet file in it.") from None
     except (OSError, EOFError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
-        raise InputProblem(f"cannot read {path}: {why}.") from None
+        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
     except ValueError as error:  # a name that no file can have, such as one with a null character
         raise InputProblem(f"cannot read {path!r}: {error}.") from None
     path = source.path
@@ -157,35 +161,17 @@ def read_table(path: str, delimiter: str | None = None, check: Check | None = No
         from .csv_files import read_csv
 
         table = read_csv(source, check)
-    repeated = [name for name, count in Counter(table.names).items() if count > 1]
-    if repeated:
-        raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
+    refuse_repeated(table.names, path)
     if table.n_rows == 0:
         raise InputProblem(f"{path} has a header but no rows. It needs one row per variable.")
     return table
 
 
-class Named(Protocol):
-    """Something with columns: a table, or a header before any row is read."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def names(self) -> list[str]: ...
-
-
-@dataclass(frozen=True)
-class Header:
-    """The columns of a file that has not been read."""
-
-    path: str
-    names: list[str]
-
-
-def require_column(table: Named, name: str) -> None:
-    """Refuse a name that is not a column of the table."""
-    if name not in table.names:
-        raise missing_column(table.path, name, table.names)
+def refuse_repeated(names: Sequence[str], path: str) -> None:
+    """Refuse two columns of one name."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
 
 
 def place(table: InputTable, row: int) -> str:
