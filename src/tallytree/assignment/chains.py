@@ -13,7 +13,7 @@ from .. import checks
 from .._progress import Iterations, Report
 from ..arrays import Bools, Float64
 from ..errors import ParameterError
-from ..loopy.options import Stoppable
+from ..loopy.options import stoppable
 from ..models.sampling import Size, shape_of_size
 from . import ergodicity, gibbs
 from .ergodicity import Constraints
@@ -244,7 +244,7 @@ class Chains(MatrixProblem):
         burn_in = _at_least("burn_in", burn_in, 0)
         total = np.zeros((chains, *self.shape))
         done = 0
-        with Stoppable(progress, sweeps, "gibbs") as shown:
+        with stoppable(progress, sweeps, "gibbs") as shown:
             for keep, y, marginals in self._run(kind, sweeps, burn_in, chains, rng):
                 if not keep:
                     continue

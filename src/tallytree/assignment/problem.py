@@ -85,15 +85,16 @@ class Assignment(Chains):
         found = loopy_bp(self.graph, **options)
         odds = self._scatter(found.log_odds, math.inf, -math.inf)
         marginals = np.asarray(expit(odds))
-        counts = [
+        row_counts, column_counts = (
             np.asarray(np.bincount(at, marginals, minlength=n), np.float64)
             for at, n in zip(self._cells.places, self.shape)
-        ]
-        read_only(*counts)
+        )
+        read_only(row_counts, column_counts)
         return AssignmentBeliefs(
             self._matrix(marginals, 0.0),
             self._matrix(odds, -math.inf),
-            *counts,
+            row_counts,
+            column_counts,
             found.bethe_log_partition + self._reduced.constant,
             found.lower_bound + self._reduced.constant,
             found,

@@ -49,8 +49,10 @@ def reduce(cells: Cells, rows: Float64, columns: Float64) -> Reduced:
     open_cells = np.flatnonzero(~forced)
     sides = (("Row", cells.row, rows), ("Column", cells.column, columns))
     forced_counts = [np.bincount(at[forced], minlength=n) for at, n in zip(cells.places, cells.shape)]
-    limits = [_hull(tables, taken, name) for (name, _, tables), taken in zip(sides, forced_counts)]
-    found = decide(*limits, cells.row[open_cells], cells.column[open_cells])
+    row_limits, column_limits = (
+        _hull(tables, taken, name) for (name, _, tables), taken in zip(sides, forced_counts)
+    )
+    found = decide(row_limits, column_limits, cells.row[open_cells], cells.column[open_cells])
     on = np.concatenate([np.flatnonzero(forced), open_cells[found.cells == 1]])
     free = open_cells[found.cells == -1]
     weights = cells.logits[on]

@@ -15,7 +15,7 @@ from ..arrays import Float64
 from ..checks.sums import read_only
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
-from .options import Stoppable, check_run, positive_numbers
+from .options import check_run, positive_numbers, stoppable
 from .split import Split, descend, split
 
 
@@ -143,7 +143,7 @@ def dual_decomposition(
     check_run(graph, tol, max_iter)
     ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
-    with Stoppable(progress, len(ladder), "dual_decomposition") as shown:
+    with stoppable(progress, len(ladder), "dual_decomposition") as shown:
         for t in ladder:
             run.cool(t, max_iter)
             shown.update(run.iterations, run.gap)

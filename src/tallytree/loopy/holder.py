@@ -10,13 +10,13 @@ import numpy as np
 from scipy.special import softmax
 
 from .. import _display, checks
-from .._progress import Report
+from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..checks.numbers import check_real
 from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
-from .options import Stoppable, check_run
+from .options import check_run, stoppable
 from .split import Split, descend, split
 
 # "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
@@ -177,7 +177,7 @@ class Minimisation:
         self, x: Float64, max_iter: int, progress: bool | Report, label: str, *, adapt: bool = False
     ) -> UpperBound:
         """The bound at the best point that is found from x; an interruption keeps it."""
-        with Stoppable(progress, max_iter, label) as shown:
+        with stoppable(progress, max_iter, label) as shown:
             if self.parts.n_classes > 1 and max_iter > 0:
                 self.minimise(x, max_iter, adapt, shown)
         if self.best is None:  # nothing to minimise, or stopped before anything was computed
@@ -193,7 +193,7 @@ class Minimisation:
             self.best = (bound, x.copy(), w.copy(), marginals)
         return value, log_z, marginals
 
-    def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Stoppable) -> None:
+    def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Iterations) -> None:
         size, parts = len(x), self.parts
         room = 1.0 - _LEAST_WEIGHT * len(self.weights)
         logs = np.log(self.weights)

@@ -28,7 +28,7 @@ from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
 from .forest_cover import find_root
 from .layout import members_of_factors, part_of
-from .options import Stoppable, check_run
+from .options import check_run, stoppable
 from .split import Split, split
 
 Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
@@ -150,7 +150,7 @@ def mean_field(
     check_run(graph, tol, max_iter)
     kept = _kept(graph, keep)
     run = _Ascent(graph, split(part_of(graph, kept)), _terms(graph, kept))
-    with Stoppable(progress, max_iter, "mean_field") as shown:
+    with stoppable(progress, max_iter, "mean_field") as shown:
         for _ in range(max_iter):
             if run.residual <= tol or not run.step():
                 break

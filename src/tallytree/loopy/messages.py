@@ -11,11 +11,12 @@ from ..arrays import Float64
 from ..engine import far, native
 from ..engine.choose import SMALL_IN_LANES
 from ..engine.count import infer, moments
+from ..engine.maximize import block
 from ..engine.problem import Problem
 from ..errors import InfeasibleError
 from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
-from . import capped, maximum
+from . import capped
 from .layout import Batch
 
 _Answer = tuple[Float64, Float64]  # values of factors, messages to their members
@@ -44,7 +45,7 @@ def max_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
         return _possible(batch, nu, _pairs(batch, nu, np.maximum))
     if batch.kind == "model":
         return _possible(batch, nu, _models(batch, nu, _model_maxima))
-    return _possible(batch, nu, maximum.solve(batch.block(nu), batch.tables))
+    return _possible(batch, nu, _count_maxima(batch.block(nu), batch.tables))
 
 
 def _possible(batch: Batch, nu: Float64, found: tuple[Float64, Float64]) -> tuple[Float64, Float64]:
@@ -85,6 +86,26 @@ def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     return log_z, messages
 
 
+def best_counts(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """Log-odds (B, n) in decreasing order, and the largest log-weight of every count, (B, n + 1)."""
+    ranked = block.sorted_down(nu)
+    return ranked, block.prefix_sums(ranked) + tables
+
+
+def _count_maxima(nu: Float64, tables: Float64) -> _Answer:
+    weights = best_counts(nu, tables)[1]
+    return weights.max(1), _own_taken_off(block.max_marginals(nu, weights), nu)
+
+
+def _own_taken_off(both: Float64, nu: Float64) -> Float64:
+    """Messages from the largest log-weights with a member off and on, (..., 2): these do not saturate.
+
+    Members with infinite log-odds are decided already: messages to them are 0.
+    """
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(nu), both[..., 1] - both[..., 0] - nu, 0.0)
+
+
 def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     """Potentials of one variable."""
     weights = np.broadcast_to(tables, (len(nu), 2)) + _states(nu[:, 0])
@@ -106,9 +127,9 @@ def _models(batch: Batch, nu: Float64, ask: Callable[[CountModel], _Answer]) -> 
     """What every model answers in units in which it is possible; -inf if it is in none."""
     assert batch.model is not None
     if not np.isnan(nu).any():
-        for block, unit in _units(batch.block(nu)):
+        for odds, unit in _units(batch.block(nu)):
             try:
-                value, messages = ask(batch.model.replace(logits=block))
+                value, messages = ask(batch.model.replace(logits=odds))
             except InfeasibleError:
                 continue
             return value * unit[:, 0], messages * unit
@@ -120,10 +141,7 @@ def _model_sums(model: CountModel) -> _Answer:
 
 
 def _model_maxima(model: CountModel) -> _Answer:
-    both, nu = np.asarray(model.max_marginals), np.asarray(model.logits)
-    # (max, +) values do not saturate, so the own log-odds can be taken off again.
-    with np.errstate(invalid="ignore"):
-        messages = np.where(np.isfinite(nu), both[..., 1] - both[..., 0] - nu, 0.0)
+    messages = _own_taken_off(np.asarray(model.max_marginals), np.asarray(model.logits))
     return np.asarray(model.max_log_weight), messages
 
 

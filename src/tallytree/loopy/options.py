@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
 from .. import checks
-from .._progress import Iterations
+from .._progress import Iterations, Report
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
 
@@ -27,15 +29,14 @@ def check_run(graph: Any, tol: Any, max_iter: Any) -> None:
         raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived. Use 0 for the start alone.")
 
 
-class Stoppable(Iterations):
+@contextmanager
+def stoppable(progress: bool | Report, total: int, label: str) -> Iterator[Iterations]:
     """Iterations that Ctrl-C ends early: what follows the ``with`` block returns what has been reached."""
-
-    interrupted = False
-
-    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> bool:
-        super().__exit__()
-        self.interrupted = kind is KeyboardInterrupt
-        return self.interrupted
+    with Iterations(progress, total, label) as shown:
+        try:
+            yield shown
+        except KeyboardInterrupt:
+            shown.interrupted = True
 
 
 def positive_numbers(name: str, values: Any) -> list[float]:

@@ -23,7 +23,7 @@ from .acceleration import Anderson
 from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
-from .options import Stoppable, check_run
+from .options import check_run, stoppable
 from .stability import lower_bound_condition
 
 SCHEDULES = ("sequential", "parallel")
@@ -394,7 +394,7 @@ def loopy_bp(
     extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
     converged = False
     quiet = 0
-    with Stoppable(progress, max_iter, "loopy_bp") as shown:
+    with stoppable(progress, max_iter, "loopy_bp") as shown:
         for _ in range(max_iter):
             before = None if extrapolation is None else messages.copy()
             change, growth = sweep(structure, messages, solver, damping)

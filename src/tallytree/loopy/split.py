@@ -21,11 +21,11 @@ from scipy.special import expit
 
 from ..arrays import Float64, Ints
 from ..engine import far
+from ..engine.maximize import block
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
-from . import maximum
 from .layout import Layout, Phase, layout
-from .messages import joint_of_pairs, sum_product
+from .messages import best_counts, joint_of_pairs, sum_product
 
 Objective = Callable[[Float64], tuple[float, Float64]]  # value and gradient
 Bounds = list[tuple[float, float]]
@@ -167,30 +167,29 @@ def descend(
 
 def _expected_log_factor(batch: Any, nu: Float64) -> float:
     """Sum over the batch of E[log f]."""
-    block = batch.block(nu)
+    odds = batch.block(nu)
     if batch.kind == "pair":
         log_joint = joint_of_pairs(batch, nu)
         p = np.exp(log_joint - log_joint.max((1, 2), keepdims=True))
         p /= p.sum((1, 2), keepdims=True)
         return float(np.sum(np.where(p > 0.0, p * np.where(p > 0.0, batch.tables, 0.0), 0.0)))
     if batch.kind == "model":
-        model = batch.model.replace(logits=block)
-        finite = np.where(np.isfinite(block), block, 0.0)
+        model = batch.model.replace(logits=odds)
+        finite = np.where(np.isfinite(odds), odds, 0.0)
         score = (
             np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
         )
         return float(np.sum(score))
-    p = np.exp(
-        CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs()
-    )
+    p = np.exp(CountModel(odds, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs())
     return float(np.sum(np.where(p > 0.0, p * np.where(batch.tables == -math.inf, 0.0, batch.tables), 0.0)))
 
 
 def _maximise(batch: Any, nu: Float64) -> tuple[Float64, NDArray[np.bool_]]:
     """Maxima of a batch and its maximisers, flat."""
     if batch.kind == "count":
-        value, y = maximum.maximise(batch.block(nu), batch.tables)
-        return value, batch.unblock(y)
+        odds = batch.block(nu)
+        ranked, weights = best_counts(odds, batch.tables)
+        return weights.max(1), batch.unblock(block.largest(odds, ranked, weights.argmax(1)))
     if batch.kind == "model":
         model = batch.model.replace(logits=batch.block(nu))
         return np.asarray(model.max_log_weight), np.asarray(model.mode()).reshape(-1)
