@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Float64
-from .parquet_files import require_pyarrow
+from .parquet_files import require_numbers, require_pyarrow
 from .problems import InputProblem, reason
-from .tables import GZIP, PARQUET, Source, format_of, refuse_repeated
+from .tables import GZIP, PARQUET, Check, Source, format_of, readable, refuse_repeated, source_of
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time
 _ROWS = 1 << 18  # of a Parquet batch
@@ -43,10 +44,7 @@ class Batches:
             row += len(values)
 
     def _plain(self, column: Any, name: str, row: int) -> Float64:
-        types = require_pyarrow().types
-        kind = column.type
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-            raise InputProblem(f"{self.path}: column `{name}` must hold numbers; its type is {kind}.")
+        require_numbers(self.path, name, column.type)
         missing = np.asarray(column.is_null(nan_is_null=True))
         if missing.any():
             at = row + int(np.argmax(missing)) + 1
@@ -105,11 +103,13 @@ class Batches:
             yield from reader
 
 
-def open_batches(source: Source, check: Callable[[Sequence[str], str], None]) -> Batches:
+def open_batches(path: str, delimiter: str | None, scratch: Path, check: Check) -> Batches:
     """A file whose header has been read and found good; no row has been."""
     pyarrow = require_pyarrow()
-    with source.raw() as file:
-        start = file.read(4)
+    with readable(path):
+        source = source_of(path, delimiter, scratch)
+        with source.raw() as file:
+            start = file.read(4)
     parquet = start == b"PAR1" or (format_of(source.path) == PARQUET and start[:2] != GZIP)
     if not start:
         raise InputProblem(f"{source.path} is empty. It needs a header line and one line per variable.")

@@ -50,12 +50,8 @@ class ParquetTable:
         return "" if value is None else str(value)
 
     def numbers(self, name: str) -> Float64:
-        types = require_pyarrow().types
         column = self.arrow.column(name)
-        if not (
-            types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)
-        ):
-            raise InputProblem(f"{self.path}: column `{name}` must hold numbers; its type is {column.type}.")
+        require_numbers(self.path, name, column.type)
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
             raise InputProblem(f"{place(self, row)}: column `{name}` is empty. Every row needs a number.")
@@ -91,6 +87,13 @@ class ParquetTable:
     def rows(self) -> Iterator[Sequence[Any]]:
         columns = [column.to_pylist() for column in self.arrow.columns]
         return iter(zip(*columns))
+
+
+def require_numbers(path: str, name: str, kind: Any) -> None:
+    """Refuse a column whose type is none of numbers."""
+    types = require_pyarrow().types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        raise InputProblem(f"{path}: column `{name}` must hold numbers; its type is {kind}.")
 
 
 def read_parquet(source: Source, check: Check | None = None) -> ParquetTable:

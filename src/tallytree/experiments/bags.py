@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +28,7 @@ VARIED = {"normal": "mu", "noisy-or": "rate"}
 SECOND = {"normal": "sigma", "noisy-or": "leak"}
 _SETTING = ("potential", "mu", "sigma", "rate", "leak", "l1")
 
-Folder = str | os.PathLike[str] | None
+Folder = str | None
 
 
 def check_data(folder: Folder) -> str:
@@ -61,13 +60,12 @@ def measure_set(
     folder: Folder,
 ) -> list[dict[str, Any]]:
     """The same on any set of bags."""
-    place = None if folder is None else os.fspath(folder)
     runs = list(itertools.product(settings, range(sizes.divisions)))
     tasks = []
     for setting, division in runs:
         step = "-".join(["bags", name, *(str(v) for v in setting.values()), str(division)])
         inputs = {"set": name, "setting": setting, "seed": seed, "folds": sizes.folds, "division": division}
-        arguments = (setting, seed + division, sizes.folds, place, name)
+        arguments = (setting, seed + division, sizes.folds, folder, name)
         tasks.append((step, inputs, cross_validate, arguments))
     found = each(store, tasks, jobs)
     return [{**setting, "division": division, **row} for (setting, division), row in zip(runs, found)]
@@ -84,7 +82,7 @@ def grid(sizes: Sizes) -> list[dict[str, Any]]:
 
 
 def cross_validate(
-    setting: dict[str, Any], seed: int, folds: int, folder: str | None, name: str = "musk1"
+    setting: dict[str, Any], seed: int, folds: int, folder: Folder, name: str = "musk1"
 ) -> dict[str, Any]:
     """Errors of every fold, test mistakes of every bag, active instances of positive test bags given their label."""
     from ..estimators import BagClassifier

@@ -209,10 +209,8 @@ def bags_figure(rows: list[dict[str, Any]]) -> Any:
         (panels[0], "test error, mean over divisions and folds"),
         (panels[1], "expected active per positive bag, given t = 1"),
     ):
-        axis.set_xlabel("$\\mu$ (Normal) or $\\lambda$ (Noisy-OR)")
-        axis.set_ylabel(text)
         axis.set_ylim(bottom=0)
-        style.finish(axis)
+        style.finish(axis, "$\\mu$ (Normal) or $\\lambda$ (Noisy-OR)", text)
     panels[0].set_title("bars: standard error over bags", fontsize=9)
     panels[1].set_title(
         "sigma, epsilon and penalty fixed; bars: standard deviation over divisions", fontsize=9

@@ -83,6 +83,7 @@ def reproduce(
         If the folder cannot be written, a data file is broken, or bags alone were asked for and there is no data.
     """
     wanted = _check(parts, seed, jobs, data)
+    data = None if data is None else os.fspath(data)
     figures.load()
     try:
         import sklearn  # noqa: F401

@@ -86,10 +86,6 @@ class Store:
         """A result that JSON can hold."""
         return self.result(NUMBERS, name, inputs, compute)
 
-    def arrays(self, name: str, inputs: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> Any:
-        """Named arrays."""
-        return self.result(ARRAYS, name, inputs, compute)
-
     def result(self, kind: Format, name: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
         """The stored result, or a new one, which comes back as it will be read again."""
         found = self.known(kind, name, inputs)

@@ -267,16 +267,12 @@ class LoopyResult:
         >>> np.exp(tt.loopy_bp(graph).count_log_probs(0)).round(4)
         array([0.    , 0.6667, 0.3333])
         """
-        number = checks.integer("group", group)
-        if not -self.graph.n_groups <= number < self.graph.n_groups:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {self.graph.n_groups - 1}; {number} arrived."
-            )
+        self.graph.members(group)  # refuses what is no group
         if self.semiring == "max":
             raise ParameterError(
                 'Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.'
             )
-        number %= self.graph.n_groups
+        number = checks.integer("group", group) % self.graph.n_groups
         nu = self.cavity_log_odds(number)
         model = self.graph.models[number]
         if model is not None:

@@ -14,6 +14,8 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.polynomial import polynomial
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
@@ -106,37 +108,24 @@ def real_rooted(log_f: Float64) -> bool | None:
 
 def _all_roots_real(p: list[Fraction]) -> bool:
     """Sturm: the number of distinct real roots equals the degree of the square-free part."""
-    chain = [_primitive(p), _primitive([k * a for k, a in enumerate(p)][1:])]
+    chain = [_primitive(p), _primitive(polynomial.polyder(np.array(p)).tolist())]
     while len(chain[-1]) > 1:
-        rest = _remainder(chain[-2], chain[-1])
-        if not rest:
+        rest = polynomial.polydiv(*chain[-2:])[1]
+        if not rest.any():
             break
-        chain.append(_primitive([-a for a in rest]))
+        chain.append(_primitive((-rest).tolist()))
     distinct = (len(p) - 1) - (len(chain[-1]) - 1)
     at_plus = [_sign(q[-1]) for q in chain]
     at_minus = [_sign(q[-1]) * (-1) ** (len(q) - 1) for q in chain]
     return _changes(at_minus) - _changes(at_plus) == distinct
 
 
-def _remainder(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
-    rest = list(p)
-    while len(rest) >= len(q):
-        factor = rest[-1] / q[-1]
-        shift = len(rest) - len(q)
-        for i, b in enumerate(q):
-            rest[shift + i] -= factor * b
-        rest.pop()
-        while rest and rest[-1] == 0:
-            rest.pop()
-    return rest
-
-
-def _primitive(p: list[Fraction]) -> list[Fraction]:
+def _primitive(p: list[Fraction]) -> NDArray[np.object_]:
     """Divided by the positive content, so that numbers stay small."""
     denominator = math.lcm(*(a.denominator for a in p))
     whole = [int(a * denominator) for a in p]
     content = math.gcd(*whole) or 1
-    return [Fraction(a, content) for a in whole]
+    return np.array([Fraction(a, content) for a in whole])
 
 
 def _sign(a: Fraction) -> int:
