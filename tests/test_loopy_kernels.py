@@ -10,7 +10,8 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
-from tallytree.loopy import capped, maximum, messages
+from tallytree.engine.maximize import block
+from tallytree.loopy import capped, messages
 
 INF = math.inf
 
@@ -100,8 +101,9 @@ def test_chain_and_engine_agree_on_wide_factors(native, monkeypatch):
 def test_maxima_agree_with_enumeration(seed, infinite):
     rng = np.random.default_rng(100 + seed)
     nu, log_f = random_factors(rng, 4, int(rng.integers(1, 8)), infinite)
-    best, got = maximum.solve(nu, log_f)
-    value, y = maximum.maximise(nu, log_f)
+    best, got = messages._count_maxima(nu, log_f)
+    ranked, weights = messages.best_counts(nu, log_f)
+    value, y = weights.max(1), block.largest(nu, ranked, weights.argmax(1))
     for row in range(4):
         want, out = enumerate_factor(nu[row], log_f[row], np.maximum)
         assert best[row] == value[row]

@@ -30,7 +30,7 @@ from tallytree.experiments import (
 from tallytree.experiments.bags_claims import permutation_p
 from tallytree.experiments.report import csv_text
 from tallytree.experiments.runtime_claims import runtime_claims
-from tallytree.experiments.store import Store, write_whole
+from tallytree.experiments.store import ARRAYS, Store, write_whole
 from tallytree.experiments.workers import each
 
 SMALL = replace(TINY, runs=(1, 1), large_grids=(8,))
@@ -127,12 +127,12 @@ def test_a_damaged_step_is_computed_again(tmp_path):
     assert store.numbers("a", {"n": 1}, lambda: {"x": 1.5}) == {"x": 1.5}
     assert store.numbers("a", {"n": 1}, lambda: pytest.fail("computed again")) == {"x": 1.5}
     assert store.numbers("a", {"n": 2}, lambda: 7) == 7  # other inputs, another file
-    store.arrays("b", {}, lambda: {"v": np.arange(3)})
+    store.result(ARRAYS, "b", {}, lambda: {"v": np.arange(3)})
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:5])
     assert store.numbers("a", {"n": 1}, lambda: 3) == 3
-    assert store.arrays("b", {}, lambda: {"v": np.arange(4)})["v"].tolist() == [0, 1, 2, 3]
-    assert store.arrays("b", {}, lambda: pytest.fail("computed again"))["v"].tolist() == [0, 1, 2, 3]
+    assert store.result(ARRAYS, "b", {}, lambda: {"v": np.arange(4)})["v"].tolist() == [0, 1, 2, 3]
+    assert store.result(ARRAYS, "b", {}, lambda: pytest.fail("computed again"))["v"].tolist() == [0, 1, 2, 3]
 
 
 def test_equal_seeds_give_equal_numbers(tmp_path):
@@ -152,11 +152,13 @@ def test_equal_seeds_give_equal_numbers(tmp_path):
 
 
 def test_processes_side_by_side_give_the_same(tmp_path):
-    tasks = [(f"truth-{run}", {"run": run}, ((3, 6), run, 0, 1, 1)) for run in range(2)]
-    alone = each(Store(tmp_path / "a"), matching.true_marginals, tasks, 1)
+    tasks = [
+        (f"truth-{run}", {"run": run}, matching.true_marginals, ((3, 6), run, 0, 1, 1)) for run in range(2)
+    ]
+    alone = each(Store(tmp_path / "a"), tasks, 1)
     seen = []
     store = Store(tmp_path / "b", lambda name, reused: seen.append((name, reused)))
-    assert each(store, matching.true_marginals, tasks, 2) == alone
+    assert each(store, tasks, 2) == alone
     assert sorted(seen) == [("truth-0", False), ("truth-1", False)]
 
 

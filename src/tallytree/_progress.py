@@ -109,6 +109,8 @@ def _watched() -> bool:
 class Iterations(Progress):
     """Iterations of a method and how far it is from rest; a function is told both."""
 
+    interrupted = False
+
     def __init__(self, progress: bool | Report, total: int, label: str) -> None:
         wanted = check_progress(progress, "the iteration and the residual")
         super().__init__(label, total, wanted, "iterations")

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from .results import GibbsMarginals as GibbsMarginals
 
 # Imported when first used: the function below has the name of this package, so `import tallytree` needs it at once.
-_HOME = {
-    "Assignment": "problem",
-    "AssignmentBeliefs": "results",
-    "AssignmentBounds": "results",
-    "AssignmentMode": "results",
-    "ErgodicityWarning": "ergodicity",
-    "GibbsMarginals": "results",
-}
+_HOME = {"Assignment": "problem", "ErgodicityWarning": "ergodicity"}  # the others are in results
 
 __all__ = [
     "Assignment",
@@ -101,6 +94,6 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if name in __all__:
+        return getattr(import_module(f".{_HOME.get(name, 'results')}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

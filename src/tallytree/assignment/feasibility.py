@@ -22,17 +22,18 @@ _TRIED = 32  # rows or columns with unmet needs that are tried for a small expla
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
-    """Smallest and largest count of every row and column; forced cells are not counted."""
+class Side:
+    """Smallest and largest count of every row, or of every column; forced cells are not counted."""
 
-    row_low: Ints
-    row_high: Ints
-    column_low: Ints
-    column_high: Ints
+    low: Ints
+    high: Ints
+
+    def __len__(self) -> int:
+        return len(self.low)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.row_low), len(self.column_low)
+    def is_uniform(self) -> bool:
+        return len(self) > 0 and bool((self.low == self.low[0]).all() and (self.high == self.high[0]).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,135 +50,110 @@ class Decided:
     columns: Ints
 
 
-def decide(counts: Counts, row: Ints, column: Ints) -> Decided:
+def decide(rows: Side, columns: Side, row: Ints, column: Ints) -> Decided:
     """Decided cells and counts; raises InfeasibleError if the counts cannot be met by the cells (row[e], column[e])."""
-    if len(row) == counts.shape[0] * counts.shape[1] and _uniform(counts):
-        found = _by_symmetry(counts)
+    if len(row) == len(rows) * len(columns) and rows.is_uniform and columns.is_uniform:
+        found = _by_symmetry(rows, columns)
         if found is not None:
             return found
-    flow = _circulation(counts, row, column)
+    flow = _circulation(rows, columns, row, column)
     if flow is None:
-        raise InfeasibleError(_clash(counts, row, column))
-    return _fixed(counts, row, column, flow)
+        raise InfeasibleError(_clash(rows, columns, row, column))
+    return _fixed(rows, columns, row, column, flow)
 
 
-def _uniform(counts: Counts) -> bool:
-    sides = (counts.row_low, counts.row_high, counts.column_low, counts.column_high)
-    return all(len(side) > 0 and bool((side == side[0]).all()) for side in sides)
-
-
-def _by_symmetry(counts: Counts) -> Decided | None:
+def _by_symmetry(rows: Side, columns: Side) -> Decided | None:
     """All cells allowed and all rows, all columns alike: any total that suits both sides can be spread evenly."""
-    n_rows, n_columns = counts.shape
-    row_low, row_high = int(counts.row_low[0]), min(int(counts.row_high[0]), n_columns)
-    column_low, column_high = int(counts.column_low[0]), min(int(counts.column_high[0]), n_rows)
-    low = max(n_rows * row_low, n_columns * column_low)
-    high = min(n_rows * row_high, n_columns * column_high)
-    if low > high or row_low > row_high or column_low > column_high:
+    n_cells = len(rows) * len(columns)
+    sides = [(int(s.low[0]), min(int(s.high[0]), n_cells // len(s)), len(s)) for s in (rows, columns)]
+    low, high = max(n * least for least, _, n in sides), min(n * most for _, most, n in sides)
+    if low > high or any(least > most for least, most, _ in sides):
         return None
-    cells = np.full(n_rows * n_columns, -1, np.int8)
-    if high == 0:
-        cells[:] = 0
-    elif low == n_rows * n_columns:
-        cells[:] = 1
-    rows, columns = np.full(n_rows, -1, np.int64), np.full(n_columns, -1, np.int64)
-    if low == high and low in (n_rows * row_low, n_rows * row_high):
-        rows[:] = low // n_rows
-    if low == high and low in (n_columns * column_low, n_columns * column_high):
-        columns[:] = low // n_columns
-    if row_low == row_high:
-        rows[:] = row_low
-    if column_low == column_high:
-        columns[:] = column_low
-    return Decided(cells, rows, columns)
+    counts = []
+    for least, most, n in sides:
+        at_limit = low == high and low in (n * least, n * most)
+        counts.append(np.full(n, least if least == most else low // n if at_limit else -1, np.int64))
+    cells = np.full(n_cells, 0 if high == 0 else 1 if low == n_cells else -1, np.int8)
+    return Decided(cells, *counts)
 
 
 def _network(arcs: list[tuple[Any, Any, Any]], nodes: int) -> csr_array:
-    tail = np.concatenate([np.atleast_1d(a) for a, _, _ in arcs])
-    head = np.concatenate([np.atleast_1d(b) for _, b, _ in arcs])
-    capacity = np.concatenate([np.atleast_1d(c) for _, _, c in arcs]).astype(np.int32)
+    """Tails, heads and capacities, each one number or as many as there are arcs of a kind."""
+    alike = [np.broadcast_arrays(*np.atleast_1d(*arc)) for arc in arcs]
+    tail, head, capacity = (np.concatenate(each) for each in zip(*alike))
     used = capacity > 0
-    return coo_array((capacity[used], (tail[used], head[used])), shape=(nodes, nodes)).tocsr()
+    return coo_array(
+        (capacity[used].astype(np.int32), (tail[used], head[used])), shape=(nodes, nodes)
+    ).tocsr()
 
 
-def _circulation(counts: Counts, row: Ints, column: Ints) -> Bools | None:
+def _circulation(rows: Side, columns: Side, row: Ints, column: Ints) -> Bools | None:
     """A feasible assignment of the cells, or None. Lower bounds go through a second source and sink."""
-    n_rows, n_columns = counts.shape
-    if (counts.row_low > counts.row_high).any() or (counts.column_low > counts.column_high).any():
+    if (rows.low > rows.high).any() or (columns.low > columns.high).any():
         return None
-    source, sink, hub = 0, 1, 2
-    rows, columns = 3 + np.arange(n_rows), 3 + n_rows + np.arange(n_columns)
-    need = int(counts.row_low.sum() + counts.column_low.sum())
-    one = np.ones(len(row), np.int32)
-    arcs = [
-        (np.full(n_rows, source), rows, counts.row_low),
-        (hub, sink, counts.row_low.sum()),
-        (np.full(n_rows, hub), rows, counts.row_high - counts.row_low),
-        (rows[row], columns[column], one),
-        (columns, np.full(n_columns, sink), counts.column_low),
-        (source, hub, counts.column_low.sum()),
-        (columns, np.full(n_columns, hub), counts.column_high - counts.column_low),
-    ]
+    need = int(rows.low.sum() + columns.low.sum())
     if need == 0:
         return np.zeros(len(row), bool)
-    found = maximum_flow(_network(arcs, 3 + n_rows + n_columns), source, sink)
+    source, sink, hub = 0, 1, 2
+    r, c = 3 + np.arange(len(rows)), 3 + len(rows) + np.arange(len(columns))
+    arcs = [
+        (source, r, rows.low),
+        (hub, sink, rows.low.sum()),
+        (hub, r, rows.high - rows.low),
+        (r[row], c[column], 1),
+        (c, sink, columns.low),
+        (source, hub, columns.low.sum()),
+        (c, hub, columns.high - columns.low),
+    ]
+    found = maximum_flow(_network(arcs, 3 + len(rows) + len(columns)), source, sink)
     if found.flow_value < need:
         return None
-    return np.asarray(found.flow[rows[row], columns[column]]).ravel() > 0
+    return np.asarray(found.flow[r[row], c[column]]).ravel() > 0
 
 
-def _fixed(counts: Counts, row: Ints, column: Ints, flow: Bools) -> Decided:
-    n_rows, n_columns = counts.shape
-    hub, rows, columns = 0, 1 + np.arange(n_rows), 1 + n_rows + np.arange(n_columns)
-    row_count = np.bincount(row[flow], minlength=n_rows)
-    column_count = np.bincount(column[flow], minlength=n_columns)
-    hubs_r, hubs_c = np.full(n_rows, hub), np.full(n_columns, hub)
+def _fixed(rows: Side, columns: Side, row: Ints, column: Ints, flow: Bools) -> Decided:
+    hub, r, c = 0, 1 + np.arange(len(rows)), 1 + len(rows) + np.arange(len(columns))
+    row_count = np.bincount(row[flow], minlength=len(rows))
+    column_count = np.bincount(column[flow], minlength=len(columns))
     arcs = [
-        (
-            np.where(flow, columns[column], rows[row]),
-            np.where(flow, rows[row], columns[column]),
-            np.ones(len(row)),
-        ),
-        (hubs_r, rows, row_count < counts.row_high),
-        (rows, hubs_r, row_count > counts.row_low),
-        (columns, hubs_c, column_count < counts.column_high),
-        (hubs_c, columns, column_count > counts.column_low),
+        (np.where(flow, c[column], r[row]), np.where(flow, r[row], c[column]), 1),
+        (hub, r, row_count < rows.high),
+        (r, hub, row_count > rows.low),
+        (c, hub, column_count < columns.high),
+        (hub, c, column_count > columns.low),
     ]
-    label = connected_components(_network(arcs, 1 + n_rows + n_columns), connection="strong")[1]
-    free = label[rows[row]] == label[columns[column]]
+    label = connected_components(_network(arcs, 1 + len(rows) + len(columns)), connection="strong")[1]
+    free = label[r[row]] == label[c[column]]
     return Decided(
         np.where(free, -1, flow).astype(np.int8),
-        np.where(label[rows] == label[hub], -1, row_count),
-        np.where(label[columns] == label[hub], -1, column_count),
+        np.where(label[r] == label[hub], -1, row_count),
+        np.where(label[c] == label[hub], -1, column_count),
     )
 
 
 # -- the clash ------------------------------------------------------------------------------------------------------
 
 
-def _clash(counts: Counts, row: Ints, column: Ints) -> str:
+def _clash(rows: Side, columns: Side, row: Ints, column: Ints) -> str:
     """Rows (or columns) that need more than the cells and the columns (rows) let them have.
 
     If rows can meet their minima within the maxima of the columns, and columns theirs, then both can be met at once
     (Mendelsohn and Dulmage); so one of the two flows fails, and its minimum cut names the culprits.
     """
-    empty_r = np.flatnonzero(counts.row_low > counts.row_high)
-    empty_c = np.flatnonzero(counts.column_low > counts.column_high)
-    for name, side, low, high in (
-        ("Row", empty_r, counts.row_low, counts.row_high),
-        ("Column", empty_c, counts.column_low, counts.column_high),
-    ):
-        if len(side):
-            i = int(side[0])
-            if high[i] < 0:
-                noun = "cell" if high[i] == -1 else "cells"
-                why = f"has {-high[i]} {noun} more forced on than its potential allows"
+    for name, side in (("Row", rows), ("Column", columns)):
+        empty = np.flatnonzero(side.low > side.high)
+        if len(empty):
+            i = int(empty[0])
+            low, high = side.low[i], side.high[i]
+            if high < 0:
+                noun = "cell" if high == -1 else "cells"
+                why = f"has {-high} {noun} more forced on than its potential allows"
             else:
-                why = f"needs at least {low[i]} more cells than are forced on, but may have at most {high[i]} more"
+                why = f"needs at least {low} more cells than are forced on, but may have at most {high} more"
             return f"{name} {i} {why}. Relax its potential or unforce a cell."
-    found = _hall(counts.row_low, counts.column_high, row, column, ("row", "column"))
+    found = _hall(rows.low, columns.high, row, column, ("row", "column"))
     if found is None:
-        found = _hall(counts.column_low, counts.row_high, column, row, ("column", "row"))
+        found = _hall(columns.low, rows.high, column, row, ("column", "row"))
     return found or "The row and column counts cannot be met together. Relax a potential or allow more cells."
 
 
@@ -187,11 +163,7 @@ def _hall(need: Ints, room: Ints, here: Ints, there: Ints, names: tuple[str, str
         return None
     source, sink = 0, 1
     near, far = 2 + np.arange(n), 2 + n + np.arange(m)
-    arcs = [
-        (np.full(n, source), near, need),
-        (near[here], far[there], np.ones(len(here), np.int32)),
-        (far, np.full(m, sink), room),
-    ]
+    arcs = [(source, near, need), (near[here], far[there], 1), (far, sink, room)]
     network = _network(arcs, 2 + n + m)
     found = maximum_flow(network, source, sink)
     if found.flow_value >= need.sum():

@@ -11,7 +11,7 @@ from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
-from .feasibility import Counts, decide
+from .feasibility import Side, decide
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,11 @@ class Cells:
     row: Ints
     column: Ints
     logits: Float64
+
+    @property
+    def places(self) -> tuple[Ints, Ints]:
+        """Row and column of every cell."""
+        return self.row, self.column
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,37 +46,26 @@ class Reduced:
 def reduce(cells: Cells, rows: Float64, columns: Float64) -> Reduced:
     """Decide what can be decided; tables (1 or I, J + 1) and (1 or J, I + 1). Raises InfeasibleError."""
     forced = cells.logits == math.inf
-    forced_rows = np.bincount(cells.row[forced], minlength=cells.shape[0])
-    forced_columns = np.bincount(cells.column[forced], minlength=cells.shape[1])
-    row_low, row_high = _hull(rows, forced_rows, "Row")
-    column_low, column_high = _hull(columns, forced_columns, "Column")
     open_cells = np.flatnonzero(~forced)
-    row, column = cells.row[open_cells], cells.column[open_cells]
-    found = decide(Counts(row_low, row_high, column_low, column_high), row, column)
+    sides = (("Row", cells.row, rows), ("Column", cells.column, columns))
+    forced_counts = [np.bincount(at[forced], minlength=n) for at, n in zip(cells.places, cells.shape)]
+    row_limits, column_limits = (
+        _hull(tables, taken, name) for (name, _, tables), taken in zip(sides, forced_counts)
+    )
+    found = decide(row_limits, column_limits, cells.row[open_cells], cells.column[open_cells])
     on = np.concatenate([np.flatnonzero(forced), open_cells[found.cells == 1]])
     free = open_cells[found.cells == -1]
-    row_tables, row_constant = _tables(
-        rows,
-        cells.row[on],
-        cells.row[free],
-        found.rows + np.where(found.rows >= 0, forced_rows, 0),
-        cells.shape[0],
-        "Row",
-    )
-    column_tables, column_constant = _tables(
-        columns,
-        cells.column[on],
-        cells.column[free],
-        found.columns + np.where(found.columns >= 0, forced_columns, 0),
-        cells.shape[1],
-        "Column",
-    )
     weights = cells.logits[on]
-    constant = float(weights[np.isfinite(weights)].sum()) + row_constant + column_constant
-    return Reduced(free, on, row_tables, column_tables, constant)
+    left, constant = [], float(weights[np.isfinite(weights)].sum())
+    for (name, at, tables), taken, counts in zip(sides, forced_counts, (found.rows, found.columns)):
+        decided = counts + np.where(counts >= 0, taken, 0)
+        reduced, weight = _tables(tables, at[on], at[free], decided, name)
+        left.append(reduced)
+        constant += weight
+    return Reduced(free, on, left[0], left[1], constant)
 
 
-def _hull(tables: Float64, forced: Ints, name: str) -> tuple[Ints, Ints]:
+def _hull(tables: Float64, forced: Ints, name: str) -> Side:
     """Smallest and largest count beyond the forced cells."""
     possible = tables > -math.inf
     dead = np.flatnonzero(~possible.any(1))
@@ -81,13 +75,12 @@ def _hull(tables: Float64, forced: Ints, name: str) -> tuple[Ints, Ints]:
         )
     low = np.argmax(possible, axis=1)
     high = possible.shape[1] - 1 - np.argmax(possible[:, ::-1], axis=1)
-    return np.maximum(low - forced, 0), np.broadcast_to(high, forced.shape) - forced
+    return Side(np.maximum(low - forced, 0), np.broadcast_to(high, forced.shape) - forced)
 
 
-def _tables(
-    tables: Float64, on: Ints, free: Ints, decided: Ints, size: int, name: str
-) -> tuple[list[Float64], float]:
+def _tables(tables: Float64, on: Ints, free: Ints, decided: Ints, name: str) -> tuple[list[Float64], float]:
     """Table of every row over the counts of its free cells, and the log-values of rows without free cells."""
+    size = len(decided)
     base, left = np.bincount(on, minlength=size), np.bincount(free, minlength=size)
     out: list[Float64] = []
     constant = 0.0
@@ -119,7 +112,7 @@ def _tables(
 def graph(cells: Cells, reduced: Reduced) -> FactorGraph:
     """Free cells as variables; rows, then columns, that have any as factors."""
     groups = []
-    for index, tables in ((cells.row, reduced.row_tables), (cells.column, reduced.column_tables)):
+    for index, tables in zip(cells.places, (reduced.row_tables, reduced.column_tables)):
         side = index[reduced.free]
         order = np.argsort(side, kind="stable")
         ends = np.cumsum(np.bincount(side, minlength=len(tables)))

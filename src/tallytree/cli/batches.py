@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Float64
-from .parquet_files import require_pyarrow
+from .parquet_files import require_numbers, require_pyarrow
 from .problems import InputProblem, reason
-from .tables import GZIP, PARQUET, Source, format_of
+from .tables import GZIP, PARQUET, Check, Source, format_of, readable, refuse_repeated, source_of
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time
 _ROWS = 1 << 18  # of a Parquet batch
@@ -31,6 +31,9 @@ class Batches:
     def path(self) -> str:
         return self.source.path
 
+    def number_of(self, row: int) -> int:
+        return row + 1
+
     def numbers(self, name: str) -> Iterator[Float64]:
         """A column of numbers; refuses cells that are none."""
         row = 0
@@ -41,10 +44,7 @@ class Batches:
             row += len(values)
 
     def _plain(self, column: Any, name: str, row: int) -> Float64:
-        types = require_pyarrow().types
-        kind = column.type
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-            raise InputProblem(f"{self.path}: column `{name}` must hold numbers; its type is {kind}.")
+        require_numbers(self.path, name, column.type)
         missing = np.asarray(column.is_null(nan_is_null=True))
         if missing.any():
             at = row + int(np.argmax(missing)) + 1
@@ -68,7 +68,7 @@ class Batches:
         pyarrow = require_pyarrow()
         try:
             if self.parquet:
-                with pyarrow.parquet.ParquetFile(self._place()) as file:
+                with pyarrow.parquet.ParquetFile(self.source.place) as file:
                     yield from file.iter_batches(_ROWS, columns=columns)
             else:
                 yield from self._csv(columns, kinds)
@@ -76,16 +76,11 @@ class Batches:
             detail = str(error).splitlines()[0].rstrip(".")
             raise InputProblem(f"{self.path} is not readable as {self._kind}: {detail}.") from None
         except (OSError, EOFError) as error:
-            why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
-            raise InputProblem(f"cannot read {self.path}: {why}.") from None
+            raise InputProblem(f"cannot read {self.path}: {reason(error)}.") from None
 
     @property
     def _kind(self) -> str:
         return "Parquet" if self.parquet else "CSV"
-
-    def _place(self) -> Any:
-        pyarrow = require_pyarrow()
-        return self.source.place if self.source.content is None else pyarrow.BufferReader(self.source.content)
 
     def _csv(self, columns: Sequence[str] | None, kinds: dict[str, str]) -> Iterator[Any]:
         pyarrow = require_pyarrow()
@@ -108,28 +103,25 @@ class Batches:
             yield from reader
 
 
-def open_batches(source: Source, check: Callable[[Sequence[str], str], None]) -> Batches:
+def open_batches(path: str, delimiter: str | None, scratch: Path, check: Check) -> Batches:
     """A file whose header has been read and found good; no row has been."""
     pyarrow = require_pyarrow()
-    with source.raw() as file:
-        start = file.read(4)
+    with readable(path):
+        source = source_of(path, delimiter, scratch)
+        with source.raw() as file:
+            start = file.read(4)
     parquet = start == b"PAR1" or (format_of(source.path) == PARQUET and start[:2] != GZIP)
     if not start:
         raise InputProblem(f"{source.path} is empty. It needs a header line and one line per variable.")
     try:
         if parquet:
-            place = source.place if source.content is None else pyarrow.BufferReader(source.content)
-            with pyarrow.parquet.ParquetFile(place) as opened:
+            with pyarrow.parquet.ParquetFile(source.place) as opened:
                 names = list(opened.schema_arrow.names)
         else:
             names = _header(source)
     except pyarrow.ArrowException as error:
         raise InputProblem(f"{source.path} is not readable: {str(error).splitlines()[0]}") from None
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputProblem(
-            f"{source.path} has more than one column `{repeated[0]}`. Rename or remove all but one."
-        )
+    refuse_repeated(names, source.path)
     check(names, source.path)
     return Batches(source, parquet, names)
 

@@ -16,7 +16,7 @@ from ..arrays import Float64
 from .arrow_text import arrow_text
 from .number_cells import is_number, numbers_of
 from .problems import InputProblem, reason
-from .tables import Check, Codes, InputTable, Source
+from .tables import Check, Codes, InputTable, Source, numbered
 
 _MANY = 1 << 20  # bytes of text from which loading pyarrow pays
 
@@ -49,11 +49,9 @@ class CsvTable:
         return numbers_of(self, name, self.column(name))
 
     def codes(self, name: str) -> Codes:
-        text = self.column(name)
-        values = [value for value in dict.fromkeys(text) if value]
-        number = {value: i for i, value in enumerate(values)}
-        number[""] = -1
-        return Codes(np.fromiter(map(number.__getitem__, text), np.int64, len(text)), values)
+        known: dict[str, int] = {}
+        codes = np.array(numbered(self.column(name), known), np.int64)
+        return Codes(codes, list(known))
 
     def rows(self) -> Iterator[Sequence[Any]]:
         return iter(self.cells)
@@ -101,8 +99,7 @@ def _by_hand(source: Source) -> CsvTable:
             f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
         ) from None
     except (OSError, EOFError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
-        raise InputProblem(f"cannot read {path}: {why}.") from None
+        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
     if not any(name.strip() for name in names):
         raise InputProblem(f"{path} has no header. Its first line must name the columns, such as name,logit.")
     width = len(names)

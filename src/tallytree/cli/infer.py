@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import InfeasibleError
 from . import stream
-from .output import ADDED, Target, save, target
-from .problems import InputProblem
+from .output import ADDED, save, target
+from .problems import InputProblem, require_column
 from .questions import (
     Choice,
     Grouping,
@@ -24,8 +24,8 @@ from .questions import (
     number_column,
     potential,
 )
-from .summary import Result, print_summary
-from .tables import Codes, Header, read_table, require_column
+from .table_summary import TableSummary
+from .tables import Codes, read_table
 from .terminal import Terminal
 
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
     if stream.is_long(arguments, groupings):
         return stream.run(arguments, goal, totals, groupings, check)
     source = read_table(arguments.file, arguments.delimiter, check)
-    column, scale = number_column(source, arguments.column, arguments.scale)
+    column, scale = number_column(source.path, source.names, arguments.column, arguments.scale)
     codes: dict[str, Codes] = {}
     for grouping in groupings:
         codes.setdefault(grouping.column, source.codes(grouping.column))
@@ -66,20 +66,25 @@ def run(arguments: argparse.Namespace) -> None:
         times = {"reading": read - start, "inference": inferred - read}
         if goal is not None:
             times["writing"] = written - inferred
-        result = Result(source, model, column, scale, totals, groupings, codes, times, _name(goal))
-        print_summary(Terminal.of(sys.stdout), result, arguments.top, arguments.by, arguments.counts)
+        said = [f"all rows: {choice}" for choice in totals]
+        for g in groupings:
+            said.append(f"each of {len(codes[g.column].values):,} groups of `{g.column}`: {g}")
+        found = TableSummary(source, model, column, scale, said, times, goal, totals, codes, arguments.counts)
+        found.print(Terminal.of(sys.stdout), arguments.top, arguments.by)
 
 
 def _check_columns(
     arguments: argparse.Namespace, groupings: Sequence[Grouping], names: Sequence[str], path: str
 ) -> None:
     """Refuse a header that lacks a column or has one too many, before any row is read."""
-    header = Header(path, list(names))
-    number_column(header, arguments.column, arguments.scale)
-    if arguments.output is not None:
-        _refuse_added(header.names, path)
+    number_column(path, names, arguments.column, arguments.scale)
+    for name in ADDED if arguments.output is not None else ():
+        if name in names:
+            raise InputProblem(
+                f"{path} already has a column `{name}`, which the output adds. Rename or remove it."
+            )
     for grouping in groupings:
-        require_column(header, grouping.column)
+        require_column(path, grouping.column, names)
 
 
 def _groupings(arguments: argparse.Namespace) -> list[Grouping]:
@@ -90,15 +95,3 @@ def _groupings(arguments: argparse.Namespace) -> list[Grouping]:
     for column, path in arguments.group_table:
         found.append(Grouping(column, count_table_file(path), f"--group-table {column} {path}"))
     return found
-
-
-def _refuse_added(names: list[str], path: str) -> None:
-    for name in ADDED:
-        if name in names:
-            raise InputProblem(
-                f"{path} already has a column `{name}`, which the output adds. Rename or remove it."
-            )
-
-
-def _name(goal: Target | None) -> str | None:
-    return None if goal is None else goal.path

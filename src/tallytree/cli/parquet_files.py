@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Float64
 from .problems import InputProblem, reason
-from .tables import Check, Codes, InputTable, Source, place
+from .tables import Check, Codes, InputTable, Source, numbered, place
 
 
 def require_pyarrow() -> ModuleType:
@@ -50,12 +50,8 @@ class ParquetTable:
         return "" if value is None else str(value)
 
     def numbers(self, name: str) -> Float64:
-        types = require_pyarrow().types
         column = self.arrow.column(name)
-        if not (
-            types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)
-        ):
-            raise InputProblem(f"{self.path}: column `{name}` must hold numbers; its type is {column.type}.")
+        require_numbers(self.path, name, column.type)
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
             raise InputProblem(f"{place(self, row)}: column `{name}` is empty. Every row needs a number.")
@@ -84,14 +80,20 @@ class ParquetTable:
         found = column.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
         # Empty text and null entries of the dictionary mean no group; the others move up.
         texts = ["" if value is None else str(value) for value in column.dictionary.to_pylist()]
-        values = [text for text in dict.fromkeys(texts) if text]
-        number = {value: i for i, value in enumerate(values)}
-        move = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)
-        return Codes(move[found], values)
+        known: dict[str, int] = {}
+        move = np.array([*numbered(texts, known), -1], np.int64)
+        return Codes(move[found], list(known))
 
     def rows(self) -> Iterator[Sequence[Any]]:
         columns = [column.to_pylist() for column in self.arrow.columns]
         return iter(zip(*columns))
+
+
+def require_numbers(path: str, name: str, kind: Any) -> None:
+    """Refuse a column whose type is none of numbers."""
+    types = require_pyarrow().types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        raise InputProblem(f"{path}: column `{name}` must hold numbers; its type is {kind}.")
 
 
 def read_parquet(source: Source, check: Check | None = None) -> ParquetTable:

@@ -16,8 +16,10 @@ class UsageProblem(InputProblem):
     """Arguments that do not make a command."""
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError | EOFError) -> str:
     """Why the system refused, without the number of the error: ``permission denied``."""
+    if isinstance(error, EOFError):
+        return "it is packed by gzip and ends too early"
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
@@ -28,9 +30,11 @@ def quoted(names: Sequence[str], most: int = 12) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def missing_column(path: str, name: str, names: Sequence[str]) -> InputProblem:
-    """A column that the file does not have, with the nearest one that it has."""
+def require_column(path: str, name: str, names: Sequence[str]) -> None:
+    """Refuse a column that the file does not have, with the nearest one that it has."""
+    if name in names:
+        return
     folded = {known.strip().casefold(): known for known in names}
     near = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
     hint = f" Did you mean `{folded[near[0]]}`?" if near else ""
-    return InputProblem(f"{path} has no column `{name}`; its columns are {quoted(names)}.{hint}")
+    raise InputProblem(f"{path} has no column `{name}`; its columns are {quoted(names)}.{hint}")

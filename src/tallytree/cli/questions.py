@@ -14,15 +14,8 @@ from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, parse_potential, table
 from .csv_files import header_hint
-from .problems import InputProblem, quoted
-from .tables import (
-    Codes,
-    InputTable,
-    Named,
-    place,
-    read_table,
-    require_column,
-)
+from .problems import InputProblem, quoted, require_column
+from .tables import Codes, InputTable, place, read_table
 
 LOGIT, PROB = "logit", "prob"
 _CLASHING = 6  # potentials that a message lists
@@ -73,7 +66,7 @@ def potential(text: str, argument: str) -> Potential:
 def count_table_file(path: str) -> CountTable:
     """Read a file with columns ``count`` and ``log_f`` or ``f``: every count once, in any order."""
     source = read_table(path)
-    require_column(source, "count")
+    require_column(path, "count", source.names)
     present = [name for name in ("log_f", "f") if name in source.names]
     if len(present) != 1:
         what = (
@@ -116,10 +109,10 @@ def count_table_file(path: str) -> CountTable:
         return CountTable(path, np.log(values[order]) if name == "f" else values[order])
 
 
-def number_column(source: Named, column: str | None, scale: str | None) -> tuple[str, str]:
+def number_column(path: str, names: Sequence[str], column: str | None, scale: str | None) -> tuple[str, str]:
     """Which column holds the numbers, and whether they are log-odds or probabilities."""
     if column is not None:
-        require_column(source, column)
+        require_column(path, column, names)
         if scale is None and column not in (LOGIT, PROB):
             raise InputProblem(
                 f"what are the numbers in column `{column}`? Add --scale logit (log-odds) or --scale prob."
@@ -127,17 +120,15 @@ def number_column(source: Named, column: str | None, scale: str | None) -> tuple
         return column, scale or column
     if scale is not None:
         raise InputProblem("--scale says what the numbers of --column are. Add --column NAME.")
-    present = [name for name in (LOGIT, PROB) if name in source.names]
+    present = [name for name in (LOGIT, PROB) if name in names]
     if len(present) == 2:
         raise InputProblem(
-            f"{source.path} has both a `logit` and a `prob` column. Choose with --column logit or --column prob."
+            f"{path} has both a `logit` and a `prob` column. Choose with --column logit or --column prob."
         )
     if not present:
-        hint = (
-            header_hint(source.names) or " Name the column to use with --column NAME --scale logit or prob."
-        )
+        hint = header_hint(names) or " Name the column to use with --column NAME --scale logit or prob."
         raise InputProblem(
-            f"{source.path} has neither a `logit` nor a `prob` column; its columns are {quoted(source.names)}.{hint}"
+            f"{path} has neither a `logit` nor a `prob` column; its columns are {quoted(names)}.{hint}"
         )
     return present[0], present[0]
 

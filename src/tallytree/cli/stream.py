@@ -28,8 +28,8 @@ from .output import ADDED, Target, replace_whole
 from .parquet_files import require_pyarrow
 from .problems import InputProblem, reason
 from .questions import PROB, Choice, CountTable, Grouping, number_column
-from .stream_summary import StreamResult, print_stream_summary
-from .tables import CSV, GZIP, STANDARD_INPUT, Source, delimiter_of
+from .stream_summary import StreamSummary
+from .tables import CSV, GZIP, numbered
 from .terminal import Terminal
 
 LONG = 1 << 28  # bytes from which a file is streamed without being asked for
@@ -72,8 +72,8 @@ def run(
     beside = None if goal is None else os.path.dirname(os.path.realpath(goal.path))
     with tempfile.TemporaryDirectory(prefix=".tallytree-", dir=beside) as folder:
         scratch = Path(folder)
-        rows = open_batches(_source(arguments.file, arguments.delimiter, scratch), check)
-        column, scale = number_column(rows, arguments.column, arguments.scale)
+        rows = open_batches(arguments.file, arguments.delimiter, scratch, check)
+        column, scale = number_column(rows.path, rows.names, arguments.column, arguments.scale)
         n = _spill(rows.numbers(column), scratch / "numbers")
         if n == 0:
             raise InputProblem(f"{rows.path} has a header but no rows. It needs one row per variable.")
@@ -97,41 +97,8 @@ def run(
         if not arguments.quiet:
             said = [f"all rows: {choice}" for choice in totals]
             said += [f"each group of `{g.column}`: {g.potential}" for g in groupings]
-            result = StreamResult(
-                rows,
-                model,
-                column,
-                scale,
-                numbers,
-                answers,
-                said,
-                times,
-                goal.path if goal is not None else None,
-            )
-            print_stream_summary(Terminal.of(sys.stdout), result, arguments.top, arguments.by)
-
-
-def _source(path: str, delimiter: str | None, scratch: Path) -> Source:
-    """A file, or a stream copied to the scratch folder: it is read more than once."""
-    between = delimiter_of(path, delimiter)
-    if path != STANDARD_INPUT and (os.path.isfile(path) or not os.path.exists(path)):
-        if not os.path.exists(path):
-            raise InputProblem(f"cannot read {path}: there is no such file.")
-        return Source(path, delimiter=between)
-    if os.path.isdir(path):
-        raise InputProblem(f"cannot read {path}: it is a folder. Name a CSV or Parquet file in it.")
-    if path == STANDARD_INPUT and sys.stdin is None:
-        raise InputProblem("cannot read standard input: it is closed.")
-    copy = scratch / "input"
-    stream = sys.stdin.buffer if path == STANDARD_INPUT else open(path, "rb")  # noqa: SIM115
-    try:
-        with open(copy, "wb") as file:
-            while block := stream.read(1 << 22):
-                file.write(block)
-    except OSError as error:
-        raise InputProblem(f"cannot keep what comes from {path}: {reason(error)}.") from None
-    name = "standard input" if path == STANDARD_INPUT else path
-    return Source(name, None, between, str(copy))
+            result = StreamSummary(rows, model, column, scale, said, times, goal, numbers, answers)
+            result.print(Terminal.of(sys.stdout), arguments.top, arguments.by)
 
 
 def _spill(parts: Iterator[Any], path: Path) -> int:
@@ -178,7 +145,7 @@ def _codes(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         encoded = batch.dictionary_encode()
         labels = ["" if label is None else str(label) for label in encoded.dictionary.to_pylist()]
-        move = [number.setdefault(label, len(number)) if label else -1 for label in labels]
+        move = numbered(labels, number)
         found = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
         yield np.array([*move, -1], np.int64)[found]
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
 
 from ..arrays import Float64, Ints
-from .problems import InputProblem, missing_column, reason
+from .problems import InputProblem, reason
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
@@ -49,6 +51,11 @@ class InputTable(Protocol):
 
     def rows(self) -> Iterator[Sequence[Any]]:
         """All cells, row by row."""
+
+
+def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
+    """Numbers of labels in the order in which they appear, added to those that are known; -1 for an empty one."""
+    return [known.setdefault(label, len(known)) if label else -1 for label in labels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,21 +114,46 @@ def delimiter_of(path: str, asked: str | None) -> str:
     return "\t" if name.endswith((".tsv", ".tab")) else ","
 
 
-def source_of(path: str, delimiter: str | None = None) -> Source:
-    """Where the bytes of an argument come from; a stream is read here, as it can be read only once."""
-    found = _source(path)
-    return replace(found, delimiter=delimiter_of(path, delimiter))
+def source_of(path: str, delimiter: str | None = None, scratch: Path | None = None) -> Source:
+    """Where the bytes of an argument come from.
 
-
-def _source(path: str) -> Source:
+    A stream can be read only once: it is kept in memory, or in a file of the `scratch` folder.
+    """
+    between = delimiter_of(path, delimiter)
+    opened: AbstractContextManager[IO[bytes]]
     if path == STANDARD_INPUT:
         if sys.stdin is None:
             raise InputProblem("cannot read standard input: it is closed.")
-        return Source("standard input", sys.stdin.buffer.read())
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        with open(path, "rb") as file:  # a pipe
-            return Source(path, file.read())
-    return Source(path)
+        name, opened = "standard input", nullcontext(sys.stdin.buffer)
+    elif os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        name, opened = path, open(path, "rb")  # noqa: SIM115 (a pipe, closed below)
+    else:
+        return Source(path, delimiter=between)
+    with opened as stream:
+        if scratch is None:
+            return Source(name, stream.read(), between)
+        copy = scratch / "input"
+        try:
+            with open(copy, "wb") as file:
+                shutil.copyfileobj(stream, file, 1 << 22)
+        except OSError as error:
+            raise InputProblem(f"cannot keep what comes from {path}: {reason(error)}.") from None
+        return Source(name, None, between, str(copy))
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Say in words why a file cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputProblem(f"cannot read {path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise InputProblem(f"cannot read {path}: it is a folder. Name a CSV or Parquet file in it.") from None
+    except (OSError, EOFError) as error:
+        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
+    except ValueError as error:  # a name that no file can have, such as one with a null character
+        raise InputProblem(f"cannot read {path!r}: {error}.") from None
 
 
 Check = Callable[[Sequence[str], str], None]  # takes the names of the columns and the path
@@ -132,19 +164,10 @@ def read_table(path: str, delimiter: str | None = None, check: Check | None = No
 
     `check` sees the names of the columns before any row is read.
     """
-    try:
+    with readable(path):
         source = source_of(path, delimiter)
         with source.open() as file:
             start = file.read(4)
-    except FileNotFoundError:
-        raise InputProblem(f"cannot read {path}: there is no such file.") from None
-    except IsADirectoryError:
-        raise InputProblem(f"cannot read {path}: it is a folder. Name a CSV or Parquet file in it.") from None
-    except (OSError, EOFError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is packed by gzip and ends too early"
-        raise InputProblem(f"cannot read {path}: {why}.") from None
-    except ValueError as error:  # a name that no file can have, such as one with a null character
-        raise InputProblem(f"cannot read {path!r}: {error}.") from None
     path = source.path
     if not start:
         raise InputProblem(f"{path} is empty. It needs a header line and one line per variable.")
@@ -157,35 +180,17 @@ def read_table(path: str, delimiter: str | None = None, check: Check | None = No
         from .csv_files import read_csv
 
         table = read_csv(source, check)
-    repeated = [name for name, count in Counter(table.names).items() if count > 1]
-    if repeated:
-        raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
+    refuse_repeated(table.names, path)
     if table.n_rows == 0:
         raise InputProblem(f"{path} has a header but no rows. It needs one row per variable.")
     return table
 
 
-class Named(Protocol):
-    """Something with columns: a table, or a header before any row is read."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def names(self) -> list[str]: ...
-
-
-@dataclass(frozen=True)
-class Header:
-    """The columns of a file that has not been read."""
-
-    path: str
-    names: list[str]
-
-
-def require_column(table: Named, name: str) -> None:
-    """Refuse a name that is not a column of the table."""
-    if name not in table.names:
-        raise missing_column(table.path, name, table.names)
+def refuse_repeated(names: Sequence[str], path: str) -> None:
+    """Refuse two columns of one name."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
 
 
 def place(table: InputTable, row: int) -> str:

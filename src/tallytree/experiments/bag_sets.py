@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import data
@@ -22,14 +22,10 @@ PUBLISHED = {
 }
 
 
-def settings() -> list[dict[str, Any]]:
+def settings(sizes: Sizes) -> list[dict[str, Any]]:
     """A smaller grid than for Musk1."""
-    normal = itertools.product((0.3, 0.6, 0.9), (0.15, 0.3), (0.02,))
-    noisy = itertools.product((0.1, 0.5, 0.9), (1e-2, 1e-1), (0.02,))
-    return [
-        *({"potential": "normal", "mu": m, "sigma": s, "l1": a} for m, s, a in normal),
-        *({"potential": "noisy-or", "rate": r, "leak": e, "l1": a} for r, e, a in noisy),
-    ]
+    normal = replace(sizes, mus=(0.3, 0.6, 0.9), sigmas=(0.15, 0.3))
+    return bags.grid(replace(normal, rates=(0.1, 0.5, 0.9), leaks=(1e-2, 1e-1), l1=(0.02,)))
 
 
 def measure(
@@ -38,7 +34,7 @@ def measure(
     """A row per set: accuracy of both potentials chosen by validation; Musk1 from its own rows."""
     there = [name for name in sizes.bag_sets if f"mil/{name}.npz" in data.available(folder)]
     found = {"musk1": musk} | {
-        name: bags.measure_set(name, settings(), sizes, seed, store, jobs, folder) for name in there
+        name: bags.measure_set(name, settings(sizes), sizes, seed, store, jobs, folder) for name in there
     }
     return [_row(name, rows) for name, rows in found.items()]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import data
+from .claim import standard_error
 from .sizes import Sizes
 from .store import Store
 from .workers import each
@@ -28,17 +28,16 @@ VARIED = {"normal": "mu", "noisy-or": "rate"}
 SECOND = {"normal": "sigma", "noisy-or": "leak"}
 _SETTING = ("potential", "mu", "sigma", "rate", "leak", "l1")
 
-Folder = str | os.PathLike[str] | None
+Folder = str | None
 
 
 def check_data(folder: Folder) -> str:
     """Empty if Musk1 can be read, else how to get it; a file that is there but broken raises ``DataError``."""
-    if any(name in data.available(folder) for name in ("mil/musk1.npz", "mil/clean1.data")):
-        data.load_bags("musk1", folder)
-        return ""
     try:
         data.load_bags("musk1", folder)
     except data.DataError as error:
+        if any(name in data.available(folder) for name in ("mil/musk1.npz", "mil/clean1.data")):
+            raise
         return (
             f"{error} Save that file as mil/clean1.data in a folder of your choice and name the folder with --data "
             f"or in the environment variable {data.FOLDER_VARIABLE}."
@@ -61,32 +60,29 @@ def measure_set(
     folder: Folder,
 ) -> list[dict[str, Any]]:
     """The same on any set of bags."""
-    place = None if folder is None else os.fspath(folder)
     runs = list(itertools.product(settings, range(sizes.divisions)))
     tasks = []
     for setting, division in runs:
         step = "-".join(["bags", name, *(str(v) for v in setting.values()), str(division)])
         inputs = {"set": name, "setting": setting, "seed": seed, "folds": sizes.folds, "division": division}
-        tasks.append((step, inputs, (setting, seed + division, sizes.folds, place, name)))
-    found = each(store, cross_validate, tasks, jobs)
+        arguments = (setting, seed + division, sizes.folds, folder, name)
+        tasks.append((step, inputs, cross_validate, arguments))
+    found = each(store, tasks, jobs)
     return [{**setting, "division": division, **row} for (setting, division), row in zip(runs, found)]
 
 
 def grid(sizes: Sizes) -> list[dict[str, Any]]:
     """All settings."""
-    normal = [
-        {"potential": "normal", "mu": m, "sigma": s, "l1": a}
-        for m, s, a in itertools.product(sizes.mus, sizes.sigmas, sizes.l1)
+    normal = itertools.product(sizes.mus, sizes.sigmas, sizes.l1)
+    noisy = itertools.product(sizes.rates, sizes.leaks, sizes.l1)
+    return [
+        *({"potential": "normal", "mu": m, "sigma": s, "l1": a} for m, s, a in normal),
+        *({"potential": "noisy-or", "rate": r, "leak": e, "l1": a} for r, e, a in noisy),
     ]
-    noisy = [
-        {"potential": "noisy-or", "rate": r, "leak": e, "l1": a}
-        for r, e, a in itertools.product(sizes.rates, sizes.leaks, sizes.l1)
-    ]
-    return normal + noisy
 
 
 def cross_validate(
-    setting: dict[str, Any], seed: int, folds: int, folder: str | None, name: str = "musk1"
+    setting: dict[str, Any], seed: int, folds: int, folder: Folder, name: str = "musk1"
 ) -> dict[str, Any]:
     """Errors of every fold, test mistakes of every bag, active instances of positive test bags given their label."""
     from ..estimators import BagClassifier
@@ -179,8 +175,7 @@ def mistakes(group: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
 def bag_standard_error(group: Sequence[dict[str, Any]]) -> float:
     """Of the test error, from its spread over bags: these are independent, folds and divisions share them."""
     seen = mistakes(group)
-    seen = seen[~np.isnan(seen)]
-    return float(np.std(seen, ddof=1) / math.sqrt(len(seen)))
+    return standard_error(seen[~np.isnan(seen)])
 
 
 def curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from . import bags
-from .claim import DIFFERS, UNDECIDED, Claim, verdict
+from .claim import DIFFERS, UNDECIDED, Claim, standard_error, verdict
 
 _SHUFFLES = 2000
 _LEVEL = 0.05
 _LARGE_MU = 0.5
+_claim = partial(Claim, "bags")
 
 
 def bags_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
@@ -25,7 +26,7 @@ def bags_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
         *_normal_against_noisy_or(rows, curves, divisions),
         _varying_f(rows),
         _large_mu(curves, rows),
-        *_active(rows),
+        _active(rows),
     ]
 
 
@@ -36,7 +37,7 @@ def _normal_against_noisy_or(rows: Any, curves: Any, divisions: int) -> list[Cla
     n, o = best["normal"], best["noisy-or"]
     apart = bags.mistakes(groups["noisy-or"]) - bags.mistakes(groups["normal"])
     apart = apart[~np.isnan(apart)]
-    gap, error = float(apart.mean()), float(apart.std(ddof=1) / math.sqrt(len(apart)))
+    gap, error = float(apart.mean()), standard_error(apart)
     significant = abs(gap) > 2 * error
     shown = (
         f"Normal {n['test_error']:.3f} ({n['lowest']:.3f} to {n['highest']:.3f} over {divisions} divisions; mu "
@@ -44,8 +45,7 @@ def _normal_against_noisy_or(rows: Any, curves: Any, divisions: int) -> list[Cla
         f"{o['highest']:.3f}; lambda {o['value']:g}, epsilon {o['second']:g})"
     )
     return [
-        Claim(
-            "bags",
+        _claim(
             "A Normal cardinality potential out-performs the standard Noisy-OR (a trend).",
             f"Test error of the settings chosen by validation: {shown}; lowest points of the curves "
             f"{lowest['normal']:.3f} and {lowest['noisy-or']:.3f}.",
@@ -53,8 +53,7 @@ def _normal_against_noisy_or(rows: Any, curves: Any, divisions: int) -> list[Cla
             "Judged by the mean over all divisions into folds, of the chosen settings and of the curves' "
             "lowest points.",
         ),
-        Claim(
-            "bags",
+        _claim(
             "The results are not statistically significant.",
             f"Noisy-OR minus Normal, paired over {len(apart)} bags, each averaged over {divisions} divisions: "
             f"{gap:+.3f} "
@@ -71,8 +70,7 @@ def _varying_f(rows: Sequence[dict[str, Any]]) -> Claim:
     wrong = wrong[:, ~np.isnan(wrong).any(0)]
     p = permutation_p(wrong, np.random.default_rng(0))
     errors = wrong.mean(1)
-    return Claim(
-        "bags",
+    return _claim(
         "Varying the f functions can affect performance (a trend).",
         f"Test errors of the {len(groups)} points of the curves range from {errors.min():.3f} to "
         f"{errors.max():.3f}; that "
@@ -92,8 +90,7 @@ def permutation_p(wrong: Any, rng: np.random.Generator) -> float:
 def _large_mu(curves: Any, rows: Any) -> Claim:
     normal = curves["normal"]
     best = bags.summary(bags.chosen(rows, "normal"))["value"]
-    return Claim(
-        "bags",
+    return _claim(
         "Setting mu large appears to be beneficial for learning.",
         "Test error against mu: " + ", ".join(f"{c['value']:g}: {c['test_error']:.3f}" for c in normal) + ".",
         verdict(normal[-1]["test_error"] < normal[0]["test_error"] and best >= _LARGE_MU, DIFFERS),
@@ -102,7 +99,7 @@ def _large_mu(curves: Any, rows: Any) -> Claim:
     )
 
 
-def _active(rows: Sequence[dict[str, Any]]) -> list[Claim]:
+def _active(rows: Sequence[dict[str, Any]]) -> Claim:
     fixed = bags.fixed_curves(rows)
     words, ordered = [], []
     for kind, symbol in (("normal", "mu"), ("noisy-or", "lambda")):
@@ -117,14 +114,11 @@ def _active(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     moved = [
         max(c["active"] for c in curve) > 1.1 * min(c["active"] for c in curve) for curve in fixed.values()
     ]
-    return [
-        Claim(
-            "bags",
-            "Varying f affects how many instances in a positive bag the model labels as positive.",
-            "Expected active instances per positive bag given its label: " + "; ".join(words) + ".",
-            verdict(all(moved) and all(ordered), DIFFERS if any(moved) else "not reproduced"),
-            "With sigma or epsilon and the penalty fixed in the middle of their grids; both curves must be "
-            "monotone and "
-            "move by more than a tenth.",
-        )
-    ]
+    return _claim(
+        "Varying f affects how many instances in a positive bag the model labels as positive.",
+        "Expected active instances per positive bag given its label: " + "; ".join(words) + ".",
+        verdict(all(moved) and all(ordered), DIFFERS if any(moved) else "not reproduced"),
+        "With sigma or epsilon and the penalty fixed in the middle of their grids; both curves must be "
+        "monotone and "
+        "move by more than a tenth.",
+    )

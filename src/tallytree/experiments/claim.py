@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 REPRODUCED, DIFFERS, NOT_REPRODUCED, UNDECIDED = "reproduced", "differs", "not reproduced", "not decided"
 VERDICTS = (REPRODUCED, DIFFERS, NOT_REPRODUCED, UNDECIDED)
@@ -54,3 +57,8 @@ def seconds(t: float | None) -> str:
 
 def power_of_two(d: int) -> str:
     return f"2^{d.bit_length() - 1}" if d and d & (d - 1) == 0 else str(d)
+
+
+def standard_error(values: Any) -> float:
+    """Of the mean of independent values; 0 for a single one."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from typing import Any
@@ -49,15 +48,14 @@ def choices(components: int) -> dict[str, list[dict[str, Any]]]:
 
 def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: Any) -> list[dict[str, Any]]:
     """A row per set and model."""
-    place = None if folder is None else os.fspath(folder)
     tasks = []
     for name in there(sizes, folder):
         for model, options in choices(sizes.mixture).items():
             for i, option in enumerate(options):
                 inputs = {"set": name, "option": option, "seed": seed}
                 step = f"density-{name}-{model.replace(' ', '')}-{i}"
-                tasks.append((step, inputs, (name, model, option, seed, place)))
-    found = each(store, fitted, tasks, jobs)
+                tasks.append((step, inputs, fitted, (name, model, option, seed, folder)))
+    found = each(store, tasks, jobs)
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row in found:
         key = row["set"], row["model"]

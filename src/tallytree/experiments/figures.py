@@ -106,31 +106,27 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
     """Figure 3: seconds and memory against D, on logarithmic axes, with fitted growth."""
     figure, (left, right) = load().subplots(1, 2, figsize=(10.5, 4.3), layout="constrained")
     for axis, value, scale in ((left, "seconds", 1.0), (right, "bytes", 1e-6)):
-        for method in (*runtime.METHODS, "potetz-lee"):
-            taken = [
-                (r["D"], r[value] * scale) for r in rows if r["method"] == method and (r[value] or 0) > 0
-            ]
-            if not taken:
+        fitted = "processor" if value == "seconds" else value
+        for method in runtime.NAMES:
+            d, y = runtime.measured(rows, method, value)
+            if len(d) == 0:
                 continue
-            fitted = "processor" if value == "seconds" else value
             power, _ = runtime.growth(rows, method, fitted, runtime.FITTED_FROM[method])
-            reach = [d for d, _ in taken if d >= runtime.FITTED_FROM[method]]
+            reach = d[d >= runtime.FITTED_FROM[method]]
             told = len(reach) >= 3 and max(reach) >= 8 * min(reach)  # a power needs a range of sizes
             name = runtime.NAMES[method] + (f"  $\\sim D^{{{power:.2f}}}$" if told else "")
-            d, y = np.array(taken).T
-            axis.loglog(d, y, marker=_MARKERS[method], ms=4.5, lw=1.4, color=_COLOURS[method], label=name)
+            look = {"marker": _MARKERS[method], "color": _COLOURS[method]}
+            axis.loglog(d, y * scale, ms=4.5, lw=1.4, label=name, **look)
         axis.set_xscale("log", base=2)
         axis.set_xlabel("number of variables D")
         axis.grid(True, which="major", color="0.92")
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8.5, loc="upper left")
         axis.margins(y=0.12)
-    for method in (*runtime.METHODS, "potetz-lee"):
-        taken = [
-            (r["D"], r["processor"]) for r in rows if r["method"] == method and (r["processor"] or 0) > 0
-        ]
-        if taken:
-            left.plot(*np.array(taken).T, color=_COLOURS[method], lw=0.9, ls="--", alpha=0.7)
+    for method in runtime.NAMES:
+        left.plot(
+            *runtime.measured(rows, method, "processor"), color=_COLOURS[method], lw=0.9, ls="--", alpha=0.7
+        )
     left.set_ylabel("seconds for all marginals\n(dashed: processor time)")
     right.set_ylabel("peak memory beyond the inputs, MB")
     right.axhline(2000, color="0.5", lw=0.8, ls=":")
@@ -213,11 +209,8 @@ def bags_figure(rows: list[dict[str, Any]]) -> Any:
         (panels[0], "test error, mean over divisions and folds"),
         (panels[1], "expected active per positive bag, given t = 1"),
     ):
-        axis.set_xlabel("$\\mu$ (Normal) or $\\lambda$ (Noisy-OR)")
-        axis.set_ylabel(text)
         axis.set_ylim(bottom=0)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=9)
+        style.finish(axis, "$\\mu$ (Normal) or $\\lambda$ (Noisy-OR)", text)
     panels[0].set_title("bars: standard error over bags", fontsize=9)
     panels[1].set_title(
         "sigma, epsilon and penalty fixed; bars: standard deviation over divisions", fontsize=9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from . import images, ising
@@ -14,6 +15,7 @@ _SLIGHT = 0.1  # share of the likelihood that is called slight
 _ALIKE = 2.0  # factor within which two errors count as qualitatively the same
 
 Set = Mapping[str, Any]
+_claim = partial(Claim, "images")
 
 
 def image_claims(found: Mapping[str, Any]) -> list[Claim]:
@@ -41,8 +43,7 @@ def _printed(found: Mapping[str, Any]) -> Claim:
     tree, rc = _nll(found["sets"]["matched"])
     gaps = [p["rc"] - p["tree"] for p in found["pairs"]]
     close = abs(tree - images.PAPER_TREE) < _CLOSE and abs(rc - images.PAPER_RC) < _CLOSE
-    return Claim(
-        "images",
+    return _claim(
         f'Log-likelihoods {images.PAPER_TREE} (pairwise tree) and {images.PAPER_RC} (RC) "near the critical '
         'temperature" (negative ones, per training image).',
         f"{tree:.2f} and {rc:.2f} at coupling {found['matched']:.4f}, {ising.CRITICAL / found['matched']:.2f} "
@@ -71,8 +72,7 @@ def _likelihood(one: Set, title: str, variant: bool) -> Claim:
     held = [float(one[f"{m}_nll"][1]) for m in images.MODELS]
     share = (rc - tree) / tree
     stopped = " RC stopped at its limit of steps." if bool(one["rc_stopped"]) else ""
-    return Claim(
-        "images",
+    return _claim(
         f"The pairwise tree has the better likelihood, slightly{title}.",
         f"Negative log-likelihood of the training images: tree {tree:.2f}, RC {rc:.2f} after "
         f"{int(one['rc_steps'])} steps; "
@@ -89,8 +89,7 @@ def _correlations(one: Set, title: str, variant: bool) -> Claim:
     tree, rc, fresh = (images.correlation_error(one, m, images.FAR) for m in ("tree", "rc", "fresh"))
     beyond = [images.correlation_error(one, m, third) for m in ("tree", "rc", "fresh")]
     noise = max(tree, rc) < _NOISE * fresh
-    return Claim(
-        "images",
+    return _claim(
         f"RC does a better job of capturing long-range correlations{title}.",
         f"Error of the mean correlation at distances from {images.FAR} pixels on: tree {tree:.4f}, RC {rc:.4f}, fresh "
         f"images {fresh:.4f}; from a third of the side on: {beyond[0]:.4f}, {beyond[1]:.4f} and {beyond[2]:.4f}.",
@@ -120,8 +119,7 @@ def _counts(one: Set, title: str, variant: bool) -> list[Claim]:
         all_tree, all_rc = (images.mean_error(one, clustering, m) for m in images.MODELS)
         noise = max(tree, rc) < _NOISE * fresh
         out.append(
-            Claim(
-                "images",
+            _claim(
                 f"{words}{title}.",
                 f"Mean RMSE of the counts of subsets of at least {images.HIGHER_ORDER} pixels: tree {tree:.4f}, "
                 f"RC {rc:.4f}, "
@@ -145,8 +143,7 @@ def _random_like_anti(one: Set) -> Claim:
         for m, e in zip(images.MODELS, errors):
             ratios.setdefault(m, []).append(e)
     alike = all(max(e) <= _ALIKE * min(e) for e in ratios.values())
-    return Claim(
-        "images",
+    return _claim(
         "Random clusterings are not qualitatively different from anti-clustering.",
         "Mean RMSE of higher-order counts, anti and random: "
         + "; ".join(f"{images.NAMES[m]} {e[0]:.4f} and {e[1]:.4f}" for m, e in ratios.items())
@@ -158,8 +155,7 @@ def _random_like_anti(one: Set) -> Claim:
 
 def _binomial_like(one: Set) -> Claim:
     data, tree, rc = (float(one[f"{m}_ends"]) for m in ("data", "tree", "rc"))
-    return Claim(
-        "images",
+    return _claim(
         "The spanning tree cannot model the all-or-none effect of the adaptive groups and tends to a binomial-like "
         "distribution near half full.",
         f"Adaptive groups of at least 16 pixels are nearly all on or off in {data:.1%} of the images, in "

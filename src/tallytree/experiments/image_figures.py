@@ -30,11 +30,8 @@ def correlation_figure(one: Mapping[str, Any]) -> Any:
     for name in ("data", "tree", "rc"):
         reach, mean = images.by_distance(one, name)
         panels[3].plot(reach, mean, marker="o", ms=3, color=_COLOURS[name], label=images.NAMES[name])
-    panels[3].set_xlabel("distance of two pixels")
-    panels[3].set_ylabel("mean correlation")
     panels[3].axhline(0, color="0.8", lw=0.8, zorder=0)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=9)
+    style.finish(panels[3], "distance of two pixels", "mean correlation")
     return figure
 
 
@@ -62,11 +59,9 @@ def counts_figure(one: Mapping[str, Any]) -> Any:
         panels[3].plot(
             counts, one[f"{name}_counts"], color=_COLOURS[name], lw=width, label=images.NAMES[name]
         )
-    panels[3].set_xlabel(f"count of one adaptive group of {len(counts) - 1} pixels")
-    panels[3].set_ylabel("probability")
     panels[3].set_title("all-or-none", fontsize=10)
-    panels[3].spines[["top", "right"]].set_visible(False)
-    panels[3].legend(frameon=False, fontsize=8.5)
+    adaptive = f"count of one adaptive group of {len(counts) - 1} pixels"
+    style.finish(panels[3], adaptive, "probability", size=8.5)
     return figure
 
 
@@ -97,8 +92,7 @@ def scan_figure(found: Mapping[str, Any]) -> Any:
     left.axhline(images.PAPER_TREE, color="0.4", lw=1, ls="--", label=f"printed: {images.PAPER_TREE}")
     left.axvline(ising.CRITICAL, color=style.RED, lw=1, ls=":", label="critical coupling")
     left.axvline(found["matched"], color=style.BLUE, lw=1, ls=":", label=f"matched: {found['matched']:.3f}")
-    left.set_xlabel("coupling (inverse temperature)")
-    left.set_ylabel("negative log-likelihood, nats")
+    style.finish(left, "coupling (inverse temperature)", "negative log-likelihood, nats", size=8.5)
     styles = dict(
         zip(found["curves"], ((_COLOURS["tree"], "-"), (_COLOURS["rc"], "-"), (_COLOURS["rc"], "--")))
     )
@@ -109,9 +103,6 @@ def scan_figure(found: Mapping[str, Any]) -> Any:
         right.axhline(value, color=colour, lw=0.9, ls=":")
     last = min(v[-1] for v in found["curves"].values())
     right.set_ylim(last - 2.0, max(last + 25.0, images.PAPER_RC + 3.0))
-    right.set_xlabel("steps of conjugate gradients")
-    right.set_ylabel("objective per image, nats\n(dotted: printed)")
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=8.5)
+    objective = "objective per image, nats\n(dotted: printed)"
+    style.finish(right, "steps of conjugate gradients", objective, size=8.5)
     return figure

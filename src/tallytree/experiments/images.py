@@ -6,7 +6,6 @@ every group of a hierarchical clustering of the pixels and is fitted by nonlinea
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
 
 from .. import data
 from ..arrays import Float64
@@ -26,8 +26,8 @@ from ..models.edges import Forest
 from ..plot.answers import count_errors
 from . import ising
 from .sizes import Sizes
-from .store import Store
-from .workers import each, each_arrays
+from .store import ARRAYS, Store
+from .workers import each
 
 Bits = NDArray[np.uint8]
 
@@ -44,9 +44,7 @@ _LARGE = 16  # pixels of a group whose all-or-none behaviour is looked at
 _SILHOUETTES = "caltech101_silhouettes_28"
 
 
-def measure(
-    sizes: Sizes, seed: int, store: Store, jobs: int, folder: str | os.PathLike[str] | None
-) -> dict[str, Any]:
+def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: str | None) -> dict[str, Any]:
     """All image sets: Ising at the coupling that fits the paper and at the critical one, and silhouettes."""
     scan = store.numbers(
         "images-scan",
@@ -60,8 +58,7 @@ def measure(
     ]
     if has_silhouettes(folder, sizes):
         inputs = {"side": sizes.silhouette_side, "seed": seed, "steps": sizes.silhouette_steps}
-        place = None if folder is None else os.fspath(folder)
-        tasks.append(("images-silhouettes", inputs, silhouette_set, (sizes, seed, place)))
+        tasks.append(("images-silhouettes", inputs, silhouette_set, (sizes, seed, folder)))
     elif sizes.silhouette_side:
         note = (
             f"Caltech silhouettes left out: images/{_SILHOUETTES}.npz is not in the data folder "
@@ -69,22 +66,14 @@ def measure(
         )
     else:
         note = "Caltech silhouettes left out at this size."
-    sets = dict(zip([t[0].removeprefix("images-") for t in tasks], each_arrays(store, tasks, jobs)))
-    pairs = each(
-        store,
-        likelihoods,
-        [
-            (f"images-pair-{i}", _inputs(sizes, seed) | {"coupling": matched, "i": i, "steps": sizes.steps},
-             (sizes, seed, matched, i))
-            for i in range(sizes.data_sets)
-        ],
-        jobs,
-    )  # fmt: skip
-    curves = store.numbers(
-        "images-curves",
-        _inputs(sizes, seed) | {"coupling": matched, "steps": sizes.steps},
-        partial(step_curves, sizes, seed, matched),
-    )
+    sets = dict(zip([t[0].removeprefix("images-") for t in tasks], each(store, tasks, jobs, ARRAYS)))
+    at_matched = _inputs(sizes, seed) | {"coupling": matched, "steps": sizes.steps}
+    further = [
+        (f"images-pair-{i}", at_matched | {"i": i}, likelihoods, (sizes, seed, matched, i))
+        for i in range(sizes.data_sets)
+    ]
+    pairs = each(store, further, jobs)
+    curves = store.numbers("images-curves", at_matched, partial(step_curves, sizes, seed, matched))
     return {"scan": scan, "matched": matched, "pairs": pairs, "curves": curves, "sets": sets, "note": note}
 
 
@@ -173,7 +162,7 @@ def ising_set(sizes: Sizes, seed: int, coupling: float, linkage: str, steps: int
     }
 
 
-def silhouette_set(sizes: Sizes, seed: int, folder: str | os.PathLike[str] | None) -> dict[str, NDArray[Any]]:
+def silhouette_set(sizes: Sizes, seed: int, folder: str | None) -> dict[str, NDArray[Any]]:
     """The same on Caltech silhouettes, whole or halved in both directions; objects are 1."""
     found = data.load_binary(_SILHOUETTES, folder)
     side = sizes.silhouette_side
@@ -244,9 +233,8 @@ def correlations(rows: Bits) -> NDArray[np.float32]:
 
 def distances(side: int) -> Float64:
     """Distance of every pair of pixels."""
-    place = np.indices((side, side)).reshape(2, -1)
-    gap = place[:, :, None] - place[:, None, :]
-    return np.asarray(np.sqrt((gap**2).sum(0)))
+    place = np.indices((side, side)).reshape(2, -1).T
+    return np.asarray(cdist(place, place))
 
 
 def by_distance(found: Mapping[str, NDArray[Any]], model: str) -> tuple[NDArray[np.int64], Float64]:
@@ -273,12 +261,12 @@ def mean_error(found: Mapping[str, NDArray[Any]], clustering: str, model: str, f
     return float(found[f"{clustering}_{model}_errors"][there].mean())
 
 
-def has_silhouettes(folder: str | os.PathLike[str] | None, sizes: Sizes) -> bool:
+def has_silhouettes(folder: str | None, sizes: Sizes) -> bool:
     """Whether silhouettes are wanted and there."""
     return bool(sizes.silhouette_side) and f"images/{_SILHOUETTES}.npz" in data.available(folder)
 
 
-def check_data(folder: str | os.PathLike[str] | None, sizes: Sizes) -> None:
+def check_data(folder: str | None, sizes: Sizes) -> None:
     """Raise ``DataError`` if the silhouettes are there but broken."""
     if has_silhouettes(folder, sizes):
         data.path(f"images/{_SILHOUETTES}.npz", folder)

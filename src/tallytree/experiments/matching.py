@@ -31,29 +31,24 @@ def measure(sizes: Sizes, seed: int, store: Store, jobs: int) -> dict[str, Any]:
     """Error and seconds of every method and run, larger problems, and one problem to look at."""
     rows: list[dict[str, Any]] = []
     for shape, runs in zip(GRIDS, sizes.runs):
-        tasks = []
-        for run in range(runs):
-            inputs = {"shape": shape, "run": run, "seed": seed, "size": sizes.name}
-            arguments = (shape, run, seed, sizes.truth_sweeps, sizes.truth_chains)
-            tasks.append((f"matching-truth-{shape[0]}x{shape[1]}-{run}", inputs, arguments))
-        for run, truth in enumerate(each(store, true_marginals, tasks, jobs)):
-            inputs = {"shape": shape, "run": run, "seed": seed, "size": sizes.name}
-            found = store.numbers(
-                f"matching-{shape[0]}x{shape[1]}-{run}",
-                inputs,
-                partial(_methods, shape, run, seed, truth["marginals"], sizes),
-            )
-            rows += [{"shape": f"{shape[0]}x{shape[1]}", "run": run, **row} for row in found]
+        grid = f"{shape[0]}x{shape[1]}"
+        inputs = [{"shape": shape, "run": run, "seed": seed, "size": sizes.name} for run in range(runs)]
+        length = (sizes.truth_sweeps, sizes.truth_chains)
+        tasks = [
+            (f"matching-truth-{grid}-{run}", known, true_marginals, (shape, run, seed, *length))
+            for run, known in enumerate(inputs)
+        ]
+        for run, truth in enumerate(each(store, tasks, jobs)):
+            methods = partial(_methods, shape, run, seed, truth["marginals"], sizes)
+            found = store.numbers(f"matching-{grid}-{run}", inputs[run], methods)
+            rows += [{"shape": grid, "run": run, **row} for row in found]
             rows[-1]["truth_error"] = truth["standard_error"]
+    common = {"seed": seed, "size": sizes.name}
     large = [
-        store.numbers(
-            f"matching-large-{n}",
-            {"n": n, "seed": seed, "size": sizes.name},
-            partial(_large, n, seed),
-        )
+        store.numbers(f"matching-large-{n}", {"n": n} | common, partial(_large, n, seed))
         for n in sizes.large_grids
     ]
-    stuck = store.numbers("matching-stuck", {"seed": seed, "size": sizes.name}, partial(_stuck, sizes, seed))
+    stuck = store.numbers("matching-stuck", common, partial(_stuck, sizes, seed))
     return {"rows": rows, "large": large, "stuck": stuck}
 
 
@@ -100,29 +95,21 @@ def _methods(
 ) -> list[dict[str, Any]]:
     theta, truth = affinity(shape, run, seed), np.array(marginals)
     problem(theta).loopy_bp()  # load what is loaded once
-    rows = []
-    beliefs = None
-    for method in ("lbp", "node", "lp"):
-        times = []
-        for _ in range(_REPEATS):  # other work on the machine can only add to a time
-            fresh = problem(theta)
-            start = time.perf_counter()
-            if method == "lbp":
-                beliefs = fresh.loopy_bp()
-                answer = beliefs.marginals
-            else:
-                answer = fresh.node_marginals() if method == "node" else fresh.lp_marginals()
-            times.append(time.perf_counter() - start)
-        rows.append(_row(method, answer, truth, min(times)))
-    assert beliefs is not None
-    rows[0] |= {"sweeps": beliefs.result.iterations, "converged": bool(beliefs.result.converged)}
+    fresh = partial(problem, theta)
+    seconds, beliefs = _least_time(fresh, lambda whole: whole.loopy_bp())
+    settled = {"sweeps": beliefs.result.iterations, "converged": bool(beliefs.result.converged)}
+    rows = [_row("lbp", beliefs.marginals, truth, seconds) | settled]
+    for method, ask in (("node", Assignment.node_marginals), ("lp", Assignment.lp_marginals)):
+        seconds, answer = _least_time(fresh, ask)
+        rows.append(_row(method, answer, truth, seconds))
     for sweeps in sizes.gibbs_sweeps:
-        fresh = problem(theta)
-        start = time.perf_counter()
-        found = fresh.block_gibbs(
-            sweeps, rng=np.random.default_rng([seed, run, 2]), burn_in=sweeps // 10, chains=1
-        )
-        rows.append(_row("gibbs", found.marginals, truth, time.perf_counter() - start) | {"sweeps": sweeps})
+        chain: dict[str, Any] = {
+            "rng": np.random.default_rng([seed, run, 2]),
+            "burn_in": sweeps // 10,
+            "chains": 1,
+        }
+        seconds, found = _least_time(fresh, partial(Assignment.block_gibbs, sweeps=sweeps, **chain), 1)
+        rows.append(_row("gibbs", found.marginals, truth, seconds) | {"sweeps": sweeps})
     return rows
 
 
@@ -151,8 +138,9 @@ def _large(n: int, seed: int) -> dict[str, Any]:
         whole.graph  # noqa: B018 (the setup is not timed)
         return whole
 
-    seconds, beliefs = _least_time(fresh, lambda whole: whole.loopy_bp(), n)
-    lp_seconds, _ = _least_time(fresh, lambda whole: whole.lp_marginals(), n)
+    repeats = _REPEATS if n <= 200 else 1
+    seconds, beliefs = _least_time(fresh, lambda whole: whole.loopy_bp(), repeats)
+    lp_seconds, _ = _least_time(fresh, Assignment.lp_marginals, repeats)
     return {
         "n": n,
         "shape": f"{n}x{n}",
@@ -165,14 +153,14 @@ def _large(n: int, seed: int) -> dict[str, Any]:
 
 
 def _least_time(
-    fresh: Callable[[], Assignment], method: Callable[[Assignment], Any], n: int
+    fresh: Callable[[], Assignment], method: Callable[[Assignment], Any], repeats: int = _REPEATS
 ) -> tuple[float, Any]:
     """Seconds and answer; of several repetitions the least time, since other work can only add to it.
 
     Every repetition has a problem of its own: a problem remembers its answers.
     """
     least = math.inf
-    for _ in range(_REPEATS if n <= 200 else 1):
+    for _ in range(repeats):
         whole = fresh()
         start = time.perf_counter()
         answer = method(whole)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from . import matching
-from .claim import DIFFERS, UNDECIDED, Claim, seconds, verdict
+from .claim import DIFFERS, UNDECIDED, Claim, seconds, standard_error, verdict
 
 _LOW = 0.02  # mean absolute error of marginals that is called low
 _SHORT = 0.1  # seconds that are called short
@@ -17,6 +18,7 @@ _BIASED = 0.05  # error from which a bias is called significant
 _QUICK = (100, 10.0)  # sweeps and seconds up to which convergence is called quick
 _MEASURABLE = 3e-3  # seconds below which times are noise
 SHAPES = ("3x6", "20x40")
+_claim = partial(Claim, "matching")
 
 
 def matching_claims(found: Mapping[str, Any]) -> list[Claim]:
@@ -27,7 +29,7 @@ def matching_claims(found: Mapping[str, Any]) -> list[Claim]:
         _small_problems(table),
         *_linear_program(found, table),
         *_larger(found),
-        *_not_ergodic(found),
+        _not_ergodic(found["stuck"]),
     ]
 
 
@@ -36,8 +38,7 @@ def _low_bias(found: Mapping[str, Any], table: Mapping[tuple[str, str], Any]) ->
     errors = {s: table[s, "lbp"][0] for s in SHAPES}
     times = {s: table[s, "lbp"][1] for s in SHAPES}
     gibbs = table["20x40", "gibbs"]
-    return Claim(
-        "matching",
+    return _claim(
         "LBP achieves a low bias in a relatively short amount of time.",
         "; ".join(f"{s}: error {errors[s]:.4f} in {seconds(times[s])}" for s in SHAPES)
         + f". On 20x40 the longest run of 2x2 Gibbs has {gibbs[0]:.4f} after {seconds(gibbs[1])}.",
@@ -55,8 +56,7 @@ def _low_bias(found: Mapping[str, Any], table: Mapping[tuple[str, str], Any]) ->
 def _small_problems(table: Mapping[tuple[str, str], Any]) -> Claim:
     easy, hard = table["3x6", "node"][2], table["20x40", "node"][2]
     low = sum(e <= _IGNORED for e in easy)
-    return Claim(
-        "matching",
+    return _claim(
         "On small problems the constraints do not always matter: the naive approach has a low bias in some runs. They "
         "clearly influence the larger problems.",
         f"Node Marginals' error: 3x6 from {min(easy):.3f} to {max(easy):.3f}, {low} of {len(easy)} runs at most "
@@ -75,25 +75,22 @@ def _linear_program(found: Mapping[str, Any], table: Mapping[tuple[str, str], An
     )
     slower = sum(r > 1.0 for r in clear.values())
     ratios = list(clear.values())
-    bias = {s: (table[s, "lp"][0], table[s, "lbp"][0], _standard_error(table[s, "lp"][2])) for s in SHAPES}
+    bias = {s: (table[s, "lp"][0], table[s, "lbp"][0], standard_error(table[s, "lp"][2])) for s in SHAPES}
     return [
-        Claim(
-            "matching",
+        _claim(
             "The LP method tends to be slower than LBP.",
             f"Time of LP over LBP: {shown}.",
             UNDECIDED if not clear else verdict(slower > len(clear) / 2, DIFFERS),
             f"Judged where one of the two takes at least {_MEASURABLE * 1e3:g} ms: LP is slower on {slower} of "
             f"{len(clear)} such sizes. Times are the least of several repetitions, with a present-day LP code.",
         ),
-        Claim(
-            "matching",
+        _claim(
             "LP becomes relatively slower on larger problems.",
             f"Time of LP over LBP: {shown}.",
             UNDECIDED if len(ratios) < 2 else verdict(ratios[-1] > ratios[0], DIFFERS),
             "Judged by the smallest and the largest size whose times are not noise.",
         ),
-        Claim(
-            "matching",
+        _claim(
             "LP exhibits significant bias.",
             "; ".join(
                 f"{s}: error of LP {b[0]:.3f} +- {b[2]:.3f}, of LBP {b[1]:.4f}" for s, b in bias.items()
@@ -114,8 +111,7 @@ def _larger(found: Mapping[str, Any]) -> list[Claim]:
             continue
         good = all(g["converged"] and g["sweeps"] <= _QUICK[0] and g["seconds"] <= _QUICK[1] for g in grids)
         out.append(
-            Claim(
-                "matching",
+            _claim(
                 "LBP converges quickly even on 100x100 problems."
                 if not variant
                 else "The same on larger problems.",
@@ -133,21 +129,11 @@ def _larger(found: Mapping[str, Any]) -> list[Claim]:
     return out
 
 
-def _not_ergodic(found: Mapping[str, Any]) -> list[Claim]:
-    stuck = found.get("stuck")
-    if not stuck:
-        return []
-    return [
-        Claim(
-            "matching",
-            "The 2x2 Gibbs sampler is not ergodic for disjoint cardinality constraints.",
-            f"4x4 grid whose rows and columns hold 0 or 4, affinities 0: every marginal is 0.5; the sampler gives "
-            f"{stuck['low']:.3f} to {stuck['high']:.3f} after {stuck['sweeps']} sweeps.",
-            verdict(max(abs(stuck["low"] - 0.5), abs(stuck["high"] - 0.5)) > 0.49),
-            "All on and all off are the two possible states; four variables cannot lead from one to the other.",
-        )
-    ]
-
-
-def _standard_error(values: list[float]) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+def _not_ergodic(stuck: Mapping[str, Any]) -> Claim:
+    return _claim(
+        "The 2x2 Gibbs sampler is not ergodic for disjoint cardinality constraints.",
+        f"4x4 grid whose rows and columns hold 0 or 4, affinities 0: every marginal is 0.5; the sampler gives "
+        f"{stuck['low']:.3f} to {stuck['high']:.3f} after {stuck['sweeps']} sweeps.",
+        verdict(max(abs(stuck["low"] - 0.5), abs(stuck["high"] - 0.5)) > 0.49),
+        "All on and all off are the two possible states; four variables cannot lead from one to the other.",
+    )

@@ -83,6 +83,7 @@ def reproduce(
         If the folder cannot be written, a data file is broken, or bags alone were asked for and there is no data.
     """
     wanted = _check(parts, seed, jobs, data)
+    data = None if data is None else os.fspath(data)
     figures.load()
     try:
         import sklearn  # noqa: F401
@@ -219,7 +220,7 @@ def _matching(run: _Run) -> Section:
 
 
 def _bags(run: _Run) -> Section:
-    more = len(run.sizes.bag_sets) * len(bag_sets.settings())
+    more = len(run.sizes.bag_sets) * len(bag_sets.settings(run.sizes))
     bar = Progress("bags", (len(bags.grid(run.sizes)) + more) * run.sizes.divisions, run.shown)
     store = run.store(bar)
     rows = bags.measure(run.sizes, run.seed, store, run.jobs, run.folder)

@@ -24,7 +24,6 @@ from ..models.count import CountModel
 from .sizes import Sizes
 from .store import Store
 
-METHODS = ("chain", "tree", "fft-tree", "auto")
 NAMES = {
     "chain": "Chain",
     "tree": "Tree",
@@ -42,10 +41,7 @@ _LONGEST = 20.0  # a point is ended after this many times the cap
 
 def measure(sizes: Sizes, seed: int, store: Store) -> list[dict[str, Any]]:
     """Rows of method, D, seconds and bytes, in order; points beyond a cap say why they are absent."""
-    rows = []
-    for method in (*METHODS, "potetz-lee"):
-        rows += _one_method(method, sizes, seed, store)
-    return rows
+    return [row for method in NAMES for row in _one_method(method, sizes, seed, store)]
 
 
 def points(sizes: Sizes, method: str) -> list[int]:
@@ -182,15 +178,20 @@ def _peak(*, reset: bool = False) -> int | None:
     return int(found[0]) * 1024 if found else None
 
 
+def measured(
+    rows: Sequence[dict[str, Any]], method: str, value: str, from_d: int = 0
+) -> tuple[Float64, Float64]:
+    """Numbers of variables from ``from_d`` on, and what was measured there."""
+    mine = [r for r in rows if r["method"] == method and r["D"] >= from_d and (r[value] or 0) > 0]
+    return np.array([r["D"] for r in mine], np.float64), np.array([r[value] for r in mine], np.float64)
+
+
 def growth(rows: Sequence[dict[str, Any]], method: str, value: str, from_d: int) -> tuple[float, float]:
     """Exponent p and factor a of ``a D^p``, by least squares of logarithms over sizes from ``from_d`` on."""
-    taken = [
-        (r["D"], r[value]) for r in rows if r["method"] == method and r["D"] >= from_d and (r[value] or 0) > 0
-    ]
-    if len(taken) < 2:
+    d, y = measured(rows, method, value, from_d)
+    if len(d) < 2:
         return math.nan, math.nan
-    d, y = np.log(np.array(taken, np.float64)).T
-    power, start = np.polyfit(d, y, 1)
+    power, start = np.polyfit(np.log(d), np.log(y), 1)
     return float(power), float(math.exp(start))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PARTS = ("runtime", "matching", "bags", "images", "densities")
 
@@ -96,41 +96,6 @@ class Sizes:
     mixture: int
 
 
-QUICK = Sizes(
-    name="quick",
-    exponents=(4, 6, 8, 10, 12, 14, 16, 17, 18, 19),
-    own_exponents=(20, 22),
-    time_cap=4.0,
-    repeat_time=0.1,
-    own_process=True,
-    chain_sizes=(20000, 24000),
-    cubic_sizes=(8, 16, 32, 64, 128),
-    runs=(10, 3),
-    truth_sweeps=300,
-    truth_chains=64,
-    gibbs_sweeps=(5, 20, 80, 320),
-    large_grids=(100, 200),
-    l1=(0.03,),
-    mus=(0.1, 0.5, 0.9),
-    sigmas=(0.1, 0.3),
-    rates=(0.1, 0.5, 0.9),
-    leaks=(1e-2, 0.45),
-    folds=10,
-    divisions=2,
-    bag_sets=(),
-    n_images=1000,
-    side=16,
-    sweeps=60,
-    steps=300,
-    linkages=("median", "average"),
-    early_steps=6,
-    data_sets=2,
-    scan=(0.32, 0.36, 0.40, 0.4407),
-    silhouette_side=14,
-    silhouette_steps=60,
-    densities=("nltcs",),
-    mixture=4,
-)
 FULL = Sizes(
     name="full",
     exponents=tuple(range(3, 20)),
@@ -166,7 +131,38 @@ FULL = Sizes(
     densities=("nltcs", "plants", "jester", "bnetflix"),
     mixture=10,
 )
-TINY = Sizes(
+QUICK = replace(
+    FULL,
+    name="quick",
+    exponents=(4, 6, 8, 10, 12, 14, 16, 17, 18, 19),
+    own_exponents=(20, 22),
+    time_cap=4.0,
+    repeat_time=0.1,
+    cubic_sizes=(8, 16, 32, 64, 128),
+    runs=(10, 3),
+    truth_sweeps=300,
+    truth_chains=64,
+    gibbs_sweeps=(5, 20, 80, 320),
+    large_grids=(100, 200),
+    l1=(0.03,),
+    mus=(0.1, 0.5, 0.9),
+    sigmas=(0.1, 0.3),
+    rates=(0.1, 0.5, 0.9),
+    leaks=(1e-2, 0.45),
+    divisions=2,
+    bag_sets=(),
+    sweeps=60,
+    steps=300,
+    linkages=("median", "average"),
+    data_sets=2,
+    scan=(0.32, 0.36, 0.40, 0.4407),
+    silhouette_side=14,
+    silhouette_steps=60,
+    densities=("nltcs",),
+    mixture=4,
+)
+TINY = replace(
+    QUICK,
     name="tiny",
     exponents=(4, 6, 8),
     own_exponents=(10,),
@@ -180,21 +176,16 @@ TINY = Sizes(
     truth_chains=4,
     gibbs_sweeps=(2, 4),
     large_grids=(12,),
-    l1=(0.03,),
     mus=(0.1, 0.9),
     sigmas=(0.3,),
     rates=(0.1, 0.9),
     leaks=(0.1,),
     folds=2,
-    divisions=2,
-    bag_sets=(),
     n_images=60,
     side=6,
     sweeps=5,
     steps=5,
-    linkages=("median", "average"),
     early_steps=2,
-    data_sets=2,
     scan=(0.3, 0.4407),
     silhouette_side=0,
     silhouette_steps=3,

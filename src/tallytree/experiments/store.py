@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,14 @@ def prepare(out: str | os.PathLike[str]) -> Path:
     return path
 
 
+class Format(NamedTuple):
+    """How results of a kind are kept in files."""
+
+    ending: str
+    pack: Callable[[Any], bytes]
+    unpack: Callable[[bytes], Any]
+
+
 class Store:
     """Results of steps in ``folder``; ``on_done`` hears of every finished step and whether it was there already."""
 
@@ -76,60 +84,48 @@ class Store:
 
     def numbers(self, name: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
         """A result that JSON can hold."""
-        known = self.known_numbers(name, inputs)
-        if known is not None:
-            self._say(name, True)
-            return known
-        return self.keep_numbers(name, inputs, compute())
+        return self.result(NUMBERS, name, inputs, compute)
 
-    def known_numbers(self, name: str, inputs: Mapping[str, Any]) -> Any:
-        """The stored result, or None; a file that cannot be read counts as absent."""
-        try:
-            return json.loads(self._path(name, inputs, "json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    def keep_numbers(self, name: str, inputs: Mapping[str, Any], result: Any) -> Any:
-        """Store a result; what comes back is as it will be read again."""
-        text = json.dumps(result, indent=1, default=_plain)
-        write_whole(self._path(name, inputs, "json"), text.encode())
-        self._say(name, False)
-        return json.loads(text)
-
-    def arrays(
-        self, name: str, inputs: Mapping[str, Any], compute: Callable[[], Mapping[str, NDArray[Any]]]
-    ) -> dict[str, NDArray[Any]]:
-        """Named arrays."""
-        path = self._path(name, inputs, "npz")
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-                known = {key: stored[key] for key in stored.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-            known = {}
-        if known:
-            self._say(name, True)
-            return known
-        found = dict(compute())
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **found)
-        write_whole(path, buffer.getvalue())
-        self._say(name, False)
-        return found
-
-    def has_arrays(self, name: str, inputs: Mapping[str, Any]) -> bool:
-        """Whether a file of such arrays is there."""
-        return self._path(name, inputs, "npz").exists()
-
-    def _path(self, name: str, inputs: Mapping[str, Any], kind: str) -> Path:
-        text = json.dumps([_VERSION, name, inputs], sort_keys=True, default=_plain)
-        return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{kind}"
-
-    def _say(self, name: str, reused: bool) -> None:
+    def result(self, kind: Format, name: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """The stored result, or a new one, which comes back as it will be read again."""
+        found = self.known(kind, name, inputs)
+        reused = found is not None
+        if not reused:
+            content = kind.pack(compute())
+            write_whole(self._path(kind, name, inputs), content)
+            found = kind.unpack(content)
         if self._on_done is not None:
             self._on_done(name, reused)
+        return found
+
+    def known(self, kind: Format, name: str, inputs: Mapping[str, Any]) -> Any:
+        """The stored result, or None; a file that cannot be read counts as absent."""
+        try:
+            return kind.unpack(self._path(kind, name, inputs).read_bytes())
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            return None
+
+    def _path(self, kind: Format, name: str, inputs: Mapping[str, Any]) -> Path:
+        text = json.dumps([_VERSION, name, inputs], sort_keys=True, default=_plain)
+        return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{kind.ending}"
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
+def _packed_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _unpacked_arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return {key: stored[key] for key in stored.files}
+
+
+NUMBERS = Format("json", lambda result: json.dumps(result, indent=1, default=_plain).encode(), json.loads)
+ARRAYS = Format("npz", _packed_arrays, _unpacked_arrays)

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _display
-from .._progress import Iterations, Report
+from .._progress import Report
 from ..arrays import Float64
+from ..checks.sums import read_only
 from ..models.factor_graph import FactorGraph
 from .decoding import decode
-from .options import check_graph, check_limits, positive_numbers
-from .split import Split, split
+from .options import check_run, positive_numbers, stoppable
+from .split import Split, descend, split
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,20 +140,16 @@ def dual_decomposition(
     >>> found.mode, found.log_weight, bool(found.gap < 1e-6)
     (array([ True, False, False,  True]), 5.0, True)
     """
-    check_graph(graph)
-    check_limits(tol, max_iter)
+    check_run(graph, tol, max_iter)
     ladder = positive_numbers("temperatures", temperatures)
     run = _Run(split(graph), tol)
-    with Iterations(progress, len(ladder), "dual_decomposition") as shown:
-        try:
-            for t in ladder:
-                run.cool(t, max_iter)
-                shown.update(run.iterations, run.gap)
-                if run.gap <= tol:
-                    break
-        except KeyboardInterrupt:
-            run.interrupted = True
-    return run.result()
+    with stoppable(progress, len(ladder), "dual_decomposition") as shown:
+        for t in ladder:
+            run.cool(t, max_iter)
+            shown.update(run.iterations, run.gap)
+            if run.gap <= tol:
+                break
+    return run.result(shown.interrupted)
 
 
 class _Run:
@@ -166,7 +163,6 @@ class _Run:
         self.mode = np.zeros(parts.graph.n_variables, bool)
         self.weight = -math.inf
         self.iterations = 0
-        self.interrupted = False
         self.consider(self.x, None)
 
     @property
@@ -174,8 +170,6 @@ class _Run:
         return self.bound - self.weight
 
     def cool(self, t: float, max_iter: int) -> None:
-        from scipy.optimize import minimize
-
         w = np.full(self.parts.n_classes, t)
         seen: list[Float64] = []
 
@@ -187,10 +181,8 @@ class _Run:
         if len(self.x) == 0:
             objective(self.x)
         else:
-            options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": 1e-7, "ftol": 1e-15}
-            solver: Any = minimize
             bounds = self.parts.limits(self.x, t)
-            found = solver(objective, self.x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            found = descend(objective, self.x, bounds, max_iter, gtol=1e-7, ftol=1e-15)
             self.x = np.asarray(found.x)
             self.iterations += int(found.nit)
         self.consider(self.x, seen[0].mean(0))
@@ -208,10 +200,7 @@ class _Run:
         # A bound that is tight can round to just below what it bounds.
         self.bound = max(self.bound, self.weight)
 
-    def result(self) -> DualDecomposition:
+    def result(self, interrupted: bool) -> DualDecomposition:
         shares = self.parts.shares(self.at)
-        for array in (shares, self.mode):
-            array.flags.writeable = False
-        return DualDecomposition(
-            self.bound, self.mode, self.weight, self.iterations, self.interrupted, shares
-        )
+        read_only(shares, self.mode)
+        return DualDecomposition(self.bound, self.mode, self.weight, self.iterations, interrupted, shares)

@@ -13,10 +13,11 @@ from .. import _display, checks
 from .._progress import Iterations, Report
 from ..arrays import Float64
 from ..checks.numbers import check_real
+from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
-from .options import check_graph, check_limits
-from .split import Split, split
+from .options import check_run, stoppable
+from .split import Split, descend, split
 
 # "optimal" weights go no lower: at weight 0 a class enters by its maximum, which no power 1/w of its factors reaches in
 # floating point. What is given up is below this number times the entropy of the class.
@@ -156,8 +157,7 @@ def holder_bound(
     >>> bool(bound.value >= np.log(2.0)), bound.marginals
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
-    check_graph(graph)
-    check_limits(tol, max_iter)
+    check_run(graph, tol, max_iter)
     parts = split(graph)
     adapt = isinstance(weights, str)
     w = _weights(weights, parts.n_classes)
@@ -172,23 +172,17 @@ class Minimisation:
         self.parts, self.weights, self.tol = parts, weights, tol
         self.best: tuple[float, Float64, Float64, Float64] | None = None
         self.iterations = 0
-        self.interrupted = False
 
     def run(
         self, x: Float64, max_iter: int, progress: bool | Report, label: str, *, adapt: bool = False
     ) -> UpperBound:
         """The bound at the best point that is found from x; an interruption keeps it."""
-        with Iterations(progress, max_iter, label) as shown:
-            try:
-                if self.parts.n_classes > 1 and max_iter > 0:
-                    self.minimise(x, max_iter, adapt, shown)
-                else:
-                    self.evaluate(x, self.weights)
-            except KeyboardInterrupt:
-                self.interrupted = True
-        if self.best is None:  # stopped before anything was computed
+        with stoppable(progress, max_iter, label) as shown:
+            if self.parts.n_classes > 1 and max_iter > 0:
+                self.minimise(x, max_iter, adapt, shown)
+        if self.best is None:  # nothing to minimise, or stopped before anything was computed
             self.evaluate(x, self.weights)
-        return self.result()
+        return self.result(shown.interrupted)
 
     def evaluate(self, x: Float64, w: Float64) -> tuple[float, Float64, Float64]:
         """The value, log Z of the classes and their marginals."""
@@ -200,8 +194,6 @@ class Minimisation:
         return value, log_z, marginals
 
     def minimise(self, x: Float64, max_iter: int, adapt: bool, shown: Iterations) -> None:
-        from scipy.optimize import minimize
-
         size, parts = len(x), self.parts
         room = 1.0 - _LEAST_WEIGHT * len(self.weights)
         logs = np.log(self.weights)
@@ -229,27 +221,23 @@ class Minimisation:
 
         point = np.concatenate([x, logs]) if adapt else x
         if len(point) == 0:  # every variable is decided: there is nothing to split
-            self.evaluate(x, self.weights)
             return
-        options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "gtol": self.tol, "ftol": 0.0}
         bounds = parts.limits(x, _LEAST_WEIGHT if adapt else float(self.weights.min()))
         bounds += [(-math.inf, math.inf)] * (len(point) - size)
-        solver: Any = minimize
-        solver(objective, point, jac=True, method="L-BFGS-B", bounds=bounds, callback=report, options=options)
+        descend(objective, point, bounds, max_iter, gtol=self.tol, ftol=0.0, callback=report)
 
     def disagreement(self) -> float:
         assert self.best is not None
         marginals = self.best[3]
         return float(np.ptp(marginals, axis=0).max(initial=0.0))
 
-    def result(self) -> UpperBound:
+    def result(self, interrupted: bool) -> UpperBound:
         assert self.best is not None
         value, x, w, marginals = self.best
         shares, mean = self.parts.shares(x), w @ marginals
-        for array in (shares, mean, w):
-            array.flags.writeable = False
+        read_only(shares, mean, w)
         gap = self.disagreement()
-        return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, self.interrupted, shares)
+        return UpperBound(value, mean, gap, w, self.iterations, gap <= self.tol, interrupted, shares)
 
 
 def starting_shares(start: Any, parts: Split) -> Float64:

@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from ..arrays import Float64, Ints
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
+from ..models.group import Group
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch
@@ -68,10 +69,23 @@ class Batch:
         """The factors raised to a power."""
         if power == 1.0:
             return self
-        return replace(self, tables=self.tables * power, model=tempered_model(self.model, power))
+        return replace(self, tables=self.tables * power, model=_tempered_model(self.model, power))
 
 
-def tempered_model(model: CountModel | None, power: float) -> CountModel | None:
+def part_of(graph: FactorGraph, factors: list[int], powers: Float64 | None = None) -> FactorGraph:
+    """A graph of some of the factors, raised to their powers if there are any."""
+    power = np.ones(graph.n_groups + graph.n_edges) if powers is None else powers
+    groups = []
+    for a in (a for a in factors if a < graph.n_groups):
+        table, model = graph.tables[a], _tempered_model(graph.models[a], power[a])
+        groups.append(Group(graph.members(a), model if table is None else table * power[a]))
+    edges = np.array([a for a in factors if a >= graph.n_groups], np.int64)
+    at = edges - graph.n_groups
+    pairs = (graph.pairs[at], graph.pair_tables[at] * power[edges, None, None])
+    return FactorGraph(graph.logits, groups, edges=pairs if len(at) else None)
+
+
+def _tempered_model(model: CountModel | None, power: float) -> CountModel | None:
     """A model with its tables, those of edges too, raised to a power."""
     if model is None:
         return None
@@ -128,7 +142,8 @@ def layout(graph: FactorGraph, *, parallel: bool = False) -> Layout:
     return found
 
 
-def _members(graph: FactorGraph) -> list[Ints]:
+def members_of_factors(graph: FactorGraph) -> list[Ints]:
+    """Variables of every factor, groups first, then edges."""
     return [graph.members(i) for i in range(graph.n_groups)] + list(graph.pairs)
 
 
@@ -146,7 +161,7 @@ def colours(members: list[Ints], n_variables: int) -> Ints:
 
 
 def _build(graph: FactorGraph, parallel: bool) -> Layout:
-    members = _members(graph)
+    members = members_of_factors(graph)
     colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
     planned = [
         _plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)
@@ -274,8 +289,6 @@ def _batch(
             tables[row, : len(table)] = table
         if (tables == tables[0]).all():
             tables = tables[:1]
-    if tables.shape[1] == 1 and width:  # pragma: no cover - groups are never empty
-        raise AssertionError
     cells = None
     if (sizes != width).any():
         before = np.repeat(np.cumsum(sizes) - sizes, sizes)

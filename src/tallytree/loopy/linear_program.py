@@ -8,8 +8,7 @@ variable per count.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -33,30 +32,14 @@ def is_concave(log_f: Float64) -> bool:
     return bool((np.diff(slopes) <= 1e-12 * (1.0 + np.abs(slopes[1:]))).all())
 
 
-@dataclass(eq=False)
-class _Program:
-    """Columns of the program beyond the cells: entries, gains, upper bounds, and which must be integers."""
+class _Columns(NamedTuple):
+    """Variables of the program beyond the cells: one constraint has them in it, up to a bound."""
 
-    rows: list[Ints]
-    columns: list[Ints]
-    entries: list[Float64]
-    gains: list[Float64]
-    highest: list[Float64]
-    integral: list[Bools]
-    right: Float64
-    size: int
-
-    def add(self, constraint: int, entries: Any, gains: Any, highest: float, integral: bool) -> Ints:
-        entries, gains = np.atleast_1d(np.asarray(entries, float)), np.atleast_1d(np.asarray(gains, float))
-        at = self.size + np.arange(len(entries))
-        self.rows.append(np.full(len(entries), constraint))
-        self.columns.append(at)
-        self.entries.append(entries)
-        self.gains.append(gains)
-        self.highest.append(np.full(len(entries), float(highest)))
-        self.integral.append(np.full(len(entries), integral))
-        self.size += len(entries)
-        return at
+    constraint: int
+    entries: Float64
+    gains: Float64
+    highest: float
+    is_choice: bool  # one of them is 1, the others 0
 
 
 def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: list[Float64]) -> Bools:
@@ -65,12 +48,8 @@ def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: li
     Every variable is a member of at most two factors, on two sides, or some potential is not concave: otherwise the
     linear program may return fractions, which raise FractionalError.
     """
-    n = len(logits)
-    program = _Program(
-        [factor], [variable], [np.ones(len(factor))], [logits], [np.ones(n)], [np.zeros(n, bool)],
-        np.zeros(len(tables)), n,
-    )  # fmt: skip
-    choices: list[Ints] = []
+    right = np.zeros(len(tables))
+    beyond: list[_Columns] = []
     for i, table in enumerate(tables):
         counts = np.flatnonzero(table > -math.inf)
         if len(counts) == 0:
@@ -79,47 +58,51 @@ def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: li
             )
         if is_concave(table):
             # count = low + segments; falling gains fill the segments in order
-            program.right[i] = counts[0]
+            right[i] = counts[0]
             slopes = np.diff(table[counts])
             if len(slopes) and np.ptp(slopes) == 0.0:
-                program.add(i, -1.0, slopes[0], len(slopes), False)
+                beyond.append(_Columns(i, -np.ones(1), slopes[:1], len(slopes), False))
             elif len(slopes):
-                program.add(i, -np.ones(len(slopes)), slopes, 1.0, False)
+                beyond.append(_Columns(i, -np.ones(len(slopes)), slopes, 1.0, False))
         else:
             # One count of each is chosen: what all have in common would only blur the comparison.
             gains = table[counts] - table[counts].max()
-            choices.append(program.add(i, -counts.astype(float), gains, 1.0, True))
-    return _solve(program, choices, n)
+            beyond.append(_Columns(i, -counts.astype(float), gains, 1.0, True))
+    return _solve(logits, factor, variable, right, beyond)
 
 
-def _solve(program: _Program, choices: list[Ints], n: int) -> Bools:
+def _solve(logits: Float64, factor: Ints, variable: Ints, right: Float64, beyond: list[_Columns]) -> Bools:
     from scipy import optimize
 
     milp: Any = optimize.milp
     linprog: Any = optimize.linprog
 
-    right = np.concatenate([program.right, np.ones(len(choices))])
-    rows, columns, entries = program.rows, program.columns, program.entries
-    for k, at in enumerate(choices):
-        rows.append(np.full(len(at), len(program.right) + k))
-        columns.append(at)
-        entries.append(np.ones(len(at)))
-    where = (np.concatenate(rows), np.concatenate(columns))
-    matrix = coo_array((np.concatenate(entries), where), shape=(len(right), program.size)).tocsr()
-    cost = -np.concatenate(program.gains)
-    highest = np.concatenate(program.highest)
-    if n == 0 and program.size == 0:
+    n = len(logits)
+    owner = np.repeat(np.arange(len(beyond)), [len(each.gains) for each in beyond])
+    constraint = np.array([each.constraint for each in beyond], np.int64)[owner]
+    is_choice = np.array([each.is_choice for each in beyond], bool)
+    whole = is_choice[owner]
+    choice = len(right) + np.cumsum(is_choice)[owner] - 1  # the constraint that one of them is taken
+    own = n + np.arange(len(owner))
+    where = (np.concatenate([factor, constraint, choice[whole]]), np.concatenate([variable, own, own[whole]]))
+    entries = [np.ones(len(factor)), *(each.entries for each in beyond), np.ones(whole.sum())]
+    right = np.concatenate([right, np.ones(is_choice.sum())])
+    shape = (len(right), n + len(owner))
+    matrix = coo_array((np.concatenate(entries), where), shape=shape).tocsr()
+    cost = -np.concatenate([logits, *(each.gains for each in beyond)])
+    highest = np.concatenate([np.ones(n), np.array([each.highest for each in beyond])[owner]])
+    if len(cost) == 0:
         return np.zeros(0, bool)
-    if choices:
+    if is_choice.any():
         found: Any = milp(
             cost,
-            integrality=np.concatenate(program.integral) | (np.arange(program.size) < n),
+            integrality=np.concatenate([np.ones(n, bool), whole]),
             bounds=optimize.Bounds(0.0, highest),
             constraints=optimize.LinearConstraint(matrix, right, right),
             options={"mip_rel_gap": 0.0},  # by default it stops within 1e-4 of the best
         )
     else:
-        limits = np.stack([np.zeros(program.size), highest], axis=1)
+        limits = np.stack([np.zeros(len(highest)), highest], axis=1)
         found = linprog(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
     if found.x is None:
         raise InfeasibleError(

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 
 from .. import _display, checks
-from .._progress import Iterations, Report
+from .._progress import Report
 from ..arrays import Float64, Ints
+from ..checks.sums import read_only
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
-from ..models.group import Group
 from .forest_cover import find_root
-from .options import check_graph, check_limits
+from .layout import members_of_factors, part_of
+from .options import check_run, stoppable
 from .split import Split, split
 
 Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
@@ -146,24 +147,17 @@ def mean_field(
     >>> bound.marginals[:2].sum().round(9)
     np.float64(1.0)
     """
-    check_graph(graph)
-    check_limits(tol, max_iter)
+    check_run(graph, tol, max_iter)
     kept = _kept(graph, keep)
-    run = _Ascent(graph, _core(graph, kept), _terms(graph, kept))
-    interrupted = False
-    with Iterations(progress, max_iter, "mean_field") as shown:
-        try:
-            for _ in range(max_iter):
-                if run.residual <= tol or not run.step():
-                    break
-                shown.update(run.iterations, run.residual)
-        except KeyboardInterrupt:
-            interrupted = True
-    for array in (run.marginals, run.x):
-        array.flags.writeable = False
-    return LowerBound(
-        run.value, run.marginals, run.x, run.residual, run.iterations, run.residual <= tol, interrupted
-    )
+    run = _Ascent(graph, split(part_of(graph, kept)), _terms(graph, kept))
+    with stoppable(progress, max_iter, "mean_field") as shown:
+        for _ in range(max_iter):
+            if run.residual <= tol or not run.step():
+                break
+            shown.update(run.iterations, run.residual)
+    read_only(run.marginals, run.x)
+    converged, stopped = run.residual <= tol, shown.interrupted
+    return LowerBound(run.value, run.marginals, run.x, run.residual, run.iterations, converged, stopped)
 
 
 class _Ascent:
@@ -233,10 +227,6 @@ def _pair(mu: Float64, table: Float64) -> tuple[float, Float64]:
 # -- which factors are kept ----------------------------------------------------------------------------------------
 
 
-def _members(graph: FactorGraph, factor: int) -> Ints:
-    return graph.members(factor) if factor < graph.n_groups else graph.pairs[factor - graph.n_groups]
-
-
 def _kept(graph: FactorGraph, keep: Any) -> list[int]:
     total = graph.n_groups + graph.n_edges
     try:
@@ -245,8 +235,9 @@ def _kept(graph: FactorGraph, keep: Any) -> list[int]:
         given = [keep]
     kept = [checks.count("keep", a, total - 1, "the last factor") for a in given]
     seen = np.zeros(graph.n_variables, np.int64)
+    members = members_of_factors(graph)
     for a in kept:
-        seen[_members(graph, a)] += 1
+        seen[members[a]] += 1
     if (seen > 1).any():
         raise StructureError(
             f"`keep` must name factors without common variables, but two of them hold variable "
@@ -255,24 +246,12 @@ def _kept(graph: FactorGraph, keep: Any) -> list[int]:
     return kept
 
 
-def _core(graph: FactorGraph, kept: list[int]) -> Split:
-    """The part of the model that is kept, as a graph of its own."""
-    tables, models = graph.tables, graph.models
-    chosen = [
-        Group(graph.members(a), tables[a] if models[a] is None else models[a])
-        for a in kept
-        if a < graph.n_groups
-    ]
-    at = np.array([a - graph.n_groups for a in kept if a >= graph.n_groups], np.int64)
-    edges = (graph.pairs[at], graph.pair_tables[at]) if len(at) else None
-    return split(FactorGraph(graph.logits, chosen, edges=edges))
-
-
 def _terms(graph: FactorGraph, kept: list[int]) -> list[Term]:
     """Tables of the other factors; a model is a table for each of its groups and edges."""
     home = np.arange(graph.n_variables)
+    members_of = members_of_factors(graph)
     for a in kept:
-        roots = [find_root(home, int(v)) for v in _members(graph, a)]
+        roots = [find_root(home, int(v)) for v in members_of[a]]
         home[roots] = roots[0]
     found: list[Term] = []
     for a in (a for a in range(graph.n_groups + graph.n_edges) if a not in set(kept)):

@@ -11,12 +11,15 @@ from ..arrays import Float64
 from ..engine import far, native
 from ..engine.choose import SMALL_IN_LANES
 from ..engine.count import infer, moments
+from ..engine.maximize import block
 from ..engine.problem import Problem
 from ..errors import InfeasibleError
+from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
-from . import capped, maximum
+from . import capped
 from .layout import Batch
 
+_Answer = tuple[Float64, Float64]  # values of factors, messages to their members
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
 
 # Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
@@ -32,7 +35,7 @@ def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     if batch.kind == "pair":
         return _possible(batch, nu, _pairs(batch, nu, np.logaddexp))
     if batch.kind == "model":
-        return _possible(batch, nu, _models(batch, nu))
+        return _possible(batch, nu, _models(batch, nu, _model_sums))
     return _possible(batch, nu, count_sums(batch.block(nu), batch.tables))
 
 
@@ -41,8 +44,8 @@ def max_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     if batch.kind == "pair":
         return _possible(batch, nu, _pairs(batch, nu, np.maximum))
     if batch.kind == "model":
-        return _possible(batch, nu, _model_maxima(batch, nu))
-    return _possible(batch, nu, maximum.solve(batch.block(nu), batch.tables))
+        return _possible(batch, nu, _models(batch, nu, _model_maxima))
+    return _possible(batch, nu, _count_maxima(batch.block(nu), batch.tables))
 
 
 def _possible(batch: Batch, nu: Float64, found: tuple[Float64, Float64]) -> tuple[Float64, Float64]:
@@ -83,6 +86,26 @@ def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     return log_z, messages
 
 
+def best_counts(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
+    """Log-odds (B, n) in decreasing order, and the largest log-weight of every count, (B, n + 1)."""
+    ranked = block.sorted_down(nu)
+    return ranked, block.prefix_sums(ranked) + tables
+
+
+def _count_maxima(nu: Float64, tables: Float64) -> _Answer:
+    weights = best_counts(nu, tables)[1]
+    return weights.max(1), _own_taken_off(block.max_marginals(nu, weights), nu)
+
+
+def _own_taken_off(both: Float64, nu: Float64) -> Float64:
+    """Messages from the largest log-weights with a member off and on, (..., 2): these do not saturate.
+
+    Members with infinite log-odds are decided already: messages to them are 0.
+    """
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(nu), both[..., 1] - both[..., 0] - nu, 0.0)
+
+
 def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     """Potentials of one variable."""
     weights = np.broadcast_to(tables, (len(nu), 2)) + _states(nu[:, 0])
@@ -100,34 +123,26 @@ def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
 
 
-def _models(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
+def _models(batch: Batch, nu: Float64, ask: Callable[[CountModel], _Answer]) -> _Answer:
+    """What every model answers in units in which it is possible; -inf if it is in none."""
     assert batch.model is not None
-    if np.isnan(nu).any():
-        return np.full(len(batch), -math.inf), batch.block(nu)
-    for block, unit in _units(batch.block(nu)):
-        model = batch.model.replace(logits=block)
-        try:
-            return np.asarray(model.log_partition) * unit[:, 0], np.asarray(model.cavity_logits) * unit
-        except InfeasibleError:
-            continue
+    if not np.isnan(nu).any():
+        for odds, unit in _units(batch.block(nu)):
+            try:
+                value, messages = ask(batch.model.replace(logits=odds))
+            except InfeasibleError:
+                continue
+            return value * unit[:, 0], messages * unit
     return np.full(len(batch), -math.inf), batch.block(nu)
 
 
-def _model_maxima(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
-    assert batch.model is not None
-    if np.isnan(nu).any():
-        return np.full(len(batch), -math.inf), batch.block(nu)
-    for block, unit in _units(batch.block(nu)):
-        model = batch.model.replace(logits=block)
-        try:
-            both = np.asarray(model.max_marginals)
-        except InfeasibleError:
-            continue
-        # (max, +) values do not saturate, so the own log-odds can be taken off again.
-        with np.errstate(invalid="ignore"):
-            messages = np.where(np.isfinite(block), both[..., 1] - both[..., 0] - block, 0.0)
-        return np.asarray(model.max_log_weight) * unit[:, 0], messages * unit
-    return np.full(len(batch), -math.inf), batch.block(nu)
+def _model_sums(model: CountModel) -> _Answer:
+    return np.asarray(model.log_partition), np.asarray(model.cavity_logits)
+
+
+def _model_maxima(model: CountModel) -> _Answer:
+    messages = _own_taken_off(np.asarray(model.max_marginals), np.asarray(model.logits))
+    return np.asarray(model.max_log_weight), messages
 
 
 def _units(nu: Float64) -> Iterator[tuple[Float64, Float64]]:
@@ -148,6 +163,12 @@ def _states(nu: Float64) -> Float64:
     """Log-weights of off and on, (..., 2); forced variables have weight one."""
     off = np.where(nu == math.inf, -math.inf, 0.0)
     return np.stack([off, np.where(nu == math.inf, 0.0, nu)], axis=-1)
+
+
+def joint_of_pairs(batch: Batch, nu: Float64) -> Float64:
+    """Log-weights of the four states of every pair, (F, 2, 2)."""
+    weights = _states(batch.block(nu))
+    return np.asarray(batch.tables + weights[:, 0, :, None] + weights[:, 1, None, :])
 
 
 def _pairs(batch: Batch, nu: Float64, add: np.ufunc) -> tuple[Float64, Float64]:

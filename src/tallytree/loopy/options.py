@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
 from .. import checks
+from .._progress import Iterations, Report
 from ..errors import ParameterError
 from ..models.factor_graph import FactorGraph
 
 
-def check_graph(graph: Any) -> None:
-    """Refuse what is not a graph."""
+def check_run(graph: Any, tol: Any, max_iter: Any) -> None:
+    """Refuse what is not a graph, tolerances that no number meets, and numbers of iterations that are none."""
     if not isinstance(graph, FactorGraph):
         raise ParameterError(
             f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived. Make one with FactorGraph(logits, "
             "groups)."
         )
-
-
-def check_limits(tol: Any, max_iter: Any) -> None:
-    """Refuse tolerances that no number meets, and numbers of iterations that are none."""
     if not (isinstance(tol, Real) and float(tol) >= 0.0):
         raise ParameterError(
             f"`tol` must be a number of at least 0; {checks.describe(tol)} arrived. Use 0 to run to `max_iter`."
         )
     if checks.integer("max_iter", max_iter) < 0:
         raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived. Use 0 for the start alone.")
+
+
+@contextmanager
+def stoppable(progress: bool | Report, total: int, label: str) -> Iterator[Iterations]:
+    """Iterations that Ctrl-C ends early: what follows the ``with`` block returns what has been reached."""
+    with Iterations(progress, total, label) as shown:
+        try:
+            yield shown
+        except KeyboardInterrupt:
+            shown.interrupted = True
 
 
 def positive_numbers(name: str, values: Any) -> list[float]:

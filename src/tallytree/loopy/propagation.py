@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from .. import _display, checks
-from .._progress import Iterations, Report
+from .._progress import Report
 from ..arrays import Float64
+from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
@@ -22,10 +23,8 @@ from .acceleration import Anderson
 from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
 from .messages import Solver, max_product, sum_product
-from .options import check_graph, check_limits
+from .options import check_run, stoppable
 from .stability import lower_bound_condition
-
-_Array = TypeVar("_Array", bound=NDArray[Any])
 
 SCHEDULES = ("sequential", "parallel")
 SEMIRINGS = ("sum", "max")
@@ -98,7 +97,9 @@ class LoopyResult:
         >>> result.marginals
         array([0.25, 0.75])
         """
-        return _read_only(np.asarray(expit(self.log_odds)))
+        found = np.asarray(expit(self.log_odds))
+        read_only(found)
+        return found
 
     @cached_property
     def mode(self) -> NDArray[np.bool_]:
@@ -114,7 +115,9 @@ class LoopyResult:
         >>> result.mode
         array([False,  True])
         """
-        return _read_only(self.log_odds > 0.0)
+        found = self.log_odds > 0.0
+        read_only(found)
+        return found
 
     @property
     def _layout(self) -> Layout:
@@ -264,16 +267,12 @@ class LoopyResult:
         >>> np.exp(tt.loopy_bp(graph).count_log_probs(0)).round(4)
         array([0.    , 0.6667, 0.3333])
         """
-        number = checks.integer("group", group)
-        if not -self.graph.n_groups <= number < self.graph.n_groups:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {self.graph.n_groups - 1}; {number} arrived."
-            )
+        self.graph.members(group)  # refuses what is no group
         if self.semiring == "max":
             raise ParameterError(
                 'Count distributions need loopy_bp(..., semiring="sum"); this result is max-product.'
             )
-        number %= self.graph.n_groups
+        number = checks.integer("group", group) % self.graph.n_groups
         nu = self.cavity_log_odds(number)
         model = self.graph.models[number]
         if model is not None:
@@ -299,11 +298,6 @@ class LoopyResult:
     def __getstate__(self) -> dict[str, Any]:
         cached = ("marginals", "mode", "bethe_log_partition", "lower_bound_condition")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
-
-
-def _read_only(array: _Array) -> _Array:
-    array.flags.writeable = False
-    return array
 
 
 def loopy_bp(
@@ -394,28 +388,23 @@ def loopy_bp(
     messages, trace = _initial(structure, start, schedule, semiring)
     solver: Solver = max_product if semiring == "max" else sum_product
     extrapolation = Anderson(_MEMORY) if checks.flag("accelerate", accelerate) and semiring == "sum" else None
-    converged = interrupted = False
+    converged = False
     quiet = 0
-    with Iterations(progress, max_iter, "loopy_bp") as shown:
-        try:
-            for _ in range(max_iter):
-                before = None if extrapolation is None else messages.copy()
-                change, growth = sweep(structure, messages, solver, damping)
-                trace.append(change)
-                quiet = quiet + 1 if change <= tol else 0
-                converged = growth <= tol or (quiet >= _QUIET and not structure.is_forest)
-                shown.update(len(trace), change)
-                if converged:
-                    break
-                if extrapolation is not None and before is not None and not quiet:
-                    extrapolation.advance(before, messages)
-        except KeyboardInterrupt:
-            interrupted = True
-    odds = structure.beliefs(messages)
-    steps = np.array(trace)
-    for array in (odds, messages, steps):
-        _read_only(array)
-    return LoopyResult(graph, semiring, schedule, converged, interrupted, len(trace), steps, odds, messages)
+    with stoppable(progress, max_iter, "loopy_bp") as shown:
+        for _ in range(max_iter):
+            before = None if extrapolation is None else messages.copy()
+            change, growth = sweep(structure, messages, solver, damping)
+            trace.append(change)
+            quiet = quiet + 1 if change <= tol else 0
+            converged = growth <= tol or (quiet >= _QUIET and not structure.is_forest)
+            shown.update(len(trace), change)
+            if converged:
+                break
+            if extrapolation is not None and before is not None and not quiet:
+                extrapolation.advance(before, messages)
+    odds, steps, stopped = structure.beliefs(messages), np.array(trace), shown.interrupted
+    read_only(odds, messages, steps)
+    return LoopyResult(graph, semiring, schedule, converged, stopped, len(trace), steps, odds, messages)
 
 
 def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) -> tuple[float, float]:
@@ -478,9 +467,8 @@ def _initial(
 
 
 def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, semiring: Any) -> None:
-    check_graph(graph)
+    check_run(graph, tol, max_iter)
     checks.one_of("schedule", schedule, SCHEDULES)
     checks.one_of("semiring", semiring, SEMIRINGS)
     if not (isinstance(damping, Real) and 0.0 <= float(damping) < 1.0):
         raise ParameterError(f"`damping` must be a number in [0, 1); {checks.describe(damping)} arrived.")
-    check_limits(tol, max_iter)

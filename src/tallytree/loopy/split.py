@@ -11,6 +11,7 @@ dual of MAP.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,14 @@ from scipy.special import expit
 
 from ..arrays import Float64, Ints
 from ..engine import far
+from ..engine.maximize import block
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
-from . import maximum
 from .layout import Layout, Phase, layout
-from .messages import sum_product
+from .messages import best_counts, joint_of_pairs, sum_product
+
+Objective = Callable[[Float64], tuple[float, Float64]]  # value and gradient
+Bounds = list[tuple[float, float]]
 
 _ROUNDING = 2.0**-49  # of a share, by all sums that it enters
 
@@ -57,7 +61,7 @@ class Split:
         full[-1, self.free] = self.theta - part.sum(0)
         return full
 
-    def limits(self, x: Float64, least_weight: float) -> list[tuple[float, float]]:
+    def limits(self, x: Float64, least_weight: float) -> Bounds:
         """Bounds on the shares, for a search that starts at x: beyond them log-odds count as infinite.
 
         A line search where the value is linear tries ever larger steps, up to shares that stand for hard decisions,
@@ -148,41 +152,47 @@ def split(graph: FactorGraph) -> Split:
     return Split(graph, structure, np.flatnonzero(np.isfinite(structure.theta)))
 
 
+def descend(
+    objective: Objective, x: Float64, bounds: Bounds, max_iter: int, callback: Any = None, **tolerances: float
+) -> Any:
+    """What L-BFGS finds from x on."""
+    from scipy.optimize import minimize
+
+    solver: Any = minimize
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, **tolerances}
+    return solver(
+        objective, x, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options
+    )
+
+
 def _expected_log_factor(batch: Any, nu: Float64) -> float:
     """Sum over the batch of E[log f]."""
-    block = batch.block(nu)
+    odds = batch.block(nu)
     if batch.kind == "pair":
-        states = np.stack(
-            [np.where(block == math.inf, -math.inf, 0.0), np.where(block == math.inf, 0.0, block)], -1
-        )
-        log_joint = batch.tables + states[:, 0, :, None] + states[:, 1, None, :]
+        log_joint = joint_of_pairs(batch, nu)
         p = np.exp(log_joint - log_joint.max((1, 2), keepdims=True))
         p /= p.sum((1, 2), keepdims=True)
         return float(np.sum(np.where(p > 0.0, p * np.where(p > 0.0, batch.tables, 0.0), 0.0)))
     if batch.kind == "model":
-        model = batch.model.replace(logits=block)
-        finite = np.where(np.isfinite(block), block, 0.0)
+        model = batch.model.replace(logits=odds)
+        finite = np.where(np.isfinite(odds), odds, 0.0)
         score = (
             np.asarray(model.log_partition) - np.asarray(model.entropy) - (finite * model.marginals).sum(-1)
         )
         return float(np.sum(score))
-    p = np.exp(
-        CountModel(block, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs()
-    )
+    p = np.exp(CountModel(odds, batch.tables if len(batch.tables) > 1 else batch.tables[0]).count_log_probs())
     return float(np.sum(np.where(p > 0.0, p * np.where(batch.tables == -math.inf, 0.0, batch.tables), 0.0)))
 
 
 def _maximise(batch: Any, nu: Float64) -> tuple[Float64, NDArray[np.bool_]]:
     """Maxima of a batch and its maximisers, flat."""
     if batch.kind == "count":
-        value, y = maximum.maximise(batch.block(nu), batch.tables)
-        return value, batch.unblock(y)
+        odds = batch.block(nu)
+        ranked, weights = best_counts(odds, batch.tables)
+        return weights.max(1), batch.unblock(block.largest(odds, ranked, weights.argmax(1)))
     if batch.kind == "model":
         model = batch.model.replace(logits=batch.block(nu))
         return np.asarray(model.max_log_weight), np.asarray(model.mode()).reshape(-1)
-    block = batch.block(nu)
-    forced = block == math.inf
-    states = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, block)], -1)
-    joint = (batch.tables + states[:, 0, :, None] + states[:, 1, None, :]).reshape(len(batch), 4)
+    joint = joint_of_pairs(batch, nu).reshape(len(batch), 4)
     k = joint.argmax(1)
     return joint.max(1), np.stack([k // 2 == 1, k % 2 == 1], axis=-1).reshape(-1)

@@ -14,11 +14,15 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.polynomial import polynomial
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
-from .layout import layout
+from .layout import layout, members_of_factors
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic
 
@@ -48,10 +52,7 @@ def lower_bound_condition(graph: FactorGraph) -> str:
 
 def _two_sided(graph: FactorGraph) -> bool:
     """Whether factors can be split into two sides of disjoint factors; first-fit colours may miss that."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import breadth_first_order, connected_components
-
-    members = [graph.members(i) for i in range(graph.n_groups)] + list(graph.pairs)
+    members = members_of_factors(graph)
     factor = np.repeat(np.arange(len(members)), [len(m) for m in members])
     variable = np.concatenate([np.empty(0, np.int64), *members])
     if np.bincount(variable, minlength=1).max() > 2:
@@ -59,15 +60,12 @@ def _two_sided(graph: FactorGraph) -> bool:
     order = np.argsort(variable, kind="stable")
     twice = np.flatnonzero(variable[order][1:] == variable[order][:-1])
     a, b = factor[order][twice], factor[order][twice + 1]
+    # Every factor once on each side, joined to those on the other side with which it shares a variable: a cycle of odd
+    # length leads from a factor to itself on the other side.
     n = len(members)
-    conflict = coo_array((np.ones(2 * len(a)), (np.r_[a, b], np.r_[b, a])), shape=(n, n)).tocsr()
-    side = np.zeros(n, np.int64)
-    count, label = connected_components(conflict, directed=False)
-    for c in range(count):
-        nodes, parent = breadth_first_order(conflict, int(np.argmax(label == c)), directed=False)
-        for node in nodes[1:]:
-            side[node] = 1 - side[parent[node]]
-    return bool((side[a] != side[b]).all())
+    both = coo_array((np.ones(2 * len(a)), (np.r_[a, b], n + np.r_[b, a])), shape=(2 * n, 2 * n))
+    label = connected_components(both, directed=False)[1]
+    return bool((label[:n] != label[n:]).all())
 
 
 def real_rooted(log_f: Float64) -> bool | None:
@@ -110,37 +108,24 @@ def real_rooted(log_f: Float64) -> bool | None:
 
 def _all_roots_real(p: list[Fraction]) -> bool:
     """Sturm: the number of distinct real roots equals the degree of the square-free part."""
-    chain = [_primitive(p), _primitive([k * a for k, a in enumerate(p)][1:])]
+    chain = [_primitive(p), _primitive(polynomial.polyder(np.array(p)).tolist())]
     while len(chain[-1]) > 1:
-        rest = _remainder(chain[-2], chain[-1])
-        if not rest:
+        rest = polynomial.polydiv(*chain[-2:])[1]
+        if not rest.any():
             break
-        chain.append(_primitive([-a for a in rest]))
+        chain.append(_primitive((-rest).tolist()))
     distinct = (len(p) - 1) - (len(chain[-1]) - 1)
     at_plus = [_sign(q[-1]) for q in chain]
     at_minus = [_sign(q[-1]) * (-1) ** (len(q) - 1) for q in chain]
     return _changes(at_minus) - _changes(at_plus) == distinct
 
 
-def _remainder(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
-    rest = list(p)
-    while len(rest) >= len(q):
-        factor = rest[-1] / q[-1]
-        shift = len(rest) - len(q)
-        for i, b in enumerate(q):
-            rest[shift + i] -= factor * b
-        rest.pop()
-        while rest and rest[-1] == 0:
-            rest.pop()
-    return rest
-
-
-def _primitive(p: list[Fraction]) -> list[Fraction]:
+def _primitive(p: list[Fraction]) -> NDArray[np.object_]:
     """Divided by the positive content, so that numbers stay small."""
     denominator = math.lcm(*(a.denominator for a in p))
     whole = [int(a * denominator) for a in p]
     content = math.gcd(*whole) or 1
-    return [Fraction(a, content) for a in whole]
+    return np.array([Fraction(a, content) for a in whole])
 
 
 def _sign(a: Fraction) -> int:

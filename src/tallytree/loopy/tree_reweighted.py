@@ -11,7 +11,6 @@ free energy with appearance probabilities rho (Wainwright, Jaakkola, Willsky 200
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -19,13 +18,12 @@ from scipy.special import expit
 from .._progress import Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
-from ..models.group import Group
 from .bethe import bethe_value
 from .forest_cover import cover_by_forests
 from .holder import Minimisation, UpperBound, starting_shares
-from .layout import Layout, layout, tempered_model
+from .layout import Layout, layout, members_of_factors, part_of
 from .messages import sum_product
-from .options import check_graph, check_limits
+from .options import check_run
 from .propagation import sweep
 from .split import Split, split
 
@@ -112,8 +110,7 @@ def trw_bound(
     >>> bool(log_z <= bound.value <= tt.loopy.holder_bound(ring).value), bound.marginals.round(3)
     (True, array([0.5, 0.5, 0.5]))
     """
-    check_graph(graph)
-    check_limits(tol, max_iter)
+    check_run(graph, tol, max_iter)
     parts = _forests(graph)
     w = np.full(parts.n_classes, 1.0 / parts.n_classes)
     x = parts.spread(w).ravel() if start is None else starting_shares(start, parts)
@@ -121,27 +118,11 @@ def trw_bound(
 
 
 def _forests(graph: FactorGraph) -> Forests:
-    members: list[Any] = [*(graph.members(i) for i in range(graph.n_groups)), *graph.pairs]
+    members = members_of_factors(graph)
     chosen = cover_by_forests(members, graph.n_variables)
     appearances = np.zeros(len(members))
     for forest in chosen:
         appearances[forest] += 1.0 / len(chosen)
     whole = split(graph)
-    plans = tuple(layout(_tempered(graph, forest, appearances)) for forest in chosen)
+    plans = tuple(layout(part_of(graph, forest, 1.0 / appearances)) for forest in chosen)
     return Forests(graph, whole.structure, whole.free, plans)
-
-
-def _tempered(graph: FactorGraph, factors: list[int], appearances: Float64) -> FactorGraph:
-    """A graph of some factors, raised to one over their appearance probabilities."""
-    tables, models = graph.tables, graph.models
-    groups = []
-    for a in (a for a in factors if a < graph.n_groups):
-        table, power = tables[a], 1.0 / appearances[a]
-        groups.append(
-            Group(graph.members(a), tempered_model(models[a], power) if table is None else table * power)
-        )
-    edges = np.array([a for a in factors if a >= graph.n_groups], np.int64)
-    powers = 1.0 / appearances[edges]
-    at = edges - graph.n_groups
-    pairs = (graph.pairs[at], graph.pair_tables[at] * powers[:, None, None])
-    return FactorGraph(graph.logits, groups, edges=pairs if len(at) else None)

@@ -24,6 +24,7 @@ from .style import (
     ORANGE,
     axes_of,
     finish,
+    side_by_side,
     whole_numbers,
     whole_ticks,
 )
@@ -65,24 +66,17 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     labels = variable_names(names, n)
     ax = axes_of(ax)
     place = np.arange(n)
-    drawn = [] if prior is None else [(prior, GREY, "by itself", -1)]
-    drawn.append((posterior, BLUE, "given the counts", 1))
-    width = 0.8 / len(drawn)
-    for values, colour, label, side in drawn:
-        if n <= MOST_BARS:
-            shift = side * width / 2 if len(drawn) > 1 else 0.0
-            ax.bar(place + shift, values, width, color=colour, label=label)
-        else:
-            ax.plot(place, values, ".", ms=3, color=colour, label=label)
+    drawn = [] if prior is None else [(prior, GREY, "by itself")]
+    drawn.append((posterior, BLUE, "given the counts"))
+    side_by_side(ax, place, drawn, ls="", marker=".", ms=3)
     if labels is not None and n <= MOST_NAMES:
         ax.set_xticks(place, labels, rotation=45, ha="right")
     else:
         ax.set_xlabel("variable")
         whole_ticks(ax, 0, n - 1)
-    ax.set_ylabel("P(variable is on)")
     ax.set_ylim(0, 1.15 if len(drawn) > 1 else 1)  # room for the legend
     ax.set_yticks(np.linspace(0, 1, 6))
-    return finish(ax, legend=len(drawn) > 1, columns=2)
+    return finish(ax, y="P(variable is on)", legend=len(drawn) > 1, columns=2)
 
 
 def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> Any:
@@ -127,37 +121,21 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
     shown = slice(max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(both) - 1) + 1)
     counts, height = counts[shown], both[shown].max()
     ax = axes_of(ax)
-    few = len(counts) <= MOST_BARS
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 1.0
-    drawn = [] if prior is None else [(prior, GREY, "variables alone", -1)]
-    drawn.append((posterior, BLUE, "given the model", 1))
-    for values, colour, label, side in drawn:
-        width = 0.8 * step / len(drawn)
-        if few:
-            shift = side * width / 2 if len(drawn) > 1 else 0.0
-            ax.bar(counts + shift, values[shown], width, color=colour, label=label)
-        else:
-            ax.plot(counts, values[shown], color=colour, label=label)
+    drawn = [] if prior is None else [(prior[shown], GREY, "variables alone")]
+    drawn.append((posterior[shown], BLUE, "given the model"))
+    side_by_side(ax, counts, drawn, step)
     if potential is not None:
         part = potential[shown]
         top = part.max()
         scaled = np.exp(part - top) * height if top > -np.inf else np.zeros(len(part))
-        ax.plot(
-            counts,
-            scaled,
-            color=ORANGE,
-            marker="o" if few else None,
-            ms=3,
-            lw=1.2,
-            label="potential (scaled)",
-        )
+        marker = "o" if len(counts) <= MOST_BARS else None
+        ax.plot(counts, scaled, color=ORANGE, marker=marker, ms=3, lw=1.2, label="potential (scaled)")
     if counts.dtype.kind in "iu":
         whole_ticks(ax, int(counts[0]), int(counts[-1]))
-    ax.set_xlabel("count" if group is None else f"count of group {group}")
-    if isinstance(model, (FrozenDistribution, LinearModel)):
-        ax.set_xlabel("sum")
-    ax.set_ylabel("probability")
-    return finish(ax, legend=len(drawn) > 1 or potential is not None)
+    name = "sum" if isinstance(model, (FrozenDistribution, LinearModel)) else "count"
+    what = name if group is None else f"count of group {group}"
+    return finish(ax, what, "probability", legend=len(drawn) > 1 or potential is not None)
 
 
 def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None, bar: bool = True) -> Any:
@@ -284,9 +262,7 @@ def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> A
     if not moving.any():
         ax.set_yticks([])
     whole_ticks(ax, 1, max(len(trace), 1))
-    ax.set_xlabel("sweep")
-    ax.set_ylabel("largest change of a message")
-    return finish(ax, legend=label is not None)
+    return finish(ax, "sweep", "largest change of a message", legend=label is not None)
 
 
 def density_comparison(

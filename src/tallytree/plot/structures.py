@@ -76,13 +76,11 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
         ax.set_xticks(position, shown, rotation=tilt, ha=side)
     else:
         ax.set_xticks([])
-    ax.set_xlabel("variables")
     largest = int(family.set_size.max()) if family.n_sets else 1
     ticks = 2 ** np.arange(0, int(np.ceil(np.log2(max(largest, 2)))) + 1)
     ax.set_yticks(np.log2(ticks), [str(t) for t in ticks])
-    ax.set_ylabel("size of the group")
     ax.set_ylim(-0.3, 1.25 * np.log2(max(largest, 2)) + 0.5)  # room for the legend
-    return finish(ax)
+    return finish(ax, "variables", "size of the group")
 
 
 def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
@@ -210,6 +208,4 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
     top = log_f.max()
     ax.bar(np.arange(size + 1), np.exp(log_f - (top if np.isfinite(top) else 0.0)), color=BLUE, width=0.75)
     whole_ticks(ax, 0, size)
-    ax.set_xlabel("count")
-    ax.set_ylabel("potential / largest")
-    return finish(ax, legend=False)
+    return finish(ax, "count", "potential / largest", legend=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,19 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.0, 3.6)) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
+def side_by_side(
+    ax: Any, place: Any, drawn: Sequence[tuple[Any, str, str]], step: float = 1.0, **line: Any
+) -> None:
+    """Values, colour and label of one or two kinds: bars beside one another where they are few, else lines."""
+    width = 0.8 * step / len(drawn)
+    for i, (values, colour, label) in enumerate(drawn):
+        if len(place) <= MOST_BARS:
+            shift = (i - (len(drawn) - 1) / 2) * width
+            ax.bar(place + shift, values, width, color=colour, label=label)
+        else:
+            ax.plot(place, values, color=colour, label=label, **line)
+
+
 def whole_ticks(ax: Any, low: int, high: int) -> None:
     """Ticks at whole numbers: all of them where they are few."""
     if high - low < 12:
@@ -48,9 +62,12 @@ def whole_numbers(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
 
 
-def finish(ax: Any, *, legend: bool = True, columns: int = 1) -> Any:
-    """No frame at the top and right, and a legend without one."""
+def finish(
+    ax: Any, x: str = "", y: str = "", *, legend: bool = True, columns: int = 1, size: float = 9
+) -> Any:
+    """Names of the axes, where they have none yet; no frame at the top and right, and a legend without one."""
+    ax.set(xlabel=x or ax.get_xlabel(), ylabel=y or ax.get_ylabel())
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        ax.legend(frameon=False, fontsize=9, ncols=columns)
+        ax.legend(frameon=False, fontsize=size, ncols=columns)
     return ax
