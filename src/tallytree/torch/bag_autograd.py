@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import ParameterError
 from . import bag_tasks
 from .bag_tasks import Task
-from .ops import Operator
+from .ops import Operator, empty_like
 
 
 def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:
@@ -231,12 +231,11 @@ def _values(
     return flat.losses(logits.reshape(-1)).reshape(*logits.shape[:-1], target.shape[-1])
 
 
-values = Operator("bag_losses", _values)
-
-
-@values.op.register_fake
-def _(logits: Tensor, bags: Tensor, target: Tensor, kind: str, number: float | None, offsets: bool) -> Tensor:
+def _empty_values(logits: Tensor, bags: Tensor, target: Tensor, *task: Any) -> Tensor:
     return logits.new_empty(*logits.shape[:-1], target.shape[-1])
+
+
+values = Operator("bag_losses", _values, _empty_values)
 
 
 def _pulled(
@@ -260,20 +259,7 @@ def _pulled(
     return found.reshape(logits.shape)
 
 
-pulled = Operator("bag_gradient", _pulled)
-
-
-@pulled.op.register_fake
-def _(
-    logits: Tensor,
-    bags: Tensor,
-    target: Tensor,
-    weights: Tensor,
-    kind: str,
-    number: float | None,
-    offsets: bool,
-) -> Tensor:
-    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+pulled = Operator("bag_gradient", _pulled, lambda logits, *arguments: empty_like(logits))
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
