@@ -171,11 +171,7 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     if not differentiable(posed):
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
-        tables = (
-            structures.packed(posed.structure.key).to(posed.logits.device)
-            if posed.tables is None
-            else posed.tables
-        )
+        tables = posed.packed()
         key = structures.opened(posed.structure.key)
         apply = ops.count_log_probs if torch.compiler.is_compiling() else CountLogProbs.apply
         found = apply(posed.logits, tables, key, index)
@@ -283,9 +279,7 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     if whole >= 0:
         return posed, whole
     total = len(structures.group_sizes(structure.key))
-    compiling = torch.compiler.is_compiling()
-    more = structures.pinned_with_all(structure.key) if compiling else structures.with_all(structure)
-    wider = posed._replace(structure=more)
+    wider = posed._replace(structure=structures.with_all(structure.key))
     if posed.tables is None:
         return wider, total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
