@@ -247,7 +247,6 @@ def test_operators_keep_their_promises():
         (ops.sums, (x, None, fixed, True, False)),
         (ops.tangent, (x, t, doubles(3, 6, seed=2), doubles(3, 7, seed=3), key, True)),
         (ops.count_log_probs, (x, t, key, 0)),
-        (ops.count_push, (x, t, doubles(3, 6, seed=2), doubles(3, 7, seed=3), key, 0)),
         (ops.draw, (x, t, torch.tensor(3), key, 4)),
         (ops.mode, (x, t, key)),
         (ops.entropy, (x, t, key)),

@@ -19,7 +19,6 @@ except ModuleNotFoundError as missing:
         "`tallytree.torch` needs PyTorch. Install it with pip install 'tallytree[torch]'.", name="torch"
     ) from missing
 
-from . import compiled as compiled
 from . import divergence as divergence
 from . import losses
 from . import mapped as mapped

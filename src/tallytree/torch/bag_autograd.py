@@ -19,7 +19,8 @@ from torch import Tensor
 from ..errors import ParameterError
 from . import bag_tasks
 from .bag_tasks import Task
-from .ops import Operator
+from .mapping import Function
+from .ops import Operator, empty_like
 
 
 def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:
@@ -27,111 +28,70 @@ def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:
     wide = logits.double()
     if torch.compiler.is_compiling():
         return values.op(wide, bags, target, *task)
-    return Along.apply(wide, bags, target, wide.new_zeros(0, *wide.shape), task)
+    return Derivative.apply(wide, bags, target, wide.new_zeros(0, *wide.shape), None, task)
 
 
-class Along(torch.autograd.Function):
-    """E_m, (*b, bags), of log-odds (*b, items) and directions (m, *b, items)."""
-
-    @staticmethod
-    def forward(logits: Tensor, bags: Tensor, target: Tensor, directions: Tensor, task: Task) -> Tensor:
-        if not len(directions):
-            return values(logits, bags, target, *task)
-        flat = _Flat(logits, bags, target, task)
-        with torch.enable_grad():
-            found = flat.along(logits.detach().reshape(-1).requires_grad_(), directions)
-        return found.detach().reshape(*logits.shape[:-1], target.shape[-1])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.task = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        logits, bags, target, directions = ctx.saved_tensors
-        found, moved = None, None
-        if ctx.needs_input_grad[0]:
-            found = Pulled.apply(logits, bags, target, directions, grads[0], ctx.task)
-        if ctx.needs_input_grad[3]:
-            rest = [
-                Pulled.apply(logits, bags, target, _without(directions, j), grads[0], ctx.task)
-                for j in range(len(directions))
-            ]
-            moved = torch.stack(rest) if rest else torch.zeros_like(directions)
-        return found, None, None, moved, None
-
-    @staticmethod
-    def jvp(ctx: Any, by_logits: Any, _: Any, __: Any, by_directions: Any, *___: Any) -> Any:
-        logits, bags, target, directions = ctx.saved_for_forward
-        found = logits.new_zeros(*logits.shape[:-1], target.shape[-1])
-        if by_logits is not None:
-            found = found + Along.apply(logits, bags, target, _with(directions, by_logits), ctx.task)
-        for j in range(len(directions) if by_directions is not None else 0):
-            step = _with(_without(directions, j), by_directions[j])
-            found = found + Along.apply(logits, bags, target, step, ctx.task)
-        return found
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return Along.apply(*_as_batch(info.batch_size, in_dims, arguments)), 0
-
-
-class Pulled(torch.autograd.Function):
-    """D_m, (*b, items), of log-odds (*b, items), directions (m, *b, items) and weights (*b, bags)."""
+class Derivative(Function):
+    """E_m, (*b, bags), of log-odds (*b, items) and directions (m, *b, items); with weights D_m, (*b, items)."""
 
     @staticmethod
     def forward(
-        logits: Tensor, bags: Tensor, target: Tensor, directions: Tensor, weights: Tensor, task: Task
+        logits: Tensor, bags: Tensor, target: Tensor, directions: Tensor, weights: Tensor | None, task: Task
     ) -> Tensor:
         if not len(directions):
+            if weights is None:
+                return values(logits, bags, target, *task)
             return pulled(logits, bags, target, weights, *task)
         flat = _Flat(logits, bags, target, task)
         with torch.enable_grad():
             x = logits.detach().reshape(-1).requires_grad_()
-            total = (flat.along(x, directions) * weights.detach().reshape(-1)).sum()
-            (found,) = torch.autograd.grad(total, x, materialize_grads=True)
-        return found.reshape(logits.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.task = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+            found = flat.along(x, directions)
+            if weights is None:
+                return found.detach().reshape(*logits.shape[:-1], target.shape[-1])
+            total = (found * weights.detach().reshape(-1)).sum()
+            return torch.autograd.grad(total, x, materialize_grads=True)[0].reshape(logits.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        logits, bags, target, directions, weights = ctx.saved_tensors
+        *point, directions, weights = ctx.saved_tensors
+
+        def gradient(others: Tensor) -> Tensor:
+            """What comes back meets E_m as weights, and D_m as one more direction."""
+            if weights is None:
+                return Derivative.apply(*point, others, grads[0], *ctx.numbers)
+            return Derivative.apply(*point, _with(others, grads[0]), weights, *ctx.numbers)
+
         found: list[Any] = [None] * 6
         if ctx.needs_input_grad[0]:
-            step = _with(directions, grads[0])
-            found[0] = Pulled.apply(logits, bags, target, step, weights, ctx.task)
+            found[0] = gradient(directions)
         if ctx.needs_input_grad[3]:
-            steps = [_with(_without(directions, j), grads[0]) for j in range(len(directions))]
-            rest = [Pulled.apply(logits, bags, target, step, weights, ctx.task) for step in steps]
+            rest = [gradient(_without(directions, j)) for j in range(len(directions))]
             found[3] = torch.stack(rest) if rest else torch.zeros_like(directions)
         if ctx.needs_input_grad[4]:
-            found[4] = Along.apply(logits, bags, target, _with(directions, grads[0]), ctx.task)
+            found[4] = Derivative.apply(*point, _with(directions, grads[0]), None, *ctx.numbers)
         return tuple(found)
 
     @staticmethod
     def jvp(ctx: Any, by_logits: Any, _: Any, __: Any, by_directions: Any, by_weights: Any, *___: Any) -> Any:
-        logits, bags, target, directions, weights = ctx.saved_for_forward
-        found = torch.zeros_like(logits)
-        if by_logits is not None:
-            step = _with(directions, by_logits)
-            found = found + Pulled.apply(logits, bags, target, step, weights, ctx.task)
-        if by_weights is not None:
-            found = found + Pulled.apply(logits, bags, target, directions, by_weights, ctx.task)
+        *point, directions, weights = ctx.saved_for_forward
+        logits, _, target = point
+        found = (
+            logits.new_zeros(*logits.shape[:-1], target.shape[-1])
+            if weights is None
+            else torch.zeros_like(logits)
+        )
+        steps = [] if by_logits is None else [_with(directions, by_logits)]
         for j in range(len(directions) if by_directions is not None else 0):
-            step = _with(_without(directions, j), by_directions[j])
-            found = found + Pulled.apply(logits, bags, target, step, weights, ctx.task)
+            steps.append(_with(_without(directions, j), by_directions[j]))
+        for step in steps:
+            found = found + Derivative.apply(*point, step, weights, *ctx.numbers)
+        if by_weights is not None:
+            found = found + Derivative.apply(*point, directions, by_weights, *ctx.numbers)
         return found
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return Pulled.apply(*_as_batch(info.batch_size, in_dims, arguments)), 0
+    @classmethod
+    def vmap(cls, info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return cls.apply(*_as_batch(info.batch_size, in_dims, arguments)), 0
 
 
 def _with(directions: Tensor, more: Tensor) -> Tensor:
@@ -231,12 +191,11 @@ def _values(
     return flat.losses(logits.reshape(-1)).reshape(*logits.shape[:-1], target.shape[-1])
 
 
-values = Operator("bag_losses", _values)
-
-
-@values.op.register_fake
-def _(logits: Tensor, bags: Tensor, target: Tensor, kind: str, number: float | None, offsets: bool) -> Tensor:
+def _empty_values(logits: Tensor, bags: Tensor, target: Tensor, *task: Any) -> Tensor:
     return logits.new_empty(*logits.shape[:-1], target.shape[-1])
+
+
+values = Operator("bag_losses", _values, _empty_values)
 
 
 def _pulled(
@@ -260,20 +219,7 @@ def _pulled(
     return found.reshape(logits.shape)
 
 
-pulled = Operator("bag_gradient", _pulled)
-
-
-@pulled.op.register_fake
-def _(
-    logits: Tensor,
-    bags: Tensor,
-    target: Tensor,
-    weights: Tensor,
-    kind: str,
-    number: float | None,
-    offsets: bool,
-) -> Tensor:
-    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+pulled = Operator("bag_gradient", _pulled, lambda logits, *arguments: empty_like(logits))
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:

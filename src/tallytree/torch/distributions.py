@@ -13,7 +13,7 @@ from . import functions, ops
 from .groups import Posed, pose
 from .mapping import readable
 from .tensors import as_real, as_shape, common_shape
-from .weights import expected_weight, log_weight, wide
+from .weights import expected_weight, log_weight
 
 
 class CountDistribution(Distribution):
@@ -306,7 +306,7 @@ class CountDistribution(Distribution):
         """
         on = _states(value, self.event_shape[0], self._posed.logits.device, self._validate)
         common_shape("`value` and the batch", on.shape[:-1], self.batch_shape)
-        score = log_weight(self._posed, on) - functions.log_partition_of(wide(self._posed))
+        score = log_weight(self._posed, on) - functions.log_partition_of(self._posed.wide())
         return score.to(self._posed.dtype)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
@@ -364,7 +364,7 @@ class CountDistribution(Distribution):
         >>> d.entropy()
         tensor(1.3863)
         """
-        posed = wide(self._posed)
+        posed = self._posed.wide()
         exact = detached(posed)
         value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
         if not functions.differentiable(posed):

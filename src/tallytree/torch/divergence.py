@@ -14,7 +14,7 @@ from .distributions import CountDistribution
 from .edges import EdgedStructure
 from .groups import Posed
 from .structure import Structure, structure_of
-from .weights import expected_weight, packed, wide
+from .weights import expected_weight
 
 
 @register_kl(CountDistribution, CountDistribution)
@@ -25,7 +25,7 @@ def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
             f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
             f"{q.event_shape[0]} variables arrived."
         )
-    first, second = _together(wide(p._posed), wide(q._posed))
+    first, second = _together(p._posed.wide(), q._posed.wide())
     log_z, marginals, probs = functions.statistics(first)
     gap = functions.log_partition_of(second) - log_z
     own, other = (expected_weight(marginals, probs, weights) for weights in (first, second))
@@ -37,12 +37,12 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     """Both models on the groups of both, with one batch shape."""
     shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
     keys = p.structure.key, q.structure.key
-    structure = _pinned_joint(*keys) if torch.compiler.is_compiling() else _joint(*keys)
+    structure = _joint(*keys)
     ends, added = _ends(*keys), _added(*keys)
     cells = structures.cells_in_all(structure.key)
 
     def moved(posed: Posed, end: int, first: int, last: int) -> Posed:
-        own = packed(posed)
+        own = posed.packed()
         groups = torch.nn.functional.pad(own[..., :end], (first, last))
         edges = own[..., end:]
         missing = cells - groups.shape[-1] - edges.shape[-1]
@@ -56,16 +56,12 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     return moved(p, ends[0], 0, added[1]), moved(q, ends[1], added[0], 0)
 
 
+@structures.made
 def _joint(first: int, second: int) -> Structure:
     """The groups and edges of two structures, with tables that arrive with every call."""
     p, q = structure_of(first), structure_of(second)
     tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
     return _shared_edges(p, q).on(tree, None)
-
-
-@torch.compiler.assume_constant_result
-def _pinned_joint(first: int, second: int) -> Structure:
-    return _joint(first, second).pin()
 
 
 @torch.compiler.assume_constant_result

@@ -203,7 +203,7 @@ def with_edges(
             "`edges` must be a Forest, such as tallytree.torch.Forest(pairs, log_tables); "
             f"{type(edges).__name__} arrived."
         )
-    framed = (_pinned if torch.compiler.is_compiling() else _of_key)(structure.key, edges._frame)
+    framed = _of_key(structure.key, edges._frame)
     groups = structures.packed(structure.key).to(logits.device) if tables is None else tables
     own = edges.log_tables.to(logits.device)
     if readable(own):
@@ -211,11 +211,7 @@ def with_edges(
     return framed, joined(groups, own)
 
 
-@torch.compiler.assume_constant_result
-def _pinned(key: int, frame: arrays.Forest) -> Structure:
-    return _of_key(key, frame).pin()
-
-
+@structures.made
 def _of_key(key: int, frame: arrays.Forest) -> Structure:
     """The groups of a structure and the edges of a forest."""
     structure = structures.structure_of(key)

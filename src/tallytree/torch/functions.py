@@ -67,11 +67,7 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
 
 def log_partition_of(posed: Posed) -> Tensor:
     """Log Z of models whose arguments have been read."""
-    if not differentiable(posed):
-        found = ops.sums(posed.logits, posed.tables, posed.structure.key, False, False)[0]
-    else:
-        found = _sums(posed)[0]
-    return found.to(posed.dtype)
+    return _sums(posed, False)[0].to(posed.dtype)
 
 
 def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
@@ -115,11 +111,14 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
 
 def marginals_of(posed: Posed) -> Tensor:
     """Marginals of models whose arguments have been read."""
+    return _sums(posed, True)[1].to(posed.dtype)
+
+
+def _sums(posed: Posed, marginals: bool) -> Any:
+    """Marginals in any case where a derivative may be asked for: they are that of log Z."""
     if not differentiable(posed):
-        found = ops.sums(posed.logits, posed.tables, posed.structure.key, True, False)[1]
-    else:
-        found = _sums(posed)[1]
-    return found.to(posed.dtype)
+        return ops.sums(posed.logits, posed.tables, posed.structure.key, marginals, False)
+    return statistics(posed, counts=posed.tables is not None and posed.tables.requires_grad)
 
 
 def count_log_probs(
@@ -172,11 +171,7 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     if not differentiable(posed):
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
-        tables = (
-            structures.packed(posed.structure.key).to(posed.logits.device)
-            if posed.tables is None
-            else posed.tables
-        )
+        tables = posed.packed()
         key = structures.opened(posed.structure.key)
         apply = ops.count_log_probs if torch.compiler.is_compiling() else CountLogProbs.apply
         found = apply(posed.logits, tables, key, index)
@@ -247,20 +242,10 @@ def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Genera
 # -- shared by the distributions -----------------------------------------------------------------------------------
 
 
-def _sums(posed: Posed) -> Any:
-    counts = posed.tables is not None and posed.tables.requires_grad
-    if torch.compiler.is_compiling():
-        return ops.sums(posed.logits, posed.tables, posed.structure.key, True, counts)
-    return Sums.apply(posed.logits, posed.tables, posed.structure.key, counts)
-
-
-def statistics(posed: Posed) -> tuple[Tensor, Tensor, Tensor]:
+def statistics(posed: Posed, *, counts: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Log Z (*b,), marginals (*b, D) and the packed probabilities of all counts (*b, T), differentiable."""
-    key = posed.structure.key
-    if torch.compiler.is_compiling():
-        found = ops.sums(posed.logits, posed.tables, key, True, True)
-    else:
-        found = Sums.apply(posed.logits, posed.tables, key, True)
+    sums = ops.sums if torch.compiler.is_compiling() else Sums.apply
+    found = sums(posed.logits, posed.tables, posed.structure.key, True, counts)
     return found[0], found[1], found[2]
 
 
@@ -294,9 +279,7 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     if whole >= 0:
         return posed, whole
     total = len(structures.group_sizes(structure.key))
-    compiling = torch.compiler.is_compiling()
-    more = structures.pinned_with_all(structure.key) if compiling else structures.with_all(structure)
-    wider = posed._replace(structure=more)
+    wider = posed._replace(structure=structures.with_all(structure.key))
     if posed.tables is None:
         return wider, total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)

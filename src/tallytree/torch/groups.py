@@ -30,6 +30,16 @@ class Posed(NamedTuple):
     structure: Structure
     dtype: torch.dtype
 
+    def wide(self) -> Posed:
+        """Answers in double precision, for sums that are rounded at their end."""
+        return self._replace(dtype=torch.float64)
+
+    def packed(self) -> Tensor:
+        """The tables, also where they are fixed."""
+        if self.tables is not None:
+            return self.tables
+        return structures.packed(self.structure.key).to(self.logits.device)
+
 
 def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
     """Log-odds and tables with one batch shape."""
@@ -48,8 +58,6 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
     """Structure, and the packed log-tables in float64 where any of them is a tensor."""
     n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
-    if isinstance(groups, Structure):
-        return _fitting(groups, n), None
     if n and isinstance(groups, Interval) and torch.compiler.is_compiling():
         return structures.flat_interval(n, *groups._support(n)), None
     if n and isinstance(groups, Potential):
@@ -70,7 +78,8 @@ def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
         )
     if all(entry is None or isinstance(entry, Potential) for entry in entries):
         return Structure(tree, tuple(entries)), None
-    return Structure(tree, None), pack(tree, entries, logits)
+    sizes = [tree.group_size(g) for g in range(tree.family.n_groups)]
+    return Structure(tree, None), pack(sizes, entries, logits)
 
 
 def _read_constant(groups: Any, n: int, logits: Tensor) -> tuple[Structure, Tensor]:
@@ -88,28 +97,7 @@ def _read_constant(groups: Any, n: int, logits: Tensor) -> tuple[Structure, Tens
     sizes = structures.group_sizes(structure.key)
     if isinstance(entries, Tensor):
         return structure, entries.to(device=logits.device, dtype=torch.float64)
-    tables = [
-        _table(entry, size, logits, f"The table of group {g}")
-        if isinstance(entry, (Tensor, TensorPotential))
-        else _constant(entry, size).to(logits.device)
-        for g, (entry, size) in enumerate(zip([None] * len(sizes) if entries is None else entries, sizes))
-    ]
-    return structure, _concatenated(tables)
-
-
-def _constant(entry: Any, size: int) -> Tensor:
-    if isinstance(entry, Interval):
-        return structures.interval_table(size, *entry._support(size))
-    return structures.fixed_table(entry, size)
-
-
-def _fitting(structure: Structure, n: int) -> Structure:
-    if structure.n_variables != n:
-        raise ParameterError(
-            f"`logits` must have {structure.n_variables} entries on the last axis, one per variable of the groups; "
-            f"{n} arrived."
-        )
-    return structure
+    return structure, pack(sizes, [None] * len(sizes) if entries is None else entries, logits)
 
 
 def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
@@ -157,16 +145,12 @@ def _tree_of(members: tuple[Any, ...], n: int) -> CountTree:
     return CountTree.from_groups([list(m) if isinstance(m, tuple) else m for m in members], n)
 
 
-def pack(tree: CountTree, entries: Sequence[Any], logits: Tensor) -> Tensor:
-    """Log-tables of all groups one after the other, with the batch axes that any of them has."""
+def pack(sizes: Sequence[int], entries: Sequence[Any], logits: Tensor) -> Tensor:
+    """Log-tables of groups of these sizes one after the other, with the batch axes that any of them has."""
     tables = [
-        _table(entry, tree.group_size(g), logits, f"The table of group {g}")
-        for g, entry in enumerate(entries)
+        _table(entry, size, logits, f"The table of group {g}")
+        for g, (entry, size) in enumerate(zip(entries, sizes))
     ]
-    return _concatenated(tables)
-
-
-def _concatenated(tables: Sequence[Tensor]) -> Tensor:
     shape: tuple[int, ...] = ()
     for table in tables:
         shape = _common(shape, table.shape[:-1])
@@ -188,7 +172,9 @@ def _table(entry: Any, size: int, logits: Tensor, name: str) -> Tensor:
     """One log-table (..., size + 1) in float64."""
     if isinstance(entry, TensorPotential):
         return entry.log_table(size, logits.device)
-    if not isinstance(entry, Tensor):
+    if isinstance(entry, Interval) and torch.compiler.is_compiling():
+        entry = structures.interval_table(size, *entry._support(size))
+    elif not isinstance(entry, Tensor):
         entry = structures.fixed_table(entry, size)
     if entry.dtype.is_complex or entry.dtype == torch.bool or entry.dim() == 0 or entry.shape[-1] != size + 1:
         raise ParameterError(

@@ -20,6 +20,25 @@ def _bottom(tensor: Tensor) -> Tensor:
     return tensor
 
 
+class Function(torch.autograd.Function):
+    """A function with derivatives: of tensors, of which log-odds (*b, D) are the first, and then of numbers.
+
+    All arguments are kept for both modes of differentiation; a mapped axis becomes a batch axis.
+    """
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        tensors = [value for value in inputs if value is None or isinstance(value, Tensor)]
+        ctx.numbers = inputs[len(tensors) :]
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: Any, *arguments: Any) -> Any:
+        found = cls.apply(*as_batch(info.batch_size, in_dims, arguments))
+        return found, (0,) * len(found) if isinstance(found, tuple) else 0
+
+
 def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:
     """Arguments with the mapped axis in front; the first is (*b, D) and says what the batch axes are.
 

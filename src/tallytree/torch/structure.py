@@ -6,8 +6,9 @@ Operators of PyTorch take tensors and numbers only, so a structure goes to them 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ParamSpec
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, build_schedule
 from . import constants
 
+P = ParamSpec("P")
 _keys = itertools.count()
 _alive: WeakValueDictionary[int, Structure] = WeakValueDictionary()
 _pinned: dict[int, Structure] = {}
@@ -90,7 +92,7 @@ class Structure:
     @cached_property
     def opened(self) -> Structure:
         """The same groups with tables that arrive with every call."""
-        return self if self.potentials is None else _of_tree(self.tree)
+        return self if self.potentials is None else of_tree(self.tree)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -127,60 +129,111 @@ def structure_of(key: int) -> Structure:
     return _alive[key]
 
 
-def with_all(structure: Structure) -> Structure:
+# A compiler asks for what follows once and keeps the answer.
+
+
+def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
+    """A function that makes structures, which compiled graphs keep for as long as the process lives."""
+
+    @torch.compiler.assume_constant_result
+    def pinned(*arguments: P.args, **named: P.kwargs) -> Structure:
+        return make(*arguments, **named).pin()
+
+    def found(*arguments: P.args, **named: P.kwargs) -> Structure:
+        return (pinned if torch.compiler.is_compiling() else make)(*arguments, **named)
+
+    return found
+
+
+def _kept(make: Callable[P, Structure]) -> Callable[P, Structure]:
+    """A function whose structures are made once and kept for as long as the process lives."""
+    kept = lru_cache(maxsize=1024)(lambda *arguments: make(*arguments).pin())  # type: ignore[call-arg]
+
+    @torch.compiler.assume_constant_result
+    def found(*arguments: Any) -> Structure:
+        return kept(*arguments)
+
+    return found
+
+
+@made
+def with_all(key: int) -> Structure:
     """The same groups, and one more of all variables, without a potential."""
+    structure = structure_of(key)
     potentials = None if structure.potentials is None else (*structure.potentials, None)
     return structure.on(structure.tree.with_groups([None]), potentials)
 
 
-# A compiler asks for these once and keeps the answer.
-
-
-@torch.compiler.assume_constant_result
+@_kept
 def flat(n: int, potential: Potential) -> Structure:
     """One fixed potential over all variables."""
-    return _flat(n, potential)
+    potential.support(n)  # refused here if no count is possible
+    return Structure(CountTree.flat(n), (potential,))
 
 
-@torch.compiler.assume_constant_result
-def flat_interval(n: int, low: int, high: int) -> Structure:
-    """An interval of counts over all variables, by its ends: a potential made while tracing is no object yet."""
-    return _flat(n, exactly(low) if low == high else between(low, high))
-
-
-def interval_table(n: int, low: int, high: int) -> torch.Tensor:
-    """The log-table of an interval of counts, for compilers."""
-    return constants.read(_interval_number(n, low, high))
-
-
-@torch.compiler.assume_constant_result
-def _interval_number(n: int, low: int, high: int) -> int:
-    table = (exactly(low) if low == high else between(low, high)).log_table(n)
-    return constants.keep(torch.from_numpy(np.array(table)))
-
-
-@torch.compiler.assume_constant_result
+@_kept
 def flat_open(n: int) -> Structure:
     """One table over all variables that arrives with every call."""
-    return _flat_open(n)
+    return Structure(CountTree.flat(n), None)
 
 
-@torch.compiler.assume_constant_result
+@_kept
 def without_groups(n: int) -> Structure:
     """Independent variables."""
-    return _without_groups(n)
+    return Structure(CountTree.from_groups([], n), ())
+
+
+@_kept
+def of_tree(tree: CountTree) -> Structure:
+    """A tree with tables that arrive with every call."""
+    return Structure(tree, None)
 
 
 @torch.compiler.assume_constant_result
 def of_members(members: tuple[Any, ...], n: int) -> Structure:
     """Groups of these members with tables that arrive with every call."""
-    return _of_tree(CountTree.from_groups(list(members), n))
+    return of_tree(CountTree.from_groups(list(members), n))
+
+
+# The ends of an interval of counts stand for it: a potential made while tracing is no object yet.
 
 
 @torch.compiler.assume_constant_result
-def of_tree(tree: CountTree) -> Structure:
-    """A tree with tables that arrive with every call."""
-    return _of_tree(tree)
+def flat_interval(n: int, low: int, high: int) -> Structure:
+    """An interval of counts over all variables."""
+    return flat(n, _interval(low, high))
+
+
+@constants.constant
+def interval_table(n: int, low: int, high: int) -> torch.Tensor:
+    """The log-table of an interval of counts."""
+    return torch.from_numpy(np.array(_interval(low, high).log_table(n)))
+
+
+def _interval(low: int, high: int) -> Potential:
+    return exactly(low) if low == high else between(low, high)
+
+
+@constants.constant
+def fixed_table(potential: Any, n: int) -> torch.Tensor:
+    """The log-table of a potential, an array, a function or None."""
+    if potential is None:
+        return torch.zeros(n + 1, dtype=torch.float64)
+    if isinstance(potential, (list, tuple, np.ndarray)):
+        return torch.from_numpy(np.array(checks.log_table(potential, n, name="`groups`")))
+    return torch.from_numpy(np.array(as_potential(potential).log_table(n)))
+
+
+@constants.constant
+def packed(key: int) -> torch.Tensor:
+    """Log-tables of the fixed potentials, packed."""
+    return structure_of(key).packed
+
+
+@constants.constant
+def group_members(key: int, group: int) -> torch.Tensor:
+    """The variables of a group."""
+    return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
 
 
 @torch.compiler.assume_constant_result
@@ -196,90 +249,14 @@ def group_sizes(key: int) -> tuple[int, ...]:
     return tuple(tree.group_size(g) for g in range(tree.family.n_groups))
 
 
-def group_members(key: int, group: int) -> torch.Tensor:
-    """The variables of a group."""
-    if torch.compiler.is_compiling():
-        return constants.read(_members_number(key, group))
-    return _group_members(key, group)
-
-
-def _group_members(key: int, group: int) -> torch.Tensor:
-    return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
-
-
 @torch.compiler.assume_constant_result
-def _members_number(key: int, group: int) -> int:
-    return constants.keep(_group_members(key, group))
-
-
-def fixed_table(potential: Any, n: int) -> torch.Tensor:
-    """The log-table of a potential, an array, a function or None."""
-    if torch.compiler.is_compiling():
-        return constants.read(_table_number(potential, n))
-    return _fixed_table(potential, n)
-
-
-@torch.compiler.assume_constant_result
-def _table_number(potential: Any, n: int) -> int:
-    return constants.keep(_fixed_table(potential, n))
-
-
-def _fixed_table(potential: Any, n: int) -> torch.Tensor:
-    if potential is None:
-        return torch.zeros(n + 1, dtype=torch.float64)
-    if isinstance(potential, (list, tuple, np.ndarray)):
-        return torch.from_numpy(np.array(checks.log_table(potential, n, name="`groups`")))
-    return torch.from_numpy(np.array(as_potential(potential).log_table(n)))
-
-
-@torch.compiler.assume_constant_result
-def pinned_with_all(key: int) -> Structure:
-    """See :func:`with_all`."""
-    return with_all(structure_of(key)).pin()
+def whole_group(key: int) -> int:
+    """The number of a group that holds all variables, -1 if there is none."""
+    sizes, n = group_sizes(key), structure_of(key).n_variables
+    return sizes.index(n) if n in sizes else -1
 
 
 @torch.compiler.assume_constant_result
 def opened(key: int) -> int:
     """The same groups with tables that arrive with every call, by key."""
     return structure_of(key).opened.key
-
-
-@torch.compiler.assume_constant_result
-def whole_group(key: int) -> int:
-    """The number of a group that holds all variables, -1 if there is none."""
-    structure = structure_of(key)
-    sizes = [structure.tree.group_size(g) for g in range(structure.tree.family.n_groups)]
-    return sizes.index(structure.n_variables) if structure.n_variables in sizes else -1
-
-
-def packed(key: int) -> torch.Tensor:
-    """Log-tables of the fixed potentials, packed."""
-    if torch.compiler.is_compiling():
-        return constants.read(_packed_number(key))
-    return structure_of(key).packed
-
-
-@torch.compiler.assume_constant_result
-def _packed_number(key: int) -> int:
-    return constants.keep(structure_of(key).packed)
-
-
-@lru_cache(maxsize=1024)
-def _of_tree(tree: CountTree) -> Structure:
-    return Structure(tree, None).pin()
-
-
-@lru_cache(maxsize=1024)
-def _flat(n: int, potential: Potential) -> Structure:
-    potential.support(n)  # refused here if no count is possible
-    return Structure(CountTree.flat(n), (potential,)).pin()
-
-
-@lru_cache(maxsize=1024)
-def _flat_open(n: int) -> Structure:
-    return Structure(CountTree.flat(n), None).pin()
-
-
-@lru_cache(maxsize=1024)
-def _without_groups(n: int) -> Structure:
-    return Structure(CountTree.from_groups([], n), ()).pin()

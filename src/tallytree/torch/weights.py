@@ -18,7 +18,7 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
     forced = logits == math.inf
     weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
     score = torch.where(on, weight_on, weight_off).sum(-1)
-    tables = packed(posed)
+    tables = posed.packed()
     start = 0
     for g, size in enumerate(structures.group_sizes(structure.key)):
         members = structures.group_members(structure.key, g).to(logits.device)
@@ -36,17 +36,6 @@ def expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
     logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
     total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
     off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
-    tables = packed(weights)
+    tables = weights.packed()
     possible = probs > 0.0
     return total + off + torch.where(possible, probs * torch.where(possible, tables, 0.0), 0.0).sum(-1)
-
-
-def packed(posed: Posed) -> Tensor:
-    if posed.tables is not None:
-        return posed.tables
-    return structures.packed(posed.structure.key).to(posed.logits.device)
-
-
-def wide(posed: Posed) -> Posed:
-    """Answers in double precision, for sums that are rounded at their end."""
-    return posed._replace(dtype=torch.float64)
