@@ -9,15 +9,11 @@ void copy_and_scan(const double* from, ptrdiff_t n, double* to, double* smallest
   vec low = splat(inf), high = splat(-inf);
   ivec nan = {};
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = n - i >= kLanes;
-    const vec x = whole ? load(from + i) : load_part(from + i, n - i, from[i]);
+    const vec x = load_up_to(from + i, n - i, from[i]);
     nan |= x != x;
     low = x < low ? x : low;
     high = x > high ? x : high;
-    if (whole)
-      store(to + i, x);
-    else
-      for (ptrdiff_t l = 0; l < n - i; l++) to[i + l] = x[l];
+    store_up_to(to + i, x, n - i);
   }
   *smallest = inf;
   *largest = -inf;

@@ -1,6 +1,6 @@
 // Run-time choice of the instruction-set level.
 #include <cstring>
-#if defined(__x86_64__)
+#ifndef TT_HAVE_generic
 #include <cpuid.h>
 #endif
 
@@ -8,24 +8,24 @@
 
 namespace tallytree {
 
-#define TT_DECLARE(level) \
-  namespace level {       \
-  extern const Kernels kernels; \
-  }
-#ifdef TT_HAVE_v4
-TT_DECLARE(v4)
-#endif
-#ifdef TT_HAVE_v3
-TT_DECLARE(v3)
-#endif
-#ifdef TT_HAVE_v2
-TT_DECLARE(v2)
-#endif
 #ifdef TT_HAVE_generic
-TT_DECLARE(generic)
-#endif
+namespace generic {
+extern const Kernels kernels;
+}
 
-#if defined(__x86_64__)
+static const Kernels* candidate(int i) { return i == 0 ? &generic::kernels : nullptr; }
+
+#else
+namespace v4 {
+extern const Kernels kernels;
+}
+namespace v3 {
+extern const Kernels kernels;
+}
+namespace v2 {
+extern const Kernels kernels;
+}
+
 // What the processor and the system can do. Asked directly: not every compiler's runtime has __builtin_cpu_supports.
 struct Machine {
   unsigned basic = 0, extended = 0;  // bits of leaf 1 (ecx) and leaf 7 (ebx)
@@ -49,32 +49,20 @@ struct Machine {
     return avx2() && (saved & 0xe6) == 0xe6 && (extended & all) == all;
   }
 };
-#endif
 
 // Best first; nullptr where this machine cannot run the level.
 static const Kernels* candidate(int i) {
-#if defined(__x86_64__)
   static const Machine machine;
-#endif
   switch (i) {
-#ifdef TT_HAVE_v4
     case 0: return machine.avx512() ? &v4::kernels : nullptr;
-#endif
-#ifdef TT_HAVE_v3
     case 1: return machine.avx2() ? &v3::kernels : nullptr;
-#endif
-#ifdef TT_HAVE_v2
-    case 2: return machine.sse42() ? &v2::kernels : nullptr;
-#endif
-#ifdef TT_HAVE_generic
-    case 3: return &generic::kernels;
-#endif
-    default: return nullptr;
+    default: return machine.sse42() ? &v2::kernels : nullptr;
   }
 }
+#endif
 
 const Kernels* find_kernels(const char* level) {
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 3; i++) {
     const Kernels* k = candidate(i);
     if (k && !std::strcmp(k->level, level)) return k;
   }
@@ -82,7 +70,7 @@ const Kernels* find_kernels(const char* level) {
 }
 
 const Kernels* best_kernels() {
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 3; i++)
     if (const Kernels* k = candidate(i)) return k;
   return nullptr;
 }

@@ -28,12 +28,21 @@ static inline vec load_part(const double* p, ptrdiff_t count, double pad) {
   for (ptrdiff_t j = 0; j < count; j++) v[j] = p[j];
   return v;
 }
+// A vector of what is left of a row, `pad` behind its end.
+static inline vec load_up_to(const double* p, ptrdiff_t left, double pad) {
+  return left >= kLanes ? load(p) : load_part(p, left, pad);
+}
 // As much of a vector as there is room for.
 static inline void store_up_to(double* p, vec v, ptrdiff_t room) {
   if (room >= kLanes)
     store(p, v);
   else
     for (ptrdiff_t j = 0; j < room; j++) p[j] = v[j];
+}
+static inline bool any(ivec mask) {
+  int64_t bits = 0;
+  for (int j = 0; j < kLanes; j++) bits |= mask[j];
+  return bits != 0;
 }
 static inline double sum_lanes(vec v) {
   double s = 0;

@@ -17,7 +17,7 @@ double softplus_sum(const double* x, ptrdiff_t n) {
     const ptrdiff_t end = n < block + 512 * kLanes ? n : block + 512 * kLanes;
     vec positive = vec{}, product = splat(1.0), small = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
-      vec t = i + kLanes <= end ? load(x + i) : load_part(x + i, end - i, -inf);
+      vec t = load_up_to(x + i, end - i, -inf);
       vec size = t < 0.0 ? -t : t;
       positive += ((t > 0.0) & (t < inf)) ? t : vec{};
       const vec e = exp(-size), s = e < kSmall ? e : vec{};

@@ -1,119 +1,97 @@
-// Python bindings of the passes over cluster programs.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
-#include <algorithm>
-#include <string>
-#include <tuple>
-
+// Python bindings of the passes over cluster programs: sums and best weights.
 #include "bind/bindings.hpp"
+#include "cluster/maxima.hpp"
 #include "cluster/pass.hpp"
-#include "cluster/forest_means.hpp"
 
 namespace tallytree {
 
 namespace {
 
-using ClusterAnswer = std::tuple<array_out, array_out, array_out, array_out, array_out, array_out, array_out>;
+// A program as the passes see it. The rows of `nodes` are operation, kind, two operands, edge, reference and flip.
+struct Program {
+  std::vector<int8_t> op, kind, flip;
+  ClusterView view;
 
-ClusterAnswer run_cluster_pass(array_in<int32_t, 2> nodes, array_in<int64_t, 1> level_start, array_in<int32_t, 1> order,
-                    array_in<int32_t, 1> roots, array_in<int8_t, 1> counted, array_in<int8_t, 1> top,
-                    array_in<int32_t, 2> score, array_in<double, 3> log_leaf, array_in<double, 4> edges,
-                    array_in<double, 2> edge_top, array_in<double, 2> tables, array_in<double, 2> table_top,
-                    array_in<int64_t, 1> offset, double keep, bool use_fft, int threads, const std::string& level) {
-  const Kernels& kernels = choose(level);
-  const size_t n = nodes.shape(1), batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2);
-  if (nodes.shape(0) != 7 || order.shape(0) != n) throw nb::value_error("`nodes` must have seven rows, `order` its length");
-  if (score.shape(0) != D || score.shape(1) != K || counted.shape(0) != D)
-    throw nb::value_error("`score` and `counted` must have one row per variable");
-  if ((edges.shape(0) != 1 && edges.shape(0) != batch) || (tables.shape(0) != 1 && tables.shape(0) != batch) ||
-      edge_top.shape(0) != edges.shape(0) || table_top.shape(0) != tables.shape(0))
-    throw nb::value_error("`edges` and `tables` must have one row, or one per row of `log_leaf`");
-  const int32_t* column = nodes.data();
-  std::vector<int8_t> op(column, column + n), kind(column + n, column + 2 * n), flip(column + 6 * n, column + 7 * n);
-  const tallytree::ClusterView view = {(int32_t)n, (int32_t)D, op.data(), kind.data(), column + 2 * n, column + 3 * n,
-                                       column + 4 * n, column + 5 * n, flip.data(), counted.data(), top.data()};
-  array_out log_z = new_array({batch}), messages = new_array({batch, D, K});
-  array_out log_edges = new_array({batch, edges.shape(1), K, K}), log_counts = new_array({batch, tables.shape(1)});
-  array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
-  const tallytree::ClusterInput in = {
-      view, level_start.data(), order.data(), (int)level_start.shape(0) - 1, (int)K, batch, edges.shape(1),
-      tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
-      table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
-  {
-    GilReleased release;
-    tallytree::cluster_pass(kernels, in, {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
-                                           vanished.data(), noise.data()}, threads);
-  }
-  return {log_z, messages, log_edges, log_counts, error, vanished, noise};
-}
-
-// The vertices of a forest in an order in which parents come first.
-struct Rooting {
-  array_in<int32_t, 1> order, parent, edge;
-  array_in<int8_t, 1> flip;
-
-  RootedForest of(size_t variables, size_t states) const {
-    require(order.shape(0) == variables && parent.shape(0) == variables && edge.shape(0) == variables &&
-                flip.shape(0) == variables,
-            "`order`, `parent`, `edge` and `flip` must have one entry per variable");
-    return {(int32_t)variables, (int32_t)states, order.data(), parent.data(), edge.data(), flip.data()};
+  Program(const array_in<int32_t, 2>& nodes, const vector_of<int32_t>& order, const vector_of<int8_t>& counted,
+          const vector_of<int8_t>& top, const array_in<int32_t, 2>& score, const cube_in& log_leaf) {
+    const size_t n = nodes.shape(1), D = log_leaf.shape(1);
+    require(nodes.shape(0) == 7 && order.shape(0) == n, "`nodes` must have seven rows, `order` its length");
+    require(score.shape(0) == D && score.shape(1) == log_leaf.shape(2) && counted.shape(0) == D,
+            "`score` and `counted` must have one row per variable");
+    const auto row = [&](size_t i) { return nodes.data() + i * n; };
+    op.assign(row(0), row(1));
+    kind.assign(row(1), row(2));
+    flip.assign(row(6), row(7));
+    view = {(int32_t)n, (int32_t)D, op.data(), kind.data(), row(2), row(3), row(4), row(5), flip.data(), counted.data(),
+            top.data()};
   }
 };
 
-using Beliefs = std::tuple<array_out, array_out, array_out, array_out, nb::ndarray<nb::numpy, bool>>;
-
-Beliefs run_forest_means(array_in<int32_t, 1> order, array_in<int32_t, 1> parent, array_in<int32_t, 1> edge,
-                     array_in<int8_t, 1> flip, array_in<double, 3> leaf, array_in<double, 4> edges, bool everything) {
-  const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
-  const size_t kept = everything ? batch : 0;
-  array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
-  array_out log_edges = new_array({kept, E, K, K});
-  nb::ndarray<nb::numpy, bool> sound = new_array_of<bool>(batch);
-  const RootedForest forest = Rooting{order, parent, edge, flip}.of(D, K);
-  {
-    GilReleased release;
-    for (size_t b = 0; b < batch; b++)
-      sound.data()[b] = tallytree::forest_means(
-          forest, leaf.data() + b * D * K, edges.data() + (edges.shape(0) == 1 ? 0 : b) * E * K * K,
-          {beliefs.data() + b * D * K, log_z.data() + b, everything ? messages.data() + b * D * K : nullptr,
-           everything ? log_edges.data() + b * E * K * K : nullptr});
-  }
-  return {beliefs, log_z, messages, log_edges, sound};
+template <class Array>
+bool fits(const Array& rows, size_t batch) {
+  return rows.shape(0) == 1 || rows.shape(0) == batch;
 }
 
-std::tuple<array_out, array_out, array_out> run_forest_gauge(array_in<int32_t, 1> order, array_in<int32_t, 1> parent,
-                                                              array_in<int32_t, 1> edge, array_in<int8_t, 1> flip,
-                                                              array_in<double, 3> log_leaf,
-                                                              array_in<double, 4> log_edges) {
-  const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
-  array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K}), moved = new_array({batch, D, K});
-  std::fill_n(moved.data(), batch * D * K, 0.0);
-  const RootedForest forest = Rooting{order, parent, edge, flip}.of(D, K);
-  GilReleased release;
-  for (size_t b = 0; b < batch; b++) {
-    const double* from = log_edges.data() + (log_edges.shape(0) == 1 ? 0 : b) * E * K * K;
-    std::copy(from, from + E * K * K, edges.data() + b * E * K * K);
-    std::copy(log_leaf.data() + b * D * K, log_leaf.data() + (b + 1) * D * K, leaf.data() + b * D * K);
-    tallytree::forest_gauge(forest, leaf.data() + b * D * K, edges.data() + b * E * K * K, moved.data() + b * D * K);
-  }
-  return {leaf, edges, moved};
+auto run_cluster_pass(array_in<int32_t, 2> nodes, vector_of<int64_t> level_start, vector_of<int32_t> order,
+                      vector_of<int32_t> roots, vector_of<int8_t> counted, vector_of<int8_t> top,
+                      array_in<int32_t, 2> score, cube_in log_leaf, array_in<double, 4> edges, matrix_in edge_top,
+                      matrix_in tables, matrix_in table_top, vector_of<int64_t> offset, double keep, bool use_fft,
+                      int threads, const std::string& level) {
+  const Kernels& kernels = choose(level);
+  const Program program(nodes, order, counted, top, score, log_leaf);
+  const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2);
+  require(fits(edges, batch) && fits(tables, batch) && edge_top.shape(0) == edges.shape(0) &&
+              table_top.shape(0) == tables.shape(0),
+          "`edges` and `tables` must have one row, or one per row of `log_leaf`");
+  array_out log_z = new_array({batch}), messages = new_array({batch, D, K});
+  array_out log_edges = new_array({batch, edges.shape(1), K, K}), log_counts = new_array({batch, tables.shape(1)});
+  array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
+  const ClusterInput in = {
+      program.view, level_start.data(), order.data(), (int)level_start.shape(0) - 1, (int)K, batch, edges.shape(1),
+      tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
+      table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
+  const ClusterOutput out = {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
+                             vanished.data(), noise.data()};
+  unlocked([&] { cluster_pass(kernels, in, out, threads); });
+  return std::make_tuple(log_z, messages, log_edges, log_counts, error, vanished, noise);
+}
+
+auto run_cluster_maxima(array_in<int32_t, 2> nodes, vector_of<int64_t> level_start, vector_of<int32_t> order,
+                        vector_of<int32_t> roots, vector_of<int8_t> counted, vector_of<int8_t> top,
+                        array_in<int32_t, 2> score, cube_in log_leaf, array_in<double, 4> log_edges, matrix_in tables,
+                        vector_of<int64_t> offset, vector_in slack, bool give_up, bool configurations, bool counts,
+                        int threads, const std::string& level) {
+  const Kernels& kernels = choose(level);
+  const Program program(nodes, order, counted, top, score, log_leaf);
+  const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), entries = tables.shape(1);
+  require(fits(log_edges, batch) && fits(tables, batch) && slack.shape(0) == batch,
+          "`log_edges`, `tables` and `slack` must have one row, or one per row of `log_leaf`");
+  array_out value = new_array({batch}), messages = new_array({configurations ? 0 : batch, D, K});
+  array_out best_counts = new_array({counts ? batch : 0, entries});
+  vector_out<int64_t> states = new_array_of<int64_t>(configurations ? batch * D : 0);
+  vector_out<bool> known = new_array_of<bool>(batch);
+  const MaximaInput in = {
+      {program.view, order.data(), roots.data(), roots.shape(0), (int)K, log_leaf.data(), log_edges.data(), tables.data(),
+       offset.data(), score.data(), offset.shape(0) - 1},
+      (int)level_start.shape(0) - 1, batch, log_edges.shape(1), entries, log_edges.shape(0) == 1, tables.shape(0) == 1,
+      slack.data(), give_up};
+  const MaximaOutput out = {value.data(), known.data(), configurations ? states.data() : nullptr,
+                            configurations ? nullptr : messages.data(), counts ? best_counts.data() : nullptr};
+  unlocked([&] { find_maxima(kernels, in, out, threads); });
+  return std::make_tuple(value, known, states, messages, best_counts);
 }
 
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
-  m.def("forest_gauge", &run_forest_gauge, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
-        nb::arg("log_leaf"), nb::arg("log_edges"),
-        "The same forest with balanced edge tables: (log_leaf, log_edges, what was moved to the weights).");
-  m.def("forest_means", &run_forest_means, nb::arg("order"), nb::arg("parent"), nb::arg("edge"), nb::arg("flip"),
-        nb::arg("leaf"), nb::arg("edges"), nb::arg("everything") = false,
-        "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");
-  m.def("cluster_pass", &run_cluster_pass, nb::arg("nodes"), nb::arg("level_start"), nb::arg("order"), nb::arg("roots"),
-        nb::arg("counted"), nb::arg("top"), nb::arg("score"), nb::arg("log_leaf"), nb::arg("edges"), nb::arg("edge_top"),
-        nb::arg("tables"), nb::arg("table_top"), nb::arg("offset"), nb::arg("keep"), nb::arg("use_fft"),
-        nb::arg("threads") = 0, nb::arg("level") = "",
+  m.def("cluster_pass", &run_cluster_pass, "nodes"_a, "level_start"_a, "order"_a, "roots"_a, "counted"_a, "top"_a,
+        "score"_a, "log_leaf"_a, "edges"_a, "edge_top"_a, "tables"_a, "table_top"_a, "offset"_a, "keep"_a, "use_fft"_a,
+        "threads"_a = 0, "level"_a = "",
         "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise).");
+  m.def("cluster_maxima", &run_cluster_maxima, "nodes"_a, "level_start"_a, "order"_a, "roots"_a, "counted"_a, "top"_a,
+        "score"_a, "log_leaf"_a, "log_edges"_a, "tables"_a, "offset"_a, "slack"_a, "give_up"_a, "configurations"_a,
+        "counts"_a, "threads"_a = 0, "level"_a = "",
+        "Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.");
 }
 
 }  // namespace tallytree

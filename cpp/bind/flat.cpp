@@ -1,17 +1,11 @@
 // Python bindings of the flat solver.
-#include <nanobind/stl/string.h>
-
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "bind/bindings.hpp"
 #include "flat/chain_rows.hpp"
 #include "flat/rows.hpp"
 
 namespace tallytree {
-
-using namespace nb::literals;
 
 namespace {
 
@@ -27,11 +21,6 @@ FlatRows new_rows(const matrix_in& nu, int threads, const std::string& level) {
   return rows;
 }
 
-void check_logits(const FlatRows& rows, const matrix_in& nu) {
-  if ((ptrdiff_t)nu.shape(0) != rows.batch || (ptrdiff_t)nu.shape(1) != rows.n)
-    throw nb::value_error("nu must have the shape that was solved");
-}
-
 // A view of memory that the solution goes on using.
 matrix_shared shared_matrix(std::shared_ptr<const double> data, size_t rows, size_t columns) {
   const double* first = data.get();
@@ -41,6 +30,11 @@ matrix_shared shared_matrix(std::shared_ptr<const double> data, size_t rows, siz
 }
 
 }  // namespace
+
+void check_logits(const FlatRows& rows, const matrix_in& nu) {
+  require((ptrdiff_t)nu.shape(0) == rows.batch && (ptrdiff_t)nu.shape(1) == rows.n,
+          "nu must have the shape that was solved");
+}
 
 void bind_flat(nb::module_& m) {
   nb::class_<FlatRows>(m, "FlatSolution", "Solved flat models: one potential over all variables, row by row.")
@@ -61,7 +55,7 @@ void bind_flat(nb::module_& m) {
     FlatRows rows = new_rows(nu, threads, level);
     rows.cavities = cavities;
     GilReleased release;
-    solve_rows(nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : rows.n + 1, &rows);
+    solve_rows(nu.data(), log_f.data(), stride_of(log_f), &rows);
     return rows;
   }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "",
         "Solve z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n). Without `cavities` "
@@ -82,22 +76,14 @@ void bind_flat(nb::module_& m) {
     check_logits(rows, nu);
     if (auto known = marginals_at_hand(rows)) return shared_matrix(std::move(known), nu.shape(0), nu.shape(1));
     array_out out = new_array({nu.shape(0), nu.shape(1)});
-    double* to = out.data();
-    {
-      GilReleased release;
-      row_marginals(rows, nu.data(), to);
-    }
+    unlocked([&] { row_marginals(rows, nu.data(), out.data()); });
     return matrix_shared(out);
   }, "solution"_a, "nu"_a, "P(y_i = 1) under the posterior, (B, n), read-only.");
 
   m.def("flat_messages", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
     array_out out = new_array({nu.shape(0), nu.shape(1)});
-    double* to = out.data();
-    {
-      GilReleased release;
-      row_messages(rows, nu.data(), to);
-    }
+    unlocked([&] { row_messages(rows, nu.data(), out.data()); });
     return out;
   }, "solution"_a, "nu"_a, "Leaf messages r_i = log(d_i(1) / d_i(0)), (B, n): posterior logit = nu_i + r_i.");
 
@@ -106,12 +92,10 @@ void bind_flat(nb::module_& m) {
     const FlatKernels& k = *choose(level).flat;
     const ptrdiff_t batch = (ptrdiff_t)nu.shape(0), n = (ptrdiff_t)nu.shape(1);
     array_out messages = new_array({nu.shape(0), nu.shape(1)}), totals = new_array({2, nu.shape(0)});
-    double *to = messages.data(), *log_mean = totals.data();
-    {
-      GilReleased release;
-      chain_rows(k, threads_for(threads, nu), nu.data(), log_f.data(), log_f.shape(0) == 1 ? 0 : n + 1, batch, n,
-                 log_mean, to, log_mean + batch);
-    }
+    unlocked([&] {
+      chain_rows(k, threads_for(threads, nu), nu.data(), log_f.data(), stride_of(log_f), batch, n, totals.data(),
+                 messages.data(), totals.data() + batch);
+    });
     return nb::make_tuple(messages, totals);
   }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "",
         "Models along the chain of partial sums: messages (B, n), and (2, B), log E f and a bound of the error, inf where "
@@ -120,11 +104,9 @@ void bind_flat(nb::module_& m) {
   m.def("flat_log_pmf", [](matrix_in nu, int threads, const std::string& level) {
     const Kernels& k = choose(level);
     array_out out = new_array({nu.shape(0), nu.shape(1) + 1});
-    double* to = out.data();
-    {
-      GilReleased release;
-      log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), to);
-    }
+    unlocked([&] {
+      log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), out.data());
+    });
     return out;
   }, "nu"_a, "threads"_a = 0, "level"_a = "", "log P(z = k) for k = 0 .. n, relatively accurate in both tails.");
 }

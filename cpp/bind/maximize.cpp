@@ -1,20 +1,14 @@
 // Python bindings of what best configurations need.
-#include <nanobind/stl/string.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <string>
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
 
 namespace tallytree {
 
-using namespace nb::literals;
-
 namespace {
-
 
 constexpr ptrdiff_t kOutputs = 4096;  // of one task
 constexpr ptrdiff_t kWorthThreads = 1 << 22;
@@ -24,13 +18,11 @@ constexpr ptrdiff_t kWorthThreads = 1 << 22;
 void bind_maximize(nb::module_& m) {
   m.def("max_plus", [](matrix_in a, matrix_in b, int64_t start, int64_t width, int threads, const std::string& level) {
     const ptrdiff_t rows = (ptrdiff_t)a.shape(0), na = (ptrdiff_t)a.shape(1), nb_ = (ptrdiff_t)b.shape(1);
-    if ((ptrdiff_t)b.shape(0) != rows || na == 0 || start < 0 || width < 0)
-      throw nb::value_error("a and b must have as many rows, a at least one column, start and width must not be negative");
+    require((ptrdiff_t)b.shape(0) == rows && na > 0 && start >= 0 && width >= 0,
+            "a and b must have as many rows, a at least one column, start and width must not be negative");
     const Kernels& k = choose(level);
     array_out out = new_array({(size_t)rows, (size_t)width});
-    double* to = out.data();
-    {
-      GilReleased release;
+    unlocked([&] {
       const ptrdiff_t blocks = (width + kOutputs - 1) / kOutputs;
       const int used = rows * na * width < kWorthThreads ? 1 : thread_count(threads);
       parallel_for(rows * blocks, used, [&](ptrdiff_t task) {
@@ -42,9 +34,9 @@ void bind_maximize(nb::module_& m) {
         const double* from = b.data() + row * nb_;
         for (ptrdiff_t x = 0; x < length; x++)
           c[x] = x + shift >= 0 && x + shift < nb_ ? from[x + shift] : -std::numeric_limits<double>::infinity();
-        k.max_plus(a.data() + row * na, na, c.get(), count, to + row * width + first);
+        k.max_plus(a.data() + row * na, na, c.get(), count, out.data() + row * width + first);
       });
-    }
+    });
     return out;
   }, "a"_a, "b"_a, "start"_a, "width"_a, "threads"_a = 0, "level"_a = "",
         "Row by row, out[t] = max_i a[i] + b[start + t - i] for t < width; -inf where there is no such i.");

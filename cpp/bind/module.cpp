@@ -1,13 +1,7 @@
 // Python bindings: arrays in, arrays out, the GIL released while a kernel runs.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
@@ -29,7 +23,7 @@ void bind_verbs(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
-void bind_maxima(nb::module_& m);
+void bind_forest(nb::module_& m);
 void bind_hooks(nb::module_& m);
 void bind_maximize(nb::module_& m);
 void bind_tangent(nb::module_& m);
@@ -47,8 +41,7 @@ static void bind_arrays(nb::module_& m) {
     const size_t rows = x.shape(0), columns = x.shape(1), chunks = (columns + kChunk - 1) / kChunk;
     array_out out = new_array({rows});
     double* sums = out.data();
-    {
-      GilReleased release;
+    unlocked([&] {
       // Chunks of fixed size: the sums do not depend on the number of threads.
       std::vector<double> parts(rows * chunks);
       parallel_for((ptrdiff_t)parts.size(), rows * columns > kChunk ? threads : 1, [&](ptrdiff_t c) {
@@ -60,28 +53,26 @@ static void bind_arrays(nb::module_& m) {
         sums[row] = 0;
         for (size_t c = 0; c < chunks; c++) sums[row] += parts[row * chunks + c];
       }
-    }
+    });
     return out;
-  }, nb::arg("x"), nb::arg("threads") = 1, nb::arg("level") = "",
+  }, "x"_a, "threads"_a = 1, "level"_a = "",
         "Sums of log(1 + exp(x)) over the rows; infinite entries contribute 0.");
 
   m.def("posterior_marginals", [](matrix_in nu, matrix_in messages, int threads, const std::string& level) {
-    if (nu.shape(0) != messages.shape(0) || nu.shape(1) != messages.shape(1))
-      throw nb::value_error("`nu` and `messages` must have the same shape");
+    require(nu.shape(0) == messages.shape(0) && nu.shape(1) == messages.shape(1),
+            "`nu` and `messages` must have the same shape");
     const Kernels& k = choose(level);
     const size_t total = nu.size();
     array_out out = new_array({nu.shape(0), nu.shape(1)});
-    double* data = out.data();
-    {
-      GilReleased release;
+    unlocked([&] {
       parallel_for((ptrdiff_t)((total + kChunk - 1) / kChunk), threads, [&](ptrdiff_t c) {
         const size_t from = (size_t)c * kChunk;
         k.posterior_marginals(nu.data() + from, messages.data() + from, (ptrdiff_t)std::min(kChunk, total - from),
-                              data + from);
+                              out.data() + from);
       });
-    }
+    });
     return out;
-  }, nb::arg("nu"), nb::arg("messages"), nb::arg("threads") = 1, nb::arg("level") = "",
+  }, "nu"_a, "messages"_a, "threads"_a = 1, "level"_a = "",
         "1 / (1 + exp(-(nu + messages))), (B, n); infinite nu decide by themselves.");
 
   m.def("copies", [](const std::vector<any_array_in>& arrays, int threads, const std::string& level) {
@@ -114,8 +105,7 @@ static void bind_arrays(nb::module_& m) {
         stretches.push_back({i, a.data() + at, data + start[i] + at, std::min(kCopied, a.size() - at), 0, 0});
     }
     std::vector<std::pair<double, double>> extremes(arrays.size(), {__builtin_inf(), -__builtin_inf()});
-    {
-      GilReleased release;
+    unlocked([&] {
       parallel_for((ptrdiff_t)stretches.size(), total >= kWorthThreads ? threads : 1, [&](ptrdiff_t i) {
         Stretch& p = stretches[(size_t)i];
         k.copy_and_scan(p.from, (ptrdiff_t)p.count, p.to, &p.smallest, &p.largest);
@@ -125,9 +115,9 @@ static void bind_arrays(nb::module_& m) {
         if (std::isnan(p.smallest) || p.smallest < smallest) smallest = p.smallest;
         if (std::isnan(p.largest) || p.largest > largest) largest = p.largest;
       }
-    }
+    });
     return std::make_pair(result, extremes);
-  }, nb::arg("arrays"), nb::arg("threads") = 1, nb::arg("level") = "",
+  }, "arrays"_a, "threads"_a = 1, "level"_a = "",
         "Copies of arrays side by side in one block of memory, and the smallest and largest number of each (NaN, in at "
         "least one of the two, if it holds one).");
 }
@@ -143,7 +133,7 @@ NB_MODULE(_native, m) {
   tallytree::bind_verbs(m);
   tallytree::bind_tree(m);
   tallytree::bind_cluster(m);
-  tallytree::bind_maxima(m);
+  tallytree::bind_forest(m);
   tallytree::bind_maximize(m);
   tallytree::bind_tangent(m);
   tallytree::bind_sample(m);

@@ -1,9 +1,6 @@
 // Python bindings of the sampler.
-#include <nanobind/stl/string.h>
-
 #include <cmath>
 #include <cstring>
-#include <string>
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
@@ -14,19 +11,21 @@ namespace tallytree {
 
 namespace {
 
-using ints_in = array_in<int64_t, 1>;
-using words_in = nb::ndarray<const uint32_t, nb::shape<4>, nb::c_contig, nb::device::cpu>;
-using row_out = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using bytes_out = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using ints_in = vector_of<int64_t>;
+using bytes_out = array_to_fill<uint8_t, 2>;
 
-}  // namespace
+SampleKey key_of(const key_in& words) {
+  SampleKey key;
+  std::memcpy(key.word, words.data(), sizeof key.word);
+  return key;
+}
 
-static void check_variables(const ints_in& variables, int64_t n, const char* what) {
+void check_variables(const ints_in& variables, int64_t n, const char* what) {
   for (size_t i = 0; i < variables.shape(0); i++) require(variables.data()[i] >= 0 && variables.data()[i] < n, what);
 }
 
 // Everything that the sampler uses as an index, before it does.
-static void check_tree(const SampleTreeInput& in, const ints_in& variables, const ints_in& start, const ints_in& right,
+void check_tree(const SampleTreeInput& in, const ints_in& variables, const ints_in& start, const ints_in& right,
                          const ints_in& table, const ints_in& free, int64_t n, int64_t table_entries) {
   require(start.shape(0) > 0 && in.start[0] == 0 && in.start[in.blocks] == (int64_t)variables.shape(0),
           "`start` must begin with 0 and end with the number of `variables`");
@@ -61,35 +60,36 @@ static void check_tree(const SampleTreeInput& in, const ints_in& variables, cons
   require(!in.windowed || (std::isfinite(in.tilt) && in.budget >= 0), "`tilt` must be finite, `budget` not negative");
 }
 
-static void check_draw(const SampleTree& tree, const bytes_out& out, const ints_in& rows, const int64_t* totals,
-                       size_t n_totals) {
+void check_draw(const SampleTree& tree, const bytes_out& out, const ints_in& rows, const std::optional<ints_in>& totals) {
   require(!tree.impossible(), "an impossible model has no samples");
   require((int64_t)out.shape(1) >= tree.width(), "`out` must have one column per variable");
   for (size_t i = 0; i < rows.shape(0); i++)
     require(rows.data()[i] >= 0 && rows.data()[i] < (int64_t)out.shape(0), "`rows` must hold rows of `out`");
   if (!totals) return;
   const MessageView root = tree.root();
-  require(n_totals == rows.shape(0), "`totals` must have one entry per row");
-  for (size_t i = 0; i < n_totals; i++)
-    require(totals[i] >= root.low && totals[i] < root.low + root.length &&
-                root.log_weight[totals[i] - root.low] > -__builtin_inf(),
+  require(totals->shape(0) == rows.shape(0), "`totals` must have one entry per row");
+  for (size_t i = 0; i < totals->shape(0); i++) {
+    const int64_t place = totals->data()[i] - root.low;
+    require(place >= 0 && place < root.length && root.log_weight[place] > -__builtin_inf(),
             "`totals` must be possible counts of the first root");
+  }
 }
+
+}  // namespace
 
 void bind_sample(nb::module_& m) {
   m.def("draw_given_count",
-        [](vector_in nu, int64_t count, words_in key, row_out out, int threads, const std::string& level) {
+        [](vector_in nu, int64_t count, key_in key, array_to_fill<uint8_t, 1> out, int threads, const std::string& level) {
           const Kernels& kernels = choose(level);
           require(out.shape(0) == nu.shape(0), "`out` must have one entry per entry of `nu`");
           require(count >= 0 && count <= (int64_t)nu.shape(0), "`count` must be between 0 and the length of `nu`");
           for (size_t i = 0; i < nu.shape(0); i++) require(std::isfinite(nu.data()[i]), "`nu` must be finite");
-          SampleKey k;
-          std::memcpy(k.word, key.data(), sizeof k.word);
-          GilReleased release;
-          return draw_given_count(kernels, thread_count(threads), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)count,
-                                  k, out.data());
+          return unlocked([&] {
+            return draw_given_count(kernels, thread_count(threads), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)count,
+                                    key_of(key), out.data());
+          });
         },
-        nb::arg("nu"), nb::arg("count"), nb::arg("key"), nb::arg("out"), nb::arg("threads"), nb::arg("level"),
+        "nu"_a, "count"_a, "key"_a, "out"_a, "threads"_a, "level"_a,
         "Fill `out` with one configuration of variables of finite log-odds, given how many are on; False if it took "
         "too many attempts.");
   nb::class_<SampleTree>(m, "SampleTree", "Upward messages of one model, ready to draw from.")
@@ -102,12 +102,11 @@ void bind_sample(nb::module_& m) {
                             (int64_t)left.shape(0), table.data(), roots.data(), (int64_t)roots.shape(0), free.data(),
                             (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
              check_tree(in, variables, start, right, table, free, (int64_t)nu.shape(0), (int64_t)tables.shape(0));
-             GilReleased release;
-             new (self) SampleTree(in, kernels, threads);
+             unlocked([&] { new (self) SampleTree(in, kernels, threads); });
            },
-           nb::arg("variables"), nb::arg("start"), nb::arg("left"), nb::arg("right"), nb::arg("table"),
-           nb::arg("roots"), nb::arg("free"), nb::arg("nu"), nb::arg("tables"), nb::arg("windowed"), nb::arg("tilt"),
-           nb::arg("budget"), nb::arg("low"), nb::arg("high"), nb::arg("threads"), nb::arg("level"))
+           "variables"_a, "start"_a, "left"_a, "right"_a, "table"_a,
+           "roots"_a, "free"_a, "nu"_a, "tables"_a, "windowed"_a, "tilt"_a,
+           "budget"_a, "low"_a, "high"_a, "threads"_a, "level"_a)
       .def_prop_ro("impossible", &SampleTree::impossible)
       .def("root",
            [](const SampleTree& self) {
@@ -118,20 +117,15 @@ void bind_sample(nb::module_& m) {
            },
            "Smallest count of the first root, and log-weights from there on.")
       .def("draw",
-           [](const SampleTree& self, bytes_out out, ints_in rows, words_in key, nb::object totals, int threads) {
-             SampleKey k;
-             std::memcpy(k.word, key.data(), sizeof k.word);
-             const int64_t* fixed = nullptr;
-             ints_in held;
-             if (!totals.is_none()) {
-               held = nb::cast<ints_in>(totals);
-               fixed = held.data();
-             }
-             check_draw(self, out, rows, fixed, fixed ? held.shape(0) : 0);
-             GilReleased release;
-             self.draw(out.data(), (ptrdiff_t)out.shape(1), rows.data(), (ptrdiff_t)rows.shape(0), k, fixed, threads);
+           [](const SampleTree& self, bytes_out out, ints_in rows, key_in key, std::optional<ints_in> totals,
+              int threads) {
+             check_draw(self, out, rows, totals);
+             unlocked([&] {
+               self.draw(out.data(), (ptrdiff_t)out.shape(1), rows.data(), (ptrdiff_t)rows.shape(0), key_of(key),
+                         totals ? totals->data() : nullptr, threads);
+             });
            },
-           nb::arg("out"), nb::arg("rows"), nb::arg("key"), nb::arg("totals").none(), nb::arg("threads"),
+           "out"_a, "rows"_a, "key"_a, "totals"_a.none(), "threads"_a,
            "Fill rows of `out` with samples.");
 }
 

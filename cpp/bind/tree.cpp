@@ -1,14 +1,8 @@
 // Python bindings of the tree passes.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <tuple>
 
 #include "bind/bindings.hpp"
 #include "tree/lane_batches.hpp"
@@ -19,133 +13,108 @@ namespace tallytree {
 
 namespace {
 
-using TreeAnswer = std::tuple<array_out, std::optional<array_out>, std::optional<array_out>, array_out>;
-
-std::unique_ptr<TreePlan> make_plan(array_in<int32_t, 1> left, array_in<int32_t, 1> right,
-                                    array_in<int64_t, 1> table_offset, size_t leaves, size_t table_entries) {
+std::unique_ptr<TreePlan> make_plan(vector_of<int32_t> left, vector_of<int32_t> right, vector_of<int64_t> table_offset,
+                                    size_t leaves, size_t table_entries) {
   const size_t inner = left.shape(0);
-  if (right.shape(0) != inner || table_offset.shape(0) != inner)
-    throw nb::value_error("`left`, `right` and `table_offset` must have the same length");
-  if (leaves + inner > (size_t)INT32_MAX) throw nb::value_error("a tree must have fewer than 2^31 nodes");
+  require(right.shape(0) == inner && table_offset.shape(0) == inner,
+          "`left`, `right` and `table_offset` must have the same length");
+  require(leaves + inner <= (size_t)INT32_MAX, "a tree must have fewer than 2^31 nodes");
   return std::make_unique<TreePlan>(
       CountTree((int32_t)leaves, {left.data(), left.data() + inner}, {right.data(), right.data() + inner},
              {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries));
 }
 
-void check_models(const TreePlan& plan, const array_in<double, 2>& nu, const array_in<double, 2>& tables) {
-  if (nu.shape(1) != (size_t)plan.tree().leaves()) throw nb::value_error("`nu` must have one column per variable");
-  if ((int64_t)tables.shape(1) < plan.tree().table_entries())
-    throw nb::value_error("`tables` is shorter than planned");
-  if (tables.shape(0) != 1 && tables.shape(0) != nu.shape(0))
-    throw nb::value_error("`tables` must have one row, or one per row of `nu`");
-}
-
-TreeInputs inputs_of(const array_in<double, 2>& nu, const array_in<double, 2>& tables) {
+TreeInputs inputs_of(const matrix_in& nu, const matrix_in& tables) {
   return {nu.shape(0), nu.data(), tables.data(), nullptr, nullptr, tables.shape(1), tables.shape(0) == 1, false};
 }
 
-using key_in = nb::ndarray<const uint32_t, nb::shape<4>, nb::c_contig, nb::device::cpu>;
-using samples_out = nb::ndarray<uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-
-array_out draw(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables, key_in key,
-               std::optional<samples_out> out, int threads, const std::string& level) {
+array_out draw(TreePlan& plan, matrix_in nu, matrix_in tables, key_in key, std::optional<array_to_fill<uint8_t, 3>> out,
+               int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   check_models(plan, nu, tables);
-  if (out && (out->shape(1) != nu.shape(0) || out->shape(2) != nu.shape(1)))
-    throw nb::value_error("`out` must have the shape (samples, models, variables)");
+  require(!out || (out->shape(1) == nu.shape(0) && out->shape(2) == nu.shape(1)),
+          "`out` must have the shape (samples, models, variables)");
   array_out lost = new_array({nu.shape(0)});
-  {
-    GilReleased release;
+  unlocked([&] {
     lane_draw_pass(kernels, plan, inputs_of(nu, tables), key.data(), out ? out->shape(0) : 0,
                    out ? out->data() : nullptr, lost.data(), threads);
-  }
+  });
   return lost;
 }
 
-std::tuple<array_out, nb::ndarray<nb::numpy, bool>> root_counts(TreePlan& plan, array_in<double, 2> nu,
-                                                                array_in<double, 2> tables, int32_t node, int threads,
-                                                                const std::string& level) {
+auto root_counts(TreePlan& plan, matrix_in nu, matrix_in tables, int32_t node, int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   check_models(plan, nu, tables);
   const TreeView view = plan.tree().view();
-  if (node < view.leaves || node >= view.leaves + view.inner || view.parent[node] >= 0)
-    throw nb::value_error("`node` must be an inner node without a parent");
+  require(node >= view.leaves && node < view.leaves + view.inner && view.parent[node] < 0,
+          "`node` must be an inner node without a parent");
   array_out out = new_array({nu.shape(0), (size_t)view.size[node] + 1});
-  nb::ndarray<nb::numpy, bool> certain = new_array_of<bool>(nu.shape(0));
-  {
-    GilReleased release;
-    lane_count_pass(kernels, plan, inputs_of(nu, tables), node, out.data(), certain.data(), threads);
-  }
-  return {out, certain};
+  vector_out<bool> certain = new_array_of<bool>(nu.shape(0));
+  unlocked([&] { lane_count_pass(kernels, plan, inputs_of(nu, tables), node, out.data(), certain.data(), threads); });
+  return std::make_tuple(out, certain);
 }
 
-std::tuple<array_out, array_out> beliefs(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
-                                         int threads, const std::string& level) {
+auto beliefs(TreePlan& plan, matrix_in nu, matrix_in tables, int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   check_models(plan, nu, tables);
   array_out out = new_array({nu.shape(0), tables.shape(1)}), bound = new_array({nu.shape(0)});
-  {
-    GilReleased release;
-    lane_belief_pass(kernels, plan, inputs_of(nu, tables), out.data(), bound.data(), threads);
-  }
-  return {out, bound};
+  unlocked([&] { lane_belief_pass(kernels, plan, inputs_of(nu, tables), out.data(), bound.data(), threads); });
+  return std::make_tuple(out, bound);
 }
 
-TreeAnswer run_plan(TreePlan& plan, array_in<double, 2> nu, array_in<double, 2> tables,
-                    std::optional<array_in<double, 1>> tilt, const std::string& method, bool beliefs, bool messages,
-                    bool cavities, int threads, const std::string& level,
-                    std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>> probability_bound,
-                    std::optional<array_in<double, 1>> centre) {
+auto run_plan(TreePlan& plan, matrix_in nu, matrix_in tables, std::optional<vector_in> tilt, const std::string& method,
+              bool beliefs, bool messages, bool cavities, int threads, const std::string& level,
+              std::optional<array_to_fill<double, 1>> probability_bound, std::optional<vector_in> centre) {
   const Kernels& kernels = choose(level);
   const KernelName name = method_named(method);
-  const size_t batch = nu.shape(0), leaves = nu.shape(1), entries = tables.shape(1);
+  const size_t batch = nu.shape(0);
   check_models(plan, nu, tables);
-  if (tilt && tilt->shape(0) != batch) throw nb::value_error("`tilt` must have one entry per row of `nu`");
-  if (centre && centre->shape(0) != batch) throw nb::value_error("`centre` must have one entry per row of `nu`");
-  if (probability_bound && probability_bound->shape(0) != batch)
-    throw nb::value_error("`probability_bound` must have one entry per row of `nu`");
+  require(!tilt || tilt->shape(0) == batch, "`tilt` must have one entry per row of `nu`");
+  require(!centre || centre->shape(0) == batch, "`centre` must have one entry per row of `nu`");
+  require(!probability_bound || probability_bound->shape(0) == batch,
+          "`probability_bound` must have one entry per row of `nu`");
   array_out log_mean = new_array({batch}), bound = new_array({batch});
   std::optional<array_out> out_messages, out_beliefs;
-  if (messages) out_messages = new_array({batch, leaves});
-  if (beliefs) out_beliefs = new_array({batch, entries});
-  {
-    GilReleased release;
-    tallytree::tree_pass(
-        kernels, plan,
-        {batch, nu.data(), tables.data(), tilt ? tilt->data() : nullptr,
-         centre ? centre->data() : nullptr, entries, tables.shape(0) == 1, cavities},
-        {log_mean.data(), messages ? out_messages->data() : nullptr, beliefs ? out_beliefs->data() : nullptr,
-         bound.data(), probability_bound ? probability_bound->data() : nullptr},
-        name, threads);
-  }
-  return {log_mean, out_messages, out_beliefs, bound};
+  if (messages) out_messages = new_array({batch, nu.shape(1)});
+  if (beliefs) out_beliefs = new_array({batch, tables.shape(1)});
+  TreeInputs in = inputs_of(nu, tables);
+  in.tilt = tilt ? tilt->data() : nullptr;
+  in.centre = centre ? centre->data() : nullptr;
+  in.cavities = cavities;
+  const TreeOutputs out = {log_mean.data(), messages ? out_messages->data() : nullptr,
+                           beliefs ? out_beliefs->data() : nullptr, bound.data(),
+                           probability_bound ? probability_bound->data() : nullptr};
+  unlocked([&] { tree_pass(kernels, plan, in, out, name, threads); });
+  return std::make_tuple(log_mean, out_messages, out_beliefs, bound);
 }
 
 }  // namespace
 
+void check_models(const TreePlan& plan, const matrix_in& nu, const matrix_in& tables) {
+  require(nu.shape(1) == (size_t)plan.tree().leaves(), "`nu` must have one column per variable");
+  require((int64_t)tables.shape(1) >= plan.tree().table_entries(), "`tables` is shorter than planned");
+  require(tables.shape(0) == 1 || tables.shape(0) == nu.shape(0), "`tables` must have one row, or one per row of `nu`");
+}
+
 void bind_tree(nb::module_& m) {
   nb::class_<TreePlan>(m, "TreePlan", "A binary tree, analysed once, with memory kept between passes.")
-      .def(nb::new_(&make_plan), nb::arg("left"), nb::arg("right"), nb::arg("table_offset"), nb::arg("leaves"),
-           nb::arg("table_entries"))
+      .def(nb::new_(&make_plan), "left"_a, "right"_a, "table_offset"_a, "leaves"_a, "table_entries"_a)
       .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); },
            "Whether the method 'waves' can differ from 'fft' on this tree.")
-      .def("tree_pass", &run_plan, nb::arg("nu"), nb::arg("tables"), nb::arg("tilt") = nb::none(),
-           nb::arg("method") = "direct", nb::arg("beliefs") = false, nb::arg("messages") = true,
-           nb::arg("cavities") = true, nb::arg("threads") = 0, nb::arg("level") = "",
-           nb::arg("probability_bound") = nb::none(), nb::arg("centre") = nb::none(),
+      .def("tree_pass", &run_plan, "nu"_a, "tables"_a, "tilt"_a = nb::none(), "method"_a = "direct", "beliefs"_a = false,
+           "messages"_a = true, "cavities"_a = true, "threads"_a = 0, "level"_a = "", "probability_bound"_a = nb::none(),
+           "centre"_a = nb::none(),
            "Sum-product: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to variables with "
            "infinite logits are as infinite as these. `probability_bound` (B,) is filled with bounds on the errors of "
            "P(y = 1). A tilt s takes s (z - centre) from the tables of the roots, which rounds less than s z where the "
            "centre (B,) lies near the tilted counts.")
-      .def("draw", &draw, nb::arg("nu"), nb::arg("tables"), nb::arg("key"), nb::arg("out").none(),
-           nb::arg("threads") = 0, nb::arg("level") = "",
+      .def("draw", &draw, "nu"_a, "tables"_a, "key"_a, "out"_a.none(), "threads"_a = 0, "level"_a = "",
            "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
            "inf for models without samples here.")
-      .def("beliefs", &beliefs, nb::arg("nu"), nb::arg("tables"), nb::arg("threads") = 0, nb::arg("level") = "",
+      .def("beliefs", &beliefs, "nu"_a, "tables"_a, "threads"_a = 0, "level"_a = "",
            "P(count) of every table of small models, packed like the tables, and a bound that is inf for models "
            "without an answer.")
-      .def("root_counts", &root_counts, nb::arg("nu"), nb::arg("tables"), nb::arg("node"), nb::arg("threads") = 0,
-           nb::arg("level") = "",
+      .def("root_counts", &root_counts, "nu"_a, "tables"_a, "node"_a, "threads"_a = 0, "level"_a = "",
            "log P(count) of a root of small models, (B, counts), and which rows are right.");
 }
 

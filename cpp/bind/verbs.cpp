@@ -1,15 +1,6 @@
 // Python bindings of the verbs of the flat solver: reduce a chunk, solve from sums, map a chunk.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
-#include <optional>
-#include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
@@ -17,8 +8,6 @@
 #include "flat/map.hpp"
 
 namespace tallytree {
-
-using namespace nb::literals;
 
 namespace {
 
@@ -127,20 +116,28 @@ nb::tuple solve_sums(ptrdiff_t n, const Known& known, nb::object python_table, c
   return nb::make_tuple(missing, nb::none());
 }
 
-nb::tuple solve_power_sums(ptrdiff_t n, const Known& known, vector_in coefficients, vector_in rates,
-                           const std::string& level) {
-  check_powers(coefficients, rates);
-  const KnownSums sums = known_sums(choose(level), n, known);
+// What `solve` finds, or the sums that it misses.
+template <class Solve>
+nb::tuple solved_or_missing(const Solve& solve) {
   std::vector<PlainRequest> missing;
   try {
-    const PowerSums powers = sums.powers(rates.data(), (int)rates.size());
-    FlatSolution solution;
-    solve_powers(n, powers, coefficients.data(), rates.data(), (int)rates.size(), &solution);
-    return nb::make_tuple(missing, array_of(packed(solution)));
+    return nb::make_tuple(missing, solve());
   } catch (const Missing& m) {
     collect(m, &missing);
   }
   return nb::make_tuple(missing, nb::none());
+}
+
+nb::tuple solve_power_sums(ptrdiff_t n, const Known& known, vector_in coefficients, vector_in rates,
+                           const std::string& level) {
+  check_powers(coefficients, rates);
+  const KnownSums sums = known_sums(choose(level), n, known);
+  return solved_or_missing([&] {
+    const PowerSums powers = sums.powers(rates.data(), (int)rates.size());
+    FlatSolution solution;
+    solve_powers(n, powers, coefficients.data(), rates.data(), (int)rates.size(), &solution);
+    return array_of(packed(solution));
+  });
 }
 
 // The law of the count under a tilt on its window: first count, probabilities, their absolute error, the slope of their
@@ -149,41 +146,35 @@ nb::tuple solve_power_sums(ptrdiff_t n, const Known& known, vector_in coefficien
 nb::tuple count_law(ptrdiff_t n, const Known& known, double tilt, bool normed, const std::string& level) {
   const Kernels& kernels = choose(level);
   const KnownSums sums = known_sums(kernels, n, known);
-  std::vector<PlainRequest> missing;
-  try {
+  return solved_or_missing([&] {
     const FlatTotals untilted = normed ? sums.sums(0, 8).totals : FlatTotals{};
     const Spectrum s = spectrum(sums, untilted, tilt, nullptr);
     array_out pmf = new_array({(size_t)(s.high - s.low + 1)});
     spectrum_pmf(*kernels.flat, s, s.low, s.high - s.low + 1, pmf.data());
-    return nb::make_tuple(missing, nb::make_tuple(s.low, pmf, pmf_noise(s), spectrum_error(s).slope, s.mean, s.variance,
-                                                  s.tilt_norm.likely_on, s.tilt_norm.rest));
-  } catch (const Missing& m) {
-    collect(m, &missing);
-  }
-  return nb::make_tuple(missing, nb::none());
+    return nb::make_tuple(s.low, pmf, pmf_noise(s), spectrum_error(s).slope, s.mean, s.variance, s.tilt_norm.likely_on,
+                          s.tilt_norm.rest);
+  });
 }
 
 template <class T>
-nb::tuple reduce_chunk(array_in<T, 1> nu, const std::vector<PlainRequest>& plain_requests, int threads,
+nb::tuple reduce_chunk(vector_of<T> nu, const std::vector<PlainRequest>& plain_requests, int threads,
                        const std::string& level) {
   const Kernels& kernels = choose(level);
   std::vector<Request> requests;
   for (const PlainRequest& r : plain_requests) requests.push_back(read(r));
   LeftOut left_out;
-  std::vector<Reduced> found;
-  {
-    GilReleased release;
-    found = reduce(*kernels.flat, thread_count(threads), nu.data(), (ptrdiff_t)nu.size(), requests, false, &left_out);
-  }
+  const std::vector<Reduced> found = unlocked([&] {
+    return reduce(*kernels.flat, thread_count(threads), nu.data(), (ptrdiff_t)nu.size(), requests, false, &left_out);
+  });
   nb::list answers;
   for (const Reduced& r : found) answers.append(plain(r));
   return nb::make_tuple(left_out.excluded, left_out.forced, left_out.invalid, answers);
 }
 
 template <class T>
-void map_one(vector_in solution, array_in<T, 1> nu, nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu> out,
-             bool marginals, int threads, const std::string& level) {
-  if (nu.size() != out.size()) throw nb::value_error("out must have the length of nu");
+void map_one(vector_in solution, vector_of<T> nu, array_to_fill<T, 1> out, bool marginals, int threads,
+             const std::string& level) {
+  require(nu.size() == out.size(), "out must have the length of nu");
   const Kernels& kernels = choose(level);
   GilReleased release;
   const FlatSolution s = unpacked(solution.data());

@@ -18,11 +18,9 @@ static inline double* take_zero(ClusterWorker& w, size_t n) {
 }
 
 // The second operand with the edge's table multiplied in.
-struct Second {
-  const double* rows;  // (count, width)
-  int count, width;
-  const double* table;  // (K, K), or null: rows are the operand's own
-  bool flip, spread;
+struct Second : Crossing {
+  const double* rows;  // (count, width); the operand's own if there is no table
+  int width;
   double top;
 };
 
@@ -53,17 +51,12 @@ static inline void through_table(const double* t, bool flip, int K, const double
 
 static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, int node) {
   const ClusterView& view = *item.program;
-  const int K = item.states, op = view.op[node], b = view.b[node], kind = view.kind[b], e = view.edge[node];
-  const Cluster& c = item.clusters[b];
-  Second s = {c.value, states_of(kind, K), c.width, nullptr, false, false, 0.0};
-  if (op > kCompress) return s;
-  s.spread = kind == kVector && (op == kHang || op == kCompress);
-  if (e < 0 && !s.spread) return s;
-  s.table = e < 0 ? item.identity : item.edges + (ptrdiff_t)e * K * K;
-  s.flip = e >= 0 && view.flip[node];
-  s.top = e < 0 ? 0.0 : item.edge_top[e];
+  const int K = item.states, e = view.edge[node];
+  const Cluster& c = item.clusters[view.b[node]];
   const int n = c.width;
-  s.count = s.spread ? K * K : s.count;
+  Second s = {crossing(view, node, K, item.edges, item.identity), c.value, n, 0.0};
+  if (!s.table) return s;
+  s.top = e < 0 ? 0.0 : item.edge_top[e];
   double* rows = take(w, (size_t)s.count * n);
   if (s.spread) {
     for (int p = 0; p < K; p++)
@@ -73,7 +66,7 @@ static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, i
         add_scaled(o, c.value + (ptrdiff_t)r * n, entry(s.table, s.flip, K, p, r), n);
       }
   } else {
-    through_table(s.table, s.flip, K, c.value, kind == kMatrix ? K : 1, n, rows);
+    through_table(s.table, s.flip, K, c.value, s.count / K, n, rows);
   }
   s.rows = rows;
   return s;

@@ -49,11 +49,9 @@ class MaxPass {
   double smallest_belief(const MaxPass& bounds, bool* missing) const;
 
  private:
-  struct Second {  // the second operand of a product, the edge's table in it
-    const double* rows;
-    int count, width;
-    const double* table;  // or null: rows are the operand's own
-    bool flip, spread;
+  struct Second : Crossing {  // the second operand of a product, the edge's table in it
+    const double* rows;       // the operand's own if there is no table
+    int width;
   };
 
   double* scratch(size_t n);  // filled with -inf; forgotten after every cluster

@@ -68,16 +68,10 @@ void MaxPass::convolve(const double* x, int nx, const double* y, int ny, double*
 // The second operand across the edge: best over the state behind it.
 MaxPass::Second MaxPass::second_operand(int node) {
   const ClusterView& view = model_.program;
-  const int op = view.op[node], b = view.b[node], kind = view.kind[b], e = view.edge[node], K = K_;
-  const MaxCluster& c = clusters_[(size_t)b];
-  Second s = {c.value, states_of(kind, K), c.width, nullptr, false, false};
-  if (op > kCompress) return s;
-  s.spread = kind == kVector && (op == kHang || op == kCompress);
-  if (e < 0 && !s.spread) return s;
-  s.table = e < 0 ? identity_.data() : model_.log_edges + (ptrdiff_t)e * K * K;
-  s.flip = e >= 0 && view.flip[node];
-  s.count = s.spread ? K * K : s.count;
-  const int n = c.width, columns = s.count / K;
+  const MaxCluster& c = clusters_[(size_t)view.b[node]];
+  Second s = {crossing(view, node, K_, model_.log_edges, identity_.data()), c.value, c.width};
+  if (!s.table) return s;
+  const int K = K_, n = c.width, columns = s.count / K;
   double* rows = scratch((size_t)s.count * (size_t)n);
   for (int p = 0; p < K; p++)
     for (int r = 0; r < columns; r++) {
@@ -145,7 +139,7 @@ bool MaxPass::single_up(int node, const MaxPass* outside, double threshold) {
     const int v = view.ref[node];
     const int32_t* score = model_.score + (ptrdiff_t)v * K;
     const bool counted = counting_ && view.counted[v];
-    const int width = counted ? 1 + *std::max_element(score, score + K) : 1;
+    const int width = counted ? leaf_width(view, model_.score, v, K) : 1;
     double* rows = scratch((size_t)(K * width));
     for (int k = 0; k < K; k++) rows[k * width + (counted ? score[k] : 0)] = model_.log_leaf[(ptrdiff_t)v * K + k];
     return keep(node, rows, K, width, 0, outside, threshold);
@@ -206,14 +200,13 @@ double MaxPass::most_work() const {
   for (int32_t i = 0; i < view.nodes; i++) {
     const int node = model_.order[i], op = view.op[node];
     double& own = width[(size_t)node];
-    if (op == kLeaf && view.counted[view.ref[node]]) {
-      const int32_t* score = model_.score + (ptrdiff_t)view.ref[node] * K_;
-      own = 1 + *std::max_element(score, score + K_);
+    if (op == kLeaf) {
+      own = leaf_width(view, model_.score, view.ref[node], K_);
     } else if (op >= kRake) {
       const double x = width[(size_t)view.a[node]], y = width[(size_t)view.b[node]];
       work += (double)terms_[op].size() * x * y;
       own = x + y - 1;
-    } else if (op != kOnes && op != kLeaf) {
+    } else if (op != kOnes) {
       own = op == kTable && view.top[view.ref[node]] ? 1.0 : width[(size_t)view.a[node]];
     }
   }

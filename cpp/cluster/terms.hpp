@@ -46,4 +46,30 @@ static inline int list_terms(int op, int K, Term* out) {
 // An entry of an edge's table, the upper vertex's state first.
 static inline double entry(const double* t, bool flip, int K, int p, int q) { return flip ? t[q * K + p] : t[p * K + q]; }
 
+// How the second operand of a product gets across its edge.
+struct Crossing {
+  const double* table;  // (K, K), or null: there is nothing to cross
+  bool flip, spread;    // spread: a vector becomes a matrix
+  int count;            // rows on the other side
+};
+static inline Crossing crossing(const ClusterView& view, int node, int K, const double* edges, const double* identity) {
+  const int op = view.op[node], kind = view.kind[view.b[node]], e = view.edge[node];
+  Crossing c = {nullptr, false, false, states_of(kind, K)};
+  if (op > kCompress) return c;
+  c.spread = kind == kVector && (op == kHang || op == kCompress);
+  if (e < 0 && !c.spread) return c;
+  c.table = e < 0 ? identity : edges + (ptrdiff_t)e * K * K;
+  c.flip = e >= 0 && view.flip[node];
+  if (c.spread) c.count = K * K;
+  return c;
+}
+
+// Counts of a vertex's own cluster: one more than its largest score if it is counted.
+static inline int leaf_width(const ClusterView& view, const int32_t* score, int vertex, int K) {
+  int width = 1;
+  for (int k = 0; k < K && view.counted[vertex]; k++)
+    if (score[(ptrdiff_t)vertex * K + k] >= width) width = score[(ptrdiff_t)vertex * K + k] + 1;
+  return width;
+}
+
 }  // namespace tallytree

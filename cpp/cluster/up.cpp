@@ -113,9 +113,7 @@ static void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {
   const int K = item.states, v = item.program->ref[node];
   const double* log_weight = item.log_leaf + (ptrdiff_t)v * K;
   const int32_t* score = item.score + (ptrdiff_t)v * K;
-  int width = 1;
-  if (item.program->counted[v])
-    for (int k = 0; k < K; k++) width = max(width, score[k] + 1);
+  const int width = leaf_width(*item.program, item.score, v, K);
   double top = -HUGE_VAL, *rows = take_zero(w, (size_t)K * width);
   for (int k = 0; k < K; k++) top = max(top, log_weight[k]);
   if (top == -HUGE_VAL) top = 0;

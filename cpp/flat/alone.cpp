@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "base/convolve.hpp"
+#include "flat/direct.hpp"
 #include "flat/kernels.hpp"
-#include "tree/lane_tree.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr double kTiny = 1e-280;
 constexpr int kRoom = 64;  // after every vector, for tiles that reach beyond its end
 constexpr int kLevels = kLanes == 8 ? 4 : kLanes == 4 ? 3 : 2;  // of merged lanes, the lanes themselves included
 
@@ -76,7 +75,7 @@ LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
   vec positive = vec{}, norm = splat(1.0), largest = vec{};
   for (ptrdiff_t i = 0; i < a.slots; i++) {
     const ptrdiff_t left = n - i * kLanes;
-    const vec t = (left >= kLanes ? load(nu + i * kLanes) : load_part(nu + i * kLanes, left, low)) + tilt;
+    const vec t = load_up_to(nu + i * kLanes, left, low) + tilt;
     const Deviation d = deviation(t);
     a.leaf[i] = a.weight[i] = leaf_of(t, d);
     positive += ((t > 0.0) & (t < inf)) ? t : vec{};
@@ -84,7 +83,7 @@ LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }
   for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};
-  lane_up(a.leaf, a.groups, kGroup * a.groups, a.tree, a.padded);
+  lane_up(pairs_of(a.leaf), a.groups, kGroup * a.groups, a.tree, a.padded);
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.up[0][l * a.stride(0) + k] = a.tree[k][l];
   for (int level = 1; level < kLevels; level++) {
@@ -140,7 +139,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.lane_down[k][l] = a.down[0][l * a.stride(0) + k];
   for (ptrdiff_t k = a.length(0); k <= kGroup * a.groups; k++) a.lane_down[k] = vec{};
-  lane_down(a.leaf, a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
+  lane_down(pairs_of(a.leaf), a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
 
   vec least = splat(z);
   for (ptrdiff_t i = 0; i < a.slots; i++) {
@@ -148,15 +147,8 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     const ptrdiff_t left = n - i * kLanes;
     for (ptrdiff_t l = left; l < kLanes; l++) d.off[l] = d.on[l] = z;
     const vec r = leave_one_out_ratio(d, &least), m = marginal_of(a.weight[i], r);
-    if (left >= kLanes) {
-      store(ratio + i * kLanes, r);
-      store(marginal + i * kLanes, m);
-    } else {
-      for (ptrdiff_t l = 0; l < left; l++) {
-        ratio[i * kLanes + l] = r[l];
-        marginal[i * kLanes + l] = m[l];
-      }
-    }
+    store_up_to(ratio + i * kLanes, r, left);
+    store_up_to(marginal + i * kLanes, m, left);
   }
   *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sums.softplus, sums.largest};
 }

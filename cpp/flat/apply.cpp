@@ -78,7 +78,7 @@ inline void over_leaves(const double* nu, ptrdiff_t n, double tilt, const double
     vec x[kAtOnce], value[kAtOnce];
     for (int g = 0; g < kAtOnce; g++) {
       const ptrdiff_t at = i + g * kLanes, left = n - at;
-      d[g] = deviation((left >= kLanes ? load(nu + at) : load_part(nu + (left > 0 ? at : 0), left, 0.0)) + tilt);
+      d[g] = deviation(load_up_to(nu + (left > 0 ? at : 0), left, 0.0) + tilt);
       x[g] = d[g].sign * (1.0 - d[g].delta);
     }
     clenshaw<kAtOnce>(series, terms, x, value);
@@ -105,7 +105,7 @@ static inline void over_messages(const double* nu, ptrdiff_t n, const FlatMixtur
                                  const Put& put) {
   const bool plain = one_piece(mixture);
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const vec x = n - i >= kLanes ? load(nu + i) : load_part(nu + i, n - i, 0.0);
+    const vec x = load_up_to(nu + i, n - i, 0.0);
     vec odds, message;
     if (plain) {
       const double tilt = mixture.piece[0].tilt;

@@ -3,17 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
-
-constexpr double kUnitRoundOff = std::numeric_limits<double>::epsilon() / 2;
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // The model with zeros counted instead of ones, if that leaves fewer counts.
 struct Counted {
@@ -23,33 +20,33 @@ struct Counted {
 
 Counted counted(const double* log_f, ptrdiff_t n) {
   ptrdiff_t low = 0, high = n;
-  while (low <= n && log_f[low] == -kInfinite) low++;
-  while (high >= 0 && log_f[high] == -kInfinite) high--;
+  while (low <= n && log_f[low] == -kInfinity) low++;
+  while (high >= 0 && log_f[high] == -kInfinity) high--;
   if (low > n) return {false, -1};
   return n - low < high ? Counted{true, n - low} : Counted{false, high};
 }
 
 // Where numbers may have run out of range, no bound: an entry of a scaled suffix above 1e290 could meet a lost prefix.
 double certificate(const double* nu, const double* d0, const double* d1, ptrdiff_t n, double value, double largest) {
-  if (!(value > 0)) return kInfinite;
+  if (!(value > 0)) return kInfinity;
   double reach = 0, farthest = 0;
   for (ptrdiff_t i = 0; i < n; i++) {
     const bool finite = std::isfinite(nu[i]);
-    if (finite && (!(d0[i] > 0) || !(d1[i] > 0))) return kInfinite;
+    if (finite && (!(d0[i] > 0) || !(d1[i] > 0))) return kInfinity;
     const double message = std::log(d1[i]) - std::log(d0[i]);
     if (std::isfinite(message)) reach = std::max(reach, std::fabs(message));
     if (finite) farthest = std::max(farthest, std::fabs(nu[i]));
   }
   const double lost = (double)n * 1e-300 * largest * std::exp(std::min(reach + farthest, 700.0));
-  const double bound = lost + kUnitRoundOff * (16 * std::sqrt((double)n + 1) + 4 * reach);
-  return std::isnan(bound) ? kInfinite : bound;
+  const double bound = lost + kUnitRoundoff * (16 * std::sqrt((double)n + 1) + 4 * reach);
+  return std::isnan(bound) ? kInfinity : bound;
 }
 
 void one_model(const FlatKernels& k, const double* nu, const double* log_f, ptrdiff_t n, double* log_mean,
                double* messages, double* bound) {
   const Counted c = counted(log_f, n);
   if (c.cap < 0) {
-    *log_mean = -kInfinite;
+    *log_mean = -kInfinity;
     *bound = 0;
     std::fill(messages, messages + n, 0.0);
     return;
@@ -63,7 +60,7 @@ void one_model(const FlatKernels& k, const double* nu, const double* log_f, ptrd
     off[i] = positive ? rare : likely;
   }
   const auto entry = [&](ptrdiff_t count) { return log_f[c.zeros ? n - count : count]; };
-  double top = -kInfinite;
+  double top = -kInfinity;
   for (ptrdiff_t j = 0; j <= c.cap; j++) top = std::max(top, entry(j));
   for (ptrdiff_t j = 0; j <= c.cap; j++) f[j] = std::exp(entry(j) - top);
   double value, largest;

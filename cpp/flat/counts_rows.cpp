@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/constants.hpp"
-#include "base/parallel.hpp"
 #include "flat/tangent.hpp"
 
 namespace tallytree {
@@ -16,7 +15,7 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
   };
   if (std::none_of(rows.row.begin(), rows.row.end(), serves)) return false;
   const ptrdiff_t n = rows.n;
-  const auto one = [&](ptrdiff_t b, int threads) {
+  over_rows(rows.batch, rows.batch * n, rows.threads, [&](ptrdiff_t b, int threads) {
     const FlatSolution& s = rows.row[(size_t)b];
     bound[b] = kInfinity;
     if (!serves(s)) return;
@@ -29,11 +28,7 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
     const double largest = *std::max_element(out.counts, out.counts + n + 1);
     const double factor = alone ? std::fabs(1 - std::accumulate(out.counts, out.counts + n + 1, 0.0)) : 2 * s.bound;
     if (std::max(found, s.bound) <= kCountsAccepted) bound[b] = found + factor * largest;
-  };
-  if (rows.batch >= 2 * rows.threads && rows.batch * n >= kRowsWorthThreads)
-    parallel_for(rows.batch, rows.threads, [&](ptrdiff_t b) { one(b, 1); });
-  else
-    for (ptrdiff_t b = 0; b < rows.batch; b++) one(b, rows.threads);
+  });
   return true;
 }
 

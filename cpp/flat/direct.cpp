@@ -7,15 +7,13 @@
 // and (0, 1) like others.
 #include <cmath>
 
+#include "flat/direct.hpp"
 #include "flat/kernels.hpp"
-#include "tree/lane_entries.hpp"
-#include "tree/lane_tree.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr double kTiny = 1e-280;
 constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
 
 struct Layout {
@@ -49,8 +47,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
             double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
   const Layout s = layout(n, scratch);
   const double inf = __builtin_inf(), low = -inf;
-  vec slope = splat(tilt[0]);
-  for (int l = 1; l < models; l++) slope[l] = tilt[l];
+  const vec slope = in_lanes(tilt, models);
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
   by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
@@ -67,25 +64,18 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   log_norm += log(norm);
   for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
 
-  // Counts above the last that a table allows are in nobody's message.
-  vec top = splat(low), last = vec{};
-  by_entry(log_f, models, n + 1, [&](ptrdiff_t k, vec x) {
-    s.root[k] = x - slope * (double)k;
-    top = s.root[k] > top ? s.root[k] : top;
-    last = x > low ? splat((double)k) : last;
-  });
-  const ptrdiff_t whole = kGroup * s.groups, cut = ((ptrdiff_t)max_lanes(last) + 7) / 8 * 8;
-  const ptrdiff_t most = cut < 8 ? 8 : cut < whole ? cut : whole;
-  lane_up(s.leaf, s.groups, most, s.tree, s.padded);
+  ptrdiff_t most;
+  const vec top = read_tables(log_f, models, n, slope, s.groups, s.root, &most);
+  lane_up(pairs_of(s.leaf), s.groups, most, s.tree, s.padded);
   vec z = vec{};
   for (ptrdiff_t k = 0; k <= (n < most ? n : most); k++) {
     s.root[k] = exp(s.root[k] - top);
     z += s.root[k] * s.tree[k];
   }
-  for (ptrdiff_t k = (n < most ? n : most) + 1; k <= whole + kLanePad; k++) s.root[k] = vec{};
+  for (ptrdiff_t k = (n < most ? n : most) + 1; k <= kGroup * s.groups + kLanePad; k++) s.root[k] = vec{};
 
   vec least = z;
-  lane_down(s.leaf, s.groups, most, s.tree, s.root, s.buffer);
+  lane_down(pairs_of(s.leaf), s.groups, most, s.tree, s.root, s.buffer);
   ptrdiff_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     vec block[kLanes], on[kLanes];
@@ -113,9 +103,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
 
 void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = n - i >= kLanes;
-    const vec r = log(whole ? load(ratio + i) : load_part(ratio + i, n - i, 1.0)) + tilt;
-    for (ptrdiff_t l = 0; l < (whole ? kLanes : n - i); l++) out[i + l] = r[l];
+    store_up_to(out + i, log(load_up_to(ratio + i, n - i, 1.0)) + tilt, n - i);
   }
 }
 

@@ -6,15 +6,12 @@
 // Only Z is divided by: underflow makes absolute errors, harmless as long as Z is far above them.
 #include <cmath>
 
-#include "tree/lane_entries.hpp"
-#include "tree/lane_tangent.hpp"
+#include "flat/direct.hpp"
 #include "flat/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
-
-constexpr double kTiny = 1e-280;
 
 struct Layout {
   ptrdiff_t groups;
@@ -50,20 +47,6 @@ Layout layout(ptrdiff_t n, double* scratch) {
   return s;
 }
 
-// log f under the tilt, to the root; returns the largest. No count above `most`, a multiple of 8, is allowed by a table.
-vec read_tables(const DirectTangent& in, ptrdiff_t n, const Layout& s, vec slope, ptrdiff_t* most) {
-  const double low = -__builtin_inf();
-  vec top = splat(low), last = vec{};
-  by_entry(in.log_f, in.models, n + 1, [&](ptrdiff_t k, vec x) {
-    s.root.value[k] = x - slope * (double)k;
-    top = max(top, s.root.value[k]);
-    last = x > low ? splat((double)k) : last;
-  });
-  const ptrdiff_t whole = kGroup * s.groups, cut = ((ptrdiff_t)max_lanes(last) + 7) / 8 * 8;
-  *most = cut < 8 ? 8 : cut < whole ? cut : whole;
-  return top;
-}
-
 // f and f (h - the derivative of log Z) at the root; returns Z, `top` is the scale of f. Impossible counts have no
 // derivative, whatever h says of them.
 vec weigh_root(const DirectTangent& in, ptrdiff_t n, ptrdiff_t most, const Layout& s, vec top) {
@@ -94,8 +77,7 @@ ptrdiff_t tangent_direct_scratch(ptrdiff_t n) { return layout(n, nullptr).double
 
 void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
   const Layout s = layout(n, scratch);
-  vec slope = splat(in.tilt[0]);
-  for (int l = 1; l < in.models; l++) slope[l] = in.tilt[l];
+  const vec slope = in_lanes(in.tilt, in.models);
   by_entry(in.nu, in.models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
     s.leaf[i] = s.weight[i] = leaf_of(t, deviation(t));
@@ -110,8 +92,9 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
     s.leaf_change[i] = {vec{}, vec{}};
   }
   ptrdiff_t most;
-  const vec top = read_tables(in, n, s, slope, &most);
-  dual_up(s.leaf, s.leaf_change, s.groups, most, s.tree, s.padded);
+  const vec top = read_tables(in.log_f, in.models, n, slope, s.groups, s.root.value, &most);
+  const Dual leaves = {pairs_of(s.leaf), pairs_of(s.leaf_change)};
+  lane_up(leaves, s.groups, most, s.tree, s.padded);
   const vec z = weigh_root(in, n, most, s, top), inverse = 1.0 / z;
   if (in.counts[0])
     to_rows(in.counts, in.models, n + 1,
@@ -122,7 +105,7 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
       return (s.root.change[k] * s.tree.value[k] + s.root.value[k] * s.tree.change[k]) * inverse;
     });
   if (in.change[0]) {
-    dual_down(s.leaf, s.leaf_change, s.groups, most, s.tree, s.root, s.buffer);
+    lane_down(leaves, s.groups, most, s.tree, s.root, s.buffer);
     to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
       const Leaf w = s.weight[i], d = s.leaf[i], d1 = s.leaf_change[i];
       const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);

@@ -99,6 +99,11 @@ double pmf_error(const Spectrum& s);
 // The part of it that is alike at all counts; the rest is an error of the cumulants, which moves P(k) by about the share
 // slope |k - mean| / variance of itself.
 double pmf_noise(const Spectrum& s);
+// The terms of the inverse transform, times `norm`: P_s(k) is the sum of their real parts, turned to k.
+struct InverseTerms {
+  std::vector<double> re, im;  // as long as the spectrum's
+  explicit InverseTerms(const Spectrum& s, double norm = 1);
+};
 // P_s(first), P_s(first + 1), ... by the inverse transform; the window low .. high holds them all.
 void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out);
 

@@ -75,14 +75,17 @@ bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const Lo
 
 }  // namespace
 
-void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out) {
-  std::vector<double> re(s.re), im(s.im);
+InverseTerms::InverseTerms(const Spectrum& s, double norm) : re(s.re), im(s.im) {
   for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period;
+    const double share = (m ? 2.0 : 1.0) / (double)s.period * norm;
     re[m] *= share;
     im[m] *= share;
   }
-  kernels.inverse(TurnsFrom(s, first).turns, re.data(), im.data(), length, out);
+}
+
+void spectrum_pmf(const FlatKernels& kernels, const Spectrum& s, ptrdiff_t first, ptrdiff_t length, double* out) {
+  const InverseTerms terms(s);
+  kernels.inverse(TurnsFrom(s, first).turns, terms.re.data(), terms.im.data(), length, out);
 }
 
 void flat_log_pmf(const Logits& logits, double* out) {

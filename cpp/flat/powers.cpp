@@ -35,7 +35,7 @@ inline Factor factor(const Leaf& leaf, vec logit, double rate) {
 }
 
 inline Leaf leaf_at(const double* nu, ptrdiff_t left, vec* t, Deviation* d) {
-  *t = left >= kLanes ? load(nu) : load_part(nu, left, -__builtin_inf());
+  *t = load_up_to(nu, left, -__builtin_inf());
   *d = deviation(*t);
   return leaf_of(*t, *d);
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "base/constants.hpp"
 #include "flat/infinite_logits.hpp"
@@ -197,24 +198,17 @@ void solve_with_infinities(const Kernels& kernels, int threads, const double* nu
   s->message_excluded = -kInfinity;
   s->message_forced = kInfinity;
   if (!cavities) return;
-  // Bounds leave out the rounding of the log_means, of which messages are differences here.
-  const auto rounding = [](const FlatSolution& a, const FlatSolution& b) {
-    const double size = std::fabs(a.log_mean) + std::fabs(b.log_mean);
-    return size < kInfinity ? 8 * kRoundOff * size : 0.0;
-  };
   double bound = s->bound;
-  if (split.excluded) {
+  const auto log_mean_with = [&](const double* other_table) {
     FlatSolution switched;
-    solve_finite(kernels, threads, finite.data(), m, table + 1, &switched);
-    s->message_excluded = switched.log_mean - s->log_mean;
-    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
-  }
-  if (split.forced) {
-    FlatSolution switched;
-    solve_finite(kernels, threads, finite.data(), m, table - 1, &switched);
-    s->message_forced = s->log_mean - switched.log_mean;
-    bound = std::fmax(bound, s->bound + switched.bound + rounding(*s, switched));
-  }
+    solve_finite(kernels, threads, finite.data(), m, other_table, &switched);
+    // Bounds leave out the rounding of the log_means, of which messages are differences here.
+    const double size = std::fabs(s->log_mean) + std::fabs(switched.log_mean);
+    bound = std::fmax(bound, s->bound + switched.bound + (size < kInfinity ? 8 * kRoundOff * size : 0.0));
+    return switched.log_mean;
+  };
+  if (split.excluded) s->message_excluded = log_mean_with(table + 1) - s->log_mean;
+  if (split.forced) s->message_forced = s->log_mean - log_mean_with(table - 1);
   s->bound = bound;
 }
 
@@ -246,13 +240,26 @@ void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu,
       });
 }
 
-// Many rows: one thread per row. One row, or long rows: threads inside the row.
-template <class Task>
-void over_rows(ptrdiff_t tasks, ptrdiff_t variables, int threads, const Task& task) {
-  if (tasks >= 2 * threads && variables >= kRowsWorthThreads)
-    parallel_for(tasks, threads, [&](ptrdiff_t t) { task(t, 1); });
-  else
-    for (ptrdiff_t t = 0; t < tasks; t++) task(t, threads);
+template <class Pass>
+void apply_rows(const FlatRows& rows, const double* nu, double* out, const Pass& pass, bool messages) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, pass, messages);
+  });
+}
+
+// The rows `which` by direct trees, side by side in `at_once` lanes.
+void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_stride, const std::vector<ptrdiff_t>& which,
+                    ptrdiff_t at_once, FlatRows* rows) {
+  const ptrdiff_t all = (ptrdiff_t)which.size(), n = rows->n;
+  over_rows((all + at_once - 1) / at_once, all * n, rows->threads, [&](ptrdiff_t t, int) {
+    DirectJob job[8];
+    int count = 0;
+    for (ptrdiff_t i = t * at_once; i < std::min(all, (t + 1) * at_once); i++) {
+      const ptrdiff_t b = which[(size_t)i];
+      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
+    }
+    solve_small(*rows->kernels, n, rows->cavities, job, count);
+  });
 }
 
 }  // namespace
@@ -279,19 +286,10 @@ static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t tab
   std::vector<ptrdiff_t> waiting;
   for (ptrdiff_t b = 0; b < batch; b++)
     if (waits[(size_t)b]) waiting.push_back(b);
-  const ptrdiff_t left = (ptrdiff_t)waiting.size(), at_once = left < kWorthLanes ? 1 : kernels.lanes;
-  over_rows((left + at_once - 1) / at_once, left * n, rows->threads, [&](ptrdiff_t t, int) {
-    DirectJob job[8];
-    int count = 0;
-    for (ptrdiff_t i = t * at_once; i < std::min(left, (t + 1) * at_once); i++) {
-      const ptrdiff_t b = waiting[(size_t)i];
-      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
-    }
-    if (at_once > 1)
-      solve_small(kernels, n, rows->cavities, job, count);
-    else
-      solve_finite(kernels, 1, job[0].nu, n, job[0].log_f, job[0].solution);
-  });
+  if ((ptrdiff_t)waiting.size() >= kWorthLanes)
+    return solve_in_lanes(nu, log_f, table_stride, waiting, kernels.lanes, rows);
+  for (const ptrdiff_t b : waiting)
+    solve_finite(kernels, 1, nu + b * n, n, log_f + b * table_stride, &rows->row[(size_t)b]);
 }
 
 static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
@@ -302,13 +300,9 @@ static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff
     rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
     rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;
   }
-  over_rows((batch + at_once - 1) / at_once, batch * n, rows->threads, [&](ptrdiff_t t, int) {
-    DirectJob job[8];
-    int count = 0;
-    for (ptrdiff_t b = t * at_once; b < std::min(batch, (t + 1) * at_once); b++)
-      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
-    solve_small(*rows->kernels, n, rows->cavities, job, count);
-  });
+  std::vector<ptrdiff_t> all((size_t)batch);
+  std::iota(all.begin(), all.end(), 0);
+  solve_in_lanes(nu, log_f, table_stride, all, at_once, rows);
 }
 
 void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
@@ -339,15 +333,11 @@ std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows) {
 }
 
 void row_marginals(const FlatRows& rows, const double* nu, double* out) {
-  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
-    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_marginals, false);
-  });
+  apply_rows(rows, nu, out, flat_marginals, false);
 }
 
 void row_messages(const FlatRows& rows, const double* nu, double* out) {
-  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
-    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, flat_messages, true);
-  });
+  apply_rows(rows, nu, out, flat_messages, true);
 }
 
 void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -23,6 +24,15 @@ struct FlatRows {
   std::vector<FlatSolution> row;
   std::shared_ptr<double> small_models;  // their marginals, (batch, n), then their leave-one-out ratios
 };
+
+// Calls task(t, threads) for every t < tasks. Many tasks: one thread for each. One, or long ones: threads inside the task.
+template <class Task>
+void over_rows(ptrdiff_t tasks, ptrdiff_t variables, int threads, const Task& task) {
+  if (tasks >= 2 * threads && variables >= kRowsWorthThreads)
+    parallel_for(tasks, threads, [&](ptrdiff_t t) { task(t, 1); });
+  else
+    for (ptrdiff_t t = 0; t < tasks; t++) task(t, threads);
+}
 
 // nu is (batch, n); row b of the tables starts at log_f + b * table_stride.
 void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows);

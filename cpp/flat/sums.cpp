@@ -1,28 +1,16 @@
 // Pass 1 of the flat solver: a stream of logits becomes a few dozen sums.
 #include <cmath>
 
-#include "flat/elementary.hpp"
-#include "flat/kernels.hpp"
+#include "flat/deviations.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-// Running sums are flushed after this many additions: equal terms round in the same direction every time, so
-// the error of a long sum is not random. Products of as many factors in (1, 2] cannot overflow before their
-// logarithm is taken.
-constexpr ptrdiff_t kBlock = 64;
-
 // Power sums are taken in steps of this many.
 constexpr int kPowerStep = 5;
 static_assert(kPowers % kPowerStep == 0);
 
-// Entries past the end contribute nothing: their deviation is 0, and they count as likely off.
-constexpr double kAbsent = -__builtin_inf();
-
-// With a_j = 1 - T_j(|x|), the Chebyshev recurrence T_{j+1} = 2 |x| T_j - T_{j-1} reads
-// a_{j+1} = 2 |x| a_j + (2 delta - a_{j-1}), delta = 1 - |x|: all terms vanish with delta. For b_j = sign^j a_j it is
-// b_{j+1} = 2 x b_j + (sign^{j+1} 2 delta - b_{j-1}).
 template <int count>
 void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double* out) {
   vec total[count];
@@ -36,7 +24,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     for (int j = 0; j < count; j++) acc[j] = vec{};
     vec product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, on = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
-      const vec raw = i + kLanes <= end ? load(nu + i) : load_part(nu + i, end - i, kAbsent);
+      const vec raw = load_up_to(nu + i, end - i, kAbsent);
       const vec t = raw + tilt;
       const Deviation d = deviation(t);
       const vec factor = 1.0 + d.e;
@@ -52,17 +40,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
         positive += t < 0.0 ? (raw > 0.0 ? -raw : vec{}) : (raw > 0.0 ? vec{} : raw);
       }
       on += t < 0.0 ? vec{} : splat(1.0);
-      const vec two_delta = d.delta + d.delta, signed_two_delta = d.sign * two_delta;
-      const vec two_x = d.sign * (2.0 - two_delta);
-      vec before = vec{}, b = d.sign * d.delta;
-      acc[0] += b;
-#pragma GCC unroll 24
-      for (int j = 1; j < count; j++) {
-        const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
-        before = b;
-        b = next;
-        acc[j] += b;
-      }
+      deviation_terms<count>(d, [&](int j, vec b) { acc[j] += b; });
     }
     for (int j = 0; j < count; j++) total[j] += acc[j];
     double all = 1;  // at most 2^(64 * 8)
@@ -84,20 +62,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
 }  // namespace
 
 void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out) {
-  if (count <= 8) return sums<8>(nu, n, tilt, totals, out);
-  if (count <= 10) return sums<10>(nu, n, tilt, totals, out);
-  if (count <= 12) return sums<12>(nu, n, tilt, totals, out);
-  if (count <= 14) return sums<14>(nu, n, tilt, totals, out);
-  if (count <= 16) return sums<16>(nu, n, tilt, totals, out);
-  if (count <= 18) return sums<18>(nu, n, tilt, totals, out);
-  if (count <= 20) return sums<20>(nu, n, tilt, totals, out);
-  sums<24>(nu, n, tilt, totals, out);
-}
-
-static inline bool any(ivec mask) {
-  int64_t all = 0;
-  for (int l = 0; l < kLanes; l++) all |= mask[l];
-  return all != 0;
+  with_sums(count, [&]<int most>() { sums<most>(nu, n, tilt, totals, out); });
 }
 
 ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, double* off, double* on, double* likely_on,
@@ -114,18 +79,11 @@ ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, doubl
       }
       pending = 0;
     }
-    const vec raw = i + kLanes <= n ? load(nu + i) : load_part(nu + i, n - i, kAbsent);
+    const vec raw = load_up_to(nu + i, n - i, kAbsent);
     const Deviation d = deviation(raw + tilt);
-    vec dev = 0.5 * d.delta;
-    vec likely = d.sign;
+    vec dev = 0.5 * d.delta, likely = d.sign;
     if (!any((dev > 1e-30) | (likely > 0.0))) continue;
-    if (any(dev >= kLargeDeviation))
-      for (int l = 0; l < kLanes; l++)
-        if (dev[l] >= kLargeDeviation) {
-          large[found++] = likely[l] > 0 ? 1 - dev[l] : dev[l];
-          dev[l] = 0;
-          likely[l] = -1;
-        }
+    take_large(&dev, &likely, [&](int, double p) { large[found++] = p; });
     count_on += likely > 0.0 ? splat(1.0) : vec{};
     const vec dev_on = likely > 0.0 ? dev : vec{}, dev_off = dev - dev_on;
     vec power_on = dev_on, power_off = dev_off;
@@ -155,13 +113,10 @@ void tilted_moments(const double* value, const double* weight, const double* spr
                     double tilt, double* out) {
   vec k = vec{}, slack = vec{}, mean = vec{}, var = vec{};
   for (ptrdiff_t i = 0; i < count; i += kLanes) {
-    const bool whole = i + kLanes <= count;
-    const vec t = (whole ? load(value + i) : load_part(value + i, count - i, 0)) + tilt;
-    const vec w = whole ? load(weight + i) : load_part(weight + i, count - i, 0);
+    const vec t = load_up_to(value + i, count - i, 0) + tilt, w = load_up_to(weight + i, count - i, 0);
     const Deviation d = deviation(t);
     const vec half = 0.5 * d.delta, v = half * (1.0 - half);
-    const vec inside = whole ? load(spread + i) : load_part(spread + i, count - i, 0);
-    const vec steep = v * growth;
+    const vec inside = load_up_to(spread + i, count - i, 0), steep = v * growth;
     k += w * (log1p_unit(d.e) + (t > 0.0 ? t : vec{}));
     slack += inside * (steep < 0.25 ? steep : splat(0.25));
     mean += w * (t < 0.0 ? half : 1.0 - half);
@@ -176,9 +131,7 @@ void tilted_moments(const double* value, const double* weight, const double* spr
 void tilted_mean(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out) {
   vec mean = vec{}, var = vec{};
   for (ptrdiff_t i = 0; i < count; i += kLanes) {
-    const bool whole = i + kLanes <= count;
-    const vec t = (whole ? load(value + i) : load_part(value + i, count - i, 0)) + tilt;
-    const vec w = whole ? load(weight + i) : load_part(weight + i, count - i, 0);
+    const vec t = load_up_to(value + i, count - i, 0) + tilt, w = load_up_to(weight + i, count - i, 0);
     const vec half = 0.5 * deviation(t).delta;
     mean += w * (t < 0.0 ? half : 1.0 - half);
     var += w * (half * (1.0 - half));

@@ -273,12 +273,9 @@ double piece_counts(const Logits& logits, const Directions& d, const PieceTangen
                     double* bound) {
   const Spectrum& s = t.directed.spectrum;
   const TurnsFrom turns(s, t.first);
-  std::vector<double> re(s.re), im(s.im), pmf((size_t)t.width), moved((size_t)t.width);
-  for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period;
-    re[(size_t)m] *= share;
-    im[(size_t)m] *= share;
-  }
+  const InverseTerms terms(s);
+  const std::vector<double>&re = terms.re, &im = terms.im;
+  std::vector<double> pmf((size_t)t.width), moved((size_t)t.width);
   logits.kernels->inverse(turns.turns, re.data(), im.data(), t.width, pmf.data());
   const double scale = t.share / t.value, wrong = pmf_error(s) * scale;
   if (out.counts)

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int kAtOnce = 4;  // vectors under way: they hide the latency of Clenshaw's recurrence
 
-inline vec load_row(const double* p, ptrdiff_t at, ptrdiff_t n) {
-  return n - at >= kLanes ? load(p + at) : load_part(p + at, n - at, 0.0);
-}
-
 // What one piece says of a vector of leaves; `change` has one entry per direction.
 void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* marginal, vec* slope, vec* change) {
   const vec t = nu + piece.tilt;
@@ -85,7 +81,7 @@ void tangent_node(const WavesView& w, double p, double q, NodeSums* out) {
 void tangent_apply(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentView& view,
                    double* out, ptrdiff_t out_stride) {
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const vec x = load_row(nu, i, n);
+    const vec x = load_up_to(nu + i, n - i, 0.0);
     vec total[kMaxDirections], change[kMaxDirections], marginal, slope;
     for (int r = 0; r < view.directions; r++) total[r] = splat(view.share_on * view.drift_on[r]);
     for (int j = 0; j < view.pieces; j++) {
@@ -93,7 +89,7 @@ void tangent_apply(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t str
       piece_at(piece, view.directions, x, &marginal, &slope, change);
       const vec spread = marginal * (1.0 - marginal);
       for (int r = 0; r < view.directions; r++) {
-        const vec own = (load_row(v + r * stride, i, n) - piece.shift[r]) * (1.0 + slope) + change[r];
+        const vec own = (load_up_to(v + r * stride + i, n - i, 0.0) - piece.shift[r]) * (1.0 + slope) + change[r];
         total[r] += piece.share * (marginal * piece.drift[r] + spread * own);
       }
     }
@@ -107,7 +103,7 @@ void tangent_apply_plain(const double* nu, ptrdiff_t n, const double* v, ptrdiff
     vec t[kAtOnce], x[kAtOnce], log_ratio[kAtOnce], slope[kAtOnce], change[kAtOnce], spread[kAtOnce];
     for (int g = 0; g < kAtOnce; g++) {
       const ptrdiff_t at = i + g * kLanes < n ? i + g * kLanes : 0;
-      t[g] = load_row(nu, at, n) + piece.tilt;
+      t[g] = load_up_to(nu + at, n - at, 0.0) + piece.tilt;
       const Deviation d = deviation(t[g]);
       x[g] = d.sign * (1.0 - d.delta);
     }
@@ -122,7 +118,7 @@ void tangent_apply_plain(const double* nu, ptrdiff_t n, const double* v, ptrdiff
       for (int g = 0; g < kAtOnce; g++) {
         const ptrdiff_t at = i + g * kLanes;
         if (at >= n) break;
-        const vec own = (load_row(v + k * stride, at, n) - piece.shift[k]) * (1.0 + slope[g]) + change[g];
+        const vec own = (load_up_to(v + k * stride + at, n - at, 0.0) - piece.shift[k]) * (1.0 + slope[g]) + change[g];
         store_up_to(out + k * out_stride + at, spread[g] * own, n - at);
       }
     }

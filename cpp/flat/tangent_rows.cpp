@@ -10,7 +10,6 @@
 #include "base/constants.hpp"
 #include "flat/tangent.hpp"
 #include "flat/infinite_logits.hpp"
-#include "base/parallel.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -209,14 +208,6 @@ double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& 
   return all_finite(m.nu, n) ? solve_finite(kernels, threads, n, m) : solve_with_infinities(kernels, threads, n, m);
 }
 
-template <class Task>
-void over_tasks(const TangentBatch& in, ptrdiff_t tasks, const Task& task) {
-  if (tasks >= 2 * in.threads && tasks * in.n >= kRowsWorthThreads)
-    parallel_for(tasks, in.threads, [&](ptrdiff_t t) { task(t, 1); });
-  else
-    for (ptrdiff_t t = 0; t < tasks; t++) task(t, in.threads);
-}
-
 // Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
 void solve_together(const Kernels& kernels, ptrdiff_t n, const Model* models, int count, double* bound) {
   const AlignedArray scratch = aligned_doubles((size_t)kernels.flat_tangent->direct_scratch(n));
@@ -246,7 +237,8 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
   const ptrdiff_t lanes = in.kernels->lanes, models_in_all = (ptrdiff_t)rows.size();
   const ptrdiff_t pairs = models_in_all * std::max<ptrdiff_t>(in.directions, 1);
   std::vector<double> bound((size_t)pairs, 0.0);
-  over_tasks(in, (pairs + lanes - 1) / lanes, [&](ptrdiff_t t, int) {
+  const ptrdiff_t tasks = (pairs + lanes - 1) / lanes;
+  over_rows(tasks, tasks * in.n, in.threads, [&](ptrdiff_t t, int) {
     const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
     Model models[8];
     for (ptrdiff_t l = 0; l < count; l++) {
@@ -290,7 +282,8 @@ Plan plan_of(const TangentBatch& in) {
 void tangent_rows(const TangentBatch& in) {
   std::fill_n(in.bound, in.batch, 0.0);
   const Plan plan = plan_of(in);
-  over_tasks(in, (ptrdiff_t)plan.others.size(), [&](ptrdiff_t t, int threads) {
+  const ptrdiff_t others = (ptrdiff_t)plan.others.size();
+  over_rows(others, others * in.n, in.threads, [&](ptrdiff_t t, int threads) {
     const ptrdiff_t b = plan.others[(size_t)t];
     in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
   });

@@ -1,15 +1,11 @@
 // Pass 1 of a flat model's tangent: the sums of sums.cpp, and the same sums weighted by the direction.
-#include "flat/elementary.hpp"
+#include "flat/deviations.hpp"
 #include "flat/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr ptrdiff_t kBlock = 64;  // vectors after which running sums are flushed; see sums.cpp
-constexpr double kAbsent = -__builtin_inf();  // past the end: deviation 0, likely off
-
-// The recurrence is that of sums.cpp.
 template <int count>
 void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedSums* out) {
   vec plain[count], weighted[count], on_total = vec{}, all_total = vec{}, likely_total = vec{};
@@ -20,26 +16,15 @@ void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedS
     for (int j = 0; j < count; j++) acc[j] = acc_v[j] = vec{};
     vec on = vec{}, all = vec{}, likely = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
-      const bool whole = i + kLanes <= end;
-      const vec t = (whole ? load(nu + i) : load_part(nu + i, end - i, kAbsent)) + tilt;
-      const vec w = whole ? load(v + i) : load_part(v + i, end - i, 0.0);
+      const vec t = load_up_to(nu + i, end - i, kAbsent) + tilt, w = load_up_to(v + i, end - i, 0.0);
       const Deviation d = deviation(t);
       all += w;
       on += t < 0.0 ? vec{} : w;
       likely += t < 0.0 ? vec{} : splat(1.0);
-      const vec two_delta = d.delta + d.delta, signed_two_delta = d.sign * two_delta;
-      const vec two_x = d.sign * (2.0 - two_delta);
-      vec before = vec{}, b = d.sign * d.delta;
-      acc[0] += b;
-      acc_v[0] += w * b;
-#pragma GCC unroll 24
-      for (int j = 1; j < count; j++) {
-        const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
-        before = b;
-        b = next;
+      deviation_terms<count>(d, [&](int j, vec b) {
         acc[j] += b;
         acc_v[j] += w * b;
-      }
+      });
     }
     for (int j = 0; j < count; j++) {
       plain[j] += acc[j];
@@ -58,23 +43,10 @@ void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedS
   out->likely_on = sum_lanes(likely_total);
 }
 
-inline bool any(ivec mask) {
-  int64_t all = 0;
-  for (int l = 0; l < kLanes; l++) all |= mask[l];
-  return all != 0;
-}
-
 }  // namespace
 
 void weighted_sums(const double* nu, const double* v, ptrdiff_t n, double tilt, int count, WeightedSums* out) {
-  if (count <= 9) return sums<9>(nu, v, n, tilt, out);
-  if (count <= 11) return sums<11>(nu, v, n, tilt, out);
-  if (count <= 13) return sums<13>(nu, v, n, tilt, out);
-  if (count <= 15) return sums<15>(nu, v, n, tilt, out);
-  if (count <= 17) return sums<17>(nu, v, n, tilt, out);
-  if (count <= 19) return sums<19>(nu, v, n, tilt, out);
-  if (count <= 21) return sums<21>(nu, v, n, tilt, out);
-  sums<25>(nu, v, n, tilt, out);
+  with_sums(count - 1, [&]<int most>() { sums<most + 1>(nu, v, n, tilt, out); });
 }
 
 ptrdiff_t weighted_powers(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedPowers* out,
@@ -83,20 +55,15 @@ ptrdiff_t weighted_powers(const double* nu, const double* v, ptrdiff_t n, double
   for (int j = 0; j <= kPowers; j++) sum_off[j] = sum_on[j] = vec{};
   ptrdiff_t found = 0;
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = i + kLanes <= n;
-    const vec t = (whole ? load(nu + i) : load_part(nu + i, n - i, kAbsent)) + tilt;
-    vec w = whole ? load(v + i) : load_part(v + i, n - i, 0.0);
-    const Deviation d = deviation(t);
+    vec w = load_up_to(v + i, n - i, 0.0);
+    const Deviation d = deviation(load_up_to(nu + i, n - i, kAbsent) + tilt);
     vec dev = 0.5 * d.delta, likely = d.sign;
     if (!any((dev > 1e-30) | (likely > 0.0))) continue;
-    if (any(dev >= kLargeDeviation))
-      for (int l = 0; l < kLanes; l++)
-        if (dev[l] >= kLargeDeviation) {
-          large_p[found] = likely[l] > 0 ? 1 - dev[l] : dev[l];
-          large_v[found++] = w[l];
-          dev[l] = w[l] = 0;
-          likely[l] = -1;
-        }
+    take_large(&dev, &likely, [&](int l, double p) {
+      large_p[found] = p;
+      large_v[found++] = w[l];
+      w[l] = 0;
+    });
     weight_on += likely > 0.0 ? w : vec{};
     const vec dev_on = likely > 0.0 ? dev : vec{}, dev_off = dev - dev_on;
     vec power_on = w * dev_on, power_off = w * dev_off;

@@ -170,7 +170,7 @@ void exp_table(const double* log_f, ptrdiff_t length, double slope, double first
   vec ramp;
   for (int l = 0; l < kLanes; l++) ramp[l] = first + l;
   for (ptrdiff_t k = 0; k < length; k += kLanes, ramp += (double)kLanes) {
-    const vec x = k + kLanes <= length ? load(log_f + k) : load_part(log_f + k, length - k, -__builtin_inf());
+    const vec x = load_up_to(log_f + k, length - k, -__builtin_inf());
     store(out + k, exp(x - slope * ramp - scale));
   }
 }
@@ -180,7 +180,7 @@ double max_table(const double* log_f, ptrdiff_t length, double slope, double fir
   vec ramp, best = splat(low);
   for (int l = 0; l < kLanes; l++) ramp[l] = first + l;
   for (ptrdiff_t k = 0; k < length; k += kLanes, ramp += (double)kLanes) {
-    const vec x = (k + kLanes <= length ? load(log_f + k) : load_part(log_f + k, length - k, low)) - slope * ramp;
+    const vec x = load_up_to(log_f + k, length - k, low) - slope * ramp;
     best = x > best ? x : best;
   }
   double top = low;

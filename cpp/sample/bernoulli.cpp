@@ -18,13 +18,12 @@ ptrdiff_t draw_bernoulli(const double* nu, ptrdiff_t n, double tilt, const Sampl
   philox(*key, tag, id, group, (n + 2 * kCalls - 1) / (2 * kCalls) * kCalls, words);
   vec total = vec{};
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = i + kLanes <= n;
-    const vec t = (whole ? load(nu + i) : load_part(nu + i, n - i, -__builtin_inf())) + tilt;
+    const vec t = load_up_to(nu + i, n - i, -__builtin_inf()) + tilt;
     const vec rare = 0.5 * deviation(t).delta;
     const vec likely = t < 0.0 ? vec{} : splat(1.0);
     const vec on = fine_unit(words + i) < rare ? 1.0 - likely : likely;
     total += on;
-    for (ptrdiff_t l = 0; l < (whole ? kLanes : n - i); l++) out[i + l] = (uint8_t)on[l];
+    for (ptrdiff_t l = 0; l < kLanes && i + l < n; l++) out[i + l] = (uint8_t)on[l];
   }
   return (ptrdiff_t)sum_lanes(total);
 }

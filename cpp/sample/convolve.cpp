@@ -38,7 +38,7 @@ Scaled scale(const double* values, ptrdiff_t n, double slope, double* out) {
   while (last > first && negligible(last)) last--;
   const ptrdiff_t length = last - first + 1;
   for (ptrdiff_t i = 0; i < length; i += kLanes) {
-    vec v = i + kLanes <= length ? load(values + first + i) : load_part(values + first + i, length - i, -kInf);
+    vec v = load_up_to(values + first + i, length - i, -kInf);
     vec place;
     for (int j = 0; j < kLanes; j++) place[j] = (double)(first + i + j);
     v = v - slope * place - top;
@@ -107,7 +107,7 @@ double entry(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdi
   if (top == -kInf) return top;
   vec sum = vec{};
   for (ptrdiff_t i = 0; i < n; i += kLanes)
-    sum += exp((i + kLanes <= n ? load(terms + i) : load_part(terms + i, n - i, -kInf)) - top);
+    sum += exp(load_up_to(terms + i, n - i, -kInf) - top);
   return top + std::log(sum_lanes(sum));
 }
 

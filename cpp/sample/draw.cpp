@@ -22,6 +22,8 @@ struct SampleTree::Room {
   std::unique_ptr<BlockTable[]> table;  // of the blocks of a tile
 };
 
+int64_t SampleTree::tiles() const { return (all_blocks() + kTile - 1) / kTile; }
+
 // Samples first..first + count of a call, in groups of 64.
 struct SampleTree::Work {
   uint8_t* out;
@@ -61,10 +63,8 @@ void SampleTree::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t 
 
 // A tile of blocks for a range of groups: the table of a block is made once, the rows of a group are written together.
 void SampleTree::draw_tile(Work& work, int64_t task, Room& room) const {
-  const int64_t plain_blocks = ((int64_t)plain_.size() + kBlock - 1) / kBlock;
-  const int64_t all = blocks_ + plain_blocks, tiles = (all + kTile - 1) / kTile;
-  const int64_t tile = task % tiles, part = task / tiles;
-  const int64_t begin = tile * kTile, end = std::min(all, begin + kTile);
+  const int64_t tile = task % tiles(), part = task / tiles();
+  const int64_t begin = tile * kTile, end = std::min(all_blocks(), begin + kTile);
   auto extent = [&](int64_t b, int64_t& from, int64_t& to) {
     if (b < blocks_) {
       from = start_[b], to = start_[b + 1];
@@ -117,9 +117,8 @@ void SampleTree::run(Work& work, std::vector<Room>& rooms) const {
       });
     }
   }
-  const int64_t all = blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock, tiles = (all + kTile - 1) / kTile;
   const int64_t parts = (groups + work.groups_per_task - 1) / work.groups_per_task;
-  run_tasks((size_t)(tiles * parts), threads, [&](size_t i, int t) { draw_tile(work, (int64_t)i, rooms[(size_t)t]); });
+  run_tasks((size_t)(tiles() * parts), threads, [&](size_t i, int t) { draw_tile(work, (int64_t)i, rooms[(size_t)t]); });
 }
 
 void SampleTree::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdiff_t samples, const SampleKey& key,
@@ -130,23 +129,21 @@ void SampleTree::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdi
   const double decisions = (double)samples * (double)(variables_.size() + plain_.size() + 8 * nodes_);
   if (decisions < kWorthThreads) threads = 1;
   threads = std::max(threads, 1);
-  const int64_t all = std::max<int64_t>(1, blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock);
   std::vector<Room> rooms(threads);
   const ptrdiff_t capacity = std::min(samples, most);
   for (Room& room : rooms) {
     room.bits.resize(capacity + kBlock);
     room.order.resize(split_order(capacity, longest_));
     room.scratch.resize(split_scratch(longest_));
-    room.table.reset(new BlockTable[std::min<int64_t>(kTile, all)]);  // left uninitialised
+    room.table.reset(new BlockTable[std::clamp<int64_t>(all_blocks(), 1, kTile)]);  // left uninitialised
   }
   Work work{out, stride, rows, totals, 0, 0, key, std::vector<int32_t>(ids * capacity), capacity, 1};
-  const int64_t tiles = (all + kTile - 1) / kTile;
   for (ptrdiff_t first = 0; first < samples; first += capacity) {
     work.first = first;
     work.count = std::min(capacity, samples - first);
     const ptrdiff_t groups = (work.count + kBlock - 1) / kBlock;
     // Few tiles: cut the samples as well, but not so finely that making tables dominates.
-    const ptrdiff_t wanted = std::max<ptrdiff_t>(1, groups * tiles / (4 * threads));
+    const ptrdiff_t wanted = std::max<ptrdiff_t>(1, groups * std::max<int64_t>(1, tiles()) / (4 * threads));
     work.groups_per_task = std::min(groups, std::max<ptrdiff_t>(8, wanted));
     run(work, rooms);
   }

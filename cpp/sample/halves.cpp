@@ -71,12 +71,7 @@ struct Halves {
 class CountLaw {
  public:
   CountLaw(const Logits& logits, const FlatTotals& untilted, double tilt, double variance)
-      : logits_(logits), spectrum_(spectrum(logits, untilted, tilt, nullptr, variance)) {
-    for (int m = 0; m < spectrum_.frequencies; m++) {
-      const double share = (m ? 2.0 : 1.0) / (double)spectrum_.period;
-      spectrum_.re[m] *= share;
-      spectrum_.im[m] *= share;
-    }
+      : logits_(logits), spectrum_(spectrum(logits, untilted, tilt, nullptr, variance)), terms_(spectrum_) {
     // The mode of a sum of Bernoulli variables is one of the two integers next to its mean.
     const ptrdiff_t below = (ptrdiff_t)std::floor(spectrum_.mean);
     largest_ = std::fmax(at(below), at(below + 1));
@@ -91,11 +86,12 @@ class CountLaw {
     const TurnsFrom to(spectrum_, count);
     double p = 0;
     for (size_t m = 0; m < (size_t)spectrum_.frequencies; m++)
-      p += spectrum_.re[m] * to.cos_first[m] + spectrum_.im[m] * to.sin_first[m];
+      p += terms_.re[m] * to.cos_first[m] + terms_.im[m] * to.sin_first[m];
     return p;
   }
   Logits logits_;
   Spectrum spectrum_;
+  InverseTerms terms_;
   double largest_;
 };
 

@@ -65,6 +65,4 @@ static inline ptrdiff_t split_scratch(ptrdiff_t length) { return 3 * length + 12
 // int32 entries of `order`.
 static inline ptrdiff_t split_order(ptrdiff_t samples, ptrdiff_t range) { return samples + range + 16; }
 
-const SampleKernels* sample_kernels(const char* level);
-
 }  // namespace tallytree

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
-namespace {
-
-const double kInf = __builtin_inf();
-
-}  // namespace
+static constexpr int64_t kWideLevel = 32;  // nodes that are worth being shared among threads
 
 SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, int threads)
     : kernels_(kernels), blocks_(in.blocks), nodes_(in.nodes), left_(in.left, in.left + in.nodes),
@@ -20,7 +17,7 @@ SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, 
   collect(in);
   bound(in);
   if (!impossible_) pass_up(in, threads);
-  if (!impossible_) order_nodes(8);
+  if (!impossible_) order_nodes();
 }
 
 // Variables with finite log-odds stay in their blocks, the others are drawn by themselves.
@@ -72,8 +69,8 @@ void SampleTree::bound(const SampleTreeInput& in) {
     }
     if (in.table[id] >= 0) {
       const double* table = in.tables + in.table[id];
-      while (low_[id] <= high_[id] && table[low_[id]] == -kInf) low_[id]++;
-      while (low_[id] <= high_[id] && table[high_[id]] == -kInf) high_[id]--;
+      while (low_[id] <= high_[id] && table[low_[id]] == -kInfinity) low_[id]++;
+      while (low_[id] <= high_[id] && table[high_[id]] == -kInfinity) high_[id]--;
     }
     if (in.windowed) {
       const double c = in.budget / 3.0, radius = c + std::sqrt(c * c + 2.0 * in.budget * variance[id]);  // Bernstein
@@ -150,12 +147,12 @@ void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
   }
   for (int64_t root : roots_) {
     const MessageView m = message(root);
-    impossible_ |= *std::max_element(m.log_weight, m.log_weight + m.length) == -kInf;
+    impossible_ |= *std::max_element(m.log_weight, m.log_weight + m.length) == -kInfinity;
   }
 }
 
 // Nodes by depth. Wide levels are shared by nodes, runs of thin ones by samples.
-void SampleTree::order_nodes(int threads_hint) {
+void SampleTree::order_nodes() {
   std::vector<int64_t> depth(blocks_ + nodes_, 0);
   for (int64_t i = nodes_ - 1; i >= 0; i--) depth[left_[i]] = depth[right_[i]] = depth[blocks_ + i] + 1;
   order_.resize(nodes_);
@@ -164,7 +161,7 @@ void SampleTree::order_nodes(int threads_hint) {
   for (int64_t begin = 0, end; begin < nodes_; begin = end) {
     for (end = begin; end < nodes_ && depth[order_[end]] == depth[order_[begin]]; end++) {
     }
-    const bool wide = end - begin >= 4 * threads_hint;
+    const bool wide = end - begin >= kWideLevel;
     if (!wide && !stages_.empty() && !stages_.back().wide) stages_.back().end = end;
     else stages_.push_back({begin, end, wide});
   }

@@ -49,11 +49,14 @@ class SampleTree {
   void collect(const SampleTreeInput& in);
   void bound(const SampleTreeInput& in);
   void pass_up(const SampleTreeInput& in, int threads);
-  void order_nodes(int threads_hint);
+  void order_nodes();
   void draw_roots(Work& work, int64_t root, Room& room) const;
   void draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const;
   void draw_tile(Work& work, int64_t task, Room& room) const;
   void run(Work& work, std::vector<Room>& rooms) const;
+  // Blocks of the tree, and then of the variables drawn by themselves; tiles of all of them.
+  int64_t all_blocks() const { return blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock; }
+  int64_t tiles() const;
 
   const SampleKernels& kernels_;
   int64_t blocks_, nodes_;

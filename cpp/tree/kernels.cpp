@@ -19,15 +19,15 @@ ptrdiff_t lane_draws_scratch(const TreeView&);
 void lane_draws(const TreeView&, const LaneModels&, const LaneDraws&, double*, double*);
 ptrdiff_t lane_counts_scratch(const TreeView&);
 void lane_counts(const TreeView&, const LaneModels&, int32_t, double*, double* const*, bool*);
-void linear_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void linear_up(TreeItem&, Worker&, int32_t);
 void linear_start_down(TreeItem&, Worker&, int32_t);
-void linear_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
-void tiled_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void linear_down(TreeItem&, Worker&, int32_t);
+void tiled_up(TreeItem&, Worker&, int32_t);
 void tiled_start_down(TreeItem&, Worker&, int32_t);
-void tiled_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
-void wide_up(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void tiled_down(TreeItem&, Worker&, int32_t);
+void wide_up(TreeItem&, Worker&, int32_t);
 void wide_start_down(TreeItem&, Worker&, int32_t);
-void wide_down(TreeItem&, Worker&, const int32_t*, ptrdiff_t);
+void wide_down(TreeItem&, Worker&, int32_t);
 
 extern const TreeKernels tree_kernels;
 const TreeKernels tree_kernels = {
@@ -53,9 +53,9 @@ const TreeKernels tree_kernels = {
 
 ptrdiff_t lane_models_tangent_scratch(const TreeView&);
 void lane_models_tangent(const TreeView&, const LaneTangents&, double*, double*);
-void tree_tangent_up(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+void tree_tangent_up(TangentItem&, Worker&, int32_t);
 void tree_tangent_start_down(TangentItem&, Worker&, int32_t);
-void tree_tangent_down(TangentItem&, Worker&, const int32_t*, ptrdiff_t);
+void tree_tangent_down(TangentItem&, Worker&, int32_t);
 
 extern const TreeTangentKernels tree_tangent_kernels;
 const TreeTangentKernels tree_tangent_kernels = {

@@ -7,11 +7,11 @@ namespace tallytree {
 // "waves" is "fft" with the loose variables of every group solved by their characteristic function where that works.
 enum class KernelName { direct, fft, waves, tiled, wide };
 
-// Passes over a list of inner nodes: `up` in ascending order, `down` in descending order of ids.
+// Passes over the inner nodes: `up` in ascending order of ids; `start_down` at the roots, then `down` in descending order.
 struct TreeMethod {
-  void (*up)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*up)(TreeItem& item, Worker& worker, int32_t node);
   void (*start_down)(TreeItem& item, Worker& worker, int32_t root);
-  void (*down)(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*down)(TreeItem& item, Worker& worker, int32_t node);
 };
 
 struct TreeKernels {

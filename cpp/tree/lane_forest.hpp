@@ -64,7 +64,10 @@ static inline void merge_lanes(LaneForest* up, const LaneModels& in, LaneRoom* r
   const int32_t a = f.left[i], b = f.right[i];
   const ptrdiff_t na = f.size[a] + 1, nb = f.size[b] + 1, n = na + nb - 1;
   vec* c = up->inner_up[i] = room->take(n + kLanes);
-  convolve_any(up->up_of(a), na, up->up_of(b), nb, c, up->padded);
+  if (n == 3)
+    convolve_fixed<2, 2>(up->up_of(a), up->up_of(b), c);
+  else
+    convolve_any(up->up_of(a), na, up->up_of(b), nb, c, up->padded);
   up->variance += (double)(na < nb ? na : nb) + 16;
   vec lost = max(max(up->lost_up[a], up->lost_up[b]), splat(kUnderflow)) + log2_of((double)n) + 2.0;
   up->table[i] = nullptr;

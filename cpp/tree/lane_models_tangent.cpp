@@ -9,7 +9,7 @@
 
 #include "tree/lane_entries.hpp"
 #include "tree/lane_table.hpp"
-#include "tree/lane_tangent.hpp"
+#include "tree/lane_tree.hpp"
 #include "tree/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -105,7 +105,7 @@ void merge_up(const State& s, int32_t i) {
   const int32_t v = s.f.leaves + i, a = s.f.left[i], b = s.f.right[i];
   const ptrdiff_t n = s.counts(v);
   const Dual c = s.up[v];
-  convolve_dual(s.up[a], s.counts(a), s.up[b], s.counts(b), c, s.padded);
+  convolve_any(s.up[a], s.counts(a), s.up[b], s.counts(b), c, s.padded);
   vec lost = lost_in_merge(s.lost_up[a], s.lost_up[b], n);
   if (s.table[i]) {
     vec faint = splat(kUnderflow);
@@ -222,7 +222,7 @@ void lane_models_tangent(const TreeView& f, const LaneTangents& in, double* scra
     const int32_t child[2] = {f.left[i], f.right[i]};
     for (int side = 0; side < 2; side++) {
       const int32_t own = child[side], other = child[1 - side];
-      correlate_dual(g, up[other], s.counts(other), down[own], s.counts(own));
+      correlate_any(g, up[other], s.counts(other), down[own], s.counts(own));
       settle_down(s, own, lost_in_merge(s.lost_down[v], s.lost_up[other], s.counts(v)));
     }
     if (s.table[i]) put_beliefs(s, i);

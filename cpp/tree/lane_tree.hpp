@@ -1,4 +1,4 @@
-// A small binary tree of direct convolutions in every lane of a register.
+// A small binary tree of direct convolutions in every lane of a register, of messages alone or with their derivatives.
 //
 // Only positive terms are added, so every number is relatively accurate as long as it stays in range. Leaves are pairs
 // (q, p) with q + p = 1, so every upward message is at most 1.
@@ -11,27 +11,84 @@ constexpr int kGroup = 8;  // leaves of a bottom group; missing leaves are (1, 0
 constexpr int kTile = 8;   // outputs kept in registers
 constexpr int kLanePad = kTile + 1;
 
+// A message and its derivative along a direction, (a b)' = a' b + a b'. Templates take one or a plain message, vec*, as M.
+struct Dual {
+  vec *value, *change;
+};
+static inline Dual operator+(Dual m, ptrdiff_t k) { return {m.value + k, m.change + k}; }
+
+static inline void copy(const vec* from, ptrdiff_t n, vec* to) {
+  for (ptrdiff_t k = 0; k < n; k++) to[k] = from[k];
+}
+static inline void copy(Dual from, ptrdiff_t n, Dual to) {
+  copy(from.value, n, to.value);
+  copy(from.change, n, to.change);
+}
+static inline void clear(vec* x, ptrdiff_t n) {
+  for (ptrdiff_t k = 0; k < n; k++) x[k] = vec{};
+}
+static inline void clear(Dual x, ptrdiff_t n) {
+  clear(x.value, n);
+  clear(x.change, n);
+}
+
+// Room for a message of n entries.
+template <class M, int n>
+struct Held {
+  vec x[n];
+  operator vec*() { return x; }
+};
+template <int n>
+struct Held<Dual, n> {
+  vec value[n], change[n];
+  operator Dual() { return {value, change}; }
+};
+
 template <int na, int nb>
 static inline void convolve_fixed(const vec* a, const vec* b, vec* out) {
   vec acc[na + nb - 1];
-  for (int k = 0; k < na + nb - 1; k++) acc[k] = vec{};
+  clear(acc, na + nb - 1);
 #pragma GCC unroll 16
   for (int i = 0; i < na; i++)
 #pragma GCC unroll 16
     for (int j = 0; j < nb; j++) acc[i + j] += a[i] * b[j];
-  for (int k = 0; k < na + nb - 1; k++) out[k] = acc[k];
+  copy(acc, na + nb - 1, out);
+}
+
+template <int na, int nb>
+static inline void convolve_fixed(Dual a, Dual b, Dual out) {
+  convolve_fixed<na, nb>(a.value, b.value, out.value);
+  vec acc[na + nb - 1];
+  clear(acc, na + nb - 1);
+#pragma GCC unroll 16
+  for (int i = 0; i < na; i++)
+#pragma GCC unroll 16
+    for (int j = 0; j < nb; j++) acc[i + j] += a.change[i] * b.value[j] + a.value[i] * b.change[j];
+  copy(acc, na + nb - 1, out.change);
 }
 
 // out[k] = sum_j d[k + j] u[j]
 template <int outputs, int terms>
 static inline void correlate_fixed(const vec* d, const vec* u, vec* out) {
   vec acc[outputs];
-  for (int k = 0; k < outputs; k++) acc[k] = vec{};
+  clear(acc, outputs);
 #pragma GCC unroll 16
   for (int j = 0; j < terms; j++)
 #pragma GCC unroll 16
     for (int k = 0; k < outputs; k++) acc[k] += d[k + j] * u[j];
-  for (int k = 0; k < outputs; k++) out[k] = acc[k];
+  copy(acc, outputs, out);
+}
+
+template <int outputs, int terms>
+static inline void correlate_fixed(Dual d, Dual u, Dual out) {
+  correlate_fixed<outputs, terms>(d.value, u.value, out.value);
+  vec acc[outputs];
+  clear(acc, outputs);
+#pragma GCC unroll 16
+  for (int j = 0; j < terms; j++)
+#pragma GCC unroll 16
+    for (int k = 0; k < outputs; k++) acc[k] += d.change[k + j] * u.value[j] + d.value[k + j] * u.change[j];
+  copy(acc, outputs, out.change);
 }
 
 // Terms that are added with both factors in registers: 32 of them hold a tile, its terms and what they slide along.
@@ -80,39 +137,64 @@ static inline void add_correlated(const vec* d, const vec* u, ptrdiff_t terms, v
 template <int tile>
 static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* out) {
   vec acc[tile];
-  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  clear(acc, tile);
   add_convolved<tile>(a, from, to, b, acc);
-  for (int t = 0; t < tile; t++) out[t] = acc[t];
+  copy(acc, tile, out);
+}
+template <int tile>
+static inline void convolve_tile(Dual a, ptrdiff_t from, ptrdiff_t to, Dual b, Dual out) {
+  convolve_tile<tile>(a.value, from, to, b.value, out.value);
+  vec acc[tile];
+  clear(acc, tile);
+  add_convolved<tile>(a.change, from, to, b.value, acc);
+  add_convolved<tile>(a.value, from, to, b.change, acc);
+  copy(acc, tile, out.change);
 }
 
 template <int tile>
 static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out) {
   vec acc[tile];
-  for (int t = 0; t < tile; t++) acc[t] = vec{};
+  clear(acc, tile);
   add_correlated<tile>(d, u, terms, acc);
-  for (int t = 0; t < tile; t++) out[t] = acc[t];
+  copy(acc, tile, out);
+}
+template <int tile>
+static inline void correlate_tile(Dual d, Dual u, ptrdiff_t terms, Dual out) {
+  correlate_tile<tile>(d.value, u.value, terms, out.value);
+  vec acc[tile];
+  clear(acc, tile);
+  add_correlated<tile>(d.change, u.value, terms, acc);
+  add_correlated<tile>(d.value, u.change, terms, acc);
+  copy(acc, tile, out.change);
+}
+
+// A copy of b between zeros; returns where it begins. `padded` has room for kLanePad of them on either side.
+template <class M>
+static inline M pad(M b, ptrdiff_t nb, M padded) {
+  clear(padded, kLanePad);
+  copy(b, nb, padded + kLanePad);
+  clear(padded + (kLanePad + nb), kLanePad);
+  return padded + kLanePad;
 }
 
 // Messages have 8 g + 1 entries, so outputs come in tiles of 8 and a last one of 9.
-// `padded` holds zeros on either side of a copy of b.
-static inline void convolve_lanes(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, ptrdiff_t outputs,
-                                  vec* padded) {
-  for (int t = 0; t < kLanePad; t++) padded[t] = padded[kLanePad + nb + t] = vec{};
-  for (ptrdiff_t j = 0; j < nb; j++) padded[kLanePad + j] = b[j];
+template <class M>
+static inline void convolve_lanes(M a, ptrdiff_t na, M b, ptrdiff_t nb, M out, ptrdiff_t outputs, M padded) {
+  const M inside = pad(b, nb, padded);
   for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
     const bool last = k + kTile + 1 == outputs;
     const ptrdiff_t after = k + kTile + last;
     const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < after ? na : after;
     if (last)
-      convolve_tile<kTile + 1>(a, from, to, padded + kLanePad + k, out + k);
+      convolve_tile<kTile + 1>(a, from, to, inside + k, out + k);
     else
-      convolve_tile<kTile>(a, from, to, padded + kLanePad + k, out + k);
+      convolve_tile<kTile>(a, from, to, inside + k, out + k);
   }
 }
 
 // d has nd entries, and kLanePad zeros behind them unless nd = terms + outputs - 1.
-static inline void correlate_lanes(const vec* d, ptrdiff_t nd, const vec* u, ptrdiff_t terms, vec* out,
-                                   ptrdiff_t outputs) {
+template <class M>
+static inline void correlate_lanes(M d, ptrdiff_t nd, M u, ptrdiff_t terms, M out, ptrdiff_t outputs) {
   for (ptrdiff_t k = 0; k + 1 < outputs; k += kTile) {
     const ptrdiff_t within = terms < nd - k ? terms : nd - k;
     if (k + kTile + 1 == outputs)
@@ -139,10 +221,11 @@ static inline void in_tiles(ptrdiff_t outputs, const Tile& tile) {
   }
 }
 
+template <class M>
 struct ConvolveTiles {
-  const vec *a, *b;  // b padded by zeros
+  M a, b;  // b padded by zeros
   ptrdiff_t na, nb;
-  vec* out;
+  M out;
   template <int tile>
   void run(ptrdiff_t k) const {
     const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + tile ? na : k + tile;
@@ -150,30 +233,26 @@ struct ConvolveTiles {
   }
 };
 
-static inline void convolve_any(const vec* a, ptrdiff_t na, const vec* b, ptrdiff_t nb, vec* out, vec* padded) {
-  if (na == 2 && nb == 2) return convolve_fixed<2, 2>(a, b, out);
-  if (na > nb) {
-    const vec* c = a;
-    const ptrdiff_t n = na;
-    a = b, na = nb, b = c, nb = n;
-  }
-  for (int t = 0; t < kLanePad; t++) padded[t] = padded[kLanePad + nb + t] = vec{};
-  for (ptrdiff_t j = 0; j < nb; j++) padded[kLanePad + j] = b[j];
-  in_tiles(na + nb - 1, ConvolveTiles{a, padded + kLanePad, na, nb, out});
+template <class M>
+static inline void convolve_any(M a, ptrdiff_t na, M b, ptrdiff_t nb, M out, M padded) {
+  if (na > nb) return convolve_any(b, nb, a, na, out, padded);
+  in_tiles(na + nb - 1, ConvolveTiles<M>{a, pad(b, nb, padded), na, nb, out});
 }
 
+template <class M>
 struct CorrelateTiles {
-  const vec *d, *u;
+  M d, u;
   ptrdiff_t terms;
-  vec* out;
+  M out;
   template <int tile>
   void run(ptrdiff_t k) const {
     correlate_tile<tile>(d + k, u, terms, out + k);
   }
 };
 
-static inline void correlate_any(const vec* d, const vec* u, ptrdiff_t terms, vec* out, ptrdiff_t outputs) {
-  in_tiles(outputs, CorrelateTiles{d, u, terms, out});
+template <class M>
+static inline void correlate_any(M d, M u, ptrdiff_t terms, M out, ptrdiff_t outputs) {
+  in_tiles(outputs, CorrelateTiles<M>{d, u, terms, out});
 }
 
 // A subtree over `groups` bottom groups keeps its message first, then the left and the right subtree.
@@ -182,12 +261,16 @@ static inline ptrdiff_t tree_size(ptrdiff_t groups) {
   return groups == 1 ? own : own + tree_size((groups + 1) / 2) + tree_size(groups / 2);
 }
 
+template <class M>
 struct Group {
-  vec pairs[4][3], fours[2][5];
+  Held<M, 3> pairs[4];
+  Held<M, 5> fours[2];
 };
 
-static inline void merge_group(const Leaf* leaf, Group* g) {
-  for (int i = 0; i < 4; i++) convolve_fixed<2, 2>(&leaf[2 * i].off, &leaf[2 * i + 1].off, g->pairs[i]);
+// The leaves lie one behind the other, two entries each.
+template <class M>
+static inline void merge_group(M leaf, Group<M>* g) {
+  for (int i = 0; i < 4; i++) convolve_fixed<2, 2>(leaf + 4 * i, leaf + (4 * i + 2), g->pairs[i]);
   for (int i = 0; i < 2; i++) convolve_fixed<3, 3>(g->pairs[2 * i], g->pairs[2 * i + 1], g->fours[i]);
 }
 
@@ -196,51 +279,52 @@ static inline ptrdiff_t counts_of(ptrdiff_t groups, ptrdiff_t most) {
   return (kGroup * groups < most ? kGroup * groups : most) + 1;
 }
 
-static inline void lane_up(const Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, vec* tree, vec* padded) {
+template <class M>
+static inline void lane_up(M leaf, ptrdiff_t groups, ptrdiff_t most, M tree, M padded) {
   if (groups == 1) {
-    Group g;
+    Group<M> g;
     merge_group(leaf, &g);
     convolve_fixed<5, 5>(g.fours[0], g.fours[1], tree);
     return;
   }
   const ptrdiff_t left = (groups + 1) / 2, right = groups / 2;
-  vec *l = tree + kGroup * groups + 1, *r = l + tree_size(left);
+  const M l = tree + (kGroup * groups + 1), r = l + tree_size(left);
   lane_up(leaf, left, most, l, padded);
-  lane_up(leaf + kGroup * left, right, most, r, padded);
+  lane_up(leaf + 2 * kGroup * left, right, most, r, padded);
   convolve_lanes(l, counts_of(left, most), r, counts_of(right, most), tree, counts_of(groups, most), padded);
 }
 
 // Turns the leaves into their downward messages. d has kLanePad zeros behind its counts if some are above `most`.
-static inline void lane_down(Leaf* leaf, ptrdiff_t groups, ptrdiff_t most, const vec* tree, const vec* d, vec* buffer) {
+template <class M>
+static inline void lane_down(M leaf, ptrdiff_t groups, ptrdiff_t most, M tree, M d, M buffer) {
   if (groups == 1) {
-    Group g;
+    Group<M> g;
     merge_group(leaf, &g);
-    vec four[5], pair[3], one[2];
-    Leaf result[kGroup];
+    Held<M, 5> four;
+    Held<M, 3> pair;
+    Held<M, 2 * kGroup> room;
+    const M result = room;
     for (int h = 0; h < 2; h++) {
       correlate_fixed<5, 5>(d, g.fours[1 - h], four);
       for (int i = 0; i < 2; i++) {
         correlate_fixed<3, 3>(four, g.pairs[2 * h + 1 - i], pair);
-        for (int j = 0; j < 2; j++) {
-          correlate_fixed<2, 2>(pair, &leaf[4 * h + 2 * i + 1 - j].off, one);
-          result[4 * h + 2 * i + j] = {one[0], one[1]};
-        }
+        const int first = 8 * h + 4 * i;
+        for (int j = 0; j < 2; j++) correlate_fixed<2, 2>(pair, leaf + (first + 2 - 2 * j), result + (first + 2 * j));
       }
     }
-    for (int i = 0; i < kGroup; i++) leaf[i] = result[i];
+    copy(result, 2 * kGroup, leaf);
     return;
   }
   const ptrdiff_t left = (groups + 1) / 2, right = groups / 2, nd = counts_of(groups, most);
   const ptrdiff_t nl = counts_of(left, most), nr = counts_of(right, most);
-  const vec *l = tree + kGroup * groups + 1, *r = l + tree_size(left);
-  const auto descend = [&](Leaf* own, ptrdiff_t own_groups, const vec* own_tree, ptrdiff_t n, const vec* other,
-                           ptrdiff_t n_other) {
+  const M l = tree + (kGroup * groups + 1), r = l + tree_size(left);
+  const auto descend = [&](M own_leaf, ptrdiff_t own_groups, M own_tree, ptrdiff_t n, M other, ptrdiff_t n_other) {
     correlate_lanes(d, nd, other, n_other, buffer, n);
-    for (int t = 0; t < kLanePad; t++) buffer[n + t] = vec{};
-    lane_down(own, own_groups, most, own_tree, buffer, buffer + n + kLanePad);
+    clear(buffer + n, kLanePad);
+    lane_down(own_leaf, own_groups, most, own_tree, buffer, buffer + (n + kLanePad));
   };
   descend(leaf, left, l, nl, r, nr);
-  descend(leaf + kGroup * left, right, r, nr, l, nl);
+  descend(leaf + 2 * kGroup * left, right, r, nr, l, nl);
 }
 
 // P(y = 1) from a leaf's weights and the ratio of its downward message.

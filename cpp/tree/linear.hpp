@@ -16,12 +16,6 @@ static inline double* scratch_part(const Worker& worker, int part) {
 // bounds of clustering trees and of groups of any size looser.
 constexpr int kProbeSize = 2;
 
-static inline bool any(ivec mask) {
-  int64_t bits = 0;
-  for (int j = 0; j < kLanes; j++) bits |= mask[j];
-  return bits != 0;
-}
-
 // log2 of an upper bound of a sum of n values, given what they add up to after losses of at most 2^lost each.
 static inline double log2_total(double sum, double lost, int n) {
   return log2_sum_above(std::log2(sum), lost + std::log2((double)n));

@@ -203,7 +203,7 @@ static void embed(const double* from, int n, int skip, int total, double* to) {
   fill(to + skip + n, total - skip - n + kPad, 0.0);
 }
 
-static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+void linear_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   NodeNotes& note = item.notes[i];
   const Message d = item.down[i];
@@ -292,10 +292,6 @@ void star_child(TreeItem& item, Worker& worker, int32_t star, int32_t child, con
   }
   store_down(item, child, out, domain, lost, z, down_limit, item.notes[star].path_error + error * note.sum / z, probe);
   item.notes[child].probe_starts = true;
-}
-
-void linear_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

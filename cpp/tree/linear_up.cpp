@@ -139,7 +139,7 @@ static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Mer
   normalise_and_store(item, worker, i, c, kept.lo, kept.hi - kept.lo + 1, m.scale + note.table_exponent, m.lost);
 }
 
-static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+void linear_up(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   NodeNotes& note = item.notes[i];
   const UpView a(item, tree.left[i]), b(item, tree.right[i]);
@@ -180,10 +180,6 @@ void wave_up(TreeItem& item, Worker& worker, int32_t i, const WaveMessage& wave)
   apply_table_and_store(item, worker, i,
                         {wave.value, wave.lo, {wave.lo, wave.lo + wave.length - 1}, wave.scale, wave.sum, 1e-100,
                          -__builtin_inf(), wave.outside, false});
-}
-
-void linear_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -8,9 +8,7 @@ namespace tallytree::TT_LEVEL {
 void posterior_marginals(const double* nu, const double* message, ptrdiff_t n, double* out) {
   const double inf = __builtin_inf();
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const bool whole = n - i >= kLanes;
-    const vec x = whole ? load(nu + i) : load_part(nu + i, n - i, 0.0);
-    const vec m = whole ? load(message + i) : load_part(message + i, n - i, 0.0);
+    const vec x = load_up_to(nu + i, n - i, 0.0), m = load_up_to(message + i, n - i, 0.0);
     const vec t = abs(x) == inf ? x : x + m, e = exp(-abs(t)), p = (t < 0.0 ? e : splat(1.0)) / (1.0 + e);
     store_up_to(out + i, p, n - i);
   }

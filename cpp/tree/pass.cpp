@@ -100,14 +100,14 @@ void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone)
   Worker& worker = workers[(size_t)thread];
   for (const int32_t i : nodes) {
     if (usual(i)) {
-      method.up(item, worker, &i, 1);
+      method.up(item, worker, i);
       continue;
     }
     const int32_t s = carved->star_of(i);
     const Star& star = carved->stars()[(size_t)s];
     if (star.node != i || star_up(all_kernels, star, item, workers, thread, alone, &stars[(size_t)s])) continue;
-    method.up(item, worker, star.merges.data(), (ptrdiff_t)star.merges.size());
-    method.up(item, worker, &i, 1);
+    for (const int32_t merge : star.merges) method.up(item, worker, merge);
+    method.up(item, worker, i);
   }
 }
 
@@ -115,7 +115,7 @@ void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alon
   for (size_t j = nodes.size(); j-- > 0;) {
     const int32_t i = nodes[j], s = carved ? carved->star_of(i) : -1;
     if (s < 0 || !stars[(size_t)s].used)
-      method.down(item, workers[(size_t)thread], &i, 1);
+      method.down(item, workers[(size_t)thread], i);
     else if (carved->stars()[(size_t)s].node == i)
       star_down(all_kernels, carved->stars()[(size_t)s], stars[(size_t)s], item, workers, thread, alone);
   }

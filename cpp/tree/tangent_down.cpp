@@ -186,7 +186,9 @@ void down_to(TangentItem& item, Worker& worker, int32_t i, int32_t child, const 
   to.down_change_limit = (g.change_limit * c.other.sum + g.limit * c.other.change_sum) * s.factor;
 }
 
-void down_node(TangentItem& item, Worker& worker, int32_t i) {
+}  // namespace
+
+void tree_tangent_down(TangentItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   TangentNode& node = item.nodes[i];
   const DualView a(item, tree.left[i]), b(item, tree.right[i]);
@@ -207,8 +209,6 @@ void down_node(TangentItem& item, Worker& worker, int32_t i) {
   down_to(item, worker, i, tree.right[i], g, {b, a, s, s + N}, g_spectrum);
 }
 
-}  // namespace
-
 void tree_tangent_start_down(TangentItem& item, Worker& worker, int32_t i) {
   TangentNode& node = item.nodes[i];
   const int n = node.up.length;
@@ -221,10 +221,6 @@ void tree_tangent_start_down(TangentItem& item, Worker& worker, int32_t i) {
   node.down_limit = 1;
   node.down_change_limit = 0;
   node.path = node.change_path = 0;
-}
-
-void tree_tangent_down(TangentItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = count; j-- > 0;) down_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

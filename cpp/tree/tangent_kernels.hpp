@@ -55,9 +55,9 @@ struct TreeTangentKernels {
   // A bound of infinity asks for another pass.
   void (*lanes)(const TreeView& tree, const LaneTangents& models, double* scratch, double* bound);
   // Inner nodes in ascending order, and in descending order after start_down at the roots.
-  void (*up)(TangentItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*up)(TangentItem& item, Worker& worker, int32_t node);
   void (*start_down)(TangentItem& item, Worker& worker, int32_t root);
-  void (*down)(TangentItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*down)(TangentItem& item, Worker& worker, int32_t node);
 };
 
 }  // namespace tallytree

@@ -66,15 +66,17 @@ struct Solver {
 void Solver::pass() {
   const CountTree& tree = pairs.tree;
   const auto& subtrees = tree.subtrees();
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) {
-    kernels.up(item, workers[(size_t)t], subtrees[s].data(), (ptrdiff_t)subtrees[s].size());
-  });
-  kernels.up(item, workers[0], tree.top().data(), (ptrdiff_t)tree.top().size());
+  const auto up = [&](const std::vector<int32_t>& nodes, int t) {
+    for (const int32_t i : nodes) kernels.up(item, workers[(size_t)t], i);
+  };
+  const auto down = [&](const std::vector<int32_t>& nodes, int t) {
+    for (size_t j = nodes.size(); j-- > 0;) kernels.down(item, workers[(size_t)t], nodes[j]);
+  };
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up(subtrees[s], t); });
+  up(tree.top(), 0);
   for (const int32_t i : tree.inner_roots()) kernels.start_down(item, workers[0], i);
-  kernels.down(item, workers[0], tree.top().data(), (ptrdiff_t)tree.top().size());
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) {
-    kernels.down(item, workers[(size_t)t], subtrees[s].data(), (ptrdiff_t)subtrees[s].size());
-  });
+  down(tree.top(), 0);
+  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down(subtrees[s], t); });
 }
 
 double Solver::bound() const {

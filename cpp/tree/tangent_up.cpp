@@ -107,7 +107,9 @@ void keep(Worker& worker, TangentNode& node, const double* c, const double* c1, 
   node.change_cut *= node.factor;
 }
 
-void up_node(TangentItem& item, Worker& worker, int32_t i) {
+}  // namespace
+
+void tree_tangent_up(TangentItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   TangentNode& node = item.nodes[i];
   node = {};
@@ -140,12 +142,6 @@ void up_node(TangentItem& item, Worker& worker, int32_t i) {
   node.cut += lost * node.table_limit;
   node.change_cut += (lost_change + lost * node.direction_limit) * node.table_limit;
   keep(worker, node, c, c1, kept.lo + below, n);
-}
-
-}  // namespace
-
-void tree_tangent_up(TangentItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -146,7 +146,7 @@ static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, in
   return share > 0 ? __builtin_inf() : pow2(max(std::ceil(share), -1022.0));
 }
 
-static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+void tiled_up(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const TiledUp a(item, tree.left[i]), b(item, tree.right[i]);
   const Interval s = item.support[tree.leaves + i];
@@ -164,10 +164,6 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   note.exact = !c.has_fresh;
   if (tree.parent[tree.leaves + i] < 0)
     for (int j = 0; j < c.length; j++) note.sum += c.value[j] * pow2(c.exponent[j / kTile]);
-}
-
-void tiled_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
 }
 
 void tiled_start_down(TreeItem& item, Worker& worker, int32_t i) {
@@ -258,7 +254,7 @@ static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int3
   item.notes[child - leaves].lost_down = largest_floor(out);
 }
 
-static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+void tiled_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const bool table = tree.table_offset[i] >= 0;
   if (item.log_beliefs && table) write_beliefs(item, i);
@@ -277,10 +273,6 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   const Tiled* shared = g.length > kTile ? &G : nullptr;
   down_to_child(item, worker, note, tree.left[i], a, b, g, shared, d.lo);
   down_to_child(item, worker, note, tree.right[i], b, a, g, shared, d.lo);
-}
-
-void tiled_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

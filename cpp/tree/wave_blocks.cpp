@@ -84,13 +84,8 @@ void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState&
     item.notes[wave.node].lost_up = kInfinity;
     return;
   }
-  std::vector<double> re((size_t)s.frequencies), im((size_t)s.frequencies);
-  for (int m = 0; m < s.frequencies; m++) {
-    const double share = (m ? 2.0 : 1.0) / (double)s.period * norm;
-    re[(size_t)m] = share * s.re[m];
-    im[(size_t)m] = share * s.im[m];
-  }
-  state.logits.kernels->inverse(TurnsFrom(s, low).turns, re.data(), im.data(), message.length, message.value);
+  const InverseTerms terms(s, norm);
+  state.logits.kernels->inverse(TurnsFrom(s, low).turns, terms.re.data(), terms.im.data(), message.length, message.value);
   for (int32_t k = 0; k < message.length; k++) message.value[k] = std::fmax(message.value[k], 0.0);
   kernels.wave_up(item, worker, wave.node, message);
 }

@@ -28,7 +28,7 @@ static void multiply_table(const TreeItem& item, int32_t i, int lo, int n, doubl
   }
 }
 
-static void up_node(TreeItem& item, Worker& worker, int32_t i) {
+void wide_up(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   LeafPair pair_a, pair_b;
   const Message a = wide_up_message(item, tree.left[i], pair_a);
@@ -50,10 +50,6 @@ static void up_node(TreeItem& item, Worker& worker, int32_t i) {
   item.notes[i].amplified = 0;
   item.notes[i].rounding = min(a.length, b.length) + 16.0;
   item.notes[i].lost_up = -__builtin_inf();
-}
-
-void wide_up(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) up_node(item, worker, nodes[j]);
 }
 
 void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
@@ -110,7 +106,7 @@ static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const M
   item.down[child - leaves] = {out, out_exponent, reach.lo, n, 0.0};
 }
 
-static void down_node(TreeItem& item, Worker& worker, int32_t i) {
+void wide_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const Message d = item.down[i];
   const bool table = tree.table_offset[i] >= 0;
@@ -134,10 +130,6 @@ static void down_node(TreeItem& item, Worker& worker, int32_t i) {
   fill(at_d_exponent + d.length, end - d.lo - d.length + kPad, kZeroExponent);
   down_to_child(item, worker, l, b, g, g_exponent, lo);
   down_to_child(item, worker, r, a, g, g_exponent, lo);
-}
-
-void wide_down(TreeItem& item, Worker& worker, const int32_t* nodes, ptrdiff_t count) {
-  for (ptrdiff_t j = 0; j < count; j++) down_node(item, worker, nodes[j]);
 }
 
 }  // namespace tallytree::TT_LEVEL

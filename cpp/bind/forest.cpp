@@ -1,0 +1,112 @@
+// Python bindings of rooted forests: beliefs and best configurations without counts, derivatives with one.
+#include <algorithm>
+#include <complex>
+
+#include "bind/bindings.hpp"
+#include "cluster/edge_tangent_pass.hpp"
+#include "cluster/forest_means.hpp"
+
+namespace tallytree {
+
+namespace {
+
+using indices_in = vector_of<int32_t>;
+using flags_in = vector_of<int8_t>;
+using complex = std::complex<double>;
+
+// The vertices of a forest in an order in which parents come first.
+RootedForest rooted(const indices_in& order, const indices_in& parent, const indices_in& edge, const flags_in& flip,
+                    size_t variables, size_t states) {
+  require(order.shape(0) == variables && parent.shape(0) == variables && edge.shape(0) == variables &&
+              flip.shape(0) == variables,
+          "`order`, `parent`, `edge` and `flip` must have one entry per variable");
+  return {(int32_t)variables, (int32_t)states, order.data(), parent.data(), edge.data(), flip.data()};
+}
+
+auto run_forest_means(indices_in order, indices_in parent, indices_in edge, flags_in flip, cube_in leaf,
+                      array_in<double, 4> edges, bool everything) {
+  const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
+  const size_t kept = everything ? batch : 0;
+  array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
+  array_out log_edges = new_array({kept, E, K, K});
+  vector_out<bool> sound = new_array_of<bool>(batch);
+  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  unlocked([&] {
+    for (size_t b = 0; b < batch; b++)
+      sound.data()[b] = forest_means(forest, leaf.data() + b * D * K, row_or_only(edges, b),
+                                     {beliefs.data() + b * D * K, log_z.data() + b,
+                                      everything ? messages.data() + b * D * K : nullptr,
+                                      everything ? log_edges.data() + b * E * K * K : nullptr});
+  });
+  return std::make_tuple(beliefs, log_z, messages, log_edges, sound);
+}
+
+auto run_forest_gauge(indices_in order, indices_in parent, indices_in edge, flags_in flip, cube_in log_leaf,
+                      array_in<double, 4> log_edges) {
+  const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
+  array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K}), moved = new_array({batch, D, K});
+  std::fill_n(moved.data(), batch * D * K, 0.0);
+  std::copy_n(log_leaf.data(), batch * D * K, leaf.data());
+  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  unlocked([&] {
+    for (size_t b = 0; b < batch; b++) {
+      std::copy_n(row_or_only(log_edges, b), E * K * K, edges.data() + b * E * K * K);
+      forest_gauge(forest, leaf.data() + b * D * K, edges.data() + b * E * K * K, moved.data() + b * D * K);
+    }
+  });
+  return std::make_tuple(leaf, edges, moved);
+}
+
+auto run_forest_best(indices_in order, indices_in parent, indices_in edge, flags_in flip, matrix_in log_leaf,
+                     cube_in log_edges) {
+  const size_t D = log_leaf.shape(0), K = log_leaf.shape(1);
+  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  vector_out<int64_t> states = new_array_of<int64_t>(D);
+  const double value = unlocked([&] { return forest_best(forest, log_leaf.data(), log_edges.data(), states.data()); });
+  return std::make_tuple(value, states);
+}
+
+auto run_forest_tangent(indices_in order, indices_in parent, indices_in edge, flags_in flip, flags_in counted,
+                        matrix_in leaf, cube_in tables, matrix_in slope, size_t period, vector_of<complex> f,
+                        vector_of<complex> h, bool everything, const std::string& level) {
+  const size_t n = leaf.shape(0), frequencies = f.shape(0);
+  require(order.shape(0) == n && parent.shape(0) == n && edge.shape(0) == n && flip.shape(0) == n &&
+              counted.shape(0) == n && slope.shape(0) == n,
+          "all arrays of vertices must have the same length");
+  require(leaf.shape(1) == 2 && slope.shape(1) == 2 && tables.shape(1) == 2 && tables.shape(2) == 2,
+          "variables must have two states");
+  require(period > 0 && frequencies > 0 && h.shape(0) == frequencies, "f and h must have the same length");
+  for (size_t v = 0; v < n; v++)
+    require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
+                (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
+            "order, parent and edge must describe a rooted forest");
+  array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({3});
+  complex* spectra = new complex[2 * frequencies];
+  nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
+  vector_out<complex> law(spectra, {2, frequencies}, owner);
+  const EdgeTangentInputs in = {
+      {(int32_t)n, 2, order.data(), parent.data(), edge.data(), flip.data()}, (int32_t)tables.shape(0), counted.data(),
+      leaf.data(), tables.data(), slope.data(), (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
+  unlocked([&] {
+    edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), spectra, spectra + frequencies);
+  });
+  return std::make_tuple(marginals, change, worst, law);
+}
+
+}  // namespace
+
+void bind_forest(nb::module_& m) {
+  m.def("forest_gauge", &run_forest_gauge, "order"_a, "parent"_a, "edge"_a, "flip"_a, "log_leaf"_a, "log_edges"_a,
+        "The same forest with balanced edge tables: (log_leaf, log_edges, what was moved to the weights).");
+  m.def("forest_means", &run_forest_means, "order"_a, "parent"_a, "edge"_a, "flip"_a, "leaf"_a, "edges"_a,
+        "everything"_a = false, "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");
+  m.def("forest_best", &run_forest_best, "order"_a, "parent"_a, "edge"_a, "flip"_a, "log_leaf"_a, "log_edges"_a,
+        "A best configuration of one forest without counts: (value, states).");
+  m.def("forest_tangent", &run_forest_tangent, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a,
+        "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a, "everything"_a = false, "level"_a = "",
+        "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all "
+        "terms are amplified in them and the share of the weight that underflow may have taken, (3,); and the "
+        "characteristic function of the count with its derivative, (2, M).");
+}
+
+}  // namespace tallytree
