@@ -83,11 +83,11 @@ def test_only_doubtful_rows_are_sent_on(padded):
 
     def marking(nu, tables):
         right = flat.solve_logarithms(nu, tables)
-        return right._replace(log_mean=jnp.full_like(right.log_mean, 12345.0))
+        return right._replace(log_partition=jnp.full_like(right.log_partition, 12345.0))
 
     with jax.enable_x64(True):
         found, certified = jax.jit(lambda nu, t: escalation.climb((spectral.solve, marking), nu, t))(*padded)
-    touched = np.asarray(found.log_mean) == 12345.0
+    touched = np.asarray(found.log_partition) == 12345.0
     assert touched[~np.asarray(certified)].all()
     assert (touched & np.asarray(certified)).sum() < escalation._rows_at_once(len(touched), 65)
 
@@ -156,7 +156,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
         def moved(d):
             return escalation.differential(rungs, certified.at[3].set(False), (nu, tables), (d, zeros))[0]
 
-        return found.messages, found.log_mean, moved(v), jax.vjp(moved, v)[1](v)[0]
+        return found.messages, found.log_partition, moved(v), jax.vjp(moved, v)[1](v)[0]
 
     with jax.enable_x64(True):
         whole = jax.jit(all_answers)(nu, tables, v)

@@ -290,7 +290,7 @@ def ask(question: Question, problem: Problem, found: Posterior | None = None) ->
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
     if found is None:
         found = problem.core.messages(problem.odds, problem.tables)
-    value = found.log_mean + jax.lax.stop_gradient(problem.own)  # -inf or not is all that matters
+    value = found.log_partition + jax.lax.stop_gradient(problem.own)  # -inf or not is all that matters
     refuse_impossible(value.reshape(problem.batch_shape))
     return _compiled(question)(problem.nu, problem.tables, value, found)
 

@@ -25,7 +25,7 @@ from ..structure.nested.count_tree import CountTree
 from . import flat, nested, spectral
 from .escalation import Pass, Rungs, climb, differential, lean
 from .precision import in_floats, unit_roundoff
-from .solution import Solution, near
+from .solution import Solution, log_weight_of_leaves, near
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
@@ -43,7 +43,7 @@ class Posterior(NamedTuple):
 
     messages: Any  # (B, D)
     log_beliefs: Any  # (B, T); None where they were not asked for
-    log_mean: Any  # (B,) a constant to derivatives; -inf for an impossible model
+    log_partition: Any  # (B,) a constant to derivatives; -inf for an impossible model
 
 
 class Core(NamedTuple):
@@ -113,7 +113,7 @@ def core_of(structure: Structure) -> Core:
 
     @jax.custom_jvp
     def log_partition(nu: Any, tables: Any) -> Any:
-        return values(nu, tables)[0].log_mean + log_weight_of_leaves(near(nu))
+        return values(nu, tables)[0].log_partition
 
     @partial(log_partition.defjvp, symbolic_zeros=True)
     @partial(in_floats, wide=wide)
@@ -158,7 +158,7 @@ def _differentiable(
     values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
     def parts(found: Solution) -> Posterior:
-        return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_mean))
+        return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_partition))
 
     @jax.custom_jvp
     def posterior(nu: Any, tables: Any) -> Posterior:
@@ -170,7 +170,7 @@ def _differentiable(
         directions = tuple(None if isinstance(d, SymbolicZero) else d for d in directions)
         found, certified = values(*(lax.stop_gradient(x) for x in primals))
         messages, log_beliefs = moved(certified, primals, directions)
-        return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_mean))
+        return posterior(*primals), Posterior(messages, log_beliefs, jnp.zeros_like(found.log_partition))
 
     moved = jax.jit(partial(differential, rungs))
     return values, posterior
@@ -185,9 +185,3 @@ def posterior_logits(nu: Any, messages: Any) -> Any:
 def on_probability(nu: Any, messages: Any) -> Any:
     """P(y = 1)."""
     return jax.nn.sigmoid(posterior_logits(nu, messages))
-
-
-def log_weight_of_leaves(nu: Any) -> Any:
-    """Sum of log(1 + e^nu); forced variables count with weight one."""
-    finite = jnp.isfinite(nu)
-    return jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, nu, 0.0)), 0.0), -1)

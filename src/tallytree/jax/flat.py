@@ -20,7 +20,7 @@ from . import chains
 from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
 from .merges import convolve, correlate
 from .precision import unit_roundoff
-from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
+from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
 from .tilt import choose_tilt, decided
 
 
@@ -72,13 +72,11 @@ def _solve_plain(nu: Any, log_f: Any) -> tuple[Solution, Any]:
     weighted = f / jnp.where(sound, z, 1.0)[..., None]
     down = downward(weighted[..., None, :], levels, correlate)
     messages = leaf_messages(safe_log(down)) + tilt
-    log_mean = safe_log(z) + top[..., 0] + untilt(nu, tilt)
+    log_z = safe_log(z) + top[..., 0] + log_weight_of_tilted(nu, tilt)
     beliefs = safe_log(root) + tilted - top - safe_log(z)[..., None]
     bound = _bound(nu, log_f, tilt)
-    sound = (
-        sound & (jnp.max(weighted, -1) < LARGEST_DOWN) & ~doubtful_leaves(nu, down) & jnp.isfinite(log_mean)
-    )
-    return Solution(log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf)), root
+    sound = sound & (jnp.max(weighted, -1) < LARGEST_DOWN) & ~doubtful_leaves(nu, down) & jnp.isfinite(log_z)
+    return Solution(log_z, messages, beliefs, jnp.where(sound, bound, jnp.inf)), root
 
 
 def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
@@ -94,7 +92,7 @@ def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
 
 @jax.custom_jvp
 def sigmoid(x: Any) -> Any:
-    """``1 / (1 + e^-x)`` by the same exponential that `untilt` needs; exact at infinities, with derivative 0."""
+    """``1 / (1 + e^-x)`` by the exponential of `log_weight_of_tilted`; exact at infinities, with derivative 0."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x < 0.0, small, 1.0) / (1.0 + small)
 
@@ -105,22 +103,18 @@ def _sigmoid_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return p, p * (1.0 - p) * tangents[0]
 
 
-def untilt(nu: Any, tilt: Any) -> Any:
-    """What the tilt took from log E: the sum of ``log(1 + e^(nu + s)) - log(1 + e^nu)``, plus s per forced variable."""
-    near = jnp.isfinite(nu)
-    x = jnp.where(near, nu, 0.0)
-    larger = jnp.where(near, jnp.maximum(x + tilt, 0.0) - jnp.maximum(x, 0.0), 0.0)
+def log_weight_of_tilted(nu: Any, tilt: Any) -> Any:
+    """The sum of ``log(1 + e^(nu + s))``, plus s per forced variable, (B,).
+
+    One logarithm serves for the product of 32 factors ``1 + e^-|nu + s|``, which lie between 1 and 2.
+    """
+    x = nu + tilt
     forced, _ = decided(nu)
-    moved = _sum_log1p_exp(nu + tilt) - _sum_log1p_exp(nu)
-    return jnp.sum(larger, -1) + moved + (forced * tilt)[..., 0]
-
-
-def _sum_log1p_exp(x: Any) -> Any:
-    """Sum of ``log(1 + e^-|x|)``: one logarithm for the product of 32 factors, which lie between 1 and 2."""
+    larger = jnp.sum(jnp.where(jnp.isfinite(nu), jnp.maximum(x, 0.0), 0.0), -1)
     factors = 1.0 + jnp.exp(-jnp.abs(x))
     many = min(32, x.shape[-1])
     products = jnp.prod(factors.reshape(*x.shape[:-1], many, x.shape[-1] // many), -2)
-    return jnp.sum(jnp.log(products), -1)
+    return larger + jnp.sum(jnp.log(products), -1) + (forced * tilt)[..., 0]
 
 
 def _bound(nu: Any, log_f: Any, tilt: Any) -> Any:
@@ -154,7 +148,8 @@ def solve_logarithms(nu: Any, log_f: Any) -> Solution:
     in_blocks = 1.0 + jnp.max(finite_or_zero(jnp.abs(laws)), (-1, -2)) + _spread(to_blocks)
     bound = 8.0 * unit_roundoff(nu.dtype) * (len(levels) * size + block * in_blocks + log_f.shape[-1])
     bound = bound + rounding_of_inputs(nu, log_f, jnp.zeros_like(nu, shape=(*nu.shape[:-1], 1)))
-    return Solution(log_mean, messages, root + log_f - base, jnp.where(jnp.isnan(log_mean), jnp.inf, bound))
+    bound = jnp.where(jnp.isnan(log_mean), jnp.inf, bound)
+    return Solution(log_mean + log_weight_of_leaves(nu), messages, root + log_f - base, bound)
 
 
 def _spread(log_messages: Any) -> Any:

@@ -15,10 +15,9 @@ import numpy as np
 
 from .stages import AT_ONCE
 
-MOST = 40  # frequencies; enough for any variance if 34 nats are kept of a unimodal posterior
-NATS = (
-    34.0  # what lies further below the largest term is left out: 2e-15, and the certificate accounts for it
-)
+MOST = 40  # frequencies; enough for any variance if 32 nats are kept of a unimodal posterior
+# What lies further below the largest term is left out: 1e-14, and the certificate accounts for it.
+NATS = 32.0
 _STORED = 1 << 10  # up to so many variables all powers are constants; beyond they are multiplied together
 
 

@@ -23,9 +23,9 @@ from ..errors import ParameterError
 from .answers import log_partition
 from .arguments import is_concrete
 from .bags import rows_of_bags
-from .core import log_weight_of_leaves
 from .potentials import at_least
 from .precision import in_own_floats, working_dtype
+from .solution import log_weight_of_leaves
 
 _REDUCTIONS = ("mean", "sum", "none")
 

@@ -26,7 +26,7 @@ from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, m
 from .merges import convolve, correlate
 from .positive import widened
 from .precision import unit_roundoff
-from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves
+from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
 
 
 class Arithmetic(NamedTuple):
@@ -132,15 +132,18 @@ def solve(schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any) -> S
     free = schedule.leaf_down[:, 0] == 0
     messages = jnp.where(impossible[:, None] | free, 0.0, leaf_messages(arithmetic.log(leaf_down)))
     u, d = arithmetic.log(up.messages.at(schedule.set_up)), arithmetic.log(down.at(schedule.set_down))
-    beliefs = u + d
     if arithmetic.zero == 0.0:
         sound = (largest < LARGEST_DOWN) & (jnp.minimum(up.faintest, faintest) > -230.0)
         sound = sound & ~doubtful_leaves(jnp.where(free, jnp.inf, nu), leaf_down) & ~impossible
         bound = unit_roundoff(nu.dtype) * (8.0 * (n + schedule.rounding) + _size(nu, tables))
-        return Solution(up.log_mean, messages, beliefs, jnp.where(sound, bound, jnp.inf))
-    size = sum(x.largest(lambda y: jnp.abs(finite_or_zero(y))) for x in (up.messages, down))
-    bound = 8.0 * unit_roundoff(nu.dtype) * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
-    return Solution(up.log_mean, messages, beliefs, jnp.where(jnp.isnan(up.log_mean), jnp.inf, bound))
+    else:
+        sound = ~jnp.isnan(up.log_mean)
+        size = sum(x.largest(lambda y: jnp.abs(finite_or_zero(y))) for x in (up.messages, down))
+        bound = (
+            8.0 * unit_roundoff(nu.dtype) * ((schedule.levels + 1.0) * (1.0 + size) + n + _size(nu, tables))
+        )
+    log_partition = up.log_mean + log_weight_of_leaves(nu)
+    return Solution(log_partition, messages, u + d, jnp.where(sound, bound, jnp.inf))
 
 
 def _size(nu: Any, tables: Any) -> Any:

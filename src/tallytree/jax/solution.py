@@ -13,10 +13,10 @@ from ..engine.far import FAR
 class Solution(NamedTuple):
     """Answers for a batch of B models, packed tables of T entries."""
 
-    log_mean: Any  # (B,) log E[prod f] under independent variables
+    log_partition: Any  # (B,) log Z
     messages: Any  # (B, D) what the tables add to the log-odds
     log_beliefs: Any  # (B, T) log-probabilities of the counts; None where they were not asked for
-    bound: Any  # (B,) bound on the error of messages and log_mean; inf: nothing is certified
+    bound: Any  # (B,) bound on the error of messages and log Z; inf: nothing is certified
 
 
 # Plain numbers reach down to 1e-308. If no down message exceeds 1e80 while <up, down> = 1, what underflows is worth
@@ -38,6 +38,12 @@ def log_leaves(nu: Any) -> Any:
     off = jnp.where(finite, -jax.nn.softplus(x), jnp.where(nu > 0, -jnp.inf, 0.0))
     keep = jnp.where(jnp.isnan(nu), nu, 0.0)
     return jnp.stack([off + keep, on + keep], -1)
+
+
+def log_weight_of_leaves(nu: Any) -> Any:
+    """Sum of log(1 + e^nu); forced variables count with weight one."""
+    finite = jnp.isfinite(nu)
+    return jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, nu, 0.0)), 0.0), -1)
 
 
 def leaf_messages(log_down: Any) -> Any:

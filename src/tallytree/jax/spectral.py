@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from .flat import rounding_of_inputs, sigmoid, untilt
+from .flat import log_weight_of_tilted, rounding_of_inputs, sigmoid
 from .frequencies import NATS, Frequencies, choose, times
 from .logarithmic import finite_or_zero, safe_log
 from .precision import unit_roundoff
@@ -59,15 +59,16 @@ def solve(nu: Any, log_f: Any) -> Solution:
     off, on = _leave_one_out(model, frequencies, g)
     sure = z > 0.0
     log_z = safe_log(jnp.where(sure, z, 0.0))
-    log_mean = log_z + model.log_scale + untilt(nu, model.tilt)
+    log_partition = log_z + model.log_scale + log_weight_of_tilted(nu, model.tilt)
     messages = _log_ratio(model, jnp.isfinite(nu), on, off) + model.tilt
     law = _law(frequencies, phat)
     log_beliefs = safe_log(jnp.maximum(law * model.f, 0.0)) - finite_or_zero(log_z)[:, None]
     error = _error(model, frequencies, phat, g)
     least = _least(model, jnp.isfinite(nu), off, on, z)
     bound = 2.0 * error / jnp.where(least > 0.0, least, 1.0) + rounding_of_inputs(nu, log_f, model.tilt)
-    sound = (least > 0.0) & (z > 1e-280) & (bound < ACCEPTED) & jnp.isfinite(log_mean)
-    return Solution(log_mean, messages, log_beliefs, lax.stop_gradient(jnp.where(sound, bound, jnp.inf)))
+    sound = (least > 0.0) & (z > 1e-280) & (bound < ACCEPTED) & jnp.isfinite(log_partition)
+    bound = lax.stop_gradient(jnp.where(sound, bound, jnp.inf))
+    return Solution(log_partition, messages, log_beliefs, bound)
 
 
 def _tilted(nu: Any, log_f: Any) -> _Tilted:
