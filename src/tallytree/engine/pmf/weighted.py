@@ -85,7 +85,7 @@ def weighted_log_pmf(nu: Float64, weights: Ints) -> Float64:
 def with_variable(
     table: Float64, on: Float64, off: Float64, weight: int, times: np.ufunc, plus: np.ufunc
 ) -> Float64:
-    """The table (B, W + 1) of a sum with one variable more, ``on`` and ``off`` (B, 1) its weights, in any arithmetic."""
+    """The table (B, W + 1) of a sum with one variable more, whose weights are ``on`` and ``off`` (B, 1)."""
     out: Float64 = times(table, off)
     out[:, weight:] = plus(out[:, weight:], times(table[:, : table.shape[1] - weight], on))
     return out
