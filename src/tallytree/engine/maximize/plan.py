@@ -192,8 +192,8 @@ class _Cells:
         return np.where(inside, start + span, self.table_total)
 
     def large(self, node: int, left: int, right: int) -> Merges:
-        spans = (_span(self.offset, x) for x in (left, right, node))
-        return Merges(node, left, right, *spans, _table_span(self.table_offset, self.size, node))
+        below, above = (_span(self.offset, left), _span(self.offset, right)), _span(self.offset, node)
+        return Merges(node, left, right, *below, above, _table_span(self.table_offset, self.size, node))
 
 
 def _steps(n_blocks: int, left: Ints, right: Ints, size: Ints, maker: _Cells) -> list[Merges]:
