@@ -13,19 +13,7 @@ import numpy as np
 from ...arrays import Float64
 from ...structure.nested.schedule import DownStep, Schedule
 from .arithmetic import UNIT_ROUNDOFF
-from .wide_sum import (
-    LN2_HIGH,
-    LN2_LOW,
-    Tree,
-    Wide,
-    nothing,
-    padded,
-    put,
-    sum_of_products,
-    take,
-    times,
-    upward,
-)
+from .wide_sum import LN2_HIGH, LN2_LOW, Tree, Wide, nothing, put, settled, take, times, upward
 
 _EXACT = 7e5  # e^x is split without rounding up to this x
 
@@ -76,6 +64,18 @@ def _downward(schedule: Schedule, tree: Tree, batch: int) -> Wide:
 
 
 def _correlate(g: Wide, u: Wide, width: int) -> Wide:
-    """``out[i] = sum_j g[i + j] u[j]``."""
+    """``out[i] = sum_j g[i + j] u[j]``, every sum at the exponent of its largest term."""
     n, m = u.value.shape[-1], g.value.shape[-1]
-    return sum_of_products(u, padded(g, 0, max(width + n - 1, m)), list(range(n)), width)
+    shape = (*g.value.shape[:-1], max(width + n - 1, m))
+    room = nothing(shape)
+    for store, values in zip(room, g):
+        store[..., :m] = values
+    places = [slice(j, j + width) for j in range(n)]
+    top = np.full((*shape[:-1], width), -math.inf)
+    for j, place in enumerate(places):
+        np.maximum(top, room.exponent[..., place] + u.exponent[..., j : j + 1], out=top)
+    total = np.zeros_like(top)
+    for j, place in enumerate(places):
+        power = np.exp2(np.maximum(room.exponent[..., place] + u.exponent[..., j : j + 1] - top, -1100.0))
+        total += room.value[..., place] * u.value[..., j : j + 1] * power
+    return settled(total, top)

@@ -102,30 +102,19 @@ def settled(value: Float64, exponent: Float64) -> Wide:
 
 
 def _merge(a: Wide, b: Wide, width: int) -> Wide:
-    """``out[k] = sum_i a[i] b[k - i]``."""
     if a.value.shape[-1] > b.value.shape[-1]:
         a, b = b, a
-    first = a.value.shape[-1] - 1
-    room = padded(b, first, max(width, b.value.shape[-1]))
-    return sum_of_products(a, room, [first - i for i in range(first + 1)], width)
-
-
-def padded(x: Wide, before: int, length: int) -> Wide:
-    """Zeros before, and behind it up to a length."""
-    room = nothing((*x.value.shape[:-1], before + length))
-    for store, values in zip(room, x):
-        store[..., before : before + values.shape[-1]] = values
-    return room
-
-
-def sum_of_products(a: Wide, room: Wide, starts: list[int], width: int) -> Wide:
-    """Sum over i of ``a[i] room[starts[i] + t]`` for t < width, every sum at the exponent of its largest term."""
-    top = np.full((*room.value.shape[:-1], width), 2.0 * ZERO)
-    for i, start in enumerate(starts):
-        np.maximum(top, a.exponent[..., i : i + 1] + room.exponent[..., start : start + width], out=top)
+    n, m = a.value.shape[-1], b.value.shape[-1]
+    shape = (*b.value.shape[:-1], n - 1 + max(width, m))
+    room = Wide(np.zeros(shape), np.full(shape, ZERO))
+    for store, values in zip(room, b):
+        store[..., n - 1 : n - 1 + m] = values
+    places = [slice(n - 1 - i, n - 1 - i + width) for i in range(n)]
+    top = np.full((*shape[:-1], width), 2.0 * ZERO)
+    for i, place in enumerate(places):
+        np.maximum(top, a.exponent[..., i : i + 1] + room.exponent[..., place], out=top)
     total = np.zeros_like(top)
-    for i, start in enumerate(starts):
-        place = slice(start, start + width)
+    for i, place in enumerate(places):
         power = np.exp2(np.maximum(a.exponent[..., i : i + 1] + room.exponent[..., place] - top, -1100.0))
         total += a.value[..., i : i + 1] * room.value[..., place] * power
     return settled(total, top)
