@@ -62,7 +62,7 @@ def climb(rungs: Iterable[Callable[[B], A]], batch: B, *, tolerance: float = TOL
     failed = np.flatnonzero(~(bound <= tolerance))
     if not len(failed):
         return found
-    further: list[Any] = list(ladder)
+    further = list(ladder)
     if not further:
         return found
     if len(failed) == len(batch):

@@ -44,66 +44,51 @@ def _capped(xp: Any, nu: Any, log_f: Any, cap: int) -> Answer:
 
 
 def _plain(xp: Any, nu: Any, log_f: Any) -> Answer:
-    batch, n = nu.shape
-    width = log_f.shape[-1]
-    like = {"dtype": nu.dtype, "device": nu.device}
-    leaves = Direct(xp).leaves(nu)
-    off, on = leaves[..., 0], leaves[..., 1]
-    gap = xp.zeros((batch, 1), **like)
-    prefix = [xp.concat([gap + 1.0, xp.zeros((batch, width - 1), **like)], axis=-1)]
-    for i in range(n):
-        last = prefix[-1]
-        shifted = xp.concat([gap, last[:, :-1]], axis=-1)
-        prefix.append(off[:, i, None] * last + on[:, i, None] * shifted)
-    top = xp.max(log_f, axis=-1)
-    suffix = xp.exp(log_f - xp.where(top == -math.inf, 0.0, top)[:, None])
-    value = xp.sum(prefix[-1] * suffix, axis=-1)
-    log_mean = xp.log(value) + top
-    # Scale so that <prefix_i, suffix_i> = 1 at every i: then an entry of suffix above 1e290 could meet a lost prefix.
-    suffix = suffix / xp.where(value > 0.0, value, 1.0)[:, None]
-    largest = xp.max(suffix, axis=-1)
-    messages = [gap[:, 0]] * n
-    doubtful = ~(value > 0.0)
-    for i in range(n - 1, -1, -1):
-        later = xp.concat([suffix[:, 1:], gap], axis=-1)
-        d0 = xp.sum(prefix[i] * suffix, axis=-1)
-        d1 = xp.sum(prefix[i] * later, axis=-1)
-        messages[i] = xp.log(d1) - xp.log(d0)
-        doubtful = doubtful | (xp.isfinite(nu[:, i]) & ((d0 <= 0.0) | (d1 <= 0.0)))
-        suffix = off[:, i, None] * suffix + on[:, i, None] * later
-        largest = xp.maximum(largest, xp.max(suffix, axis=-1))
-    stacked = xp.stack(messages, axis=-1) if n else xp.zeros((batch, 0), **like)
-    reach = xp.max(xp.where(xp.isfinite(stacked), xp.abs(stacked), 0.0), axis=-1) if n else gap[:, 0]
-    finite = xp.max(xp.where(xp.isfinite(nu), xp.abs(nu), 0.0), axis=-1) if n else gap[:, 0]
+    n, space = nu.shape[1], Direct(xp)
+    weights, top = space.weigh(xp.ones_like(log_f), log_f)
+    log_mean, d0, d1, largest = _both_ways(space, nu, weights)
+    doubtful = ~(log_mean > -math.inf) | xp.any(xp.isfinite(nu) & ((d0 <= 0.0) | (d1 <= 0.0)), axis=-1)
+    messages = xp.log(d1) - xp.log(d0)
+    reach, finite = (_farthest(xp, x) for x in (messages, nu))
     lost = n * 1e-300 * largest * xp.exp(xp.clip(reach + finite, 0.0, 700.0))
     bound = lost + UNIT_ROUNDOFF * (16.0 * math.sqrt(n + 1.0) + 4.0 * reach)
-    return Answer(log_mean, stacked, None, xp.where(doubtful | xp.isnan(bound), math.inf, bound))
+    bound = xp.where(doubtful | xp.isnan(bound), math.inf, bound)
+    return Answer(log_mean + top, messages, None, bound)
 
 
 def _logarithmic(xp: Any, nu: Any, log_f: Any) -> Answer:
-    batch, n = nu.shape
-    width = log_f.shape[-1]
-    like = {"dtype": nu.dtype, "device": nu.device}
-    space = LogSpace(xp)
-    leaves = space.leaves(nu)
-    off, on = leaves[..., 0], leaves[..., 1]
-    gap = xp.full((batch, 1), -math.inf, **like)
-    prefix = [xp.concat([xp.zeros((batch, 1), **like), gap + xp.zeros((1, width - 1), **like)], axis=-1)]
+    log_mean, d0, d1, _ = _both_ways(LogSpace(xp), nu, log_f)
+    same, impossible = d0 == d1, log_mean == -math.inf
+    messages = xp.where(same | impossible[:, None], 0.0, d1 - xp.where(same, 0.0, d0))
+    size = 1.0 + _farthest(xp, log_f) + xp.sum(xp.where(xp.isfinite(nu), xp.abs(nu), 0.0), axis=-1)
+    bound = xp.where(impossible, 0.0, 8.0 * UNIT_ROUNDOFF * math.sqrt(nu.shape[1] + 1.0) * size)
+    return Answer(log_mean, messages, None, bound)
+
+
+def _both_ways(space: Direct, nu: Any, f: Any) -> tuple[Any, Any, Any, Any]:
+    """Log E[f], E[f] given each variable off and on, (B, n) each, up to a factor, and the largest entry of a suffix."""
+    xp, (batch, n) = space.xp, nu.shape
+    leaves, width = space.leaves(nu), f.shape[-1]
+    nothing = space.zero + xp.zeros((batch, width), dtype=nu.dtype, device=nu.device)
+    start = xp.where(xp.arange(width, device=nu.device) == 0, 0.0 if space.zero else 1.0, nothing)
+    prefix = [start]
     for i in range(n):
-        last = prefix[-1]
-        shifted = xp.concat([gap, last[:, :-1]], axis=-1)
-        prefix.append(xp.logaddexp(off[:, i, None] + last, on[:, i, None] + shifted))
-    log_mean = space.total(prefix[-1] + log_f)
-    suffix, messages = log_f, [gap[:, 0]] * n
+        prefix.append(space.merge(leaves[:, i, :], prefix[-1], width))
+    # Scaled to <prefix_i, suffix_i> = 1 at every i: then an entry of suffix above 1e290 could meet a lost prefix.
+    suffix, log_mean = space.against(prefix[-1], f)
+    largest = xp.max(suffix, axis=-1)
+    off, on = [log_mean] * n, [log_mean] * n
     for i in range(n - 1, -1, -1):
-        later = xp.concat([suffix[:, 1:], gap], axis=-1)
-        d0, d1 = space.total(prefix[i] + suffix), space.total(prefix[i] + later)
-        same = d0 == d1
-        messages[i] = xp.where(same, 0.0, d1 - xp.where(same, 0.0, d0))
-        suffix = xp.logaddexp(off[:, i, None] + suffix, on[:, i, None] + later)
-    stacked = xp.stack(messages, axis=-1) if n else xp.zeros((batch, 0), **like)
-    impossible = log_mean == -math.inf
-    size = 1.0 + xp.max(xp.where(xp.isfinite(log_f), xp.abs(log_f), 0.0), axis=-1)
-    size = size + xp.sum(xp.where(xp.isfinite(nu), xp.abs(nu), 0.0), axis=-1)
-    bound = xp.where(impossible, 0.0, 8.0 * UNIT_ROUNDOFF * math.sqrt(n + 1.0) * size)
-    return Answer(log_mean, xp.where(impossible[:, None], 0.0, stacked), None, bound)
+        later = xp.concat([suffix[:, 1:], nothing[:, :1]], axis=-1)
+        off[i] = space.total(space.times(prefix[i], suffix))
+        on[i] = space.total(space.times(prefix[i], later))
+        suffix = space.correlate(suffix, leaves[:, i, :], width)
+        largest = xp.maximum(largest, xp.max(suffix, axis=-1))
+    d0, d1 = (xp.stack(x, axis=-1) if n else xp.zeros_like(nu) for x in (off, on))
+    return log_mean, d0, d1, largest
+
+
+def _farthest(xp: Any, values: Any) -> Any:
+    """The largest finite size along the last axis, 0 if there is none."""
+    sizes = xp.where(xp.isfinite(values), xp.abs(values), 0.0)
+    return xp.max(sizes, axis=-1) if values.shape[-1] else xp.sum(sizes, axis=-1)

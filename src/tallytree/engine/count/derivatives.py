@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -170,9 +170,6 @@ class _Batch:
     def __len__(self) -> int:
         return len(self.nu)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.nu, self.tables, self.v, self.h, self.counts))
-
     def take(self, rows: Ints) -> _Batch:
         """Some models."""
         tables = self.tables if len(self.tables) == 1 else self.tables[rows]
@@ -201,11 +198,12 @@ def _climbed(rungs: list[Callable[[_Batch], _Part]], batch: _Batch) -> _Part:
 
 def _rungs(program: TreeProgram) -> list[Callable[[_Batch], _Part]]:
     """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
-    return [partial(rung, program) for rung in (_tree_rung, _tilted_rung, _direct_rung, _array_nested)]
+    direct = partial(_tree_rung, direct=True)
+    return [partial(rung, program) for rung in (_tree_rung, _tilted_rung, direct, _array_nested)]
 
 
 def _flat_rung(batch: _Batch) -> _Part:
-    return _Part(*native.flat_tangent(*batch))
+    return _Part(*native.flat_tangent(batch.nu, batch.tables, batch.v, batch.h, batch.counts))
 
 
 def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
@@ -214,8 +212,9 @@ def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
     return _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
 
 
-def _tree_rung(program: TreeProgram, batch: _Batch) -> _Part:
-    return _Part(*native.tree_tangent(program, *batch))
+def _tree_rung(program: TreeProgram, batch: _Batch, direct: bool = False) -> _Part:
+    found = native.tree_tangent(program, batch.nu, batch.tables, batch.v, batch.h, batch.counts, direct)
+    return _Part(*found)
 
 
 def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
@@ -224,13 +223,9 @@ def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     return _tree_rung(program, replace(batch, nu=nu, tables=tables))
 
 
-def _direct_rung(program: TreeProgram, batch: _Batch) -> _Part:
-    return _Part(*native.tree_tangent(program, *batch, True))
-
-
 def _array_flat(batch: _Batch) -> _Part:
     """Long models by their characteristic function if it certifies all of them."""
-    nu, tables, v, h, counts = batch
+    nu, tables, v, h, counts = batch.nu, batch.tables, batch.v, batch.h, batch.counts
     n = nu.shape[1]
     program = CountTree.flat(n).program
     if counts or n <= _LONG:
@@ -251,7 +246,7 @@ def _array_flat(batch: _Batch) -> _Part:
 
 def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     """Both passes in log-space, where every number has an exponent of its own."""
-    nu, tables, v, h, counts = batch
+    nu, tables, v, h, counts = batch.nu, batch.tables, batch.v, batch.h, batch.counts
     models, total = len(nu), tables.shape[1]
     rows = np.broadcast_to(tables, (models, total))
     schedule = infer.schedule_for(program, tables)

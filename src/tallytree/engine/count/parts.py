@@ -44,7 +44,8 @@ def gathered(values: Float64, places: Ints | None) -> Float64:
     """From (..., B, D) to (..., B * count, n), the components of a model one after the other."""
     if places is None:
         return values
-    return np.ascontiguousarray(values[..., places]).reshape(*values.shape[:-2], -1, places.shape[1])
+    rows = values.shape[-2] * len(places)
+    return np.ascontiguousarray(values[..., places]).reshape(*values.shape[:-2], rows, places.shape[1])
 
 
 def put(out: Float64, places: Ints | None, found: Float64) -> None:

@@ -95,6 +95,16 @@ def _row_by_row(a: Float64, b: Float64, start: int, stop: int) -> Float64:
     return out
 
 
+def convolve_rows(a: Float64, b: Float64) -> Float64:
+    """:func:`convolve` of (B, m) and (B, n), row by row; long, and each may have its own shape."""
+    return np.stack([convolve(x, y) for x, y in zip(a, b)])
+
+
+def correlate_rows(d: Float64, m: Float64) -> Float64:
+    """:func:`correlate` row by row."""
+    return np.stack([correlate(x, y) for x, y in zip(d, m)])
+
+
 def convolve_batch(a: Float64, b: Float64) -> Float64:
     """Convolution along the last axis of (..., m) and (..., n); short and dense."""
     if a.shape[-1] > b.shape[-1]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64
 from .block import largest
-from .plan import Merge, Merges, Plan
+from .plan import Merges, Plan
 from .upward import Upward
 
 Counts = NDArray[np.int64]
@@ -31,26 +31,10 @@ def decode(plan: Plan, up: Upward, nu: Float64, states: NDArray[np.uint8]) -> No
     for roots in plan.roots:
         counts[:, roots.nodes] = messages[:, roots.cells].argmax(-1)
     for step in reversed(plan.steps):
-        if isinstance(step, Merge):
-            _split(plan, step, messages, counts)
-        else:
-            _split_batch(step, messages, counts)
+        _split(step, messages, counts)
     for blocks, t in zip(plan.blocks, up.sorted):
         theta = nu[:, blocks.variables]
         states[:, blocks.variables] = largest(theta, t, counts[:, blocks.nodes])
-
-
-def _split(plan: Plan, step: Merge, messages: Float64, counts: Counts) -> None:
-    left, right = plan.span(step.left), plan.span(step.right)
-    for row, count in zip(messages, counts):
-        count[step.left] = best_split(row[left], row[right], int(count[step.node]))
-        count[step.right] = count[step.node] - count[step.left]
-
-
-def best_split(a: Float64, b: Float64, z: int) -> int:
-    """The smallest i that maximises ``a[i] + b[z - i]``."""
-    first, values = diagonal(a, b, z)
-    return first + int(np.argmax(values))
 
 
 def diagonal(a: Float64, b: Float64, z: int) -> tuple[int, Float64]:
@@ -59,12 +43,12 @@ def diagonal(a: Float64, b: Float64, z: int) -> tuple[int, Float64]:
     return first, a[first : last + 1] + b[z - last : z - first + 1][::-1]
 
 
-def _split_batch(step: Merges, messages: Float64, counts: Counts) -> None:
+def _split(step: Merges, messages: Float64, counts: Counts) -> None:
     a, b = messages[:, step.left_cells], messages[:, step.right_cells]
     z = counts[:, step.nodes]
     partner = z[..., None] - np.arange(a.shape[-1])
     inside = (partner >= 0) & (partner < b.shape[-1])
     other = np.take_along_axis(b, np.where(inside, partner, 0), -1)
-    i = np.where(inside, a + other, -math.inf).argmax(-1)
+    i = np.where(inside, a + other, -math.inf).argmax(-1)  # the smallest of equals
     counts[:, step.left] = i
     counts[:, step.right] = z - i

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...arrays import Float64
 from . import block
-from .convolve import correlate, correlate_batch
-from .plan import Merge, Merges, Plan
+from .convolve import correlate_batch, correlate_rows
+from .plan import Plan
 
 
 def downward(plan: Plan, messages: Float64, tables: Float64, rest: list[Float64]) -> Float64:
@@ -21,30 +21,15 @@ def downward(plan: Plan, messages: Float64, tables: Float64, rest: list[Float64]
     for roots, start in zip(plan.roots, rest):
         down[:, roots.cells] = start[..., None]
     for step in reversed(plan.steps):
-        if isinstance(step, Merge):
-            _large(plan, step, messages, tables, down)
-        else:
-            _batch(step, messages, tables, down)
+        above = down[:, step.cells]
+        if step.table_cells is not None:
+            above = above + tables[:, step.table_cells]
+        correlated = correlate_rows if step.large else correlate_batch
+        a, b = messages[:, step.left_cells], messages[:, step.right_cells]
+        down[:, step.left_cells] = correlated(above, b)
+        down[:, step.right_cells] = correlated(above, a)
+        down[:, -1] = -math.inf  # padded columns ended up there
     return down
-
-
-def _batch(step: Merges, messages: Float64, tables: Float64, down: Float64) -> None:
-    above = down[:, step.cells]
-    if step.table_cells is not None:
-        above = above + tables[:, step.table_cells]
-    a, b = messages[:, step.left_cells], messages[:, step.right_cells]
-    down[:, step.left_cells] = correlate_batch(above, b)
-    down[:, step.right_cells] = correlate_batch(above, a)
-    down[:, -1] = -math.inf  # padded columns ended up there
-
-
-def _large(plan: Plan, step: Merge, messages: Float64, tables: Float64, down: Float64) -> None:
-    left, right, own = plan.span(step.left), plan.span(step.right), plan.span(step.node)
-    table = plan.table_span(step.node)
-    for b, (row, out) in enumerate(zip(messages, down)):
-        above = out[own] if table is None else out[own] + tables[b % len(tables), table]
-        out[left] = correlate(above, row[right])
-        out[right] = correlate(above, row[left])
 
 
 def block_max_marginals(plan: Plan, messages: Float64, down: Float64, nu: Float64, out: Float64) -> None:

@@ -30,24 +30,19 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Merges:
-    """Small merges side by side, padded to common widths."""
+    """Small merges side by side, (R,) and (R, width), padded to common widths; or a large one by itself, as slices."""
 
-    nodes: Ints  # (R,)
-    left: Ints
-    right: Ints
-    left_cells: Ints  # (R, left width)
-    right_cells: Ints  # (R, right width)
-    cells: Ints  # (R, left width + right width - 1)
-    table_cells: Ints | None
+    nodes: Ints | int
+    left: Ints | int
+    right: Ints | int
+    left_cells: Ints | slice
+    right_cells: Ints | slice
+    cells: Ints | slice  # width: left width + right width - 1
+    table_cells: Ints | slice | None
 
-
-@dataclass(frozen=True, eq=False)
-class Merge:
-    """One large merge."""
-
-    node: int
-    left: int
-    right: int
+    @property
+    def large(self) -> bool:
+        return isinstance(self.cells, slice)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +72,7 @@ class Plan:
     block_variables: Ints  # variables of block b: block_variables[block_start[b]:block_start[b + 1]]
     block_start: Ints
     blocks: tuple[Blocks, ...]
-    steps: tuple[Merges | Merge, ...]
+    steps: tuple[Merges, ...]
     roots: tuple[Roots, ...]
 
     @property
@@ -91,16 +86,24 @@ class Plan:
 
     def span(self, node: int) -> slice:
         """Cells of a node's message."""
-        return slice(int(self.offset[node]), int(self.offset[node + 1]))
+        return _span(self.offset, node)
 
     def table_span(self, node: int) -> slice | None:
         """Cells of a node's table in the packed tables."""
-        start = int(self.table_offset[node])
-        return None if start < 0 else slice(start, start + int(self.size[node]) + 1)
+        return _table_span(self.table_offset, self.size, node)
 
     def members(self, block: int) -> Ints:
         """Variables of a block, increasing."""
         return self.block_variables[self.block_start[block] : self.block_start[block + 1]]
+
+
+def _span(offset: Ints, node: int) -> slice:
+    return slice(int(offset[node]), int(offset[node + 1]))
+
+
+def _table_span(table_offset: Ints, size: Ints, node: int) -> slice | None:
+    start = int(table_offset[node])
+    return None if start < 0 else slice(start, start + int(size[node]) + 1)
 
 
 def plan_of(tree: CountTree) -> Plan:
@@ -188,17 +191,21 @@ class _Cells:
         inside = (span <= self.size[nodes][:, None]) & (start >= 0)
         return np.where(inside, start + span, self.table_total)
 
+    def large(self, node: int, left: int, right: int) -> Merges:
+        below, above = (_span(self.offset, left), _span(self.offset, right)), _span(self.offset, node)
+        return Merges(node, left, right, *below, above, _table_span(self.table_offset, self.size, node))
 
-def _steps(n_blocks: int, left: Ints, right: Ints, size: Ints, maker: _Cells) -> list[Merges | Merge]:
+
+def _steps(n_blocks: int, left: Ints, right: Ints, size: Ints, maker: _Cells) -> list[Merges]:
     height = [0] * len(size)
     for p, a, b in zip(range(n_blocks, len(size)), left[n_blocks:].tolist(), right[n_blocks:].tolist()):
         height[p] = 1 + max(height[a], height[b])
     level = np.array(height, np.int64)
     merges = np.arange(n_blocks, len(size))
     small = merges[size[merges] <= SMALL]
-    found: list[tuple[int, Merges | Merge]] = []
+    found: list[tuple[int, Merges]] = []
     for p in merges[size[merges] > SMALL].tolist():
-        found.append((height[p], Merge(p, int(left[p]), int(right[p]))))
+        found.append((height[p], maker.large(p, int(left[p]), int(right[p]))))
     # Padding at most doubles a width: children are told apart by the number of bits of their size.
     bits = np.frexp(size.astype(np.float64))[1]
     key = (level[small] * 64 + bits[left[small]]) * 64 + bits[right[small]]

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Float64
 from .block import prefix_sums, sorted_down
-from .convolve import convolve, convolve_batch
-from .plan import Merge, Plan
+from .convolve import convolve_batch, convolve_rows
+from .plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +39,9 @@ def upward(plan: Plan, nu: Float64, tables: Float64) -> Upward:
         messages[:, blocks.cells] = out
         ranked.append(t)
     for step in plan.steps:
-        if isinstance(step, Merge):
-            _large(plan, step, messages, tables)
-            continue
-        out = convolve_batch(messages[:, step.left_cells], messages[:, step.right_cells])
+        merge = convolve_rows if step.large else convolve_batch
+        out = merge(messages[:, step.left_cells], messages[:, step.right_cells])
         if step.table_cells is not None:
             out += tables[:, step.table_cells]
         messages[:, step.cells] = out  # padding is -inf again
     return Upward(messages, tuple(ranked))
-
-
-def _large(plan: Plan, step: Merge, messages: Float64, tables: Float64) -> None:
-    left, right, own = plan.span(step.left), plan.span(step.right), plan.span(step.node)
-    table = plan.table_span(step.node)
-    for b, row in enumerate(messages):
-        row[own] = convolve(row[left], row[right])
-        if table is not None:
-            row[own] += tables[b % len(tables), table]

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...arrays import Float64, Ints, States
 from .recursion import softplus
+from .weighted import with_variable
 
 
 class GridWalk:
@@ -32,10 +33,8 @@ class GridWalk:
 
     def _add(self, table: Float64, i: int) -> Float64:
         """The table with one variable more."""
-        w = int(self._weights[i])
-        out = table + self._off[:, i : i + 1]
-        out[:, w:] = self._combine(out[:, w:], table[:, : table.shape[1] - w] + self._on[:, i : i + 1])
-        return out
+        on, off = self._on[:, i : i + 1], self._off[:, i : i + 1]
+        return with_variable(table, on, off, int(self._weights[i]), np.add, self._combine)
 
     def draw(self, count: int, rng: np.random.Generator) -> States:
         """Samples (count, B, n)."""

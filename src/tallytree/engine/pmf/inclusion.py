@@ -18,6 +18,7 @@ import numpy as np
 
 from tallytree.engine.log_sums import anchor, log_sum
 from tallytree.engine.pmf.recursion import softplus
+from tallytree.engine.pmf.weighted import with_variable
 
 from ...arrays import Float64, Ints
 
@@ -65,13 +66,10 @@ def inclusion_evidence(nu: Float64, weights: Ints, log_f: Float64) -> Float64:
 class _Plain:
     """Probabilities as they are."""
 
+    times, plus = np.multiply, np.add
+
     def number(self, log: Float64) -> Float64:
         return np.exp(log)
-
-    def step(self, state: Float64, on: Float64, off: Float64, weight: int) -> Float64:
-        out = state * off
-        out[:, weight:] += state[:, :-weight] * on
-        return out
 
     def log_total(self, first: Float64, second: Float64) -> Float64:
         with np.errstate(divide="ignore"):
@@ -81,13 +79,10 @@ class _Plain:
 class _Logs:
     """Logarithms of probabilities."""
 
+    times, plus = np.add, np.logaddexp
+
     def number(self, log: Float64) -> Float64:
         return log
-
-    def step(self, state: Float64, on: Float64, off: Float64, weight: int) -> Float64:
-        out = state + off
-        out[:, weight:] = np.logaddexp(out[:, weight:], state[:, :-weight] + on)
-        return out
 
     def log_total(self, first: Float64, second: Float64) -> Float64:
         return log_sum(first + second)
@@ -98,7 +93,7 @@ def _ratios(a: _Plain | _Logs, nu: Float64, weights: Ints, log_f: Float64) -> Fl
     on, off = a.number(-softplus(-nu)), a.number(-softplus(nu))
 
     def advance(state: Float64, i: int) -> Float64:
-        return a.step(state, on[:, i : i + 1], off[:, i : i + 1], int(weights[i]))
+        return with_variable(state, on[:, i : i + 1], off[:, i : i + 1], int(weights[i]), a.times, a.plus)
 
     nothing = a.number(np.where(np.arange(log_f.shape[1]) == 0, 0.0, -np.inf))
     # Backwards, B moves to smaller sums: stored mirrored, it takes the same step as F.

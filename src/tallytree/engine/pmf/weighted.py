@@ -75,41 +75,45 @@ def weighted_log_pmf(nu: Float64, weights: Ints) -> Float64:
     size = max(1, BUFFER // (total + 1))
     for plain in (True, False):
         chosen = np.flatnonzero(in_range == plain)
-        add = _add_plain if plain else _add_logs
+        add = _plain if plain else _logs
         for start in range(0, chosen.size, size):
             picked = chosen[start : start + size]
             out[picked] = add(steps[picked], weights, total)
     return out
 
 
-def _add_plain(nu: Float64, weights: Ints, total: int) -> Float64:
-    p = np.exp(-softplus(-nu))
-    q = np.exp(-softplus(nu))
-    pmf = np.zeros((nu.shape[0], total + 1))
+def with_variable(
+    table: Float64, on: Float64, off: Float64, weight: int, times: np.ufunc, plus: np.ufunc
+) -> Float64:
+    """The table (B, W + 1) of a sum with one variable more, whose weights are ``on`` and ``off`` (B, 1)."""
+    out: Float64 = times(table, off)
+    out[:, weight:] = plus(out[:, weight:], times(table[:, : table.shape[1] - weight], on))
+    return out
+
+
+def _plain(nu: Float64, weights: Ints, total: int) -> Float64:
+    pmf = np.zeros((len(nu), total + 1))
     pmf[:, 0] = HEADROOM
-    top = 0
-    for i, w in enumerate(weights.tolist()):
-        moved = pmf[:, : top + 1] * p[:, i : i + 1]
-        pmf[:, : top + 1] *= q[:, i : i + 1]
-        pmf[:, w : w + top + 1] += moved
-        top += w
+    _add_all(pmf, np.exp(-softplus(-nu)), np.exp(-softplus(nu)), weights, np.multiply, np.add)
     with np.errstate(divide="ignore"):
         return np.where(pmf > 1.0, np.log(pmf / HEADROOM), np.log(pmf) - np.log(HEADROOM))
 
 
-def _add_logs(nu: Float64, weights: Ints, total: int) -> Float64:
-    log_p, log_q = -softplus(-nu), -softplus(nu)
-    log_pmf = np.full((nu.shape[0], total + 1), -np.inf)
+def _logs(nu: Float64, weights: Ints, total: int) -> Float64:
+    log_pmf = np.full((len(nu), total + 1), -np.inf)
     log_pmf[:, 0] = 0.0
+    _add_all(log_pmf, -softplus(-nu), -softplus(nu), weights, np.add, np.logaddexp)
+    return log_pmf
+
+
+def _add_all(
+    table: Float64, on: Float64, off: Float64, weights: Ints, times: np.ufunc, plus: np.ufunc
+) -> None:
+    """All variables one by one, in place; sums that are not reached yet are not looked at."""
     top = 0
     for i, w in enumerate(weights.tolist()):
-        moved = log_pmf[:, : top + 1] + log_p[:, i : i + 1]
-        log_pmf[:, : top + 1] += log_q[:, i : i + 1]
-        target = log_pmf[:, w : w + top + 1]
-        high = np.maximum(target, moved)
-        with np.errstate(invalid="ignore"):
-            gap = np.minimum(target, moved) - high
-        gap[np.isnan(gap)] = -np.inf  # two impossible sums
-        target[...] = high + np.log1p(np.exp(gap))
+        reached, target = table[:, : top + 1], table[:, w : w + top + 1]
+        moved = times(reached, on[:, i : i + 1])
+        times(reached, off[:, i : i + 1], out=reached)
+        plus(target, moved, out=target)
         top += w
-    return log_pmf
