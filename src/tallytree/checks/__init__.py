@@ -253,6 +253,23 @@ def _refuse_repeats(flat: Ints, offsets: Ints, n_variables: int) -> None:
         )
 
 
+def listed(value: Any, count: int, wanted: str, hint: str = "") -> list[Any]:
+    """The entries of a list of `count`; `wanted` says of what, `hint` what to do next."""
+    single = isinstance(value, (str, bytes)) or getattr(value, "ndim", 1) == 0
+    entries = None if single or not isinstance(value, Iterable) else list(value)
+    if entries is None or len(entries) != count:
+        raise ParameterError(
+            f"{wanted}; {describe(value) if entries is None else len(entries)} arrived.{hint}"
+        )
+    return entries
+
+
+def below_infinity(name: str, logs: Float64, what: str) -> None:
+    """Refuse NaN and +inf among logarithms; `what` is impossible stands for -inf."""
+    if not (logs < math.inf).all():
+        raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for {what}.")
+
+
 def generator(rng: Any) -> np.random.Generator:
     """A NumPy generator from a generator, a seed or None."""
     if isinstance(rng, np.random.Generator):

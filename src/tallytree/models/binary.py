@@ -296,11 +296,6 @@ class BinaryModel(Model):
         return pose.near_edges(self._forest)
 
     @property
-    def _norm_constant(self) -> Any:
-        """What has to be added to log Z of the problem, () or (B,); far numbers apart."""
-        return self._params.near_constant if self._forest is None else self._params.own_constant
-
-    @property
     def _far_constant(self) -> Any:
         """What far numbers add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.far`."""
         if self._forest is None:
@@ -311,7 +306,8 @@ class BinaryModel(Model):
     @property
     def _constant(self) -> Any:
         """What has to be added to the log-weights of the problem, () or (B,)."""
-        return self._norm_constant + self._far_constant
+        near = self._params.leaves.constant if self._forest is None else self._params.own_constant
+        return near + self._far_constant
 
     @answer
     def _log_norm(self) -> Float64:

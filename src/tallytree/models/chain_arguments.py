@@ -24,10 +24,7 @@ def log_values(name: str, value: Any, axes: int) -> Float64:
     array, _ = checks.real_array(name, value, axis="labels")
     if array.ndim < axes:
         raise ParameterError(f"`{name}` must have at least {axes} axes; shape {array.shape} arrived.")
-    if np.isnan(array).any() or np.isposinf(array).any():
-        raise ParameterError(
-            f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."
-        )
+    checks.below_infinity(name, array, "what is impossible")
     return np.array(array)
 
 

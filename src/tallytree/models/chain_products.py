@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -190,16 +189,8 @@ class ChainProducts(ChainCore):
         """One direction (B, n + 1) per group, in the places of the table's entries, or None."""
         if tables is None:
             return [None] * self.n_groups
-        if isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
-            raise ParameterError(
-                f"`tables` must be a list of {self.n_groups} arrays or None, one per group; "
-                f"{checks.describe(tables)} arrived."
-            )
-        entries = list(tables)
-        if len(entries) != self.n_groups:
-            raise ParameterError(
-                f"`tables` must be a list of {self.n_groups} arrays or None, one per group; {len(entries)} arrived."
-            )
+        wanted = f"`tables` must be a list of {self.n_groups} arrays or None, one per group"
+        entries = checks.listed(tables, self.n_groups, wanted)
         return [None if entry is None else self._table_direction(g, entry) for g, entry in enumerate(entries)]
 
     def _table_direction(self, group: int, entry: Any) -> Float64:

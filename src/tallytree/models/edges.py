@@ -390,10 +390,7 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     wanted = "one number, one per edge, or tables of shape (..., E, 2, 2)"
     given = checks.rectangular(name, log_tables if coupling is None else coupling, wanted)
     values, _ = checks.real_array(name, given[None] if given.ndim == 0 else given, axis="edges")
-    if np.isnan(values).any() or np.isposinf(values).any():
-        raise ParameterError(
-            f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs."
-        )
+    checks.below_infinity(name, values, "impossible pairs")
     if coupling is None and values.ndim >= 2 and values.shape[-2:] == (2, 2):
         if values.ndim == 2:
             values = np.broadcast_to(values, (n_edges, 2, 2))

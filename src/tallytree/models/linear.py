@@ -495,8 +495,5 @@ def _log_f(log_f: Any, values: Float64) -> Float64:
             f"`log_f` must give {wanted}; {checks.describe(table)} arrived. A function gets the array `values`."
         )
     table = np.array(table, np.float64)
-    if np.isnan(table).any() or np.isposinf(table).any():
-        raise ParameterError(
-            "`log_f` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."
-        )
+    checks.below_infinity("log_f", table, "what is impossible")
     return table

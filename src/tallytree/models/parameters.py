@@ -122,14 +122,10 @@ class Parameters:
         return self.leaves.nu
 
     @property
-    def near_constant(self) -> Any:
-        """What has to be added to log Z of the leaves, () or (B,), without :attr:`far_constant`."""
-        return self.leaves.constant
-
-    @property
     def constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,)."""
-        return self.near_constant if self._replaced is None else self.near_constant + self.far_constant
+        near = self.leaves.constant
+        return near if self._replaced is None else near + self.far_constant
 
     @lazy
     def singleton_logits(self) -> Any:

@@ -20,18 +20,10 @@ def potential_of_each(potentials: Any, sizes: NDArray[np.int64]) -> list[Any]:
     count = len(sizes)
     if isinstance(potentials, Potential) or potentials is None or callable(potentials):
         return _one_each(as_potential(potentials), count)
-    single = isinstance(potentials, (str, bytes)) or getattr(potentials, "ndim", 1) == 0
-    given = None if single or not isinstance(potentials, Iterable) else list(potentials)
-    if given is None or len(given) != count:
-        hint = (
-            f" For a fixed count use exactly({potentials})."
-            if isinstance(potentials, (int, np.integer))
-            else ""
-        )
-        raise ParameterError(
-            f"`potentials` must be one potential for all models or a list of {count}, one per model; "
-            f"{checks.describe(potentials) if given is None else len(given)} arrived.{hint}"
-        )
+    wanted = f"`potentials` must be one potential for all models or a list of {count}, one per model"
+    whole = isinstance(potentials, (int, np.integer))
+    hint = f" For a fixed count use exactly({potentials})." if whole else ""
+    given = checks.listed(potentials, count, wanted, hint)
     for i, (n, potential) in enumerate(zip(sizes.tolist(), given)):
         if not isinstance(potential, Potential) and potential is not None and not callable(potential):
             given[i] = checks.log_table(potential, n, name=f"The table of model {i}")
@@ -124,11 +116,7 @@ def logits_of_each(logits: Any, offsets: NDArray[np.int64]) -> FloatArray:
 def tables_of_each(tables: Any, sizes: NDArray[np.int64]) -> list[Any]:
     """A direction in the table of every model, or None."""
     wanted = f"`tables` must be a list of {len(sizes)} arrays or None, one per model"
-    if isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
-        raise ParameterError(f"{wanted}; {checks.describe(tables)} arrived.")
-    entries = list(tables)
-    if len(entries) != len(sizes):
-        raise ParameterError(f"{wanted}; {len(entries)} arrived.")
+    entries = checks.listed(tables, len(sizes), wanted)
     return [
         None if entry is None else _table_of_one(entry, n, f"The direction of model {i}")
         for i, (entry, n) in enumerate(zip(entries, sizes.tolist()))

@@ -74,10 +74,7 @@ def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> 
     >>> np.exp(tt.noisy_or(rate=0.5, leak=0.5, t=0).log_table(3))
     array([0.5   , 0.25  , 0.125 , 0.0625])
     """
-    p, q, t = _checked("noisy_or", rate, leak, t)
-    if (t == 1 and p == 0.0 and q == 0.0) or (t == 0 and q == 1.0):
-        raise ParameterError(_impossible("noisy_or", p, q, t))
-    return NoisyOr(p, q, t)
+    return NoisyOr(*_checked("noisy_or", rate, leak, t, caused=1))
 
 
 @one_per_model(
@@ -134,31 +131,26 @@ def noisy_and(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) ->
     >>> np.exp(tt.noisy_and(rate=0.5, t=0).log_table(3))
     array([0.875, 0.75 , 0.5  , 0.   ])
     """
-    p, q, t = _checked("noisy_and", rate, leak, t)
-    if (t == 0 and p == 0.0 and q == 0.0) or (t == 1 and q == 1.0):
-        raise ParameterError(_impossible("noisy_and", p, q, t))
-    return NoisyAnd(p, q, t)
+    return NoisyAnd(*_checked("noisy_and", rate, leak, t, caused=0))
 
 
-def _checked(name: str, rate: Any, leak: Any, t: Any) -> tuple[float, float, int]:
-    return (
-        check_real(rate, f"rate` of `{name}", 0.0, 1.0),
-        check_real(leak, f"leak` of `{name}", 0.0, 1.0),
-        check_choice(t, f"t` of `{name}", (0, 1)),
-    )
+def _checked(name: str, rate: Any, leak: Any, t: Any, caused: int) -> tuple[float, float, int]:
+    """The three numbers, under which t can happen; ``caused`` is the outcome that the leak or a variable causes."""
+    p = check_real(rate, f"rate` of `{name}", 0.0, 1.0)
+    q = check_real(leak, f"leak` of `{name}", 0.0, 1.0)
+    t = check_choice(t, f"t` of `{name}", (0, 1))
+    if (t == caused and p == 0.0 and q == 0.0) or (t != caused and q == 1.0):
+        raise ParameterError(
+            f"`{name}` needs parameters under which t = {t} can happen; with rate = {show(p)} and leak = "
+            f"{show(q)} its probability is 0 for every count. Change `rate`, `leak` or `t`."
+        )
+    return p, q, t
 
 
 def _possible(rate: Any, leak: Any, t: Any, caused: Any) -> Any:
     """Models whose parameters are in range and whose outcome, caused by the leak or a variable or not, can happen."""
     in_range = (rate >= 0.0) & (rate <= 1.0) & (leak >= 0.0) & (leak <= 1.0) & ((t == 0) | (t == 1))
     return in_range & np.where(caused == 1, (rate > 0.0) | (leak > 0.0), leak < 1.0)
-
-
-def _impossible(name: str, rate: float, leak: float, t: int) -> str:
-    return (
-        f"`{name}` needs parameters under which t = {t} can happen; with rate = {show(rate)} and leak = "
-        f"{show(leak)} its probability is 0 for every count. Change `rate`, `leak` or `t`."
-    )
 
 
 def _shown(name: str, rate: float, leak: float, t: int) -> str:

@@ -19,14 +19,8 @@ from ..nested.balance import split_sequences
 from ..nested.family import NestedFamily
 from . import clusters, few_pieces, top_tree
 from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
-from .set_boundary import (
-    MAX_WIDTH,
-    Contracted,
-    Part,
-    Remaining,
-    bounded,
-    uncounted_around,
-)
+from .graph import Joined
+from .set_boundary import MAX_WIDTH, Contracted, Part, Remaining, bounded, uncounted_around
 
 _SHOWN = 6
 
@@ -44,7 +38,7 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
     start = top_tree.components(n, pairs)
     first = top_tree.first_vertices(start)
     state = Remaining(
-        pairs, np.ones(len(pairs), bool), np.ones(n, bool), {}, first[start].tolist(), {},
+        pairs, np.ones(len(pairs), bool), np.ones(n, bool), {}, Joined(first[start].tolist()), {},
         np.full(family.n_sets, -1, np.int64), [()] * family.n_sets,
     )  # fmt: skip
     weight = np.asarray(degree, np.int64) + 1

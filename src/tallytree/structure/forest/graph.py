@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -47,24 +48,36 @@ def check_forest(pairs: Any) -> Ints:
     return edges
 
 
-def _refuse_cycle(edges: Ints) -> None:
-    """Name the first edge that closes a cycle."""
-    root: dict[int, int] = {}
+class Joined:
+    """Which vertices are connected, as edges arrive one after the other: union-find."""
 
-    def find(v: int) -> int:
+    def __init__(self, roots: Iterable[int] = ()) -> None:
+        self._root = dict(enumerate(roots))
+
+    def find(self, v: int) -> int:
+        """The vertex that stands for all that are connected with v."""
+        root = self._root
         while root.setdefault(v, v) != v:
             root[v] = root[root[v]]
             v = root[v]
         return v
 
+    def join(self, u: int, v: int) -> bool:
+        """Whether an edge connects what was apart."""
+        a, b = self.find(u), self.find(v)
+        self._root[a] = b
+        return a != b
+
+
+def _refuse_cycle(edges: Ints) -> None:
+    """Name the first edge that closes a cycle."""
+    joined = Joined()
     for e, (u, v) in enumerate(edges.tolist()):
-        a, b = find(u), find(v)
-        if a == b:
+        if not joined.join(u, v):
             raise StructureError(
                 f"`pairs` must describe a forest, but edge {e}, ({u}, {v}), closes a cycle: its ends are already "
                 "connected by the edges before it. Remove an edge of the cycle."
             )
-        root[a] = b
 
 
 def follow_tree(program: TreeProgram) -> Ints:

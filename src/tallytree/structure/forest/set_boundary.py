@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Ints
 from .clusters import ClusterList
+from .graph import Joined
 
 MAX_WIDTH = 2
 
@@ -35,17 +36,11 @@ class Remaining:
     edge_alive: NDArray[np.bool_]
     leaf_alive: NDArray[np.bool_]
     waiting: dict[int, list[Contracted]]  # contracted sets by the set that counts them next; -1: none
-    joined: list[int]  # union-find over vertices: which are connected
+    joined: Joined
     attached: dict[int, list[int]]  # boundary vertices of contracted sets: the sets that count them next
     set_node: Ints
     boundary: list[tuple[int, ...]]
     out: ClusterList = field(default_factory=ClusterList)
-
-    def find(self, v: int) -> int:
-        while self.joined[v] != v:
-            self.joined[v] = self.joined[self.joined[v]]
-            v = self.joined[v]
-        return v
 
     def release(self, pieces: list[Contracted], owner: int) -> None:
         """Some contracted sets wait for `owner` no longer: a set holds them."""
@@ -122,22 +117,11 @@ def _leaves_a_forest(state: Remaining, part: Part) -> bool:
     """
     if len(part.boundary) < 2:
         return True
-    root: dict[int, int] = {}
-
-    def find(v: int) -> int:
-        while root.setdefault(v, v) != v:
-            v = root[v]
-        return v
-
+    inside = Joined()
     for u, v in [*state.pairs[part.edges].tolist(), *(c.boundary for c in part.held if len(c.boundary) == 2)]:
-        root[find(u)] = find(v)
+        inside.join(u, v)
     first, second = part.boundary
-    if find(first) == find(second):
-        return True
-    a, b = state.find(first), state.find(second)
-    if a != b:
-        state.joined[a] = b
-    return a != b
+    return inside.find(first) == inside.find(second) or state.joined.join(first, second)
 
 
 def uncounted_around(state: Remaining, members: Ints, uncounted: NDArray[np.bool_]) -> Ints:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..._display.page import BLUE, ORANGE, figure, page
 from .family import NestedFamily
+from .printing import numbers_by
 
 MOST_DRAWN = 200  # variables; larger families are shown as text
 _WIDTH, _HEIGHT, _EDGE = 480.0, 130.0, 8.0
@@ -33,11 +34,9 @@ def _picture(family: NestedFamily) -> str:
         centre[s] = below.mean()
         lines += [f"M{x:.1f} {y:.1f}V{height[s]:.1f}" for x, y in zip(below.tolist(), feet.tolist())]
         lines.append(f"M{below.min():.1f} {height[s]:.1f}H{below.max():.1f}")
-    named: dict[int, list[str]] = {}
-    for g, s in enumerate(family.set_of_group.tolist()):
-        named.setdefault(s, []).append(str(g))
+    named = numbers_by(family.set_of_group)
     for s in range(family.n_sets):
-        title = f"group {', '.join(named.get(s, []))}: {int(family.set_size[s])} variables"
+        title = f"group {', '.join(map(str, named[s]))}: {int(family.set_size[s])} variables"
         dots.append(
             f'<circle cx="{centre[s]:.1f}" cy="{height[s]:.1f}" r="4" fill="{BLUE}"><title>{title}</title></circle>'
         )

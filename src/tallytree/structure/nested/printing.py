@@ -12,8 +12,8 @@ _LISTED = 6  # variables named on one line
 def draw(family: NestedFamily) -> str:
     """Indented tree of the groups, at most `_LIMIT` lines."""
     lines = [f"CountTree: {family.n_variables} variables, {family.n_groups} groups"]
-    names, alone = _numbers_by(family.set_of_group), _numbers_by(family.variable_of_group)
-    children, loose = _numbers_by(family.set_parent), _numbers_by(family.variable_parent)
+    names, alone = numbers_by(family.set_of_group), numbers_by(family.variable_of_group)
+    children, loose = numbers_by(family.set_parent), numbers_by(family.variable_parent)
 
     # An explicit stack: nests can be deeper than Python's recursion limit.
     pending: list[tuple[str, int, str, bool]] = []
@@ -41,7 +41,7 @@ def draw(family: NestedFamily) -> str:
     return "\n".join(lines)
 
 
-def _numbers_by(owner: Ints) -> dict[int, list[int]]:
+def numbers_by(owner: Ints) -> dict[int, list[int]]:
     """For every owner the numbers, in rising order, that it owns."""
     found: dict[int, list[int]] = {}
     for number, of in enumerate(owner.tolist()):
