@@ -351,11 +351,11 @@ class ConditionalLogit(ShowsAnswers, WaldReport, TwoClasses, BaseEstimator):  # 
                 )
             clusters = design.clusters
         x, groups, known = design.x, design.groups, design.offset
-        if design.time is not None and design.event is not None:
+        if design.survival:
             if clusters is not None:
                 raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, design.time, design.event, groups, design.entry, known, weights)
-        elif design.response is not None:
+            model.fit_survival(x, groups=groups, offset=known, sample_weight=weights, **design.survival)
+        else:
             model._fit_sets(x, design.response, groups, known, weights, clusters)
         model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
