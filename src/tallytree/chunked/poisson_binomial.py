@@ -462,9 +462,7 @@ class ChunkedPoissonBinomial(Remembers):
 
     def _solved(self, potentials: Sequence[Potential]) -> list[verbs.Solution]:
         """Solutions of several potentials; all ask at the same time, so that a pass serves them all."""
-        talks = {}
-        for i, potential in enumerate(potentials):
-            talks[i] = verbs.solve(CountPotential(potential, self.n))
+        talks = {i: verbs.solve(CountPotential(one, self.n)) for i, one in enumerate(potentials)}
         asked = {i: next(talk) for i, talk in talks.items()}
         found: dict[int, verbs.Solution] = {}
         while talks:

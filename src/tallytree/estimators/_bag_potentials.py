@@ -12,6 +12,7 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
+from ..potentials import noisy_or
 
 KINDS = ("at-least-one", "noisy-or", "normal", "free")
 
@@ -51,12 +52,8 @@ class BagPotential:
             log_f = np.stack([self.basis(sizes, width) @ v for v in values.reshape(2, self.n_knots)])
         else:
             rate, leak = (1.0, 0.0) if self.kind == "at-least-one" else (self.rate, self.leak)
-            # No cause acts: log (1 - leak)(1 - rate)^c.
-            each = math.log1p(-rate) if rate < 1 else -math.inf
-            none = math.log1p(-leak) + np.where(count > 0, count * each if rate < 1 else -math.inf, 0.0)
-            with np.errstate(divide="ignore"):
-                some = np.where(none > -math.log(2.0), np.log(-np.expm1(none)), np.log1p(-np.exp(none)))
-            log_f = np.broadcast_to(np.stack([none, some])[:, None, :], (2, len(sizes), width + 1))
+            both = np.stack([noisy_or(rate, leak, t=t).log_table(width) for t in (0, 1)])
+            log_f = np.broadcast_to(both[:, None, :], (2, len(sizes), width + 1))
         return np.where(count <= sizes[:, None], log_f, -math.inf)
 
     def basis(self, sizes: Ints, width: int) -> Float64:

@@ -11,7 +11,7 @@ from ..arrays import Float64, Ints
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood
-from ..learn.newton import aliased_columns, equilibrated, newton
+from ..learn.newton import NewtonFit, aliased_columns, equilibrated, newton
 from ..learn.strata import Strata
 
 
@@ -34,20 +34,16 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Coefficients (NaN where aliased), both covariances, log-likelihoods and counts of what was used."""
+    """Coefficients (NaN where aliased), both covariances, the search that led to them, and the likelihood it used."""
 
     coef: Float64
     covariance: Float64
     robust: Float64 | None
-    value: float
-    null: float
     aliased: NDArray[np.bool_]
-    n_iterations: int
+    null: float
+    search: NewtonFit
     settled: bool
-    n_strata: int
-    n_strata_dropped: int
-    n_rows: int
-    n_cases: int
+    likelihood: ConditionalLikelihood
     n_clusters: int
 
 
@@ -107,15 +103,11 @@ def estimate(
         coef,
         _spread_out(inverse, kept, unit, x.shape[1]),
         robust,
-        found.value,
-        null,
         aliased,
-        found.n_iterations,
+        null,
+        found,
         found.converged and not runs_away and bool((np.diag(found.information) > 0).all()),
-        int(full.informative.sum()),
-        int((~full.informative).sum()),
-        full.n_rows_used,
-        full.n_cases,
+        full,
         n_clusters,
     )
 

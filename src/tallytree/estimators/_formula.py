@@ -55,9 +55,7 @@ class Design:
     clusters: NDArray[np.int64] | None
     offset: NDArray[np.float64] | None
     response: NDArray[Any] | None
-    entry: NDArray[np.float64] | None
-    time: NDArray[np.float64] | None
-    event: NDArray[np.bool_] | None
+    survival: dict[str, NDArray[np.float64]]  # time, event and, for delayed entry, entry
     rows: NDArray[np.int64]  # numbers of the rows kept
     n_missing: int
     specification: Specification
@@ -90,7 +88,6 @@ def read_formula(formula: Any, table: Any, complete: tuple[str, ...] = ()) -> De
     rows = np.asarray(found[COVARIATES].index, np.int64)
     specification = Specification(formula, {part: found[part].model_spec for part in parts})
     x, names = _columns(found[COVARIATES])
-    survival = _survival(found[SURVIVAL]) if specification.has(SURVIVAL) else {}
     return Design(
         x,
         names,
@@ -98,9 +95,7 @@ def read_formula(formula: Any, table: Any, complete: tuple[str, ...] = ()) -> De
         _codes(found[CLUSTER]) if specification.has(CLUSTER) else None,
         _sum(found[OFFSET]) if specification.has(OFFSET) else None,
         _labelled(specification, found[RESPONSE]) if specification.has(RESPONSE) else None,
-        survival.get("entry"),
-        survival.get("time"),
-        survival["event"] != 0 if survival else None,
+        _survival(found[SURVIVAL]) if specification.has(SURVIVAL) else {},
         rows,
         len(table) - len(rows),
         specification,

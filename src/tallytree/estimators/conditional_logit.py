@@ -351,11 +351,11 @@ class ConditionalLogit(ShowsAnswers, WaldReport, TwoClasses, BaseEstimator):  # 
                 )
             clusters = design.clusters
         x, groups, known = design.x, design.groups, design.offset
-        if design.time is not None and design.event is not None:
+        if design.survival:
             if clusters is not None:
                 raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, design.time, design.event, groups, design.entry, known, weights)
-        elif design.response is not None:
+            model.fit_survival(x, groups=groups, offset=known, sample_weight=weights, **design.survival)
+        else:
             model._fit_sets(x, design.response, groups, known, weights, clusters)
         model.n_rows_missing_ = design.n_missing
         model.feature_names_in_ = np.array(design.names, dtype=object)
@@ -376,20 +376,22 @@ class ConditionalLogit(ShowsAnswers, WaldReport, TwoClasses, BaseEstimator):  # 
         found = estimate(x, strata, settings, offset=offset, weights=weights, clusters=codes)
         if not found.settled:
             warnings.warn(
-                f"Newton's method did not settle in {found.n_iterations} steps. If a covariate (or the offset) "
+                f"Newton's method did not settle in {found.search.n_iterations} steps. If a covariate (or the offset) "
                 "separates cases from controls in every stratum, coefficients are infinite or say nothing: drop it "
                 "or set `l2` above 0; otherwise raise `max_iter`.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.n_iterations
-        self.log_likelihood_, self.log_likelihood_null_ = found.value, found.null
+        used = found.likelihood
+        self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.search.n_iterations
+        self.log_likelihood_, self.log_likelihood_null_ = found.search.value, found.null
         self.naive_covariance_ = found.covariance
         self.covariance_ = found.covariance if found.robust is None else found.robust
         self.standard_errors_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
-        self.n_strata_, self.n_strata_dropped_ = found.n_strata, found.n_strata_dropped
-        self.n_rows_used_, self.n_rows_dropped_ = found.n_rows, len(x) - found.n_rows
-        self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, found.n_cases, found.n_clusters
+        self.n_strata_ = int(used.informative.sum())
+        self.n_strata_dropped_ = strata.n_strata - self.n_strata_
+        self.n_rows_used_, self.n_rows_dropped_ = used.n_rows_used, len(x) - used.n_rows_used
+        self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, used.n_cases, found.n_clusters
         self._design: Specification | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:

@@ -264,16 +264,10 @@ def _labels(name: str, given: Any, n: int) -> Ints:
 
 
 def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
-    if isinstance(tables, ParametricPotential):
-        return [tables] * len(sizes)
-    if isinstance(tables, str):
-        named: dict[str, list[Any]] = {
-            "free": [("own", g) for g in range(len(sizes))],
-            "fixed": [None] * len(sizes),
-            "by-size": ["size"] * len(sizes),
-        }
-        if tables in named:
-            return named[tables]
+    if isinstance(tables, str) and tables == "by-size":
+        return ["size"] * len(sizes)
+    if isinstance(tables, ParametricPotential) or (isinstance(tables, str) and tables in ("free", "fixed")):
+        tables = [tables] * len(sizes)
     listed = isinstance(tables, Sequence) and not isinstance(tables, str) and len(tables) == len(sizes)
     if not listed or any(isinstance(entry, Parameter) for entry in tables):
         raise ParameterError(
@@ -286,13 +280,8 @@ def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
                 f"`tables` must have 'free', 'fixed' or a label (an integer) per group; "
                 f"{checks.describe(entry)} arrived for group {g}."
             )
+    named = [{"free": ("own", g), "fixed": None} for g in range(len(sizes))]
     return [
-        entry
-        if isinstance(entry, ParametricPotential)
-        else ("own", g)
-        if entry == "free"
-        else None
-        if entry == "fixed"
-        else ("label", entry)
-        for g, entry in enumerate(tables)
+        entry if isinstance(entry, ParametricPotential) else known.get(entry, ("label", entry))
+        for entry, known in zip(tables, named)
     ]

@@ -68,11 +68,8 @@ class Objective:
         key = values.tobytes()
         if self._seen is None or self._seen[0] != key:
             logits, packed, edges = self._free.natural(values)
-            if self._model.edges is not None and len(edges):
-                tables = edges.reshape(-1, 2, 2)
-                self._seen = (key, self._model.replace(logits=logits, tables=packed, edges=tables))
-            else:
-                self._seen = (key, self._model.replace(logits=logits, tables=packed))
+            of_edges = edges.reshape(-1, 2, 2) if len(edges) else None
+            self._seen = (key, self._model.replace(logits=logits, tables=packed, edges=of_edges))
         return self._seen[1]
 
     def log_likelihood(self, values: Float64) -> float:

@@ -145,9 +145,8 @@ class ConditionalProblem:
         """The models of some rows."""
         logits = self.x[rows] @ numbers.coef + numbers.intercept
         tables = numbers.tables[0] if self.n_classes == 1 else numbers.tables[self.classes[rows]]
-        if self.forest is None:
-            return self._template.replace(logits=logits, tables=tables)
-        return self._template.replace(logits=logits, tables=tables, edges=numbers.edges)
+        edges = None if self.forest is None else numbers.edges
+        return self._template.replace(logits=logits, tables=tables, edges=edges)
 
     def log_weights(self, numbers: Numbers, model: CountModel, rows: Ints) -> Float64:
         """Unnormalised log-probabilities of the responses of some rows."""

@@ -364,8 +364,8 @@ def unary_log_weight(rows: NDArray[Any], logits: Float64) -> Float64:
 
 def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statistics:
     """Statistics of rows that arrive in batches: arrays (N, D), or pairs (rows, weights)."""
-    logits, tables, total = np.zeros(features.tree.n_variables), np.zeros(features.n_cells), 0.0
-    edges = np.zeros(4 * len(features.pairs))
+    ends = np.cumsum([features.tree.n_variables, features.n_cells, 4 * len(features.pairs)])
+    sums, total = np.zeros(ends[-1]), 0.0
     for batch in batches:
         rows, weights = batch if isinstance(batch, tuple) else (batch, None)
         checked = binary_rows(rows, features.tree.n_variables)
@@ -373,13 +373,12 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
         if not (len(checked) if own is None else own.sum()) > 0:
             continue
         found = features.mean(checked, own)
-        logits += found.weight * found.logits
-        tables += found.weight * found.tables
-        edges += found.weight * found.edges
+        sums += found.weight * found.packed
         total += found.weight
     if not total > 0:
         raise ParameterError("`data` must hold at least one row of positive weight; none arrived.")
-    return Statistics(logits / total, tables / total, total, edges / total)
+    logits, tables, edges = np.split(sums / total, ends[:-1])
+    return Statistics(logits, tables, total, edges)
 
 
 def binary_rows(data: ArrayLike, n_variables: int, name: str = "data") -> NDArray[Any]:
