@@ -213,11 +213,8 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         >>> d.sample(jax.random.key(0), (5,)).sum(-1)
         Array([1., 1., 1., 1., 1.], dtype=float32)
         """
-        shape = draws.sample_shape_of(sample_shape)
-        if self._batch_now() == self.batch_shape:
-            return draws.sample(key, self.logits, self.tree, list(self.tables), sample_shape=shape)
-        logits = jnp.broadcast_to(self.logits, (*self.batch_shape, self.tree.n_variables))
-        return draws.sample(key, logits, self.tree, list(self.tables), sample_shape=shape)
+        logits = self._over_batch(self.logits, 1)
+        return draws.sample(key, logits, self.tree, list(self.tables), sample_shape=sample_shape)
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:
