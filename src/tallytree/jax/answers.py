@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from .. import checks
 from ..errors import StructureError
 from ..structure.nested.count_tree import CountTree
-from .arguments import Problem, is_concrete, read, refuse_impossible
+from .arguments import Problem, read, refuse_impossible
+from .arrays import is_concrete
 from .core import Posterior, on_probability
 from .core import posterior_logits as posterior_log_odds
 from .precision import in_own_floats

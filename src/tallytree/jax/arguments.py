@@ -22,6 +22,7 @@ from ..models.group import read_groups
 from ..models.parameters import table_name
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
+from .arrays import is_concrete, real
 from .core import Core, Structure, core_of
 from .flat import bucket
 from .potentials import ArrayPotential
@@ -57,11 +58,6 @@ class Problem(NamedTuple):
             return rows.reshape(*self.batch_shape, *rows.shape[1:]).astype(self.dtype)
 
 
-def is_concrete(*values: Any) -> bool:
-    """Whether numbers can be looked at: nothing here is being traced."""
-    return not any(isinstance(v, jax.core.Tracer) for v in values)
-
-
 def read(logits: Any, groups: Any = None, tables: Any = None) -> Problem:
     """The problem that the arguments of a public function pose; must be called in 64 bits."""
     values, dtype = _logits(logits)
@@ -79,7 +75,7 @@ def read(logits: Any, groups: Any = None, tables: Any = None) -> Problem:
 
 
 def _logits(logits: Any) -> tuple[Any, Any]:
-    array = _real("logits", logits, axis="variables")
+    array = real("logits", logits, axis="variables")
     dtype = answer_dtype(array.dtype)
     values = _widen(array)
     if is_concrete(values) and np.isnan(values).any():
@@ -94,28 +90,6 @@ def _logits(logits: Any) -> tuple[Any, Any]:
 def _widen(array: Any) -> Any:
     """In 64 bits: an array of NumPy if the numbers can be looked at. On the device in the bits that it has."""
     return np.asarray(array).astype(np.float64) if is_concrete(array) else array.astype(working_dtype())
-
-
-def _real(name: str, value: Any, *, axis: str) -> Any:
-    """An array of real numbers with at least one axis, in its own dtype."""
-    if not isinstance(value, (jax.Array, np.ndarray)):
-        try:
-            value = np.asarray(value)
-        except ValueError:
-            raise ParameterError(
-                f"`{name}` must be a rectangular array of numbers with the {axis} on the last axis, but the rows "
-                "that arrived have different lengths. Pad them with -inf."
-            ) from None
-    if value.dtype.kind not in "fiubV" or jnp.issubdtype(value.dtype, jnp.complexfloating):
-        raise ParameterError(
-            f"`{name}` must hold real numbers, but values of type {value.dtype} arrived. Convert it to a float array."
-        )
-    if value.ndim == 0:
-        raise ParameterError(
-            f"`{name}` must have the {axis} on its last axis, but a single number arrived. "
-            "For one entry pass a list of length one."
-        )
-    return value
 
 
 def _structure(groups: Any, tables: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
@@ -169,7 +143,7 @@ def _table(value: Any, size: int, name: str) -> Any:
     elif value is None or isinstance(value, Potential) or (callable(value) and not hasattr(value, "shape")):
         array = as_potential(value).log_table(size)
     else:
-        array = _real(name.strip("`"), value, axis="counts")
+        array = real(name.strip("`"), value, axis="counts")
     if array.shape[-1] != size + 1:
         raise ParameterError(
             f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "

@@ -26,15 +26,15 @@ Choose = Callable[
 ]  # log-weights (..., m) and the number of the step to the index that is taken
 
 
-def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> Any:
-    """One configuration (B, D) per model."""
-    ups = _upward(structure, nu, tables, maximum=False)
+def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> tuple[Any, Any]:
+    """One configuration (B, D) per model, and the value of the model, (B,): -inf or NaN where there is none."""
+    ups, value = _upward(structure, nu, tables, maximum=False)
 
     def choose(log_weights: Any, step: int) -> Any:
         noise = _gumbel(jax.random.fold_in(key, step), log_weights)
         return _largest(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), step)
 
-    return _descend(structure, nu, ups, choose)
+    return _descend(structure, nu, ups, choose), value
 
 
 def _gumbel(key: Any, like: Any) -> Any:
@@ -47,9 +47,10 @@ def _gumbel(key: Any, like: Any) -> Any:
     return -jnp.log(-jnp.log(uniform))
 
 
-def best(structure: Structure, nu: Any, tables: Any) -> Any:
-    """A most probable configuration (B, D) per model."""
-    return _descend(structure, nu, _upward(structure, nu, tables, maximum=True), _largest)
+def best(structure: Structure, nu: Any, tables: Any) -> tuple[Any, Any]:
+    """A most probable configuration (B, D) per model, and its value as for `draw`."""
+    ups, value = _upward(structure, nu, tables, maximum=True)
+    return _descend(structure, nu, ups, _largest), value
 
 
 def _largest(log_weights: Any, step: int) -> Any:
@@ -59,13 +60,15 @@ def _largest(log_weights: Any, step: int) -> Any:
     return jnp.min(first, -1)
 
 
-def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> Any:
-    """Upward messages in logarithms; of a flat model by levels, the root's times its table."""
+def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> tuple[Any, Any]:
+    """Upward messages in logarithms, of a flat model by levels, the root's times its table; and what they come to."""
     if structure.tree is None:
         levels = flat.upward(log_leaves(nu), max_convolve if maximum else log_convolve)
-        return [*levels[:-1], levels[-1] + tables[:, None, :]]
+        root = levels[-1] + tables[:, None, :]
+        return [*levels[:-1], root], jnp.max(root, (-1, -2))
     schedule = nested.schedule_of(structure.tree)
-    return nested.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables).messages
+    up = nested.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables)
+    return up.messages, jnp.where(jnp.any(jnp.isnan(nu), -1), jnp.nan, up.log_mean)
 
 
 def _descend(structure: Structure, nu: Any, ups: Any, choose: Choose) -> Any:
@@ -113,7 +116,7 @@ def _descend_schedule(structure: Structure, nu: Any, messages: Messages, choose:
     return counts[:, :n]
 
 
-def many(structure: Structure, draws: int, key: Any, nu: Any, tables: Any) -> Any:
-    """`draws` configurations per model, (draws, B, D)."""
+def many(structure: Structure, draws: int, key: Any, nu: Any, tables: Any) -> tuple[Any, Any]:
+    """`draws` configurations per model, (draws, B, D), and values as for `draw`, (draws, B)."""
     keys = jax.random.split(key, draws)
     return jax.vmap(partial(draw, structure), (0, None, None))(keys, nu, tables)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import checks
 from ..errors import ParameterError
+from .arrays import as_array, holds, in_floats_of_jax, is_concrete
 from .flat import bucket
 
 
 def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
     """(bags, widest bag rounded up) in the dtype of `logits`, -inf on padding; ``bags=None``: `logits` as they are."""
-    values = jnp.asarray(logits)
-    if not jnp.issubdtype(values.dtype, jnp.floating):
-        values = values.astype(jnp.result_type(float))
-    if values.ndim == 0:
-        raise ParameterError("`logits` must have the items on its last axis, but a single number arrived.")
+    values = in_floats_of_jax("logits", logits, axis="items")
     if bags is None:
         return values
     place = _places(values, bags, n_bags, offsets=offsets)
@@ -33,22 +29,22 @@ def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
 
 def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
     """Which item stands where, (bags, width); the number of items stands for padding."""
-    if isinstance(bags, jax.core.Tracer):
+    wanted = f"integers on one axis, the bag of every item, or offsets; {checks.describe(bags)} arrived."
+    index, items = as_array("bags", bags, wanted), values.shape[-1]
+    if not is_concrete(index):
         raise ParameterError(
             "`bags` must be constant, because the sizes of bags are shapes to the compiler; a traced array arrived. "
             "Close over it, or pass one bag per row with -inf on padding and `bags=None`."
         )
-    index, items = np.asarray(bags), values.shape[-1]
     if values.ndim != 1:
         raise ParameterError(
             f"`logits` must have one axis, the items of all bags; shape {values.shape} arrived. "
             "For one bag per row pass `bags=None`."
         )
-    if index.dtype.kind not in "iu" or index.ndim != 1:
-        raise ParameterError(
-            f"`bags` must be integers on one axis, the bag of every item, or offsets; {checks.describe(index)} arrived."
-        )
-    if offsets:
+    if not holds(index, jnp.integer) or index.ndim != 1:
+        raise ParameterError(f"`bags` must be {wanted}")
+    index = np.asarray(index)
+    if checks.flag("offsets", offsets):
         order, sizes = np.arange(items), _sizes(index, n_bags, items)
     else:
         _require_index(index, n_bags, items)

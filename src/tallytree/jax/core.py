@@ -65,15 +65,15 @@ def _passes(structure: Structure) -> tuple[Rungs, Rungs]:
     """The quick pass and the one that is always right, for the posterior and for the far tails of counts."""
     if structure.tree is None:
         right: Pass = flat.solve_logarithms
-        if structure.single:  # plain numbers have too little room
-            return (right, right), (right, right)
-        quick = spectral.solve if structure.size >= LONG else flat.solve_plain
-        return (quick, right), (flat.solve_plain_in_tails, right)
-    schedule = nested.schedule_of(structure.tree)
-    right = partial(nested.solve, schedule, nested.LOGARITHMS)
-    if structure.single:
-        return (right, right), (right, right)
-    return (partial(nested.solve, schedule, nested.PLAIN), right), (right, right)
+        quick: Pass = spectral.solve if structure.size >= LONG else flat.solve_plain
+        in_tails: Rungs = flat.solve_plain_in_tails, right
+    else:
+        schedule = nested.schedule_of(structure.tree)
+        right, quick = (partial(nested.solve, schedule, x) for x in (nested.LOGARITHMS, nested.PLAIN))
+        in_tails = right, None
+    if structure.single:  # plain numbers have too little room
+        return (right, None), (right, None)
+    return (quick, right), in_tails
 
 
 def _mapped_as_batch(solve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -154,7 +154,7 @@ def _differentiable(
     def of_near(solve: Pass) -> Pass:
         return lambda nu, tables: solve(near(nu), tables)
 
-    rungs = of_near(rungs[0]), of_near(rungs[1])
+    rungs = of_near(rungs[0]), rungs[1] and of_near(rungs[1])
     values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
 
     def parts(found: Solution) -> Posterior:

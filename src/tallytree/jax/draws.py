@@ -14,7 +14,7 @@ from .. import checks
 from ..errors import ParameterError
 from . import backtrack
 from .answers import require_possible
-from .arguments import Problem, is_concrete, read
+from .arguments import Problem, read
 from .precision import in_own_floats
 
 
@@ -52,19 +52,19 @@ def sample(
 
     Notes
     -----
-    No impossible state is drawn. Draws have no derivative: they are constants to ``grad``.
+    No impossible state is drawn. Draws have no derivative: they are constants to ``grad``. An impossible model raises
+    :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be raised, its draws are NaN.
 
     Examples
     --------
     >>> float(ttj.sample(jax.random.key(0), jnp.zeros(5), tt.exactly(2)).sum())
     2.0
     """
-    shape = _sample_shape(sample_shape)
+    shape = sample_shape_of(sample_shape)
     problem = read(logits, groups, tables)
-    _require_key(key)
-    nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    require_key(key)
     require_possible(problem)
-    states = _sampler(problem.structure, math.prod(shape))(key, nu, packed)[..., : problem.n_variables]
+    states = _states(problem, partial(_sampler(problem.structure, math.prod(shape)), key))
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
 
@@ -101,10 +101,17 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> ttj.mode(jnp.array([0.3, -1.0, 0.1]), tt.exactly(2))
     Array([1., 0., 1.], dtype=float32)
     """
-    problem: Problem = read(logits, groups, tables)
-    nu, packed = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables))
+    problem = read(logits, groups, tables)
     require_possible(problem)
-    return problem.shaped(_maximizer(problem.structure)(nu, packed)[:, : problem.n_variables])
+    return problem.shaped(_states(problem, _maximizer(problem.structure)))
+
+
+def _states(problem: Problem, search: Any) -> Any:
+    """What a search finds, (..., B, D); NaN for models that are impossible or hold NaN, which have no state."""
+    nu, packed, own = (jax.lax.stop_gradient(x) for x in (problem.nu, problem.tables, problem.own))
+    states, value = search(nu, packed)
+    states = states[..., : problem.n_variables]
+    return jnp.where((value + own > -jnp.inf)[..., None], states, jnp.nan)
 
 
 @lru_cache(maxsize=256)
@@ -117,7 +124,8 @@ def _maximizer(structure: Any) -> Any:
     return jax.jit(partial(backtrack.best, structure))
 
 
-def _sample_shape(shape: Any) -> tuple[int, ...]:
+def sample_shape_of(shape: Any) -> tuple[int, ...]:
+    """Axes of independent draws, checked."""
     if not isinstance(shape, (tuple, list)):
         raise ParameterError(f"`sample_shape` must be a tuple of integers; {checks.describe(shape)} arrived.")
     numbers = tuple(checks.integer("sample_shape", s) for s in shape)
@@ -126,11 +134,12 @@ def _sample_shape(shape: Any) -> tuple[int, ...]:
     return numbers
 
 
-def _require_key(key: Any) -> None:
-    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
-    raw = hasattr(key, "dtype") and key.dtype == np.uint32 and key.shape[-1:] == (2,) and len(key.shape) == 1
-    if not (typed or raw):
-        arrived = checks.describe(np.asarray(key)) if is_concrete(key) and not typed else str(key)
+def require_key(key: Any) -> None:
+    """Refuse what is not one key of jax.random."""
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    if not typed and not (dtype == np.uint32 and shape == (2,)):
+        arrived = checks.describe(key) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
         raise ParameterError(
             f"`key` must be one key of jax.random, as jax.random.key(0) makes it; {arrived} arrived."
         )

@@ -19,7 +19,7 @@ from .solution import Solution
 from .stages import in_blocks, on_cpu, rows_in_a_block
 
 Pass = Callable[[Any, Any], Solution]
-Rungs = tuple[Pass, Pass]  # quick, right
+Rungs = tuple[Pass, Pass | None]  # quick, and right; None if the first is right whatever the numbers are
 
 
 @custom_vmap
@@ -43,7 +43,7 @@ def lean(rungs: Rungs) -> Rungs:
         return solve(nu, tables)._replace(log_beliefs=None)
 
     quick, right = rungs
-    return partial(without, quick), partial(without, right)
+    return partial(without, quick), right and partial(without, right)
 
 
 def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
@@ -51,7 +51,7 @@ def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     quick, right = rungs
     first = in_blocks(quick, nu, tables)
     certified = first.bound < jnp.inf
-    if nu.shape[0] == 0:
+    if nu.shape[0] == 0 or right is None:
         return first, certified
     return _patched(right, nu, tables, certified, first), certified
 
@@ -93,6 +93,8 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
     quick, right = rungs
     rows = certified.shape[0]
     primals, directions = jax.tree.map(partial(_repeated, rows=rows), (primals, directions))
+    if right is None:
+        certified = jnp.ones_like(certified)
     keep = certified[:, None]
     # What is not certified is kept out of the quick pass: its derivatives there may not even be numbers.
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
@@ -102,7 +104,7 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
         moved = _moved(quick, safe, directions_there)
     else:
         moved = _by_pieces(partial(_moved, quick), block, safe, directions_there)
-    if rows == 0:
+    if rows == 0 or right is None:
         return moved
     rest = lax.cond(
         all_of(certified),

@@ -21,7 +21,7 @@ from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, s
 from .merges import convolve, correlate
 from .precision import unit_roundoff
 from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
-from .tilt import choose_tilt, decided
+from .tilt import choose_tilt, decided, reachable
 
 
 def bucket(n: int) -> int:
@@ -82,10 +82,7 @@ def _solve_plain(nu: Any, log_f: Any) -> tuple[Solution, Any]:
 def solve_plain_in_tails(nu: Any, log_f: Any) -> Solution:
     """As `solve_plain`, certified only if no count that can occur has underflowed."""
     found, law = _solve_plain(nu, log_f)
-    forced = jnp.sum(nu == jnp.inf, -1, keepdims=True)
-    excluded = jnp.sum(nu == -jnp.inf, -1, keepdims=True)
-    counts = jnp.arange(log_f.shape[-1])
-    occurs = (counts >= forced) & (counts <= nu.shape[-1] - excluded) & (log_f > -jnp.inf)
+    occurs = reachable(nu, jnp.arange(log_f.shape[-1])) & (log_f > -jnp.inf)
     lost = jnp.any(occurs & ~(law > 1e-290), -1)
     return found._replace(bound=jnp.where(lost, jnp.inf, found.bound))
 

@@ -19,8 +19,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
 
+from .frequencies import times
 from .slides import convolve as convolve
 from .slides import correlate as correlate
+from .slides import programs
 
 _LANES = 8  # frequencies of a program
 _STREAMS = 16  # models or stretches of a program
@@ -29,18 +31,6 @@ _ACROSS = 512  # variables that a program holds
 
 
 _array: Any = jax.ShapeDtypeStruct  # untyped in JAX
-
-
-def _call(kernel: Any, grid: Any, inputs: Any, outputs: Any, shapes: Any, warps: int, interpret: bool) -> Any:
-    return pl.pallas_call(
-        kernel,
-        grid=grid,
-        in_specs=inputs,
-        out_specs=outputs,
-        out_shape=shapes,
-        compiler_params=pltriton.CompilerParams(num_warps=warps, num_stages=1),
-        interpret=interpret,
-    )
 
 
 def _cut(rows: int, n: int) -> tuple[int, int, int]:
@@ -74,9 +64,9 @@ def products(p: Any, versine: Any, sine: Any, needed: Any, *, interpret: bool = 
             product: Any = factor(i * jnp.int32(at_once))
             for j in range(1, at_once):
                 re, im = factor(i * jnp.int32(at_once) + jnp.int32(j))
-                product = _times(product[0], product[1], re, im)
+                product = times(product[0], product[1], re, im)
             re, im = state
-            return _times(re, im, product[0], product[1])
+            return times(re, im, product[0], product[1])
 
         shape = (models, stretches, _LANES)
         start = jnp.ones(shape, p.dtype), jnp.zeros(shape, p.dtype)
@@ -86,7 +76,7 @@ def products(p: Any, versine: Any, sine: Any, needed: Any, *, interpret: bool = 
     variables, wave, number, answer = _streams(models, stretches, length)
     shape = _array((rows, cut, width), p.dtype)
     grid = rows // models, cut // stretches, width // _LANES
-    call = _call(kernel, grid, [variables, wave, wave, number], [answer] * 2, [shape] * 2, 4, interpret)
+    call = programs(kernel, grid, [variables, wave, wave, number], [answer] * 2, [shape] * 2, 4, interpret)
     parts = call(p.reshape(rows, cut, length), versine, sine, needed)
     return _product(*parts)
 
@@ -101,14 +91,10 @@ def _streams(models: int, stretches: int, length: int) -> tuple[Any, ...]:
     )
 
 
-def _times(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
-    return a * c - b * d, a * d + b * c
-
-
 def _product(re: Any, im: Any) -> tuple[Any, Any]:
     """Over the stretches, a power of two of them."""
     while re.shape[1] > 1:
-        re, im = _times(re[:, 0::2], im[:, 0::2], re[:, 1::2], im[:, 1::2])
+        re, im = times(re[:, 0::2], im[:, 0::2], re[:, 1::2], im[:, 1::2])
     return re[:, 0], im[:, 0]
 
 
@@ -134,7 +120,7 @@ def over_variables(v: Any, versine: Any, given: Any, needed: Any, *, interpret: 
     shape = _array((rows, cut, width), v.dtype)
     grid = rows // models, cut // stretches, width // _LANES
     inputs = [variables] * (1 + many) + [wave, number]
-    call = _call(kernel, grid, inputs, [answer] * many, [shape] * many, 4, interpret)
+    call = programs(kernel, grid, inputs, [answer] * many, [shape] * many, 4, interpret)
     parts = call(*(x.reshape(rows, cut, length) for x in (v, *given)), versine, needed)
     return tuple(jnp.sum(x, 1) for x in parts)
 
@@ -164,7 +150,7 @@ def over_frequencies(
     shape = _array(v.shape, v.dtype)
     inputs = [variables, wave, *[wave] * many, number]
     warps = max(1, across // 256)
-    call = _call(kernel, (rows, n // across), inputs, [variables] * many, [shape] * many, warps, interpret)
+    call = programs(kernel, (rows, n // across), inputs, [variables] * many, [shape] * many, warps, interpret)
     return tuple(call(v, versine, *given, needed))
 
 
@@ -202,7 +188,7 @@ def transform(f: Any, frequencies: Any, window: Any, *, interpret: bool = False)
 
         def step(c: Any, sums: Any) -> Any:
             i, j = c % jnp.int32(size), c // jnp.int32(size)
-            turned = _times(
+            turned = times(
                 a_ref[own, i, lanes], b_ref[own, i, lanes], c_ref[own, j, lanes], d_ref[own, j, lanes]
             )
             weight = f_ref[:, c][:, None]
@@ -221,5 +207,7 @@ def transform(f: Any, frequencies: Any, window: Any, *, interpret: bool = False)
     entries = pl.BlockSpec((models, f.shape[1]), lambda i, m: (i, 0))
     shape = _array((rows, width), f.dtype)
     inputs = [entries, *(whole(x) for x in (*small, *large)), *[number] * 4]
-    call = _call(kernel, (rows // models, width // _LANES), inputs, [answer] * 2, [shape] * 2, 4, interpret)
+    call = programs(
+        kernel, (rows // models, width // _LANES), inputs, [answer] * 2, [shape] * 2, 4, interpret
+    )
     return tuple(call(f, *small, *large, place, window[:, 0], window[:, 1], needed))

@@ -29,11 +29,11 @@ def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) ->
 
     def solve(_: Any, right: Any) -> Any:
         x, y = right
-        return x, _plus(y, forth(x))
+        return x, plus(y, forth(x))
 
     def solve_transposed(_: Any, right: Any) -> Any:
         x, y = right
-        return _plus(x, back(y)), y
+        return plus(x, back(y)), y
 
     # JAX transposes the system only if its whole right-hand side moves with whatever moves, zeros included; and the
     # right-hand side of the transposed system is what comes back to both parts of the solution.
@@ -44,7 +44,8 @@ def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) ->
     return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
 
 
-def _plus(a: Any, b: Any) -> Any:
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two tuples, member by member."""
     return tuple(x + y for x, y in zip(a, b))
 
 

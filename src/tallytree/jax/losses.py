@@ -21,7 +21,7 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from .answers import log_partition
-from .arguments import is_concrete
+from .arrays import as_array, holds, is_concrete, refuse_others, zeros_and_ones
 from .bags import rows_of_bags
 from .potentials import at_least
 from .precision import in_own_floats, working_dtype
@@ -70,7 +70,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     >>> ttj.losses.bag_nll(jnp.zeros(4), jnp.array([0, 0, 1, 1]), jnp.array([1, 2]), reduction="none").round(4)
     Array([0.6931, 1.3863], dtype=float32)
     """
-    rows = _rows(logits, bags, counts, offsets, reduction)
+    rows, counts = _rows(logits, bags, "counts", counts, offsets, reduction)
     return _bag_nll(rows, counts, reduction)
 
 
@@ -117,21 +117,23 @@ def proportion_nll(
     >>> round(float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5]))), 4)
     0.6931
     """
-    rows = _rows(logits, bags, proportions, offsets, reduction)
-    return _proportion_nll(rows, proportions, reduction)
+    rows, shares = _rows(logits, bags, "proportions", proportions, offsets, reduction)
+    return _proportion_nll(rows, shares, reduction)
 
 
 @in_own_floats
 def _proportion_nll(rows: Any, proportions: Any, reduction: str) -> Any:
-    shares = jnp.asarray(proportions, working_dtype())
-    if not isinstance(proportions, jax.core.Tracer) and not np.all((shares >= 0.0) & (shares <= 1.0)):
+    _require_one_per_bag("proportions", proportions, rows)
+    shares = jnp.asarray(proportions).astype(working_dtype())
+    shared = (shares >= 0.0) & (shares <= 1.0)
+    if is_concrete(shared) and not np.all(shared):
         raise ParameterError(
             "`proportions` must lie in [0, 1]; others arrived. Divide the counts by the bag sizes."
         )
     sizes = jnp.sum(rows > -jnp.inf, -1)
     counts = jnp.round(jax.lax.stop_gradient(shares) * sizes).astype(jnp.int32)
-    target = _one_count(_counts("proportions", counts, rows), rows)
-    return _reduced(_event_nll(_widened(rows), target), reduction, rows.dtype)
+    losses = _event_nll(_widened(rows), _one_count(counts, rows))
+    return _reduced(jnp.where(shared, losses, jnp.nan), reduction, rows.dtype)
 
 
 def positive_unlabelled_nll(
@@ -176,24 +178,28 @@ def positive_unlabelled_nll(
     >>> round(float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1]))), 4)
     1.3863
     """
-    rows = _rows(logits, bags, positives, offsets, reduction)
-    flags = jnp.where(jnp.asarray(labelled, bool), 0.0, -jnp.inf)
-    known = _rows(flags, bags, positives, offsets, reduction) > -jnp.inf
-    if known.shape != rows.shape:
+    rows, positives = _rows(logits, bags, "positives", positives, offsets, reduction)
+    on, others = zeros_and_ones("labelled", labelled)
+    refuse_others("labelled", others)
+    if on.shape != np.shape(logits):
         raise ParameterError(
             f"`labelled` must have the shape of `logits`, {np.shape(logits)}; {np.shape(labelled)} arrived."
         )
-    return _positive_unlabelled_nll(rows, known, positives, reduction)
+    marks = jnp.where(others, jnp.nan, jnp.where(on, 0.0, -jnp.inf))
+    marks, _ = _rows(marks, bags, "positives", positives, offsets, reduction)
+    return _positive_unlabelled_nll(rows, marks, positives, reduction)
 
 
 @in_own_floats
-def _positive_unlabelled_nll(rows: Any, known: Any, positives: Any, reduction: str) -> Any:
-    dtype, rows = rows.dtype, _widened(rows)
+def _positive_unlabelled_nll(rows: Any, marks: Any, positives: Any, reduction: str) -> Any:
+    """Marks are 0 for labelled items and -inf for others; NaN, from what is neither, makes the loss NaN."""
+    dtype, rows, known = rows.dtype, _widened(rows), marks == 0.0
     # P(y_labelled = 1) times the law of the others' count: their remainder is positives less the labelled.
     sure = jnp.sum(jnp.where(known, jax.nn.softplus(-jnp.where(known, rows, 0.0)), 0.0), -1)
     rest = _counts("positives", positives, rows) - jnp.sum(known, -1)
     others = jnp.where(known, -jnp.inf, rows)
-    return _reduced(sure + _event_nll(others, _one_count(rest, rows)), reduction, dtype)
+    losses = sure + _event_nll(others, _one_count(rest, rows))
+    return _reduced(jnp.where(jnp.any(jnp.isnan(marks), -1), jnp.nan, losses), reduction, dtype)
 
 
 def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
@@ -234,19 +240,22 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
     >>> ttj.losses.mil_nll(jnp.zeros((2, 2)), None, jnp.array([0, 1]), reduction="none").round(4)
     Array([1.3863, 0.2877], dtype=float32)
     """
-    rows = _rows(logits, bags, labels, offsets, reduction)
-    return _mil_nll(rows, labels, reduction)
+    rows, flags = _rows(logits, bags, "labels", labels, offsets, reduction)
+    return _mil_nll(rows, flags, reduction)
 
 
 @in_own_floats
 def _mil_nll(rows: Any, labels: Any, reduction: str) -> Any:
     dtype, rows = rows.dtype, _widened(rows)
+    strange = zeros_and_ones("labels", labels)[1]
+    refuse_others("labels", strange)
     flags = _counts("labels", labels, rows)
     finite = jnp.isfinite(rows)
     none = -jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, rows, 0.0)), 0.0), -1)
     none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, none)
     some = -_event_nll(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
-    return _reduced(-jnp.where(flags > 0, some, none), reduction, dtype)
+    losses = -jnp.where(flags > 0, some, none)
+    return _reduced(jnp.where(strange, jnp.nan, losses), reduction, dtype)
 
 
 def _event_nll(rows: Any, table: Any) -> Any:
@@ -261,14 +270,17 @@ def _one_count(counts: Any, rows: Any) -> Any:
     return jnp.where(jnp.arange(rows.shape[-1] + 1) == counts[..., None], 0.0, -jnp.inf)
 
 
-def _counts(name: str, counts: Any, rows: Any) -> Any:
-    array = counts if hasattr(counts, "dtype") else np.asarray(counts)
-    if array.dtype.kind not in "iub":
-        raise ParameterError(f"`{name}` must hold integers; values of type {array.dtype} arrived.")
-    if array.shape != rows.shape[:-1]:
+def _require_one_per_bag(name: str, targets: Any, rows: Any) -> None:
+    if targets.shape != rows.shape[:-1]:
         raise ParameterError(
-            f"`{name}` must have one entry per bag, shape {rows.shape[:-1]}; shape {array.shape} arrived."
+            f"`{name}` must have one entry per bag, shape {rows.shape[:-1]}; shape {targets.shape} arrived."
         )
+
+
+def _counts(name: str, array: Any, rows: Any) -> Any:
+    if not holds(array, jnp.integer, jnp.bool_):
+        raise ParameterError(f"`{name}` must hold integers; values of type {array.dtype} arrived.")
+    _require_one_per_bag(name, array, rows)
     sizes = jnp.sum(rows > -jnp.inf, -1)
     if is_concrete(array, rows):
         wrong = np.asarray((array < 0) | (array > sizes))
@@ -281,11 +293,14 @@ def _counts(name: str, counts: Any, rows: Any) -> Any:
     return jnp.asarray(array, jnp.int32)
 
 
-def _rows(logits: Any, bags: Any, targets: Any, offsets: bool, reduction: str) -> Any:
-    """One bag per row; there are as many bags as targets."""
+def _rows(logits: Any, bags: Any, name: str, targets: Any, offsets: bool, reduction: str) -> tuple[Any, Any]:
+    """One bag per row, and the targets, of which there are as many as bags."""
     checks.one_of("reduction", reduction, _REDUCTIONS)
-    shape = np.shape(targets)
-    return rows_of_bags(logits, bags, shape[0] if shape else 0, offsets=offsets)
+    wanted = f"one number per bag; {checks.describe(targets)} arrived."
+    array = as_array(name, targets, wanted)
+    if not holds(array, jnp.floating, jnp.integer, jnp.bool_):
+        raise ParameterError(f"`{name}` must be {wanted}")
+    return rows_of_bags(logits, bags, array.shape[0] if array.ndim else 0, offsets=offsets), array
 
 
 def _widened(rows: Any) -> Any:

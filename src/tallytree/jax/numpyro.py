@@ -20,10 +20,12 @@ except ImportError as error:
         "tallytree.jax.numpyro needs NumPyro. Install it with `pip install tallytree[numpyro]`."
     ) from error
 
+from .. import checks
 from ..errors import ParameterError
 from ..structure.nested.count_tree import CountTree
 from . import answers, draws
 from .arguments import read
+from .arrays import as_array, holds, in_floats_of_jax, is_concrete, zeros_and_ones
 from .potentials import ArrayPotential, exactly
 from .precision import in_own_floats, working_dtype
 
@@ -71,7 +73,7 @@ class CountDistribution(Distribution):  # type: ignore[misc]
     ) -> None:
         with_tables = _read(logits, groups, tables)
         self.tree: CountTree = with_tables.tree
-        self.logits = jnp.asarray(logits)
+        self.logits = in_floats_of_jax("logits", logits, axis="variables")
         self.tables = tuple(with_tables.group_tables)
         super().__init__(with_tables.batch_shape, (self.tree.n_variables,), validate_args=validate_args)
 
@@ -211,11 +213,8 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         >>> d.sample(jax.random.key(0), (5,)).sum(-1)
         Array([1., 1., 1., 1., 1.], dtype=float32)
         """
-        shape = tuple(sample_shape)
-        if self._batch_now() == self.batch_shape:
-            return draws.sample(key, self.logits, self.tree, list(self.tables), sample_shape=shape)
-        logits = jnp.broadcast_to(self.logits, (*self.batch_shape, self.tree.n_variables))
-        return draws.sample(key, logits, self.tree, list(self.tables), sample_shape=shape)
+        logits = self._over_batch(self.logits, 1)
+        return draws.sample(key, logits, self.tree, list(self.tables), sample_shape=sample_shape)
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:
@@ -268,19 +267,19 @@ def _read(logits: Any, groups: Any, tables: Any) -> Any:
 @in_own_floats
 def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
     """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
-    if jnp.shape(value)[-1:] != (tree.n_variables,):
+    on, others = zeros_and_ones("value", value)
+    if on.shape[-1:] != (tree.n_variables,):
         raise ParameterError(
             f"`value` must have {tree.n_variables} entries on the last axis, one per variable; an array of shape "
-            f"{jnp.shape(value)} arrived."
+            f"{on.shape} arrived."
         )
     wide = logits.astype(working_dtype())
-    weight = _log_weight(tree, wide, tables, value)
+    weight = jnp.where(jnp.any(others, -1), -jnp.inf, _log_weight(tree, wide, tables, on))
     return (weight - answers.log_partition(wide, tree, list(tables))).astype(logits.dtype)
 
 
-def _log_weight(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
+def _log_weight(tree: CountTree, logits: Any, tables: Any, on: Any) -> Any:
     """Log-weight of configurations; -inf for impossible ones."""
-    on = jnp.asarray(value).astype(bool)
     # A forced variable has weight one if it is on, and none if it is off.
     forced = logits == jnp.inf
     term = jnp.where(on, jnp.where(forced, 0.0, logits), jnp.where(forced, -jnp.inf, 0.0))
@@ -361,15 +360,13 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         if (logits is None) == (probs is None):
             raise ParameterError("Give one of `logits` and `probs`; both or neither arrived.")
         if logits is None:
-            probs = jnp.asarray(probs)
-            if not isinstance(probs, jax.core.Tracer) and not bool(jnp.all((probs >= 0) & (probs <= 1))):
+            probs = in_floats_of_jax("probs", probs, axis="variables")
+            if is_concrete(probs) and not bool(jnp.all((probs >= 0) & (probs <= 1))):
                 raise ParameterError("`probs` must lie in [0, 1]; others arrived.")
             logits = jnp.log(probs) - jnp.log1p(-probs)
-        self.logits = jnp.asarray(logits)
-        if self.logits.ndim == 0:
-            raise ParameterError(
-                "`logits` must have the variables on its last axis; a single number arrived."
-            )
+        self.logits = in_floats_of_jax("logits", logits, axis="variables")
+        if is_concrete(self.logits):
+            _read(self.logits, None, None)
         super().__init__(self.logits.shape[:-1], (), validate_args=validate_args)
 
     @property
@@ -435,7 +432,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> d.sample(jax.random.key(0), (5,)).shape
         (5,)
         """
-        shape = (*sample_shape, *self.batch_shape, self.logits.shape[-1])
+        draws.require_key(key)
+        shape = (*draws.sample_shape_of(sample_shape), *self.batch_shape, self.logits.shape[-1])
         return jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
 
     @validate_sample  # type: ignore[untyped-decorator]
@@ -463,7 +461,10 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         Array([0.25, 0.5 , 0.25], dtype=float32)
         """
         n = self.logits.shape[-1]
-        count = jnp.asarray(value).astype(jnp.int32)
+        count = as_array("value", value, f"counts; {checks.describe(value)} arrived.")
+        if not holds(count, jnp.floating, jnp.integer, jnp.bool_):
+            raise ParameterError(f"`value` must hold counts; {checks.describe(value)} arrived.")
+        count = jnp.asarray(count)
         shape = jnp.broadcast_shapes(count.shape, self.batch_shape)
         logits = jnp.broadcast_to(self.logits, (*shape, n))
         count = jnp.broadcast_to(count, shape)

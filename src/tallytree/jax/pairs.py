@@ -25,13 +25,11 @@ def _over_variables(v: Any, versine: Any, given: Any) -> Any:
     return tuple(jnp.sum(x[:, :, None] * weight, 1) for x in given)
 
 
-def _over_frequencies(power: int, v: Any, versine: Any, given: Any) -> Any:
-    @jax.checkpoint
-    def sums(v: Any, versine: Any, given: Any) -> Any:
-        weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
-        return tuple(jnp.sum(a[:, :, None] * weight, 1) for a in given)
-
-    return sums(v, versine, given)
+@partial(jax.checkpoint, static_argnums=0)
+def plain_over_frequencies(power: int, v: Any, versine: Any, given: Any) -> Any:
+    """The same for the other sum."""
+    weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
+    return tuple(jnp.sum(a[:, :, None] * weight, 1) for a in given)
 
 
 def pairs_over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
@@ -49,7 +47,7 @@ def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed:
     """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
 
     def plain(given: Any) -> Any:
-        return _over_frequencies(power, v, versine, given)
+        return plain_over_frequencies(power, v, versine, given)
 
     if on_cpu() or v.shape[0] == 0 or power > 1:
         return plain(given)
@@ -65,7 +63,7 @@ def _forth(v: Any, versine: Any, needed: Any) -> Any:
 
 def _back(v: Any, versine: Any, needed: Any) -> Any:
     def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
-        return _over_frequencies(1, v, versine, given)
+        return plain_over_frequencies(1, v, versine, given)
 
     return lambda given: dispatched(
         lambda k: partial(k.over_frequencies, 1), plain, v, versine, given, needed

@@ -120,6 +120,8 @@ def correlate(p: Any, s: Any) -> Any:
     """All sums ``p[i + j] s[j]``, i from 0 to ``len(p) - len(s)``."""
     if laid_out(s.shape[-1], p.shape[-1] + 1, common(p, s)):
         return jnp.sum(hankel(p, s.shape[-1]) * s[..., None], -2)
+    if p.shape[-1] - s.shape[-1] < FEW_TERMS:
+        return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
     return _long_correlate(p, s)
 
 
@@ -152,8 +154,6 @@ def _convolve_by_shifts(a: Any, b: Any) -> Any:
 @jax.custom_jvp
 def _long_correlate(p: Any, s: Any) -> Any:
     width = p.shape[-1] - s.shape[-1] + 1
-    if width <= FEW_TERMS:
-        return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
     out = jnp.zeros((*common(p, s), width), p.dtype)
     return over_terms(lambda out, j, s_j: out + slice_at(p, j, width) * s_j, out, s)
 
@@ -166,8 +166,6 @@ def _correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 def _correlate_by_shifts(p: Any, s: Any) -> Any:
     width = p.shape[-1] - s.shape[-1] + 1
-    if width <= FEW_TERMS:
-        return jnp.stack([jnp.sum(part * s, -1) for part in shifted(p, s.shape[-1])], -1)
 
     def step(state: Any, _: Any, s_j: Any) -> Any:
         out, p = state

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from .. import checks
+from ..checks.numbers import check_count
 from ..errors import ParameterError
+from .arrays import as_array, holds, is_concrete
 
 
 @jax.tree_util.register_pytree_node_class
@@ -45,7 +47,7 @@ class ArrayPotential:
     """
 
     def __init__(self, name: str, parameters: tuple[Any, ...]) -> None:
-        self.name = name
+        self.name = checks.one_of("name", name, tuple(_TABLES))
         self.parameters = parameters
 
     def log_table(self, n: int) -> Any:
@@ -75,12 +77,19 @@ class ArrayPotential:
         >>> np.asarray(ttj.exactly(1).log_table(2))
         array([-inf,   0., -inf], dtype=float32)
         """
+        n = check_count(n, "n")
         counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
-        expanded = [jnp.asarray(p)[..., None] for p in self.parameters]
-        check = _NEEDS.get(self.name)
-        if check is not None and not any(isinstance(p, jax.core.Tracer) for p in self.parameters):
-            check(n, *(np.asarray(p) for p in self.parameters))
-        return _TABLES[self.name](counts, n, *expanded)
+        if self.name in _NEEDED and is_concrete(*self.parameters):
+            self._require_reach(n, np.asarray(self.parameters[0]))
+        return _TABLES[self.name](counts, *(jnp.asarray(p)[..., None] for p in self.parameters))
+
+    def _require_reach(self, n: int, least: Any) -> None:
+        wrong = (least > n) | (least < 0)
+        if wrong.any():
+            raise ParameterError(
+                f"`{self.name}` needs 0 <= {_NEEDED[self.name]} <= n = {n}, the number of variables of its group; "
+                f"{least[wrong].reshape(-1)[0]} arrived. Change the count, or put the potential on a larger group."
+            )
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -216,12 +225,12 @@ def between(lo: Any, hi: Any) -> ArrayPotential:
     >>> ttj.between(1, 2).log_table(3).tolist()
     [-inf, 0.0, 0.0, -inf]
     """
-    ends = _integers("lo", lo), _integers("hi", hi)
-    if not any(isinstance(x, jax.core.Tracer) for x in ends) and np.any(np.greater(*ends)):
+    found = _of("between", _integers("lo", lo), _integers("hi", hi))
+    if is_concrete(*found.parameters) and np.any(np.greater(*found.parameters)):
         raise ParameterError(
             f"`between` needs lo <= hi; lo = {lo} and hi = {hi} arrived. Swap the two arguments."
         )
-    return ArrayPotential("between", ends)
+    return found
 
 
 def gaussian(mean: Any, sd: Any) -> ArrayPotential:
@@ -252,7 +261,7 @@ def gaussian(mean: Any, sd: Any) -> ArrayPotential:
     >>> ttj.gaussian(0.0, 1.0).log_table(2)[1:].tolist()
     [-0.5, -2.0]
     """
-    return ArrayPotential("gaussian", (_reals("mean", mean), _reals("sd", sd, positive=True)))
+    return _of("gaussian", _reals("mean", mean), _reals("sd", sd, positive=True))
 
 
 def poisson(mean: Any) -> ArrayPotential:
@@ -345,92 +354,85 @@ def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
     >>> ttj.noisy_or(1.0).log_table(2).tolist()
     [-inf, 0.0, 0.0]
     """
-    return ArrayPotential("noisy_or", (_fractions("rate", rate), _fractions("leak", leak)))
+    return _of("noisy_or", _fractions("rate", rate), _fractions("leak", leak))
 
 
 def _inside(inside: Any) -> Any:
     return jnp.where(inside, 0.0, -jnp.inf)
 
 
-def _log_noisy_or(c: Any, n: int, rate: Any, leak: Any) -> Any:
+def _log_noisy_or(c: Any, rate: Any, leak: Any) -> Any:
     off = jnp.log1p(-leak) + c * jnp.log1p(-rate)  # log of the probability that nothing happens
     possible = off < 0.0
     safe = jnp.where(possible, off, -1.0)
-    return jnp.where(possible, jnp.log(-jnp.expm1(safe)), -jnp.inf)
+    table = jnp.where(possible, jnp.log(-jnp.expm1(safe)), -jnp.inf)
+    return jnp.where((rate >= 0.0) & (rate <= 1.0) & (leak >= 0.0) & (leak <= 1.0), table, jnp.nan)
 
 
 _TABLES: dict[str, Callable[..., Any]] = {
-    "exactly": lambda c, n, k: _inside(c == k),
-    "at_least": lambda c, n, k: _inside(c >= k),
-    "at_most": lambda c, n, k: _inside(c <= k),
-    "between": lambda c, n, lo, hi: _inside((c >= lo) & (c <= hi)),
-    "gaussian": lambda c, n, mean, sd: -0.5 * ((c - mean) / sd) ** 2,
-    "poisson": lambda c, n, mean: c * jnp.log(mean) - mean - gammaln(c + 1.0),
-    "geometric": lambda c, n, ratio: c * jnp.log(ratio),
+    "exactly": lambda c, k: _inside(c == k),
+    "at_least": lambda c, k: _inside(c >= k),
+    "at_most": lambda c, k: _inside(c <= k),
+    "between": lambda c, lo, hi: _inside((c >= lo) & (c <= hi)),
+    "gaussian": lambda c, mean, sd: jnp.where(sd > 0.0, -0.5 * ((c - mean) / sd) ** 2, jnp.nan),
+    "poisson": lambda c, mean: c * jnp.log(mean) - mean - gammaln(c + 1.0),
+    "geometric": lambda c, ratio: c * jnp.log(ratio),
     "noisy_or": _log_noisy_or,
 }
 
 
-def _reaches(name: str, number: str) -> Callable[..., None]:
-    def check(n: int, least: Any, *rest: Any) -> None:
-        wrong = (least > n) | (least < 0)
-        if name == "between" and not wrong.any():
-            wrong = least > rest[0]
-        if wrong.any():
-            raise ParameterError(
-                f"`{name}` needs 0 <= {number} <= n = {n}, the number of variables of its group; "
-                f"{least.reshape(-1)[int(np.argmax(np.broadcast_to(wrong, least.shape).reshape(-1)))]} arrived. "
-                "Change the count, or put the potential on a larger group."
-            )
-
-    return check
+_NEEDED = {"exactly": "k", "at_least": "k", "between": "lo"}  # counts that a group must be able to reach
 
 
-_NEEDS = {
-    "exactly": _reaches("exactly", "k"),
-    "at_least": _reaches("at_least", "k"),
-    "between": _reaches("between", "lo"),
-}
+def _of(name: str, *numbers: Any) -> ArrayPotential:
+    """A potential whose numbers go together."""
+    shapes = [np.shape(x) for x in numbers]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ParameterError(
+            f"The numbers of `{name}` must broadcast against each other; shapes {shapes[0]} and {shapes[1]} arrived. "
+            "Give one number, or one per model."
+        ) from None
+    return ArrayPotential(name, numbers)
 
 
 def _integers(name: str, value: Any) -> Any:
-    if not hasattr(value, "dtype"):
-        try:
-            value = operator.index(value) if not isinstance(value, (list, tuple)) else np.asarray(value)
-        except TypeError:
+    if isinstance(value, int):
+        numbers: Any = checks.integer(name, value)
+    else:
+        wanted = f"an integer or an array of integers; {checks.describe(value)} arrived."
+        numbers = as_array(name, value, wanted)
+        if not holds(numbers, jnp.integer):
+            if not hasattr(value, "dtype") and numbers.ndim == 0:
+                raise ParameterError(f"`{name}` must be {wanted}")
             raise ParameterError(
-                f"`{name}` must be an integer or an array of integers; {value!r} arrived."
-            ) from None
-    dtype = getattr(value, "dtype", np.dtype(int))
-    if not jnp.issubdtype(dtype, jnp.integer):
-        raise ParameterError(
-            f"`{name}` must hold integers; values of type {dtype} arrived. Convert them first."
-        )
-    if not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) < 0):
-        raise ParameterError(f"`{name}` must not be negative; {int(np.min(np.asarray(value)))} arrived.")
-    return value
+                f"`{name}` must hold integers; values of type {numbers.dtype} arrived. Convert them first."
+            )
+    if is_concrete(numbers) and np.any(np.asarray(numbers) < 0):
+        raise ParameterError(f"`{name}` must not be negative; {int(np.min(np.asarray(numbers)))} arrived.")
+    return numbers
 
 
 def _reals(name: str, value: Any, *, positive: bool = False) -> Any:
-    if isinstance(value, jax.core.Tracer):
-        return value
-    try:
-        numbers = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"`{name}` must hold real numbers; {value!r} arrived.") from None
-    wrong = ~np.isfinite(numbers) | ((numbers <= 0.0) if positive else np.zeros_like(numbers, bool))
-    if wrong.any():
-        raise ParameterError(
-            f"`{name}` must be finite{' and positive' if positive else ''}; {numbers[wrong].reshape(-1)[0]} arrived."
-        )
-    return value
+    array = as_array(name, value, f"real numbers; {checks.describe(value)} arrived.")
+    if not holds(array, jnp.floating, jnp.integer):
+        raise ParameterError(f"`{name}` must hold real numbers; {checks.describe(value)} arrived.")
+    wanted = f"be finite{' and positive' if positive else ''}"
+    _refuse(name, array, wanted, lambda x: ~np.isfinite(x) | ((x <= 0.0) & positive))
+    return array
 
 
 def _fractions(name: str, value: Any) -> Any:
-    value = _reals(name, value)
-    if not isinstance(value, jax.core.Tracer):
-        numbers = np.asarray(value, np.float64)
-        wrong = (numbers < 0.0) | (numbers > 1.0)
-        if wrong.any():
-            raise ParameterError(f"`{name}` must lie in [0, 1]; {numbers[wrong].reshape(-1)[0]} arrived.")
-    return value
+    array = _reals(name, value)
+    _refuse(name, array, "lie in [0, 1]", lambda x: (x < 0.0) | (x > 1.0))
+    return array
+
+
+def _refuse(name: str, array: Any, wanted: str, wrong: Callable[[Any], Any]) -> None:
+    """Raise if a number that can be looked at is wrong; under a transformation its table is NaN."""
+    if is_concrete(array):
+        numbers = np.asarray(array).astype(np.float64)
+        found = numbers[wrong(numbers)]
+        if found.size:
+            raise ParameterError(f"`{name}` must {wanted}; {found.reshape(-1)[0]} arrived.")

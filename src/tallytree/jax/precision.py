@@ -94,7 +94,7 @@ def unit_roundoff(dtype: Any) -> float:
 
 
 def answer_dtype(dtype: Any) -> Any:
-    """The dtype of answers to log-odds of `dtype`: the same for floats, the default float for integers."""
-    if jnp.issubdtype(dtype, jnp.floating):
+    """The dtype of answers to log-odds of `dtype`: the same for floats of at most 64 bits, else the default float."""
+    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= 8:
         return dtype
     return jnp.result_type(float)

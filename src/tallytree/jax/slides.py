@@ -22,6 +22,21 @@ _ENTRIES = 128  # answers that a program holds
 _array: Any = jax.ShapeDtypeStruct  # untyped in JAX
 
 
+def programs(
+    kernel: Any, grid: Any, inputs: Any, outputs: Any, shapes: Any, warps: int, interpret: bool
+) -> Any:
+    """A kernel, run by a grid of programs."""
+    return pl.pallas_call(
+        kernel,
+        grid=grid,
+        in_specs=inputs,
+        out_specs=outputs,
+        out_shape=shapes,
+        compiler_params=pltriton.CompilerParams(num_warps=warps, num_stages=1),
+        interpret=interpret,
+    )
+
+
 def convolve(a: Any, b: Any, *, interpret: bool = False) -> Any:
     """All sums ``a[j] b[k - j]``, (P, wa + wb - 1) from (P, wa) and (P, wb)."""
     if a.shape[1] > b.shape[1]:
@@ -58,18 +73,10 @@ def _slide(x: Any, f: Any, inside: tuple[int, int], interpret: bool) -> Any:
         high = lax.min(jnp.int32(inside[1]) - first, jnp.int32(terms))
         out_ref[...] = lax.fori_loop(low, high, step, jnp.zeros((together, across), x.dtype))
 
-    call = pl.pallas_call(
-        kernel,
-        grid=((rows + more) // together, chunks),
-        in_specs=[
-            pl.BlockSpec((together, x.shape[1]), lambda i, c: (i, 0)),
-            pl.BlockSpec((together, terms), lambda i, c: (i, 0)),
-        ],
-        out_specs=pl.BlockSpec((together, across), lambda i, c: (i, c)),
-        out_shape=_array((rows + more, chunks * across), x.dtype),
-        compiler_params=pltriton.CompilerParams(num_warps=2, num_stages=1),
-        interpret=interpret,
-    )
+    inputs = [pl.BlockSpec((together, size), lambda i, c: (i, 0)) for size in (x.shape[1], terms)]
+    answer = pl.BlockSpec((together, across), lambda i, c: (i, c))
+    shape = _array((rows + more, chunks * across), x.dtype)
+    call = programs(kernel, ((rows + more) // together, chunks), inputs, answer, shape, 2, interpret)
     return call(x, f)[:rows, :width]
 
 

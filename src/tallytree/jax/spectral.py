@@ -25,7 +25,7 @@ from .logarithmic import finite_or_zero, safe_log
 from .precision import unit_roundoff
 from .solution import Solution
 from .spectrum import characteristic, inverse, over_frequencies, transform
-from .tilt import choose_tilt, decided
+from .tilt import choose_tilt, decided, reachable
 
 ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 
@@ -81,8 +81,7 @@ def _tilted(nu: Any, log_f: Any) -> _Tilted:
     variance = jnp.sum(fixed * (1.0 - fixed), -1, keepdims=True)
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
     centre = jnp.round(mean)
-    reachable = (counts >= forced) & (counts <= highest)
-    tilted = jnp.where(reachable, log_f - tilt * (counts - centre), -jnp.inf)
+    tilted = jnp.where(reachable(nu, counts), log_f - tilt * (counts - centre), -jnp.inf)
     top = finite_or_zero(lax.stop_gradient(jnp.max(tilted, -1, keepdims=True)))
     f = jnp.exp(tilted - top)
     log_term = _at_most(lax.stop_gradient(tilted - top), counts - mean, variance)

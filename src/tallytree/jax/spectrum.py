@@ -17,7 +17,8 @@ import numpy as np
 from jax import lax
 
 from .frequencies import Frequencies, times
-from .pairs import pairs_over_frequencies, pairs_over_variables
+from .linear import plus
+from .pairs import pairs_over_frequencies, pairs_over_variables, plain_over_frequencies
 from .stages import dispatched, on_cpu, staged
 
 AT_ONCE = 16  # factors that are multiplied in registers before a partial product is stored
@@ -76,8 +77,7 @@ def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) 
         return staged(partial(_sums, power), needed, (v,), (versine, *given), sums=True)
 
     def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
-        weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
-        return tuple(jnp.sum(weight * a[:, :, None], 1) for a in given)
+        return plain_over_frequencies(power, v, versine, given)
 
     return dispatched(lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed)
 
@@ -86,7 +86,7 @@ def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
     weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
     terms = tuple(weight * a[:, :, None] for a in given)
     zero = np.zeros((), v.dtype)
-    return tuple(lax.reduce(terms, (zero,) * len(given), _add, (1,)))
+    return tuple(lax.reduce(terms, (zero,) * len(given), plus, (1,)))
 
 
 @over_frequencies.defjvp
@@ -160,7 +160,3 @@ def inverse(re: Any, im: Any, small: Any, large: Any) -> Any:
     """``Re sum_m h_m e^{-iwk}`` for all k = large S + small, (B, L, S)."""
     turned = times(re[:, None], im[:, None], *large)
     return jnp.einsum("blm,bsm->bls", turned[0], small[0]) - jnp.einsum("blm,bsm->bls", turned[1], small[1])
-
-
-def _add(a: Any, b: Any) -> Any:
-    return tuple(x + y for x, y in zip(a, b))

@@ -25,6 +25,12 @@ def decided(nu: Any) -> tuple[Any, ...]:
     return tuple(jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (nu == jnp.inf, jnp.isfinite(nu)))
 
 
+def reachable(nu: Any, counts: Any) -> Any:
+    """Whether so many variables can be on, (B, counts)."""
+    forced, possible = decided(nu)
+    return (counts >= forced) & (counts <= forced + possible)
+
+
 def choose_tilt(nu: Any, log_f: Any) -> Any:
     """Tilts (B, 1) for log-odds (B, D) and log-tables (B, D + 1).
 
@@ -37,8 +43,7 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
     counts = jnp.arange(log_f.shape[-1], dtype=nu.dtype)
     forced, possible = decided(nu)
     # A count beyond the variables that can still move is out of reach, whatever its table says.
-    reachable = (counts >= forced) & (counts <= forced + possible)
-    log_f = jnp.where(reachable, log_f, -jnp.inf).astype(jnp.float32)
+    log_f = jnp.where(reachable(nu, counts), log_f, -jnp.inf).astype(jnp.float32)
     finite = jnp.where(near, nu, 0.0).astype(jnp.float32)
 
     def wide_sum(which: Any, x: Any) -> Any:
