@@ -58,11 +58,10 @@ class Upward(NamedTuple):
     faintest: Tensor
 
 
-def solve(
-    structure: Structure, logits: Tensor, tables: Tensor, moves: Moves | None, group_tables: Tensor
-) -> Pass:
-    """Both passes of log-odds (B, D), set log-tables (1 or B, S) and packed group tables (1 or B, T)."""
+def solve(structure: Structure, logits: Tensor, group_tables: Tensor, moves: Moves | None = None) -> Pass:
+    """Both passes of log-odds (B, D) and packed group tables (1 or B, T)."""
     plan = plan_of(structure, logits.device)
+    tables = log_tree.set_tables(structure, group_tables)
     factors, tops = _scaled(plan, tables)
     up = _upward(structure, plan, logits, factors, tops, group_tables, moves)
     down = _Downward(plan, up, factors, None if moves is None else moves.tables)
