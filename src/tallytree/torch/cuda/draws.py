@@ -56,7 +56,7 @@ def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
     together = max(1, _VARIABLES // block)
     trial.trials[(-(-draws // together),)](
         logits, tables, rows.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
-        0 if len(tables) == 1 else tables.stride(0), _ROUNDS,
+        rows.stride(tables), _ROUNDS,
         R=together, BLOCK=block, num_warps=max(1, block // 512),
     )  # fmt: skip
     if not bool(done.all()):
@@ -129,7 +129,9 @@ def best(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     parts = []
     for x, t in stretches(structure, logits, tables):
         storage = logarithms.upward(structure, x, t, best=True)
-        tops = torch.stack([storage[:, cell : cell + n].amax(-1) for _, cell, n in family.heads.tolist()], -1)
+        tops = torch.stack(
+            [storage[:, cell : cell + n].amax(-1) for cell, n in family.heads[:, 3:5].tolist()], -1
+        )
         refuse_impossible(tops.amin(-1))
         z = _counts(family, storage, storage, len(x), 0, best=True)
         parts.append(z[:, : x.shape[-1]].to(torch.uint8))
@@ -142,12 +144,10 @@ def _counts(
     """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
     z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
     batch, cells = storage.shape
-    for step, (kernel, nodes) in enumerate(
-        [(kernels.choose, family.heads), *((kernels.split, bucket) for bucket in family.buckets)]
-    ):
+    for step, nodes in enumerate([family.heads, *family.buckets]):
         draws = copies * len(nodes)
-        kernel[(-(-draws // _LANES),)](
+        kernels.split[(-(-draws // _LANES),)](
             storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
-            BEST=best, L=_LANES, num_warps=4,
+            HEAD=step == 0, BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z
