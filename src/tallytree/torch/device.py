@@ -51,12 +51,9 @@ def sums(
         return log_z, found if marginals else empty, probs if counts else empty
     from .cuda import answers
 
-    answer = answers.sums(structure, *_rows(structure, logits, tables), counts=counts)
-    return (
-        answer.log_z.reshape(shape),
-        answer.marginals.reshape(logits.shape) if marginals else empty,
-        answer.counts.reshape(*shape, -1) if counts else empty,
-    )
+    solved = answers.sums(structure, *_rows(structure, logits, tables), counts)
+    log_z, found, probs = (_shaped(part, shape) for part in solved[:3])
+    return log_z, found if marginals else empty, probs
 
 
 def tangent(
@@ -78,8 +75,8 @@ def tangent(
     x, t = _rows(structure, logits, tables)
     along = direction.expand(logits.shape).reshape(x.shape).contiguous()
     push = None if table_direction is None else _packed_rows(table_direction, shape)
-    moved, probs = answers.tangent(structure, x, t, along, push, counts=counts)
-    return moved.reshape(logits.shape), probs.reshape(*shape, probs.shape[-1])
+    solved = answers.tangent(structure, x, t, along, push, counts)
+    return _shaped(solved.values, shape), _shaped(solved.counts, shape)
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
@@ -87,27 +84,22 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None,
     from .cuda import answers
 
     found = answers.count_log_probs(structure, *_rows(structure, logits, tables), group)
-    return found.reshape(*logits.shape[:-1], found.shape[-1])
+    return _shaped(found, logits.shape[:-1])
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
     """See :mod:`.ops`."""
     from .cuda import draws
 
-    x, t = _rows(structure, logits, tables)
-    packed = structure.packed_on(logits.device)[None] if t is None else t
-    found = draws.draw(structure, x, packed, seed.to(logits.device), count)
+    found = draws.draw(structure, *_rows(structure, logits, tables), seed.to(logits.device), count)
     return found.reshape(count, *logits.shape)
 
 
 def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """See :mod:`.ops`."""
-    from .cuda import answers, draws, modes
+    from .cuda import draws
 
-    x, t = _rows(structure, logits, tables)
-    packed = structure.packed_on(logits.device)[None] if t is None else t
-    found = modes.flat_mode(x, packed) if answers.is_flat(structure) else draws.best(structure, x, packed)
-    return found.reshape(logits.shape)
+    return draws.best(structure, *_rows(structure, logits, tables)).reshape(logits.shape)
 
 
 def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -144,3 +136,8 @@ def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:
     if tables.dim() == 1:
         return tables.contiguous()[None]
     return tables.expand(*shape, tables.shape[-1]).reshape(math.prod(shape), tables.shape[-1]).contiguous()
+
+
+def _shaped(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Answers with the batch axes in the place of the rows."""
+    return rows.reshape((*shape, *rows.shape[1:]))

@@ -24,14 +24,13 @@ def _rows(tables: Any, logits: Any) -> Any:
     return [tables] * len(logits) if shared else tables
 
 
-def _mode(info: Any, dims: Any, logits: Any, tables: Any, key: int) -> Any:
-    return ops.mode.op(*as_batch(info.batch_size, dims[:2], (logits, tables)), key), 0
+def _batched(operator: ops.Operator) -> Any:
+    def rule(info: Any, dims: Any, *arguments: Any) -> Any:
+        return operator.op(*as_batch(info.batch_size, dims, arguments)), 0
 
-
-def _entropy(info: Any, dims: Any, logits: Any, tables: Any, key: int) -> Any:
-    return ops.entropy.op(*as_batch(info.batch_size, dims[:2], (logits, tables)), key), 0
+    return rule
 
 
 ops.draw.op.register_vmap(_draw)
-ops.mode.op.register_vmap(_mode)
-ops.entropy.op.register_vmap(_entropy)
+for operator in (ops.mode, ops.entropy):
+    operator.op.register_vmap(_batched(operator))

@@ -165,10 +165,12 @@ def _entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
     structure = structure_of(key)
     if device.has_kernels(logits) and _by_device(structure, logits):
         return _device_entropy(structure, logits, tables)
-    if logits.device.type != "cpu":
-        return _by_host(_entropy, logits, tables, key)
-    entropy = np.array(_model(structure, logits, tables).entropy, np.float64)
-    return _tensor(entropy, logits.shape[:-1])
+    return _by_host(_host_entropy, logits, tables, key)
+
+
+def _host_entropy(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
+    found = np.array(_model(structure_of(key), logits, tables).entropy, np.float64)
+    return _tensor(found, logits.shape[:-1])
 
 
 def _device_entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
@@ -180,7 +182,7 @@ def _device_entropy(structure: Structure, logits: Tensor, tables: Tensor | None)
         x = logits.reshape(len(found), -1)[small]
         if packed.dim() > 1:
             packed = packed.expand(*logits.shape[:-1], packed.shape[-1]).reshape(len(found), -1)[small]
-        found[small] = _by_host(_entropy, x, packed, structure.opened.key)
+        found[small] = _by_host(_host_entropy, x, packed, structure.opened.key)
     return found.reshape(logits.shape[:-1])
 
 
@@ -221,7 +223,7 @@ def _rows_of(tables: Tensor, shape: Any) -> Any:
 
 
 def _by_host(function: Any, logits: Tensor, *arguments: Any) -> Any:
-    """The answer of the host for tensors on a device."""
+    """The answer of the host, on the device of the log-odds."""
     found = function(*(v.cpu() if isinstance(v, Tensor) else v for v in (logits, *arguments)))
     if isinstance(found, Tensor):
         return found.to(logits.device)

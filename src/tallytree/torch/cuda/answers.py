@@ -8,7 +8,8 @@ to :mod:`.logarithms`. One look at the bounds per rung decides which rows go on;
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from ...potentials.constraints import Interval
 from .. import log_tree, plain
 from ..structure import Structure
 from . import logarithms, long, nested, rows, series
+from .rows import Solved
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
@@ -25,45 +27,26 @@ _FEW = 64  # short rows that go to the last rung at once: there the host has lea
 _STORED = 1 << 28  # doubles that the messages of one batch may take
 
 
-class Sums(NamedTuple):
+class Asked(NamedTuple):
+    """Log-odds (B, D), packed tables (1 or B, T) or None for an interval of counts; and the direction of a motion.
+
+    Log-odds move along v (B, D), tables along push (1 or B, T), if they move.
+    """
+
+    logits: Tensor
+    tables: Tensor | None
+    v: Tensor | None = None
+    push: Tensor | None = None
+
+    def take(self, places: Tensor) -> Asked:
+        """Some of the rows, with tables of their own."""
+        tables, push = (None if t is None else own_tables(t, places) for t in (self.tables, self.push))
+        return Asked(self.logits[places], tables, None if self.v is None else self.v[places], push)
+
+
+def sums(structure: Structure, logits: Tensor, tables: Tensor | None, counts: bool) -> Solved:
     """Log Z (B,), marginals (B, D) and packed count probabilities of the groups (B, T)."""
-
-    log_z: Tensor
-    marginals: Tensor
-    counts: Tensor
-
-
-def sums(structure: Structure, logits: Tensor, tables: Tensor | None, *, counts: bool) -> Sums:
-    """Answers for log-odds (B, D) and packed tables (1 or B, T), or None for an interval of counts."""
-    answer, bound = _first(structure, logits, tables, counts)
-    failed = uncertified(bound, TOLERANCE)
-    if failed is None:
-        return answer
-    packed = _explicit(structure, logits, tables)
-    refuse_nan(logits, packed)
-    x, t = logits[failed], own_tables(packed, failed)
-    few = len(failed) <= _FEW and logits.shape[-1] <= rows.LONGEST
-    if is_flat(structure) and not few:
-        again, bound = _by_tree(structure, *tilted(x, t), counts)
-        answer = _patched(answer, again, failed)
-        still = uncertified(bound, TOLERANCE)
-        if still is None:
-            return answer
-        failed, x, t = failed[still], x[still], t[still]
-    return _patched(answer, _by_logarithms(structure, x, t, counts), failed)
-
-
-def _first(structure: Structure, logits: Tensor, tables: Tensor | None, counts: bool) -> tuple[Sums, Tensor]:
-    """The quickest rung for models of this shape, and what it certifies."""
-    n = logits.shape[-1]
-    if is_flat(structure) and (n <= rows.LONGEST or not counts):
-        if n <= rows.LONGEST:
-            found = rows.marginals(logits, _explicit(structure, logits, tables), counts=counts)
-        else:
-            possible = _counts(structure, logits, tables)
-            found = series.marginals(logits, possible) or long.marginals(logits, possible)
-        return Sums(found.log_z, found.values, found.counts), found.bound
-    return _by_tree(structure, logits, _explicit(structure, logits, tables), counts)
+    return _climb(structure, Asked(logits, tables), counts, TOLERANCE)
 
 
 def tangent(
@@ -72,45 +55,48 @@ def tangent(
     tables: Tensor | None,
     v: Tensor,
     push: Tensor | None,
-    *,
     counts: bool,
-) -> tuple[Tensor, Tensor]:
+) -> Solved:
     """Motion of marginals (B, D) and count probabilities (B, T) along v (B, D) and push (1 or B, T)."""
-    moved, probs, bound = _first_motion(structure, logits, tables, v, push, counts)
-    failed = uncertified(bound, TANGENT_TOLERANCE)
+    return _climb(structure, Asked(logits, tables, v, push), counts, TANGENT_TOLERANCE)
+
+
+def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -> Solved:
+    answer = _first(structure, asked, counts)
+    failed = uncertified(answer.bound, tolerance)
     if failed is None:
-        return moved, probs
-    packed = _explicit(structure, logits, tables)
-    refuse_nan(logits, packed)
-    x, t, w = logits[failed], own_tables(packed, failed), v[failed]
-    h = None if push is None else own_tables(push, failed)
-    if is_flat(structure):
-        a, b, bound = _moved_by_tree(structure, *tilted(x, t), w, h, counts)
-        moved, probs = moved.index_copy(0, failed, a), probs.index_copy(0, failed, b)
-        still = uncertified(bound, TANGENT_TOLERANCE)
+        return answer
+    packed = explicit(structure, asked.logits, asked.tables)
+    refuse_nan(asked.logits, packed)
+    left = asked._replace(tables=packed).take(failed)
+    few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= rows.LONGEST
+    if is_flat(structure) and not few:
+        x, t = tilted(left.logits, own_tables(packed, failed))
+        again = _by_tree(structure, left._replace(logits=x, tables=t), counts)
+        answer = _patched(answer, failed, log_z=again.log_z, values=again.values, counts=again.counts)
+        still = uncertified(again.bound, tolerance)
         if still is None:
-            return moved, probs
-        failed, x, t, w = failed[still], x[still], t[still], w[still]
-        h = None if h is None else h[still]
-    a, b = plain.tangent(structure, x, t, (w, torch.zeros_like(t) if h is None else h))
-    moved = moved.index_copy(0, failed, a)
-    return moved, probs.index_copy(0, failed, b) if counts else probs
+            return answer
+        failed, left = failed[still], left.take(still)
+    return _patched(answer, failed, **_last(structure, left, counts))
 
 
-def _first_motion(
-    structure: Structure, logits: Tensor, tables: Tensor | None, v: Tensor, push: Tensor | None, counts: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    n = logits.shape[-1]
-    if is_flat(structure) and (n <= rows.LONGEST or not (counts or push is not None)):
-        if n <= rows.LONGEST:
-            found = rows.covariances(logits, _explicit(structure, logits, tables), v, push, counts=counts)
-        else:
-            found = long.covariances(logits, _counts(structure, logits, tables), v)
-        return found.values, found.counts, found.bound
-    return _moved_by_tree(structure, logits, _explicit(structure, logits, tables), v, push, counts)
+def _first(structure: Structure, asked: Asked, counts: bool) -> Solved:
+    """The quickest rung for models of this shape, and what it certifies."""
+    x, tables, v, push = asked
+    if not is_flat(structure) or (x.shape[-1] > rows.LONGEST and (counts or push is not None)):
+        return _by_tree(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
+    if x.shape[-1] > rows.LONGEST:
+        possible = _counts(structure, x, tables)
+        if v is not None:
+            return long.covariances(x, possible, v)
+        return series.marginals(x, possible) or long.marginals(x, possible)
+    if v is not None:
+        return rows.covariances(x, explicit(structure, x, tables), v, push, counts=counts)
+    return rows.marginals(x, explicit(structure, x, tables), counts=counts)
 
 
-def _explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+def explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """Tables with all their entries."""
     return structure.packed_on(logits.device)[None] if tables is None else tables
 
@@ -122,12 +108,12 @@ def _counts(structure: Structure, logits: Tensor, tables: Tensor | None) -> long
         n = logits.shape[-1]
         low, high = (0, n) if potential is None else potential.support(n)
         return long.interval(int(low), int(high), logits)
-    return long.counts_of(_explicit(structure, logits, tables), len(logits))
+    return long.counts_of(explicit(structure, logits, tables), len(logits))
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
     """Log-probabilities of the counts of one group (B, n + 1), with right tails: in logarithms."""
-    packed = _explicit(structure, logits, tables)
+    packed = explicit(structure, logits, tables)
     refuse_nan(logits, packed)
     found = logarithms.solve(structure, logits, packed)
     refuse_impossible(found.log_z)
@@ -152,46 +138,47 @@ def is_flat(structure: Structure) -> bool:
 # -- rungs ---------------------------------------------------------------------------------------------------------
 
 
-def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, counts: bool) -> tuple[Sums, Tensor]:
+def _by_tree(structure: Structure, asked: Asked, counts: bool) -> Solved:
+    """Both passes in plain numbers, as many rows at a time as memory allows."""
     parts = []
-    for x, t in stretches(structure, logits, tables):
-        found = nested.solve(structure, x, log_tree.set_tables(structure, t), None, t)
-        probs = pack(structure, found.beliefs, found.marginals) if counts else x.new_empty(len(x), 0)
-        parts.append((found.log_z, found.marginals, probs, found.bound))
-    log_z, marginals, probs, bound = (torch.cat(p) for p in zip(*parts))
-    return Sums(log_z, marginals, probs), bound
-
-
-def _moved_by_tree(
-    structure: Structure, logits: Tensor, tables: Tensor, v: Tensor, push: Tensor | None, counts: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    parts = []
-    start = 0
-    pushed = tables.new_zeros(1, tables.shape[-1]) if push is None else _finite(push)
-    pushed = torch.where(torch.isfinite(tables), pushed, 0.0)
-    for x, t in stretches(structure, logits, tables):
-        w = torch.where(torch.isfinite(x), v[start : start + len(x)], 0.0)
-        h = pushed if len(pushed) == 1 else pushed[start : start + len(x)]
-        start += len(x)
-        moves = nested.Moves(_leaf_moves(structure, w, h), log_tree.set_tables(structure, h).contiguous())
-        found = nested.solve(structure, x, log_tree.set_tables(structure, t), moves, t)
-        assert found.moved is not None
+    for x, t, v, push in stretches(structure, *asked):
+        moves = None if v is None else _moves(structure, x, t, v, push)
+        found = nested.solve(structure, x, t, moves)
+        law = found.moved or found
         probs = x.new_empty(len(x), 0)
         if counts:
-            probs = pack(structure, found.moved.beliefs, found.moved.marginals, motion=True)
-        parts.append((found.moved.marginals, probs, found.bound))
-    moved, probs, bound = (torch.cat(p) for p in zip(*parts))
-    return moved, probs, bound
+            probs = pack(structure, law.beliefs, law.marginals, motion=moves is not None)
+        parts.append((found.log_z, law.marginals, probs, found.bound))
+    return Solved(*(torch.cat(part) for part in zip(*parts)))
 
 
-def _by_logarithms(structure: Structure, logits: Tensor, tables: Tensor, counts: bool) -> Sums:
-    found = logarithms.solve(structure, logits, tables)
+def _moves(structure: Structure, x: Tensor, tables: Tensor, v: Tensor, push: Tensor | None) -> nested.Moves:
+    """The direction, without what is infinite: of both states of the leaves, tables of single variables included."""
+    own = torch.where(torch.isfinite(x), v, 0.0)
+    h = torch.zeros_like(tables[:1]) if push is None else torch.where(torch.isfinite(push), push, 0.0)
+    h = torch.where(torch.isfinite(tables), h, 0.0)
+    leaves = torch.stack([torch.zeros_like(own), own], -1)
+    family = structure.tree.family
+    for g in structure.tree.singleton_groups.tolist():
+        start, variable = int(family.group_offset[g]), int(family.variable_of_group[g])
+        leaves[:, variable] += h[:, start : start + 2]
+    return nested.Moves(leaves, log_tree.set_tables(structure, h).contiguous())
+
+
+def _last(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]:
+    """In logarithms, which are always right."""
+    x, tables, v, push = asked
+    assert tables is not None
+    empty = x.new_empty(len(x), 0)
+    if v is not None:
+        pushed = torch.zeros_like(tables) if push is None else push
+        moved, probs = plain.tangent(structure, x, tables, (v, pushed))
+        return {"values": moved, "counts": probs if counts else empty}
+    found = logarithms.solve(structure, x, tables)
     refuse_impossible(found.log_z)
     marginals = torch.sigmoid(found.odds)
-    probs = logits.new_empty(len(logits), 0)
-    if counts:
-        probs = pack(structure, found.log_beliefs.exp(), marginals)
-    return Sums(found.log_z, marginals, probs)
+    probs = pack(structure, found.log_beliefs.exp(), marginals) if counts else empty
+    return {"log_z": found.log_z, "values": marginals, "counts": probs}
 
 
 def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,26 +205,17 @@ def pack(structure: Structure, beliefs: Tensor, marginals: Tensor, *, motion: bo
     return torch.cat(parts, -1) if parts else beliefs.new_empty(len(beliefs), 0)
 
 
-def _leaf_moves(structure: Structure, v: Tensor, h: Tensor) -> Tensor:
-    """Motion of the log-weights of both states (B, D, 2), tables of single variables included."""
-    moves = torch.stack([torch.zeros_like(v), v], -1)
-    family = structure.tree.family
-    for g in structure.tree.singleton_groups.tolist():
-        start, variable = int(family.group_offset[g]), int(family.variable_of_group[g])
-        moves[:, variable] += h[:, start : start + 2]
-    return moves
-
-
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def stretches(structure: Structure, logits: Tensor, tables: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Rows that fit into memory together, with their tables."""
+def stretches(structure: Structure, logits: Tensor, *others: Tensor | None) -> Iterator[Any]:
+    """Rows that fit into memory together, with what belongs to them; what all rows share stays."""
     schedule = structure.schedule
     size = max(1, _STORED // max(1, schedule.up_length + 2 * schedule.down_length))
-    if len(tables) == 1:
-        return [(logits[i : i + size], tables) for i in range(0, len(logits), size)]
-    return [(logits[i : i + size], tables[i : i + size]) for i in range(0, len(logits), size)]
+    total = len(logits)
+    for i in range(0, total, size):
+        own = (t if t is None or len(t) < total else t[i : i + size] for t in others)
+        yield logits[i : i + size], *own
 
 
 def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
@@ -252,12 +230,10 @@ def own_tables(tables: Tensor, failed: Tensor) -> Tensor:
     return tables.expand(len(failed), -1) if len(tables) == 1 else tables[failed]
 
 
-def _patched(answer: Sums, part: Sums, places: Tensor) -> Sums:
-    return Sums(*(whole.index_copy(0, places, piece) for whole, piece in zip(answer, part)))
-
-
-def _finite(direction: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(direction), direction, 0.0)
+def _patched(answer: Solved, places: Tensor, **parts: Tensor) -> Solved:
+    return answer._replace(
+        **{name: getattr(answer, name).index_copy(0, places, part) for name, part in parts.items()}
+    )
 
 
 def refuse_nan(logits: Tensor, tables: Tensor) -> None:

@@ -21,12 +21,13 @@ def _uniform(seed, lane, stream):
 @triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
 def split(
     storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,
-    BEST: tl.constexpr, L: tl.constexpr,
+    HEAD: tl.constexpr, BEST: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """Counts of the children of a bucket of nodes, given the nodes' own: P(i) ~ up_a(i) up_b(z - i), in logarithms.
 
     With BEST the likeliest instead of a draw. `children` (count, 7): node, child a, child b, where their messages start
-    and how long they are. One draw per lane.
+    and how long they are. One draw per lane. With HEAD child a is a root, or a leaf without a parent, whose own message
+    decides: it has no sibling.
     """
     lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
     real = lane < draws
@@ -39,14 +40,16 @@ def split(
     a_length = tl.load(entry + 4, mask=real, other=0)
     b_at = storage + row * row_cells + tl.load(entry + 5, mask=real, other=0)
     b_length = tl.load(entry + 6, mask=real, other=0)
-    total_count = tl.load(z + copy * n_nodes + own, mask=real, other=0).to(tl.int64)
+    total_count = a_length - 1
+    if not HEAD:
+        total_count = tl.load(z + copy * n_nodes + own, mask=real, other=0).to(tl.int64)
     low = tl.maximum(total_count - b_length + 1, 0)
     high = tl.minimum(total_count, a_length - 1)
     longest = tl.max(tl.where(real, high - low, 0)) + 1
     top = tl.full((L,), -_INF, tl.float64)
     best = low
     for j in range(0, longest):
-        term = _log_term(a_at, b_at, low + j, high, total_count, real)
+        term = _log_term(a_at, b_at, low + j, high, total_count, real, HEAD)
         best = tl.where(term > top, low + j, best)
         top = tl.maximum(top, term)
     chosen = best
@@ -54,65 +57,27 @@ def split(
         top = tl.where(top > -_INF, top, 0.0)
         mass = tl.zeros((L,), tl.float64)
         for j in range(0, longest):
-            mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+            mass += tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real, HEAD) - top)
         aim = mass * _uniform(tl.load(seed), lane, stream)
         chosen = low
         passed = tl.zeros((L,), tl.float64)
         last = low
         for j in range(0, longest):
-            weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real) - top)
+            weight = tl.exp(_log_term(a_at, b_at, low + j, high, total_count, real, HEAD) - top)
             passed += weight
             # The first place at which the sum exceeds the aim; round-off may leave none, then the last possible one.
             last = tl.where(weight > 0.0, low + j, last)
             chosen = tl.where(passed <= aim, low + j + 1, chosen)
         chosen = tl.minimum(chosen, last)
     tl.store(z + copy * n_nodes + a, chosen.to(tl.int32), mask=real)
-    tl.store(z + copy * n_nodes + b, (total_count - chosen).to(tl.int32), mask=real)
+    if not HEAD:
+        tl.store(z + copy * n_nodes + b, (total_count - chosen).to(tl.int32), mask=real)
 
 
 @triton.jit
-def _log_term(a_at, b_at, i, high, total_count, real):
+def _log_term(a_at, b_at, i, high, total_count, real, HEAD: tl.constexpr):
     inside = real & (i <= high)
-    return tl.load(a_at + i, mask=inside, other=-_INF) + tl.load(
-        b_at + total_count - i, mask=inside, other=-_INF
-    )
-
-
-@triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
-def choose(
-    storage, z, heads, seed, draws, count, batch, row_cells, n_nodes, stream,
-    BEST: tl.constexpr, L: tl.constexpr,
-):  # fmt: skip
-    """Counts of the roots, and of leaves without a parent, from their own messages; `heads` (count, 3)."""
-    lane = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
-    real = lane < draws
-    node, copy = lane % count, lane // count
-    entry = heads + 3 * node
-    own = tl.load(entry, mask=real, other=0)
-    at = storage + (copy % batch) * row_cells + tl.load(entry + 1, mask=real, other=0)
-    length = tl.load(entry + 2, mask=real, other=0)
-    longest = tl.max(length)
-    top = tl.full((L,), -_INF, tl.float64)
-    best = tl.zeros((L,), tl.int64)
-    for c in range(0, longest):
-        term = tl.load(at + c, mask=real & (c < length), other=-_INF)
-        best = tl.where(term > top, c, best)
-        top = tl.maximum(top, term)
-    chosen = best
-    if not BEST:
-        top = tl.where(top > -_INF, top, 0.0)
-        mass = tl.zeros((L,), tl.float64)
-        for c in range(0, longest):
-            mass += tl.exp(tl.load(at + c, mask=real & (c < length), other=-_INF) - top)
-        aim = mass * _uniform(tl.load(seed), lane, stream)
-        chosen = tl.zeros((L,), tl.int64)
-        last = tl.zeros((L,), tl.int64)
-        passed = tl.zeros((L,), tl.float64)
-        for place in range(0, longest):
-            here = tl.zeros((L,), tl.int64) + place
-            weight = tl.exp(tl.load(at + here, mask=real & (here < length), other=-_INF) - top)
-            passed += weight
-            last = tl.where(weight > 0.0, here, last)
-            chosen = tl.where(passed <= aim, here + 1, chosen)
-        chosen = tl.minimum(chosen, last)
-    tl.store(z + copy * n_nodes + own, chosen.to(tl.int32), mask=real)
+    term = tl.load(a_at + i, mask=inside, other=-_INF)
+    if not HEAD:
+        term += tl.load(b_at + total_count - i, mask=inside, other=-_INF)
+    return term

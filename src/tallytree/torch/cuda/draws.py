@@ -12,13 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import log_tree
 from ..structure import Structure, flat_open
 from . import draw_kernels as kernels
 from . import logarithms, long_draws, nested, rows
 from . import trial_kernels as trial
 from .answers import (
     TOLERANCE,
+    explicit,
     is_flat,
     own_tables,
     refuse_impossible,
@@ -27,6 +27,7 @@ from .answers import (
     tilted,
     uncertified,
 )
+from .modes import flat_mode
 from .plan import Family, family_of
 
 _LANES = 128
@@ -35,8 +36,9 @@ _VARIABLES = 64  # of short rows that one program draws
 _ROUNDS = 512  # of two trials; rows of 4096 variables need about 40 of them
 
 
-def draw(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
-    """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T)."""
+def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
+    """Samples (count, B, D) of zeros and ones, uint8, of log-odds (B, D) and packed tables (1 or B, T) or None."""
+    tables = explicit(structure, logits, tables)
     refuse_nan(logits, tables)
     if is_flat(structure):
         way = _by_trials if logits.shape[-1] <= rows.LONGEST else _by_pieces
@@ -54,7 +56,7 @@ def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
     together = max(1, _VARIABLES // block)
     trial.trials[(-(-draws // together),)](
         logits, tables, rows.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
-        0 if len(tables) == 1 else tables.stride(0), _ROUNDS,
+        rows.stride(tables), _ROUNDS,
         R=together, BLOCK=block, num_warps=max(1, block // 512),
     )  # fmt: skip
     if not bool(done.all()):
@@ -107,7 +109,7 @@ def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor,
 
 
 def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
-    found = nested.solve(structure, logits, log_tree.set_tables(structure, tables), None, tables)
+    found = nested.solve(structure, logits, tables)
     storage = found.storage.log()
     failed = uncertified(found.bound, TOLERANCE)
     if failed is not None:
@@ -117,14 +119,19 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     return storage
 
 
-def best(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
+def best(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """A most probable configuration of every row, (B, D), uint8: the same walk down the messages of the best."""
+    tables = explicit(structure, logits, tables)
     refuse_nan(logits, tables)
+    if is_flat(structure):
+        return flat_mode(logits, tables)
     family = family_of(structure, logits.device)
     parts = []
     for x, t in stretches(structure, logits, tables):
         storage = logarithms.upward(structure, x, t, best=True)
-        tops = torch.stack([storage[:, cell : cell + n].amax(-1) for _, cell, n in family.heads.tolist()], -1)
+        tops = torch.stack(
+            [storage[:, cell : cell + n].amax(-1) for cell, n in family.heads[:, 3:5].tolist()], -1
+        )
         refuse_impossible(tops.amin(-1))
         z = _counts(family, storage, storage, len(x), 0, best=True)
         parts.append(z[:, : x.shape[-1]].to(torch.uint8))
@@ -137,12 +144,10 @@ def _counts(
     """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
     z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
     batch, cells = storage.shape
-    for step, (kernel, nodes) in enumerate(
-        [(kernels.choose, family.heads), *((kernels.split, bucket) for bucket in family.buckets)]
-    ):
+    for step, nodes in enumerate([family.heads, *family.buckets]):
         draws = copies * len(nodes)
-        kernel[(-(-draws // _LANES),)](
+        kernels.split[(-(-draws // _LANES),)](
             storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
-            BEST=best, L=_LANES, num_warps=4,
+            HEAD=step == 0, BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z

@@ -19,6 +19,7 @@ from ..structure import Structure
 from . import merge_kernels as kernels
 from .nested import lanes
 from .plan import Plan, Step, plan_of
+from .rows import stride
 
 _STORED = 1 << 27  # doubles that the messages of one batch may take
 
@@ -99,7 +100,7 @@ def _merged(
     tables = tables.contiguous()
     kernels.log_merge[(-(-pairs // together), -(-step.width // across))](
         a, b, tables, out, weighted, step.nodes, pairs, step.size, a.stride(0), b.stride(0),
-        0 if len(tables) == 1 else tables.stride(0), out.stride(0), step.start, step.width,
+        stride(tables), out.stride(0), step.start, step.width,
         SIGN=sign, UP=sign > 0, BEST=best, P=together, C=across, num_warps=across * together // 64,
     )  # fmt: skip
 

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from . import long_kernels as kernels
-from .rows import Solved
+from .rows import Solved, rounding, stride
 from .wave_kernels import FREQUENCIES, INFO, PLANES
 
 _SAMPLE = 4096
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 class Counts(NamedTuple):
@@ -114,7 +113,7 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     part = _moments(x, s)
     kernels.waves[(batch,)](
         x if counts.table is None else counts.table, part, s, counts.low, counts.high, info, wave, n, part.shape[1],
-        0 if counts.table is None or len(counts.table) == 1 else counts.table.stride(0),
+        stride(counts.table),
         TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=1024, num_warps=8,
     )  # fmt: skip
     block = 1024 if n < 1 << 19 else 4096
@@ -126,7 +125,7 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     )  # fmt: skip
     log_z, total, error = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
     kernels.gather[(batch,)](
-        parts, info, wave, log_z, total, error, programs, _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n)),
+        parts, info, wave, log_z, total, error, programs, rounding(n),
         W=FREQUENCIES, BLOCK=32, num_warps=8,
     )  # fmt: skip
     return _Waves(info, wave, log_z, total, error, block, programs)

@@ -17,6 +17,7 @@ from .. import log_tree
 from ..structure import Structure
 from . import merge_kernels as kernels
 from .plan import Plan, Step, plan_of
+from .rows import stride
 
 # Doubles reach down to 1e-308. While no down entry exceeds 1e80 and <up, down> = 1, what underflows is worth less than
 # 1e-220 of Z, and a leaf's down entries above 1e-100 are right to the last digits.
@@ -58,11 +59,10 @@ class Upward(NamedTuple):
     faintest: Tensor
 
 
-def solve(
-    structure: Structure, logits: Tensor, tables: Tensor, moves: Moves | None, group_tables: Tensor
-) -> Pass:
-    """Both passes of log-odds (B, D), set log-tables (1 or B, S) and packed group tables (1 or B, T)."""
+def solve(structure: Structure, logits: Tensor, group_tables: Tensor, moves: Moves | None = None) -> Pass:
+    """Both passes of log-odds (B, D) and packed group tables (1 or B, T)."""
     plan = plan_of(structure, logits.device)
+    tables = log_tree.set_tables(structure, group_tables)
     factors, tops = _scaled(plan, tables)
     up = _upward(structure, plan, logits, factors, tops, group_tables, moves)
     down = _Downward(plan, up, factors, None if moves is None else moves.tables)
@@ -102,7 +102,7 @@ def _upward(
             push = factors if moves is None else moves.tables
             kernels.scale_up[grid](
                 storage, storage if motion is None else motion, factors, push, step.nodes, log_mass,
-                batch * step.size, step.size, storage.stride(0), _row(factors), _row(push), step.start, step.width,
+                batch * step.size, step.size, storage.stride(0), stride(factors), stride(push), step.start, step.width,
                 log_mass.stride(0), step.first, MOTION=motion is not None, **lanes,
             )  # fmt: skip
     log_z = top.sum(-1) + log_mass.sum(-1) + tops.sum(-1)
@@ -148,10 +148,6 @@ def _pairs(step: Step, batch: int) -> tuple[tuple[int], dict[str, int]]:
     }
 
 
-def _row(table: Tensor) -> int:
-    return 0 if len(table) == 1 else table.stride(0)
-
-
 class _Downward:
     """All messages towards the leaves."""
 
@@ -184,7 +180,7 @@ class _Downward:
             up, self.storage, self.weighted, self.storage if self.motion is None else self.motion,
             self.storage if self.weighted_motion is None else self.weighted_motion, self.factors, self.pushed,
             step.nodes, self.pairing, self.reach, len(up) * step.size, step.size, up.stride(0),
-            self.storage.stride(0), _row(self.factors), _row(self.pushed), step.start, step.width,
+            self.storage.stride(0), stride(self.factors), stride(self.pushed), step.start, step.width,
             self.pairing.stride(0), step.first, MOTION=self.motion is not None, **lanes,
         )  # fmt: skip
 

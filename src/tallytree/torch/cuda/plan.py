@@ -107,7 +107,7 @@ def message_cells(structure: Structure) -> Any:
 
 
 class Family(NamedTuple):
-    """What draws down a tree need: heads (count, 3), and children (count, 7) of every bucket from the top down."""
+    """What draws down a tree need: heads, and children of every bucket, (count, 7) from the top down."""
 
     heads: Tensor
     buckets: tuple[Tensor, ...]
@@ -130,5 +130,6 @@ def _family(structure: Structure, device: torch.device) -> Family:
         a, b = np.where(swap, b, a), np.where(swap, a, b)
         found = np.stack([step.nodes, a, b, cell[a], program.size[a] + 1, cell[b], program.size[b] + 1], 1)
         buckets.append(torch.as_tensor(found, device=device))
-    tops = np.stack([heads, cell[heads], program.size[heads] + 1], 1)
+    own, length = cell[heads], program.size[heads] + 1
+    tops = np.stack([heads, heads, heads, own, length, own, length], 1)  # without a sibling; see `split`
     return Family(torch.as_tensor(tops, device=device), tuple(buckets), program.n_nodes)

@@ -37,7 +37,7 @@ def marginals(x: Tensor, table: Tensor, *, counts: bool = False) -> Solved:
     batch, n = x.shape
     values, log_z, bound = torch.empty_like(x), x.new_empty(batch), x.new_empty(batch)
     kernels.solve[(grid.programs,)](
-        x, info, wave, values, log_z, bound, batch, n, _rounding(n),
+        x, info, wave, values, log_z, bound, batch, n, rounding(n),
         KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
     )  # fmt: skip
     probs = _counts(table, None, info, wave, log_z, None) if counts else x.new_empty(batch, 0)
@@ -51,7 +51,7 @@ def covariances(x: Tensor, table: Tensor, v: Tensor, push: Tensor | None, *, cou
     values = torch.empty_like(x)
     log_z, drift, bound = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
     kernels.tangent[(grid.programs,)](
-        x, v, info, wave, values, log_z, drift, bound, batch, n, _rounding(n),
+        x, v, info, wave, values, log_z, drift, bound, batch, n, rounding(n),
         WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
     )  # fmt: skip
     probs = _counts(table, push, info, wave, log_z, drift) if counts else x.new_empty(batch, 0)
@@ -69,7 +69,7 @@ def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[_Grid, Ten
     few = max(2, 1 << ((n + 2) // 2).bit_length())
     wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
     prepare[(grid.programs,)](
-        x, table, table if push is None else push, info, wave, batch, n, _stride(table), _stride(push),
+        x, table, table if push is None else push, info, wave, batch, n, stride(table), stride(push),
         WITH_PUSH=push is not None, W=wave.shape[-1], R=rows, BLOCK=block, num_warps=warps,
     )  # fmt: skip
     return grid, info, wave
@@ -83,19 +83,19 @@ def _counts(
     block = min(256, max(32, 1 << n.bit_length()))
     kernels.counts[(batch, -(-(n + 1) // block))](
         table, table if push is None else push, info, wave, log_z, log_z if drift is None else drift, out,
-        n, _stride(table), _stride(push),
+        n, stride(table), stride(push),
         MOVED=drift is not None, WITH_PUSH=push is not None, W=wave.shape[-1],
         BLOCK=block, num_warps=max(1, block // 128),
     )  # fmt: skip
     return out
 
 
-def _stride(table: Tensor | None) -> int:
+def stride(table: Tensor | None) -> int:
     """Entries from one row's table to the next; 0 for a table that all rows share."""
     return 0 if table is None or len(table) == 1 else table.stride(0)
 
 
-def _rounding(n: int) -> float:
+def rounding(n: int) -> float:
     """Round-off of products over n variables, in units of their sizes: a random walk, with room."""
     return _UNIT_ROUNDOFF * (64.0 + 8.0 * math.sqrt(n))
 
