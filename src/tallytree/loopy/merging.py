@@ -72,8 +72,7 @@ def _leaders(graph: FactorGraph) -> Ints:
     sums = np.array([code[m].sum(dtype=np.uint64) for m in members], np.uint64)
     _, inverse, counts = np.unique(sums, return_inverse=True, return_counts=True)
     leader = np.arange(len(members))
-    models = graph.models
-    seen: dict[tuple[bool, bytes], int] = {}
+    models, seen = graph.models, {}
     for a in np.flatnonzero(counts[inverse] > 1).tolist():
         is_edge = a >= graph.n_groups
         if is_edge or models[a] is None:
