@@ -33,46 +33,6 @@ def enumerate_graph(graph):
     return w.max() + math.log(p.sum()), p @ y / p.sum(), y, w
 
 
-# -- factors over the same variables ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
-@pytest.mark.parametrize("seed", range(8))
-def test_factors_over_the_same_variables_are_one_factor(seed, schedule):
-    """A tree but for repeated sets, in any order: exact, as the product of their potentials is a potential."""
-    rng = np.random.default_rng(900 + seed)
-    tables = rng.normal(size=(3, 5)) * rng.choice([1.0, 10.0])
-    tables[1:, rng.integers(5)] = -INF
-    groups = [tt.Group(rng.permutation(4), t) for t in tables] + [tt.Group([3, 4, 5], rng.normal(size=4))]
-    pairs, pair_tables = [[5, 6], [6, 5], [5, 6]], rng.normal(size=(3, 2, 2))
-    graph = tt.FactorGraph(rng.normal(size=7), groups, edges=(pairs, pair_tables))
-    log_z, marginals, y, w = enumerate_graph(graph)
-    found = tt.loopy_bp(graph, schedule=schedule)
-    assert found.converged
-    np.testing.assert_allclose(found.marginals, marginals, atol=1e-9)
-    assert found.bethe_log_partition == pytest.approx(log_z, abs=1e-9)
-    p = np.exp(w - log_z)
-    for a in range(4):
-        count = y[:, graph.members(a)].sum(1)
-        law = np.bincount(count, p, len(graph.members(a)) + 1)
-        np.testing.assert_allclose(np.exp(found.count_log_probs(a)), law, atol=1e-9)
-    cavities = [dict(zip(graph.members(a).tolist(), found.cavity_log_odds(a))) for a in range(3)]
-    assert cavities[0] == cavities[1] == cavities[2]
-    np.testing.assert_array_equal(found.cavity_log_odds(4), found.cavity_log_odds(5)[::-1])
-    assert tt.loopy.trw_bound(graph).value == pytest.approx(log_z, abs=1e-9)
-    assert tt.loopy.holder_bound(graph).value >= log_z - 1e-9
-    best = tt.loopy_bp(graph, schedule=schedule, semiring="max")
-    assert best.bethe_log_partition == pytest.approx(w.max(), abs=1e-9)
-
-
-def test_factors_over_the_same_variables_that_contradict_one_another_are_refused():
-    graph = tt.FactorGraph(
-        np.zeros(3), [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group([2, 1, 0], tt.exactly(2))]
-    )
-    with pytest.raises(tt.InfeasibleError):
-        tt.loopy_bp(graph)
-
-
 # -- exactness on trees ------------------------------------------------------------------------------------------------
 
 

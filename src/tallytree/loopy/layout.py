@@ -20,7 +20,6 @@ from ..arrays import Float64, Ints
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
-from .merging import Merged, members_of_factors, merged
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch
@@ -33,7 +32,7 @@ class Batch:
     Attributes
     ----------
     kind : "count", "model" or "pair"
-    factors : numbers in the graph; groups first, then edges; of those that are merged the first
+    factors : numbers in the graph; groups first, then edges
     start, stop : their messages
     width : members per factor, padding included
     cells : place of every message in the flattened (F, width) block, or None where the block has no padding
@@ -139,8 +138,13 @@ def layout(graph: FactorGraph, *, parallel: bool = False) -> Layout:
     key = "parallel layout" if parallel else "layout"
     found = graph._cache.get(key)
     if found is None:
-        found = graph._cache[key] = _build(merged(graph), parallel)
+        found = graph._cache[key] = _build(graph, parallel)
     return found
+
+
+def members_of_factors(graph: FactorGraph) -> list[Ints]:
+    """Variables of every factor, groups first, then edges."""
+    return [graph.members(i) for i in range(graph.n_groups)] + list(graph.pairs)
 
 
 def colours(members: list[Ints], n_variables: int) -> Ints:
@@ -156,8 +160,7 @@ def colours(members: list[Ints], n_variables: int) -> Ints:
     return out
 
 
-def _build(parts: Merged, parallel: bool) -> Layout:
-    graph = parts.graph
+def _build(graph: FactorGraph, parallel: bool) -> Layout:
     members = members_of_factors(graph)
     colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
     planned = [
@@ -179,8 +182,7 @@ def _build(parts: Merged, parallel: bool) -> Layout:
         start, built = at, []
         for kind, group, width in batches:
             stop = at + sum(len(members[a]) for a in group)
-            batch = _batch(graph, kind, np.array(group), at, stop, width, members)
-            built.append(replace(batch, factors=parts.first[group]))
+            built.append(_batch(graph, kind, np.array(group), at, stop, width, members))
             at = stop
         others = _others(slice(start, at), variable, degree, rank, by_variable, first)
         phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))

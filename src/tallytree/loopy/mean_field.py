@@ -27,8 +27,7 @@ from ..checks.sums import read_only
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
 from .forest_cover import find_root
-from .layout import part_of
-from .merging import members_of_factors
+from .layout import members_of_factors, part_of
 from .options import check_run, stoppable
 from .split import Split, split
 

@@ -22,7 +22,6 @@ from ..models.factor_graph import FactorGraph
 from .acceleration import Anderson
 from .bethe import ENDLESS, bethe_value, limit_of
 from .layout import Layout, Phase, layout
-from .merging import members_of_factors, merged
 from .messages import Solver, max_product, sum_product
 from .options import check_run, stoppable
 from .stability import lower_bound_condition
@@ -199,8 +198,6 @@ class LoopyResult:
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,).
 
-        Factors over the same variables are one factor, with one message.
-
         Parameters
         ----------
         factor : int
@@ -232,15 +229,11 @@ class LoopyResult:
                 f"`factor` must be the number of a factor, 0 to {count - 1}, groups first and then edges; {number} "
                 "arrived."
             )
-        parts = merged(self.graph)
-        merged_number = int(parts.home[number])
-        phase, batch, row = self._place(int(parts.first[merged_number]))
+        phase, batch, row = self._place(number)
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
-        # Factors that are merged may have their members in another order.
-        here, wanted = members_of_factors(parts.graph)[merged_number], members_of_factors(self.graph)[number]
-        odds = np.empty(self.graph.n_variables)
-        odds[here] = batch.block(nu)[row][: len(here)]
-        return odds[wanted]
+        block = batch.block(nu)[row]
+        n = 2 if batch.kind == "pair" else len(self.graph.members(number))
+        return np.asarray(block[:n])
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
@@ -284,8 +277,7 @@ class LoopyResult:
         model = self.graph.models[number]
         if model is not None:
             return np.asarray(model.replace(logits=nu).count_log_probs())
-        parts = merged(self.graph)
-        return np.asarray(CountModel(nu, parts.graph.tables[parts.home[number]]).count_log_probs())
+        return np.asarray(CountModel(nu, self.graph.tables[number]).count_log_probs())
 
     def _place(self, factor: int) -> tuple[Phase, Any, int]:
         for phase in self._layout.phases:
@@ -373,8 +365,7 @@ def loopy_bp(
     Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size), with
     acceleration about 14 numbers per member of a factor.
 
-    Accuracy: the messages of each factor are exact (see :class:`CountModel`). Groups with the same members are one
-    factor, the product of their potentials; so are edges with the same ends. The marginals are exact on trees and
+    Accuracy: the messages of each factor are exact (see :class:`CountModel`). The marginals are exact on trees and
     approximate elsewhere; at convergence they meet every count constraint in expectation, to about ``n tol``.
 
     References

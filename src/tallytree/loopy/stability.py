@@ -22,20 +22,18 @@ from scipy.special import gammaln
 
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
-from .layout import layout
-from .merging import members_of_factors, merged
+from .layout import layout, members_of_factors
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic
 
 
 def lower_bound_condition(graph: FactorGraph) -> str:
     """Why the Bethe value is a lower bound, or "no: " and the first condition that could not be established."""
-    parts = merged(graph)
-    structure, graph = layout(graph), parts.graph
+    structure = layout(graph)
     if len(structure.phases) > 2 and not _two_sided(graph):
         return "no: the factors cannot be put on two sides such that those of one side share no variable"
     tested: dict[tuple[int, bytes], bool | None] = {}
-    for i, table in zip(parts.first, graph.tables):
+    for i, table in enumerate(graph.tables):
         if table is None:
             return f"no: group {i} is a CountModel, whose stability is not tested"
         key = (len(table), table.tobytes())
@@ -48,8 +46,7 @@ def lower_bound_condition(graph: FactorGraph) -> str:
     t = graph.pair_tables
     attractive = np.flatnonzero(t[:, 0, 0] + t[:, 1, 1] > t[:, 0, 1] + t[:, 1, 0])
     if len(attractive):
-        first = parts.first[graph.n_groups :] - (parts.home < graph.n_groups).sum()
-        return f"no: edge {int(first[attractive[0]])} favours equal values"
+        return f"no: edge {int(attractive[0])} favours equal values"
     return "every variable is shared by at most two factors on two sides, and every factor is real stable"
 
 

@@ -21,8 +21,7 @@ from ..models.factor_graph import FactorGraph
 from .bethe import bethe_value
 from .forest_cover import cover_by_forests
 from .holder import Minimisation, UpperBound, starting_shares
-from .layout import Layout, layout, part_of
-from .merging import members_of_factors, merged
+from .layout import Layout, layout, members_of_factors, part_of
 from .messages import sum_product
 from .options import check_run
 from .propagation import sweep
@@ -119,7 +118,6 @@ def trw_bound(
 
 
 def _forests(graph: FactorGraph) -> Forests:
-    graph = merged(graph).graph
     members = members_of_factors(graph)
     chosen = cover_by_forests(members, graph.n_variables)
     appearances = np.zeros(len(members))
