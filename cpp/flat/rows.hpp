@@ -14,12 +14,14 @@ constexpr ptrdiff_t kDirectAtMost = 4096;         // above this it is no longer 
 constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
 
 struct FlatRows {
-  FlatRows() = default;
+  // Rows without answers yet.
+  FlatRows(const Kernels& k, int threads_used, ptrdiff_t rows, ptrdiff_t variables)
+      : kernels(&k), threads(threads_used), batch(rows), n(variables) {}
   FlatRows(FlatRows&&) = default;
 
-  const Kernels* kernels = nullptr;
-  int threads = 1;
-  ptrdiff_t batch = 0, n = 0;
+  const Kernels* kernels;
+  int threads;
+  ptrdiff_t batch, n;
   bool cavities = true;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
   std::vector<FlatSolution> row;
   std::shared_ptr<double> small_models;  // their marginals, (batch, n), then their leave-one-out ratios
