@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "bind/bindings.hpp"
-#include "flat/chain_rows.hpp"
 #include "flat/rows.hpp"
 
 namespace tallytree {

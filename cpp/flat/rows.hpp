@@ -46,4 +46,9 @@ void row_marginals(const FlatRows& rows, const double* nu, double* out);
 void row_messages(const FlatRows& rows, const double* nu, double* out);
 void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out);
 
+// Models along the chain of partial sums. The bound is infinite where plain numbers run out of range. O(n k) time and
+// memory for counts, of ones or of zeros, up to k.
+void chain_rows(const FlatKernels& kernels, int threads, const double* nu, const double* log_f, ptrdiff_t table_stride,
+                ptrdiff_t batch, ptrdiff_t n, double* log_mean, double* messages, double* bound);
+
 }  // namespace tallytree
