@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "bind/bindings.hpp"
-#include "flat/chain_rows.hpp"
 #include "flat/rows.hpp"
 
 namespace tallytree {
@@ -11,14 +10,9 @@ namespace {
 
 using matrix_shared = nb::ndarray<nb::numpy, const double, nb::ndim<2>>;
 
-// Rows without answers yet, for logits (B, n).
+// Rows for logits (B, n).
 FlatRows new_rows(const matrix_in& nu, int threads, const std::string& level) {
-  FlatRows rows;
-  rows.kernels = &choose(level);
-  rows.threads = threads_for(threads, nu);
-  rows.batch = (ptrdiff_t)nu.shape(0);
-  rows.n = (ptrdiff_t)nu.shape(1);
-  return rows;
+  return {choose(level), threads_for(threads, nu), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1)};
 }
 
 // A view of memory that the solution goes on using.

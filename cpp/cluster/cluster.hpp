@@ -57,17 +57,10 @@ static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, i
   Second s = {crossing(view, node, K, item.edges, item.identity), c.value, n, 0.0};
   if (!s.table) return s;
   s.top = e < 0 ? 0.0 : item.edge_top[e];
-  double* rows = take(w, (size_t)s.count * n);
-  if (s.spread) {
-    for (int p = 0; p < K; p++)
-      for (int r = 0; r < K; r++) {
-        double* o = rows + (ptrdiff_t)(p * K + r) * n;
-        fill(o, n, 0.0);
-        add_scaled(o, c.value + (ptrdiff_t)r * n, entry(s.table, s.flip, K, p, r), n);
-      }
-  } else {
-    through_table(s.table, s.flip, K, c.value, s.count / K, n, rows);
-  }
+  double* rows = take_zero(w, (size_t)s.count * n);
+  across(s, K, [&](int here, int behind, double t) {
+    add_scaled(rows + (ptrdiff_t)here * n, c.value + (ptrdiff_t)behind * n, t, n);
+  });
   s.rows = rows;
   return s;
 }
@@ -109,5 +102,25 @@ static inline void rows_from_spectra(double* spectrum, int count, int n, double*
   }
 }
 static inline double norm(const double* x, int n) { return std::sqrt(dot(x, x, n)); }
+
+// A product of two clusters: operands, terms, and the length of the transforms if they pay.
+struct Product {
+  const Cluster& x;
+  const Second y;
+  Term* terms;
+  int count, x_states, out_states, n, N;
+
+  Product(const ClusterItem& item, ClusterWorker& w, int node)
+      : x(item.clusters[item.program->a[node]]), y(second_operand(item, w, node)), n(x.width + y.width - 1) {
+    const int K = item.states, op = item.program->op[node], kind = item.program->kind[node];
+    terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
+    count = list_terms(op, K, terms);
+    x_states = states_of(first_kind(op, kind), K);
+    out_states = states_of(kind, K);
+    N = transform_length(item, count, x_states + y.count + out_states, x.width, y.width);
+  }
+  const double* x_row(const Term& t) const { return x.value + (ptrdiff_t)t.x * x.width; }
+  const double* y_row(const Term& t) const { return y.rows + (ptrdiff_t)t.y * y.width; }
+};
 
 }  // namespace tallytree::TT_LEVEL

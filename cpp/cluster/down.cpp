@@ -72,40 +72,29 @@ static void second_down(const ClusterItem& item, ClusterWorker& w, int node, con
   if (!y.table) return settle(item, w, b, g, states, reach, path_error);
   double *rows = take_zero(w, (size_t)states * n), *pair = take_zero(w, (size_t)K * K);
   double* back = take_zero(w, (size_t)states);
-  if (y.spread) {
-    for (int p = 0; p < K; p++)
-      for (int r = 0; r < K; r++) {
-        const double* from = g + (ptrdiff_t)(p * K + r) * n;
-        const double t = entry(y.table, y.flip, K, p, r);
-        pair[p * K + r] = dot(from, c.value + (ptrdiff_t)r * n, n);
-        add_scaled(rows + (ptrdiff_t)r * n, from, t, n);
-        if (reach) back[r] += t * reach[p * K + r];
-      }
-  } else {
-    const int columns = states / K;
-    pair_up(g, c.value, K, columns, n, pair);
-    through_table(y.table, !y.flip, K, g, columns, n, rows);
-    if (reach) through_table(y.table, !y.flip, K, reach, columns, 1, back);
-  }
+  across(y, K, [&](int here, int behind, double t) {
+    const double* from = g + (ptrdiff_t)here * n;
+    if (y.spread) pair[here] = dot(from, c.value + (ptrdiff_t)behind * n, n);
+    add_scaled(rows + (ptrdiff_t)behind * n, from, t, n);
+    if (reach) back[behind] += t * reach[here];
+  });
+  if (!y.spread) pair_up(g, c.value, K, states / K, n, pair);
   read_pairs(item, node, pair, y.table, y.flip);
   settle(item, w, b, rows, states, reach ? back : nullptr, path_error);
 }
 
 static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
   const ClusterView& view = *item.program;
-  const int K = item.states, op = view.op[node], a = view.a[node];
-  const Cluster &c = item.clusters[node], &x = item.clusters[a];
-  const Second y = second_operand(item, w, node);
-  Term* terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
-  const int count = list_terms(op, K, terms), out_states = states_of(view.kind[node], K);
-  const int x_states = states_of(first_kind(op, view.kind[node]), K), n = x.width + y.width - 1;
+  const Product product(item, w, node);
+  const Cluster &c = item.clusters[node], &x = product.x;
+  const Second& y = product.y;
+  const int n = product.n, N = product.N, x_states = product.x_states, out_states = product.out_states;
   const int shift = c.lo - x.lo - item.clusters[view.b[node]].lo, stride = n + kPad;
   double* g = take_zero(w, (size_t)out_states * stride);
   for (int s = 0; s < out_states; s++)
     std::memcpy(g + (ptrdiff_t)s * stride + shift, c.adjoint + (ptrdiff_t)s * c.width, sizeof(double) * (size_t)c.width);
   double *gx = take_zero(w, (size_t)x_states * x.width), *gy = take_zero(w, (size_t)y.count * y.width);
   double error_x = c.path_error, error_y = c.path_error;
-  const int N = transform_length(item, count, x_states + y.count + out_states, x.width, y.width);
   if (N) {
     const FftPlan& plan = *fft_plan(item.plans, N, kLanes);
     const double *fx = spectra(x.value, x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
@@ -115,13 +104,13 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
     double *px = take_zero(w, (size_t)x_states * N), *py = take_zero(w, (size_t)y.count * N);
     double *ex = take_zero(w, (size_t)x_states), *ey = take_zero(w, (size_t)y.count);
     const double size = 1.5 * std::log2(N) * kUnitRoundoff;
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
       add_spectra<true>(fg + (ptrdiff_t)t.out * N, fy + (ptrdiff_t)t.y * N, N, px + (ptrdiff_t)t.x * N);
       add_spectra<true>(fg + (ptrdiff_t)t.out * N, fx + (ptrdiff_t)t.x * N, N, py + (ptrdiff_t)t.y * N);
       const double norm_g = size * norm(g + (ptrdiff_t)t.out * stride, n);
-      ex[t.x] += norm_g * norm(y.rows + (ptrdiff_t)t.y * y.width, y.width);
-      ey[t.y] += norm_g * norm(x.value + (ptrdiff_t)t.x * x.width, x.width);
+      ex[t.x] += norm_g * norm(product.y_row(t), y.width);
+      ey[t.y] += norm_g * norm(product.x_row(t), x.width);
     }
     rows_from_spectra(px, x_states, x.width, gx, w, plan);
     rows_from_spectra(py, y.count, y.width, gy, w, plan);
@@ -129,12 +118,12 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
     error_y += relative_error(ey, y.rows, gy, y.count, y.width);
   } else {
     double* one = take(w, (size_t)n + kTileOutputs);
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
       const double* from = g + (ptrdiff_t)t.out * stride;
-      correlate_direct(from, y.rows + (ptrdiff_t)t.y * y.width, y.width, one, x.width);
+      correlate_direct(from, product.y_row(t), y.width, one, x.width);
       add_scaled(gx + (ptrdiff_t)t.x * x.width, one, 1.0, x.width);
-      correlate_direct(from, x.value + (ptrdiff_t)t.x * x.width, x.width, one, y.width);
+      correlate_direct(from, product.x_row(t), x.width, one, y.width);
       add_scaled(gy + (ptrdiff_t)t.y * y.width, one, 1.0, y.width);
     }
   }
@@ -142,13 +131,13 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
   if (c.reach) {
     rx = take_zero(w, (size_t)x_states);
     ry = take_zero(w, (size_t)y.count);
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
-      rx[t.x] += c.reach[t.out] * sum(y.rows + (ptrdiff_t)t.y * y.width, y.width);
-      ry[t.y] += c.reach[t.out] * sum(x.value + (ptrdiff_t)t.x * x.width, x.width);
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
+      rx[t.x] += c.reach[t.out] * sum(product.y_row(t), y.width);
+      ry[t.y] += c.reach[t.out] * sum(product.x_row(t), x.width);
     }
   }
-  settle(item, w, a, gx, x_states, rx, error_x);
+  settle(item, w, view.a[node], gx, x_states, rx, error_x);
   second_down(item, w, node, y, gy, ry, error_y);
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/constants.hpp"
 #include "base/workspace.hpp"
-#include "cluster/edge_underflow.hpp"
 
 namespace tallytree {
 

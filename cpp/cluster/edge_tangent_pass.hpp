@@ -27,4 +27,7 @@ struct EdgeTangentInputs {
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
                   double* worst, std::complex<double>* law, std::complex<double>* law_change);
 
+// The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
+double edge_underflow(const EdgeTree& tree);
+
 }  // namespace tallytree

@@ -3,7 +3,7 @@
 // Rounding is relative as long as no number is too small for it. Below, a product loses up to the smallest normal number,
 // and whatever is scaled up afterwards takes that loss along. Bounds are sums of positive terms, entry by entry, so that
 // they grow only where the lost weight would have grown.
-#include "cluster/edge_underflow.hpp"
+#include "cluster/edge_tangent_pass.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -28,11 +28,8 @@ void MaxPass::product_down(int node) {
   const Second y = second_operand(node);
   const int K = K_, shift = c.lo - x.lo - b.lo, n = y.width;
   const int x_states = states_of(first_kind(view.op[node], view.kind[node]), K);
-  x.adjoint = arena_take(&arena_, (size_t)x_states * (size_t)x.width);
-  std::fill_n(x.adjoint, (ptrdiff_t)x_states * x.width, -HUGE_VAL);
-  const int b_states = states_of(view.kind[view.b[node]], K);
-  b.adjoint = arena_take(&arena_, (size_t)b_states * (size_t)n);
-  std::fill_n(b.adjoint, (ptrdiff_t)b_states * n, -HUGE_VAL);
+  x.adjoint = nothing((size_t)x_states * (size_t)x.width);
+  b.adjoint = nothing((size_t)states_of(view.kind[view.b[node]], K) * (size_t)n);
   double* to = y.table ? scratch((size_t)y.count * (size_t)n) : b.adjoint;
   for (const Term& t : terms_[view.op[node]]) {
     const double* g = c.adjoint + (ptrdiff_t)t.out * c.width;
@@ -41,15 +38,9 @@ void MaxPass::product_down(int node) {
     correlate(g, c.width, shift, from_x, x.width, to + (ptrdiff_t)t.y * n, n);
   }
   if (!y.table) return;
-  const int columns = y.count / K;
-  for (int p = 0; p < K; p++)
-    for (int r = 0; r < columns; r++)
-      for (int q = y.spread ? r : 0; q < (y.spread ? r + 1 : K); q++) {
-        const double w = entry(y.table, y.flip, K, p, q);
-        const double* g = to + (ptrdiff_t)(p * columns + r) * n;
-        double* out = b.adjoint + (ptrdiff_t)(y.spread ? r : q * columns + r) * n;
-        for (int j = 0; j < n; j++) out[j] = std::max(out[j], w + g[j]);
-      }
+  across(y, K, [&](int here, int behind, double w) {
+    raise(b.adjoint + (ptrdiff_t)behind * n, to + (ptrdiff_t)here * n, w, n);
+  });
 }
 
 void MaxPass::single_down(int node) {
@@ -60,8 +51,7 @@ void MaxPass::single_down(int node) {
   MaxCluster& x = clusters_[(size_t)view.a[node]];
   const int n = x.width, shift = c.lo - x.lo, states = states_of(first_kind(op, view.kind[node]), K);
   const bool ends = op == kTable && view.top[view.ref[node]];
-  x.adjoint = arena_take(&arena_, (size_t)states * (size_t)n);
-  std::fill_n(x.adjoint, (ptrdiff_t)states * n, -HUGE_VAL);
+  x.adjoint = nothing((size_t)states * (size_t)n);
   const double* t = op == kThrough ? model_.log_edges + (ptrdiff_t)view.edge[node] * K * K : nullptr;
   for (int s = 0; s < states; s++) {
     double* out = x.adjoint + (ptrdiff_t)s * n;

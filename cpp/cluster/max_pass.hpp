@@ -4,6 +4,7 @@
 // counting, a potential stands for its largest value: that gives an upper bound for every part of the model, and with
 // it a pass that counts can leave out what no configuration worth having can use.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "base/kernels.hpp"
@@ -55,6 +56,11 @@ class MaxPass {
   };
 
   double* scratch(size_t n);  // filled with -inf; forgotten after every cluster
+  double* nothing(size_t n);  // filled with -inf
+  // out[j] = max(itself, weight + x[j])
+  static void raise(double* out, const double* x, double weight, int n) {
+    for (int j = 0; j < n; j++) out[j] = std::max(out[j], weight + x[j]);
+  }
   Second second_operand(int node);
   bool keep(int node, const double* rows, int states, int n, int lo, const MaxPass* outside, double threshold);
   bool single_up(int node, const MaxPass* outside, double threshold);

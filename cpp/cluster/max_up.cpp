@@ -27,6 +27,12 @@ MaxPass::MaxPass(const Kernels& kernels, const MaxModel& model, bool counting, i
     table_top_[s] = *std::max_element(model.tables + model.offset[s], model.tables + model.offset[s + 1]);
 }
 
+double* MaxPass::nothing(size_t n) {
+  double* p = arena_take(&arena_, n);
+  std::fill_n(p, n, -HUGE_VAL);
+  return p;
+}
+
 double* MaxPass::scratch(size_t n) {
   double* p = arena_take(&scratch_, n);
   std::fill_n(p, n, -HUGE_VAL);
@@ -71,17 +77,11 @@ MaxPass::Second MaxPass::second_operand(int node) {
   const MaxCluster& c = clusters_[(size_t)view.b[node]];
   Second s = {crossing(view, node, K_, model_.log_edges, identity_.data()), c.value, c.width};
   if (!s.table) return s;
-  const int K = K_, n = c.width, columns = s.count / K;
+  const int n = c.width;
   double* rows = scratch((size_t)s.count * (size_t)n);
-  for (int p = 0; p < K; p++)
-    for (int r = 0; r < columns; r++) {
-      double* out = rows + (ptrdiff_t)(p * columns + r) * n;
-      for (int q = s.spread ? r : 0; q < (s.spread ? r + 1 : K); q++) {
-        const double w = entry(s.table, s.flip, K, p, q);
-        const double* from = c.value + (ptrdiff_t)(s.spread ? r : q * columns + r) * n;
-        for (int j = 0; j < n; j++) out[j] = std::max(out[j], w + from[j]);
-      }
-    }
+  across(s, K_, [&](int here, int behind, double w) {
+    raise(rows + (ptrdiff_t)here * n, c.value + (ptrdiff_t)behind * n, w, n);
+  });
   s.rows = rows;
   return s;
 }

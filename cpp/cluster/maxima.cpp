@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/constants.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr int kRounds = 12;
 constexpr double kGrowth = 8, kShare = 0.125;  // of a guess; of all work, beyond which leaving out is not worth it
-constexpr double kRoundoff = 0x1p-53;
 
 struct Search {
   MaxPass pass, bounds;
@@ -23,7 +23,7 @@ struct Search {
   Search(const Kernels& kernels, const MaxModel& model, int depth, int threads)
       : pass(kernels, model, true, threads), bounds(kernels, model, false, 1),
         // Partial sums of non-positive terms are at most the whole; those of one level are disjoint.
-        margin_per_unit(16 * kRoundoff * (depth + 8)) {}
+        margin_per_unit(16 * kUnitRoundoff * (depth + 8)) {}
 
   double margin(double threshold) const { return margin_per_unit * (1 + std::fabs(threshold)); }
 

@@ -64,6 +64,16 @@ static inline Crossing crossing(const ClusterView& view, int node, int K, const 
   return c;
 }
 
+// Calls meet(row on this side, row behind the edge, entry of its table) for all rows that meet there.
+template <class Meet>
+static inline void across(const Crossing& c, int K, const Meet& meet) {
+  const int columns = c.count / K;
+  for (int p = 0; p < K; p++)
+    for (int r = 0; r < columns; r++)
+      for (int q = c.spread ? r : 0; q < (c.spread ? r + 1 : K); q++)
+        meet(p * columns + r, c.spread ? r : q * columns + r, entry(c.table, c.flip, K, p, q));
+}
+
 // Counts of a vertex's own cluster: one more than its largest score if it is counted.
 static inline int leaf_width(const ClusterView& view, const int32_t* score, int vertex, int K) {
   int width = 1;

@@ -54,41 +54,37 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
 }
 
 static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
-  const ClusterView& view = *item.program;
-  const int K = item.states, op = view.op[node], a = view.a[node], b = view.b[node];
-  const Cluster& x = item.clusters[a];
-  const Second y = second_operand(item, w, node);
-  Term* terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
-  const int count = list_terms(op, K, terms), out_states = states_of(view.kind[node], K);
-  const int x_states = states_of(first_kind(op, view.kind[node]), K), n = x.width + y.width - 1;
+  const Product product(item, w, node);
+  const Cluster &x = product.x, &b = item.clusters[item.program->b[node]];
+  const Second& y = product.y;
+  const int n = product.n, N = product.N, out_states = product.out_states;
   double *rows = take_zero(w, (size_t)out_states * n), *lost = nullptr;
-  const int N = transform_length(item, count, x_states + y.count + out_states, x.width, y.width);
   if (N) {
     const FftPlan& plan = *fft_plan(item.plans, N, kLanes);
-    const double *fx = spectra(x.value, x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
-    double* product = take_zero(w, (size_t)out_states * N);
+    const double *fx = spectra(x.value, product.x_states, x.width, w, plan), *fy = spectra(y.rows, y.count, y.width, w, plan);
+    double* spectrum = take_zero(w, (size_t)out_states * N);
     lost = take_zero(w, (size_t)out_states);
     double *noise = take_zero(w, (size_t)out_states), *mass = take_zero(w, (size_t)out_states);
     const double size = 1.5 * std::log2(N) * kUnitRoundoff;
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
-      add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, product + (ptrdiff_t)t.out * N);
-      const double *p = x.value + (ptrdiff_t)t.x * x.width, *q = y.rows + (ptrdiff_t)t.y * y.width;
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
+      add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, spectrum + (ptrdiff_t)t.out * N);
+      const double *p = product.x_row(t), *q = product.y_row(t);
       const double norm_p = norm(p, x.width), norm_q = norm(q, y.width), sum_p = sum(p, x.width), sum_q = sum(q, y.width);
       lost[t.out] += size * norm_p * norm_q;
       noise[t.out] += size * max(norm_p * sum_q, sum_p * norm_q);
       mass[t.out] += sum_p * sum_q;
     }
-    rows_from_spectra(product, out_states, n, rows, w, plan);
+    rows_from_spectra(spectrum, out_states, n, rows, w, plan);
     Cluster& c = item.clusters[node];
     c.transformed = true;
     c.transform = size;
     for (int s = 0; s < out_states; s++)
       if (mass[s] > 0) c.noise = max(c.noise, noise[s] / mass[s]);
   } else if (min(x.width, y.width) <= 4) {
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
-      const double *p = x.value + (ptrdiff_t)t.x * x.width, *q = y.rows + (ptrdiff_t)t.y * y.width;
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
+      const double *p = product.x_row(t), *q = product.y_row(t);
       double* o = rows + (ptrdiff_t)t.out * n;
       if (x.width <= y.width)
         for (int j = 0; j < x.width; j++) add_scaled(o + j, q, p[j], y.width);
@@ -97,16 +93,16 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
     }
   } else {
     double *one = take(w, (size_t)n + kTileOutputs), *scratch = take(w, (size_t)n + 2 * kPad);
-    for (int i = 0; i < count; i++) {
-      const Term t = terms[i];
-      convolve_direct(x.value + (ptrdiff_t)t.x * x.width, x.width, y.rows + (ptrdiff_t)t.y * y.width, y.width, one,
-                      scratch);
+    for (int i = 0; i < product.count; i++) {
+      const Term t = product.terms[i];
+      convolve_direct(product.x_row(t), x.width, product.y_row(t), y.width, one, scratch);
       add_scaled(rows + (ptrdiff_t)t.out * n, one, 1.0, n);
     }
   }
-  item.clusters[node].touched = x.touched || item.clusters[b].touched;
-  item.clusters[node].transformed |= x.transformed || item.clusters[b].transformed;
-  finish(item, w, node, rows, out_states, n, x.lo + item.clusters[b].lo, y.top, lost);
+  Cluster& c = item.clusters[node];
+  c.touched = x.touched || b.touched;
+  c.transformed |= x.transformed || b.transformed;
+  finish(item, w, node, rows, out_states, n, x.lo + b.lo, y.top, lost);
 }
 
 static void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {

@@ -1,5 +1,5 @@
 // Batches of models along the chain of partial sums: which state is counted, scales, messages and their certificate.
-#include "flat/chain_rows.hpp"
+#include "flat/rows.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -20,28 +20,28 @@ struct Layout {
   ptrdiff_t groups;
   Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
   vec *tree, *root, *padded, *buffer;
+  ptrdiff_t doubles;
 };
 
 Layout layout(ptrdiff_t n, double* scratch) {
   Layout s;
   s.groups = (n + kGroup - 1) / kGroup;
-  const ptrdiff_t counts = kGroup * s.groups + 1;
-  s.leaf = (Leaf*)scratch;
-  s.weight = s.leaf + kGroup * s.groups;
-  s.tree = (vec*)(s.weight + kGroup * s.groups);
-  s.root = s.tree + tree_size(s.groups);
-  s.padded = s.root + counts + kLanePad;
-  s.buffer = s.padded + counts + 2 * kLanePad;
+  const ptrdiff_t leaves = kGroup * s.groups, counts = leaves + 1;
+  LaneRoom room = {(vec*)scratch};
+  s.leaf = (Leaf*)room.take(2 * leaves);
+  s.weight = (Leaf*)room.take(2 * leaves);
+  s.tree = room.take(tree_size(s.groups));
+  s.root = room.take(counts + kLanePad);
+  s.padded = room.take(counts + 2 * kLanePad);
+  s.buffer = room.take(2 * counts + 256);  // downward messages on a path take at most twice the root's length
+  s.doubles = room.doubles_from(scratch);
   return s;
 }
 
 }  // namespace
 
-// Doubles, for memory aligned to a register. Downward messages on a path take at most twice the root's length.
-ptrdiff_t direct_scratch(ptrdiff_t n) {
-  const ptrdiff_t groups = (n + kGroup - 1) / kGroup, counts = kGroup * groups + 1;
-  return kLanes * (4 * kGroup * groups + tree_size(groups) + 2 * counts + 3 * kLanePad + 2 * counts + 256);
-}
+// Doubles, for memory aligned to a register.
+ptrdiff_t direct_scratch(ptrdiff_t n) { return layout(n, nullptr).doubles; }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
             double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {

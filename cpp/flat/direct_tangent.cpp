@@ -25,25 +25,16 @@ Layout layout(ptrdiff_t n, double* scratch) {
   Layout s;
   s.groups = (n + kGroup - 1) / kGroup;
   const ptrdiff_t leaves = kGroup * s.groups, counts = leaves + 1;
-  vec* next = (vec*)scratch;
-  const auto take = [&](ptrdiff_t count) {
-    vec* taken = next;
-    next += count;
-    return taken;
-  };
-  const auto take_dual = [&](ptrdiff_t count) {
-    vec* value = take(count);
-    return Dual{value, take(count)};
-  };
-  s.leaf = (Leaf*)take(2 * leaves);
-  s.leaf_change = (Leaf*)take(2 * leaves);
-  s.weight = (Leaf*)take(2 * leaves);
-  s.direction = take(leaves);
-  s.tree = take_dual(tree_size(s.groups));
-  s.root = take_dual(counts + kLanePad);
-  s.padded = take_dual(counts + 2 * kLanePad);
-  s.buffer = take_dual(2 * counts + 256);
-  s.doubles = kLanes * (next - (vec*)scratch);
+  LaneRoom room = {(vec*)scratch};
+  s.leaf = (Leaf*)room.take(2 * leaves);
+  s.leaf_change = (Leaf*)room.take(2 * leaves);
+  s.weight = (Leaf*)room.take(2 * leaves);
+  s.direction = room.take(leaves);
+  s.tree = room.take_dual(tree_size(s.groups));
+  s.root = room.take_dual(counts + kLanePad);
+  s.padded = room.take_dual(counts + 2 * kLanePad);
+  s.buffer = room.take_dual(2 * counts + 256);
+  s.doubles = room.doubles_from(scratch);
   return s;
 }
 

@@ -20,10 +20,6 @@ bool serves(const Request& known, const Request& asked) {
   return known.count == asked.count && std::equal(known.rate, known.rate + known.count, asked.rate);
 }
 
-Request deviations(double tilt, int count) {
-  return {.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)};
-}
-
 }  // namespace
 
 const Reduced* KnownSums::find(const Request& request) const {
@@ -32,20 +28,9 @@ const Reduced* KnownSums::find(const Request& request) const {
   return nullptr;
 }
 
-const Reduced& KnownSums::need(const Request& request) const {
+Reduced KnownSums::reduced(const Request& request) const {
   if (const Reduced* found = find(request)) return *found;
   throw Missing{{request}};
-}
-
-Sums KnownSums::sums(double tilt, int count) const { return deviations_of(need(deviations(tilt, count))); }
-
-SmallSums KnownSums::small_sums(double tilt) const {
-  return small_deviations_of(need({.kind = Asked::small_deviations, .tilt = tilt}));
-}
-
-Histogram KnownSums::histogram(double low, double high) const {
-  const Request request = {.kind = Asked::histogram, .low = low, .high = high};
-  return histogram_of(request, need(request));
 }
 
 Histogram KnownSums::overview(double low, double high) const {
@@ -61,16 +46,10 @@ void KnownSums::expect(const std::vector<Wish>& wishes) const {
   };
   for (const Wish& wish : wishes) {
     const int more = wish.variance < kSurelySplit ? 0 : sums_expected(wish.variance);
-    want(deviations(wish.tilt, std::max(first_sums(n), more)));
+    want({.kind = Asked::deviations, .tilt = wish.tilt, .count = sums_at_least(std::max(first_sums(n), more))});
     if (wish.variance < kPerhapsSplit) want({.kind = Asked::small_deviations, .tilt = wish.tilt});
   }
   if (!missing.empty()) throw Missing{missing};
-}
-
-PowerSums KnownSums::powers(const double* rate, int count) const {
-  Request request = {.kind = Asked::powers, .count = count};
-  std::copy(rate, rate + count, request.rate);
-  return powers_of(request, need(request));
 }
 
 }  // namespace tallytree

@@ -19,16 +19,12 @@ class KnownSums final : public Source {
  public:
   KnownSums(const FlatKernels* kernels, int lanes, ptrdiff_t n) : Source(kernels, lanes, 1, n) {}
   void add(const Request& request, Reduced reduced) { known_.emplace_back(request, std::move(reduced)); }
-  Sums sums(double tilt, int count) const override;
-  SmallSums small_sums(double tilt) const override;
-  Histogram histogram(double low, double high) const override;
   Histogram overview(double low, double high) const override;
   void expect(const std::vector<Wish>& wishes) const override;
-  PowerSums powers(const double* rate, int count) const;
 
  private:
   const Reduced* find(const Request& request) const;
-  const Reduced& need(const Request& request) const;
+  Reduced reduced(const Request& request) const override;
   std::vector<std::pair<Request, Reduced>> known_;
 };
 

@@ -247,38 +247,46 @@ PowerSums powers_of(const Request& request, const Reduced& r) {
   return s;
 }
 
+// -- what a source is asked for ------------------------------------------------------------------------------------
+
+Sums Source::sums(double tilt, int count) const {
+  return deviations_of(reduced({.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)}));
+}
+
+SmallSums Source::small_sums(double tilt) const {
+  return small_deviations_of(reduced({.kind = Asked::small_deviations, .tilt = tilt}));
+}
+
+Histogram Source::histogram(double low, double high) const {
+  const Request request = {.kind = Asked::histogram, .low = low, .high = high};
+  return histogram_of(request, reduced(request));
+}
+
+PowerSums Source::powers(const double* rate, int count) const {
+  Request request = {.kind = Asked::powers, .count = count};
+  std::copy(rate, rate + count, request.rate);
+  return powers_of(request, reduced(request));
+}
+
 // -- logits in memory ----------------------------------------------------------------------------------------------
 
-static Reduced reduce_one(const Logits& logits, const Request& request) {
+Reduced Logits::reduced(const Request& request) const {
   LeftOut none;
-  return std::move(reduce(*logits.kernels, logits.threads, logits.nu, logits.n, {request}, true, &none)[0]);
+  return std::move(reduce(*kernels, threads, nu, n, {request}, true, &none)[0]);
 }
 
 Sums Logits::sums(double tilt, int count) const {
-  if (n <= kBlock) {  // nothing to merge
-    Sums s;
-    const int taken = sums_at_least(count);
-    s.deviation.resize((size_t)taken);
-    kernels->chebyshev_sums(nu, n, tilt, taken, &s.totals, s.deviation.data());
-    return s;
-  }
-  return deviations_of(reduce_one(*this, {.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)}));
-}
-
-SmallSums Logits::small_sums(double tilt) const {
-  return small_deviations_of(reduce_one(*this, {.kind = Asked::small_deviations, .tilt = tilt}));
+  if (n > kBlock) return Source::sums(tilt, count);
+  Sums s;  // nothing to merge
+  const int taken = sums_at_least(count);
+  s.deviation.resize((size_t)taken);
+  kernels->chebyshev_sums(nu, n, tilt, taken, &s.totals, s.deviation.data());
+  return s;
 }
 
 Histogram Logits::histogram(double low, double high) const {
   if (low > high && n <= kBins) return {low, high, {}, {nu, nu + n}, true};  // all are outside
-  const Request request = {.kind = Asked::histogram, .low = low, .high = high};
-  return histogram_of(request, reduce_one(*this, request));
-}
-
-PowerSums Logits::powers(const double* rate, int count) const {
-  Request request = {.kind = Asked::powers, .count = count};
-  std::copy(rate, rate + count, request.rate);
-  return powers_of(request, reduce_one(*this, request));
+  return Source::histogram(low, high);
 }
 
 }  // namespace tallytree

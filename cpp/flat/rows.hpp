@@ -14,12 +14,14 @@ constexpr ptrdiff_t kDirectAtMost = 4096;         // above this it is no longer 
 constexpr ptrdiff_t kRowsWorthThreads = 1 << 14;  // variables
 
 struct FlatRows {
-  FlatRows() = default;
+  // Rows without answers yet.
+  FlatRows(const Kernels& k, int threads_used, ptrdiff_t rows, ptrdiff_t variables)
+      : kernels(&k), threads(threads_used), batch(rows), n(variables) {}
   FlatRows(FlatRows&&) = default;
 
-  const Kernels* kernels = nullptr;
-  int threads = 1;
-  ptrdiff_t batch = 0, n = 0;
+  const Kernels* kernels;
+  int threads;
+  ptrdiff_t batch, n;
   bool cavities = true;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
   std::vector<FlatSolution> row;
   std::shared_ptr<double> small_models;  // their marginals, (batch, n), then their leave-one-out ratios
@@ -43,5 +45,10 @@ std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows);
 void row_marginals(const FlatRows& rows, const double* nu, double* out);
 void row_messages(const FlatRows& rows, const double* nu, double* out);
 void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out);
+
+// Models along the chain of partial sums. The bound is infinite where plain numbers run out of range. O(n k) time and
+// memory for counts, of ones or of zeros, up to k.
+void chain_rows(const FlatKernels& kernels, int threads, const double* nu, const double* log_f, ptrdiff_t table_stride,
+                ptrdiff_t batch, ptrdiff_t n, double* log_mean, double* messages, double* bound);
 
 }  // namespace tallytree

@@ -45,21 +45,26 @@ struct Wish {
   double tilt, variance;
 };
 
+struct Request;
+struct Reduced;
+
 class Source {
  public:
   const FlatKernels* kernels = nullptr;
   int lanes = 1, threads = 1;
   ptrdiff_t n = 0;  // logits, all finite
 
-  virtual Sums sums(double tilt, int count) const = 0;
-  virtual SmallSums small_sums(double tilt) const = 0;
-  virtual Histogram histogram(double low, double high) const = 0;
+  virtual Sums sums(double tilt, int count) const;
+  SmallSums small_sums(double tilt) const;
+  virtual Histogram histogram(double low, double high) const;
+  PowerSums powers(const double* rate, int count) const;
   // A histogram of this range, or of one that leaves few outside and is as good.
   virtual Histogram overview(double low, double high) const { return histogram(low, high); }
   // All that the next steps need: a source that has to fetch its sums fetches them at once.
   virtual void expect(const std::vector<Wish>&) const {}
 
  protected:
+  virtual Reduced reduced(const Request& request) const = 0;
   Source() = default;
   Source(const FlatKernels* k, int l, int t, ptrdiff_t count) : kernels(k), lanes(l), threads(t), n(count) {}
   Source(const Source&) = default;
@@ -76,9 +81,10 @@ class Logits final : public Source {
   Logits(const FlatKernels* k, int l, int t, const double* values, ptrdiff_t count)
       : Source(k, l, t, count), nu(values) {}
   Sums sums(double tilt, int count) const override;
-  SmallSums small_sums(double tilt) const override;
   Histogram histogram(double low, double high) const override;
-  PowerSums powers(const double* rate, int count) const;  // of any logits
+
+ protected:
+  Reduced reduced(const Request& request) const override;
 };
 
 }  // namespace tallytree

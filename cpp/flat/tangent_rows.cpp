@@ -30,14 +30,16 @@ struct Model {
   Directions directions;
   TangentOut out;
 
-  // Only direction r; without directions nothing changes.
-  void take_direction(int r) {
-    if (directions.count == 0) return;
-    directions.count = 1;
-    directions.v += r * directions.v_stride;
-    if (directions.h) directions.h += r * directions.h_stride;
-    if (out.change) out.change += r * out.change_stride;
-    if (out.count_change) out.count_change += r * out.count_stride;
+  // At most `count` directions from one on; without directions nothing changes.
+  Model along(int from, int count) const {
+    if (directions.count == 0) return *this;
+    Model part = *this;
+    part.directions.count = std::min(count, directions.count - from);
+    part.directions.v += from * directions.v_stride;
+    if (directions.h) part.directions.h += from * directions.h_stride;
+    if (out.change) part.out.change += from * out.change_stride;
+    if (out.count_change) part.out.count_change += from * out.count_stride;
+    return part;
   }
 };
 
@@ -88,18 +90,11 @@ bool solve_direct_alone(const Kernels& kernels, ptrdiff_t n, const Model& model,
 double solve_series_groups(const Kernels& kernels, int threads, const FlatSolution& solution, ptrdiff_t n,
                            const Model& model) {
   double bound = solution.bound;
-  const Directions& all = model.directions;
-  for (int from = 0; from == 0 || from < all.count; from += kMaxDirections) {
-    Directions d = all;
-    TangentOut out = model.out;
-    d.count = std::min(kMaxDirections, all.count - from);
-    d.v += from * all.v_stride;
-    if (d.h) d.h += from * all.h_stride;
-    if (d.count == 0) out.change = out.count_change = nullptr;
-    if (out.change) out.change += from * out.change_stride;
-    if (out.count_change) out.count_change += from * out.count_stride;
-    if (from) out.counts = nullptr;
-    bound = std::fmax(bound, series_tangent(kernels, threads, solution, model.nu, n, model.log_f, d, out));
+  for (int from = 0; from == 0 || from < model.directions.count; from += kMaxDirections) {
+    Model part = model.along(from, kMaxDirections);
+    if (part.directions.count == 0) part.out.change = part.out.count_change = nullptr;
+    if (from) part.out.counts = nullptr;
+    bound = std::fmax(bound, series_tangent(kernels, threads, solution, model.nu, n, model.log_f, part.directions, part.out));
   }
   return bound;
 }
@@ -135,11 +130,7 @@ bool tilt_of(const Kernels& kernels, ptrdiff_t n, const Model& m, double* tilt) 
 
 // Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt.
 double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
-  FlatRows rows;
-  rows.kernels = &kernels;
-  rows.threads = threads;
-  rows.batch = 1;
-  rows.n = n;
+  FlatRows rows(kernels, threads, 1, n);
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
   const FlatSolution& s = rows.row[0];
@@ -242,8 +233,8 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
     const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
     Model models[8];
     for (ptrdiff_t l = 0; l < count; l++) {
-      models[l] = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
-      models[l].take_direction((int)((first + l) / models_in_all));
+      const Model model = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
+      models[l] = model.along((int)((first + l) / models_in_all), 1);
     }
     solve_together(*in.kernels, in.n, models, (int)count, &bound[(size_t)first]);
   });

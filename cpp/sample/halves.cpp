@@ -14,7 +14,6 @@
 #include "base/parallel.hpp"
 #include "flat/flat.hpp"
 #include "flat/summary.hpp"
-#include "sample/random_unit.hpp"
 
 namespace tallytree {
 
@@ -65,6 +64,27 @@ struct Halves {
     kernels.sample->draw_block(&table, &wanted, 1, &key, kTagBlock, 0, 0, words);
     for (ptrdiff_t i = 0; i < n; i++) out[from + i] = (uint8_t)(words[0] >> i & 1);
   }
+};
+
+// Numbers in [0, 1) from a stream of their own, one after the other.
+class UnitStream {
+ public:
+  UnitStream(const Kernels& kernels, const SampleKey& key) : kernels_(kernels), key_(key) {}
+  double next() {
+    if (used_ == kWords) {
+      kernels_.sample->random_words(&key_, kTagDecision, 0, group_++, kWords / 2, words_);
+      used_ = 0;
+    }
+    return (double)(words_[used_++] >> 11) * 0x1p-53;
+  }
+
+ private:
+  static constexpr int kWords = 32;
+  const Kernels& kernels_;
+  const SampleKey key_;
+  uint32_t group_ = 0;
+  int used_ = kWords;
+  uint64_t words_[kWords];
 };
 
 // The law of a count under a tilt, up to a factor.

@@ -3,7 +3,7 @@
 // The up values of a block are not kept: on the way down they are computed once more, which is cheaper than memory.
 #include "tree/leaf_weights.hpp"
 #include "tree/linear.hpp"
-#include "base/transpose.hpp"
+#include "tree/lane_entries.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -80,24 +80,6 @@ static vec block_up_values(const TreeItem& item, const BlockGroup& group, int fi
   return scale;
 }
 
-// Rows of lanes to one row per block, and back. Rows have room for a whole number of vectors.
-static void lanes_to_rows(const double* lanes, int n, double* const* rows, int count) {
-  for (int k = 0; k < n; k += kLanes) {
-    vec x[kLanes];
-    for (int t = 0; t < kLanes; t++) x[t] = k + t < n ? load(lanes + (ptrdiff_t)(k + t) * kLanes) : vec{};
-    transpose(x);
-    for (int j = 0; j < count; j++) store(rows[j] + k, x[j]);
-  }
-}
-static void rows_to_lanes(const double* const* rows, int n, int count, double* lanes) {
-  for (int k = 0; k < n; k += kLanes) {
-    vec x[kLanes] = {};
-    for (int j = 0; j < count; j++) x[j] = load_part(rows[j] + k, min(kLanes, n - k), 0.0);
-    transpose(x);
-    for (int t = 0; t < kLanes && k + t < n; t++) store(lanes + (ptrdiff_t)(k + t) * kLanes, x[t]);
-  }
-}
-
 static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, int first, int count) {
   const BlockShape& shape = *group.shape;
   const Lanes up = {shape, worker.scratch};
@@ -124,6 +106,7 @@ static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, in
   for (int j = 0; j < count; j++) {
     const int32_t i = group.roots[first + j];
     rows[j] = arena_take(worker.arena, (size_t)(n + 2 * kLanes));
+    fill(rows[j] + n, kLanes, 0.0);
     item.up[i] = {rows[j], nullptr, 0, n, scale[j] + shift[j]};
     NodeNotes& note = item.notes[i];
     note = {};
@@ -134,7 +117,7 @@ static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, in
     note.rounding = 24.0 * shape.merges;
     note.shift = shift[j];
   }
-  lanes_to_rows(root, n, rows, count);
+  to_rows(rows, count, n, [&](ptrdiff_t k) { return load(root + k * kLanes); });
 }
 
 void block_up(TreeItem& item, Worker& worker, const BlockGroup& group) {
@@ -177,7 +160,7 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
   const int root = shape.leaves + shape.merges - 1;
   const double* rows[kLanes];
   for (int j = 0; j < count; j++) rows[j] = item.down[group.roots[first + j]].value;
-  rows_to_lanes(rows, shape.leaves + 1, count, down.slot(root));
+  by_entry(rows, count, shape.leaves + 1, [&](ptrdiff_t k, vec x) { store(down.slot(root) + k * kLanes, x); });
 
   // A probe starts in the largest subtrees of at most kProbeSize leaves and is passed on below them.
   const bool probing = item.use_fft;

@@ -5,25 +5,32 @@
 
 namespace tallytree {
 
+// Calls visit(v) for the nodes below `root` and itself, depth first, left before right.
+template <class Visit>
+static void walk(const TreeView& f, int32_t root, const Visit& visit) {
+  std::vector<int32_t> stack = {root};
+  while (!stack.empty()) {
+    const int32_t v = stack.back();
+    stack.pop_back();
+    visit(v);
+    if (v < f.leaves) continue;
+    stack.push_back(f.right[v - f.leaves]);
+    stack.push_back(f.left[v - f.leaves]);
+  }
+}
+
 // The merges below `root` in ascending order of nodes; slots 0.. are its leaves in the order of list_leaves.
 void BlockTree::add_shape(const CountTree& whole, int32_t root) {
   const TreeView f = whole.view();
   Shape& shape = shapes_.emplace_back();
   const int32_t leaves = f.size[root];
-  std::vector<int32_t> stack = {root}, inner;
+  std::vector<int32_t> inner;
   int32_t next_leaf = 0;
   std::unordered_map<int32_t, int32_t> slot;
-  while (!stack.empty()) {  // depth first, left before right: the same walk as list_leaves
-    const int32_t v = stack.back();
-    stack.pop_back();
-    if (v < f.leaves) {
-      slot[v] = next_leaf++;
-      continue;
-    }
-    inner.push_back(v);
-    stack.push_back(f.right[v - f.leaves]);
-    stack.push_back(f.left[v - f.leaves]);
-  }
+  walk(f, root, [&](int32_t v) {
+    if (v < f.leaves) slot[v] = next_leaf++;
+    else inner.push_back(v);
+  });
   shape.size.assign((size_t)leaves, 1);
   // The walk meets a parent before its children: reversed, children come first.
   for (size_t j = inner.size(); j-- > 0;) {
@@ -43,17 +50,9 @@ void BlockTree::add_shape(const CountTree& whole, int32_t root) {
 }
 
 void BlockTree::list_leaves(const TreeView& f, int32_t root, std::vector<int32_t>* out) const {
-  std::vector<int32_t> stack = {root};
-  while (!stack.empty()) {
-    const int32_t v = stack.back();
-    stack.pop_back();
-    if (v < f.leaves) {
-      out->push_back(v);
-    } else {
-      stack.push_back(f.right[v - f.leaves]);
-      stack.push_back(f.left[v - f.leaves]);
-    }
-  }
+  walk(f, root, [&](int32_t v) {
+    if (v < f.leaves) out->push_back(v);
+  });
 }
 
 BlockTree::Blocks BlockTree::find_blocks(const TreeView& f, const std::vector<char>& inside) const {

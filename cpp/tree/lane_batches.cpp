@@ -1,23 +1,14 @@
 #include "tree/lane_batches.hpp"
 
-#include <algorithm>
-
-#include "base/parallel.hpp"
-
 namespace tallytree {
 
 namespace {
 
-// Calls run(first, count, scratch) for every register of models.
+// The same with memory of the plan.
 template <class Run>
-void over_lanes(const Kernels& kernels, TreePlan& plan, size_t batch, ptrdiff_t doubles, int threads, const Run& run) {
-  threads = thread_count(threads);
+void over_plan(const Kernels& kernels, TreePlan& plan, size_t batch, ptrdiff_t doubles, int threads, const Run& run) {
   std::unique_ptr<PassMemory> memory = plan.take_memory();
-  memory->require_lanes(threads, (size_t)doubles);
-  const size_t lanes = (size_t)kernels.lanes;
-  run_tasks((batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
-    run(k * lanes, std::min(lanes, batch - k * lanes), memory->lane_scratch(t, memory->lane_doubles));
-  });
+  over_lanes(kernels, *memory, batch, doubles, thread_count(threads), run);
   plan.give_back(std::move(memory));
 }
 
@@ -38,8 +29,8 @@ void lane_draw_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in
   const CountTree& tree = plan.tree();
   const TreeView view = tree.view();
   const size_t leaves = (size_t)tree.leaves();
-  over_lanes(kernels, plan, in.batch, kernels.tree->lane_draws_scratch(view), threads,
-             [&](size_t first, size_t count, double* scratch) {
+  over_plan(kernels, plan, in.batch, kernels.tree->lane_draws_scratch(view), threads,
+             [&](size_t first, size_t count, double* scratch, int) {
     LaneDraws draws = {key, {}, (ptrdiff_t)samples, (ptrdiff_t)(in.batch * leaves), {}};
     for (size_t l = 0; l < count; l++) {
       draws.model[l] = (uint32_t)(first + l);
@@ -53,8 +44,8 @@ void lane_belief_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& 
                       int threads) {
   const CountTree& tree = plan.tree();
   const TreeView view = tree.view();
-  over_lanes(kernels, plan, in.batch, kernels.tree->lane_models_scratch(view), threads,
-             [&](size_t first, size_t count, double* scratch) {
+  over_plan(kernels, plan, in.batch, kernels.tree->lane_models_scratch(view), threads,
+             [&](size_t first, size_t count, double* scratch, int) {
     LaneModels models = lanes_of(tree, in, first, count);
     for (size_t l = 0; l < count; l++) models.beliefs[l] = beliefs + (first + l) * in.table_entries;
     double log_mean[8];
@@ -67,8 +58,8 @@ void lane_count_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& i
   const CountTree& tree = plan.tree();
   const TreeView view = tree.view();
   const size_t counts = (size_t)view.size[node] + 1;
-  over_lanes(kernels, plan, in.batch, kernels.tree->lane_counts_scratch(view), threads,
-             [&](size_t first, size_t count, double* scratch) {
+  over_plan(kernels, plan, in.batch, kernels.tree->lane_counts_scratch(view), threads,
+             [&](size_t first, size_t count, double* scratch, int) {
     double* rows[8] = {};
     for (size_t l = 0; l < count; l++) rows[l] = out + (first + l) * counts;
     kernels.tree->lane_counts(view, lanes_of(tree, in, first, count), node, scratch, rows, certain + first);

@@ -16,20 +16,6 @@ constexpr double kUnderflow = -1060;  // log2 of an error that a product may mak
 
 static inline vec log2_of(double x) { return splat(std::log2(x)); }
 
-// Memory given out from the front of one piece.
-struct LaneRoom {
-  vec* next;
-  vec* take(ptrdiff_t count) {
-    vec* taken = next;
-    next += count;
-    return taken;
-  }
-  template <class T>
-  T* take_other(ptrdiff_t count) {
-    return (T*)take((count * (ptrdiff_t)sizeof(T) + (ptrdiff_t)sizeof(vec) - 1) / (ptrdiff_t)sizeof(vec));
-  }
-};
-
 struct LaneForest {
   const TreeView& f;
   vec* leaf_up;           // (off, on) of every leaf

@@ -9,12 +9,8 @@
 
 namespace tallytree::TT_LEVEL {
 
-// Doubles: the way up, messages down and their losses.
-ptrdiff_t lane_models_scratch(const TreeView& f) {
-  ptrdiff_t vectors = (ptrdiff_t)f.leaves + f.inner + longest_message(f) + 2 * kLanePad + 2 * (ptrdiff_t)f.leaves;
-  for (int32_t i = 0; i < f.inner; i++) vectors += f.size[f.leaves + i] + 1 + kLanes;
-  return lane_forest_doubles(f) + kLanes * (vectors + 4) + f.inner;
-}
+// Doubles: the way up; messages down and their losses take no more.
+ptrdiff_t lane_models_scratch(const TreeView& f) { return 2 * lane_forest_doubles(f); }
 
 void lane_models(const TreeView& f, const LaneModels& in, double* scratch, double* log_mean, double* bound) {
   LaneRoom room = {(vec*)scratch};

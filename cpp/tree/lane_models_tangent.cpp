@@ -36,33 +36,24 @@ struct State {
 
 // Places everything in `scratch`; with null it only measures.
 State lay_out(const TreeView& f, const LaneTangents& in, double* scratch, Dual* up, Dual* down, vec** table) {
-  ptrdiff_t used = 0;
-  const auto take = [&](ptrdiff_t count) {
-    vec* taken = scratch ? (vec*)scratch + used : nullptr;
-    used += count;
-    return taken;
-  };
-  const auto take_dual = [&](ptrdiff_t count) {
-    vec* value = take(count);
-    return Dual{value, take(count)};
-  };
+  LaneRoom room = {(vec*)scratch};
   State s = {f, in, up, down, table, nullptr, nullptr, nullptr, {}, {}, splat(1.0), splat(kUnderflow), 0};
   ptrdiff_t longest = 2;
   for (int32_t v = 0; v < f.leaves + f.inner; v++) {
-    const Dual u = take_dual(s.counts(v) + kLanes), d = take_dual(s.counts(v) + kLanes);
+    const Dual u = room.take_dual(s.counts(v) + kLanes), d = room.take_dual(s.counts(v) + kLanes);
     if (up) up[v] = u, down[v] = d;
     longest = s.counts(v) > longest ? s.counts(v) : longest;
   }
   for (int32_t i = 0; i < f.inner; i++) {
-    vec* t = f.table_offset[i] >= 0 ? take(s.counts(f.leaves + i) + kLanes) : nullptr;
+    vec* t = f.table_offset[i] >= 0 ? room.take(s.counts(f.leaves + i) + kLanes) : nullptr;
     if (table) table[i] = t;
   }
-  s.direction = take(f.leaves);
-  s.lost_up = take((ptrdiff_t)f.leaves + f.inner);
-  s.lost_down = take((ptrdiff_t)f.leaves + f.inner);
-  s.padded = take_dual(longest + 2 * kLanePad);
-  s.gradient = take_dual(longest + 2 * kLanePad);
-  s.size = used * kLanes;
+  s.direction = room.take(f.leaves);
+  s.lost_up = room.take((ptrdiff_t)f.leaves + f.inner);
+  s.lost_down = room.take((ptrdiff_t)f.leaves + f.inner);
+  s.padded = room.take_dual(longest + 2 * kLanePad);
+  s.gradient = room.take_dual(longest + 2 * kLanePad);
+  s.size = room.doubles_from(scratch);
   return s;
 }
 

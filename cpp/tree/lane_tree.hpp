@@ -17,6 +17,25 @@ struct Dual {
 };
 static inline Dual operator+(Dual m, ptrdiff_t k) { return {m.value + k, m.change + k}; }
 
+// Memory given out from the front of one piece; begun at null it only measures.
+struct LaneRoom {
+  vec* next;
+  ptrdiff_t doubles_from(const double* start) const { return (const double*)next - start; }
+  vec* take(ptrdiff_t count) {
+    vec* taken = next;
+    next += count;
+    return taken;
+  }
+  Dual take_dual(ptrdiff_t count) {
+    vec* value = take(count);
+    return {value, take(count)};
+  }
+  template <class T>
+  T* take_other(ptrdiff_t count) {
+    return (T*)take((count * (ptrdiff_t)sizeof(T) + (ptrdiff_t)sizeof(vec) - 1) / (ptrdiff_t)sizeof(vec));
+  }
+};
+
 static inline void copy(const vec* from, ptrdiff_t n, vec* to) {
   for (ptrdiff_t k = 0; k < n; k++) to[k] = from[k];
 }

@@ -328,12 +328,9 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
     solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
   };
   if (suits_lanes(plan.tree(), in, out, name)) {
-    const size_t lanes = (size_t)kernels.lanes;
-    const size_t doubles = (size_t)kernels.tree->lane_models_scratch(plan.tree().view());
-    memory->require_lanes(threads, doubles);
-    run_tasks((in.batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
-      const size_t first = k * lanes, count = std::min(lanes, in.batch - first);
-      solve_lanes(kernels, plan.tree(), in, out, first, count, memory->lane_scratch(t, memory->lane_doubles));
+    const ptrdiff_t doubles = kernels.tree->lane_models_scratch(plan.tree().view());
+    over_lanes(kernels, *memory, in.batch, doubles, threads, [&](size_t first, size_t count, double* scratch, int t) {
+      solve_lanes(kernels, plan.tree(), in, out, first, count, scratch);
       for (size_t b = first; b < first + count; b++)
         if (out.bound[b] == kInfinity) one(b, t);
     });
