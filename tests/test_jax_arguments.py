@@ -108,7 +108,9 @@ def test_traced_models_without_a_state_have_no_draw_and_no_mode(groups):
     assert np.isnan(modes[1:]).all()
 
 
-@pytest.mark.parametrize("key", [jax.random.split(KEY, 2), [KEY], None, 0, jnp.zeros(2), object()], ids=range(6))
+@pytest.mark.parametrize(
+    "key", [jax.random.split(KEY, 2), [KEY], None, 0, jnp.zeros(2), object()], ids=range(6)
+)
 def test_keys_of_the_wrong_kind(key):
     refused(lambda: ttj.sample(key, ZEROS, tt.exactly(1)), "`key` must be one key of jax.random")
 
