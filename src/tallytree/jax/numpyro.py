@@ -450,6 +450,11 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         jax.Array, (sample..., ...)
             Logarithms.
 
+        Raises
+        ------
+        ParameterError
+            If `value` does not hold numbers.
+
         See Also
         --------
         enumerate_support, sample
