@@ -135,5 +135,7 @@ def test_a_failed_pass_is_given_no_bound_and_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bound = noisy_bound(problem, found)
+        found.messages[1, 1] = np.inf, 1e4
+        assert np.isfinite(ladder._rounded_at(problem, np.ones((2, 1)), found)[0])
     assert bound[0] < ladder.TOLERANCE
     assert bound[1] == np.inf

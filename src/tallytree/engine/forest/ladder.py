@@ -151,7 +151,7 @@ def _rounded_at(problem: ForestProblem, tilts: Float64, found: Answer) -> Float6
     size = np.zeros(len(tilts))
     if not tilts.any():
         return size
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # messages of a failed pass may be any number
         belief = problem.log_leaf + found.messages
         log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
     rarest = np.nan_to_num(log_prob, nan=-math.inf).min(axis=(1, 2), initial=0.0)
