@@ -1,7 +1,8 @@
 """Forests with counts: the quickest pass that can be certified.
 
 Rungs: FFT with a tilt that puts the mean of every top-level count where its posterior lies; direct sums of positive
-terms, relatively accurate until they underflow; logarithms, which always work.
+terms, relatively accurate until they underflow, with such a tilt and without; logarithms, which always work. Which of
+them come first depends on the length of the longest count.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from .passes import both_passes
 from .plain import balanced, propagate
 from .tilt import Tilter
 
-SMALL = 256  # counts up to this size are found in logarithms before a search for tilts pays
-LONG = 2048  # counts up to this size are convolved directly: neither transforms nor tilts are quicker there
+SMALL = 256  # up to this size logarithms take no longer than a search for tilts
+LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
 _ROUNDS = 3
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 
