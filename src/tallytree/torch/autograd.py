@@ -63,7 +63,7 @@ class Sums(OfModels):
         by_counts = by_counts if with_counts else None
         if by_marginals is not None or by_counts is not None:
             direction = torch.zeros_like(logits) if by_marginals is None else by_marginals
-            moved, moved_tables = Tangent.apply(logits, tables, direction, by_counts, key, wants_tables)
+            moved, moved_tables = tangent(logits, tables, direction, by_counts, key, wants_tables)
             found_logits = moved if found_logits is None else found_logits + moved
             if wants_tables:
                 found_tables = moved_tables if found_tables is None else found_tables + moved_tables
@@ -74,7 +74,7 @@ class Sums(OfModels):
         logits, tables, marginals, probs = ctx.saved_for_forward
         key, _, with_counts = ctx.numbers
         direction = torch.zeros_like(logits) if by_logits is None else by_logits
-        moved, moved_tables = Tangent.apply(logits, tables, direction, by_tables, key, with_counts)
+        moved, moved_tables = tangent(logits, tables, direction, by_tables, key, with_counts)
         norm = (marginals * direction).sum(-1)
         if by_tables is not None:
             probs = probs if with_counts else Sums.apply(logits, tables, key, True, True)[2]
@@ -116,6 +116,21 @@ class Tangent(OfModels):
             moved = moved + bent
             moved_tables = moved_tables + bent_tables if counts else moved_tables
         return moved, moved_tables
+
+
+def tangent(*arguments: Any) -> Any:
+    """What `Tangent` answers; without a record for derivatives where nobody will ask for them, which is quicker."""
+    return (Tangent.apply if differentiable(*arguments) else ops.tangent)(*arguments)
+
+
+def differentiable(*arguments: Any) -> bool:
+    """Whether a derivative of any kind may be asked for; tensors of `torch.func` do not say so themselves."""
+    tensors = [value for value in arguments if isinstance(value, Tensor)]
+    if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return True
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def _third(key: int, point: Any, first: Any, second: Any) -> Any:

@@ -10,6 +10,7 @@ from torch.distributions import Distribution, constraints
 
 from ..errors import ParameterError
 from . import functions, ops
+from .autograd import differentiable
 from .groups import Posed, pose
 from .mapping import readable
 from .tensors import as_real, as_shape, common_shape
@@ -367,7 +368,7 @@ class CountDistribution(Distribution):
         posed = self._posed.wide()
         exact = detached(posed)
         value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
-        if not functions.differentiable(posed):
+        if not differentiable(posed.logits, posed.tables):
             return value.to(self._posed.dtype)
         log_z, marginals, probs = functions.statistics(posed)
         formula = log_z - expected_weight(marginals, probs, posed)

@@ -13,7 +13,7 @@ from .. import checks
 from ..errors import ParameterError
 from . import ops, tensors
 from . import structure as structures
-from .autograd import Sums
+from .autograd import Sums, differentiable
 from .count_autograd import CountLogProbs
 from .groups import Posed, pose
 
@@ -116,7 +116,7 @@ def marginals_of(posed: Posed) -> Tensor:
 
 def _sums(posed: Posed, marginals: bool) -> Any:
     """Marginals in any case where a derivative may be asked for: they are that of log Z."""
-    if not differentiable(posed):
+    if not differentiable(posed.logits, posed.tables):
         return ops.sums(posed.logits, posed.tables, posed.structure.key, marginals, False)
     return statistics(posed, counts=posed.tables is not None and posed.tables.requires_grad)
 
@@ -168,7 +168,7 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
-    if not differentiable(posed):
+    if not differentiable(posed.logits, posed.tables):
         found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
     else:
         tables = posed.packed()
@@ -247,17 +247,6 @@ def statistics(posed: Posed, *, counts: bool = True) -> tuple[Tensor, Tensor, Te
     sums = ops.sums if torch.compiler.is_compiling() else Sums.apply
     found = sums(posed.logits, posed.tables, posed.structure.key, True, counts)
     return found[0], found[1], found[2]
-
-
-def differentiable(posed: Posed) -> bool:
-    """Whether a derivative of any kind may be asked for; tensors of `torch.func` do not say so themselves."""
-    tensors = [posed.logits] if posed.tables is None else [posed.logits, posed.tables]
-    if torch.compiler.is_compiling():
-        return True
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
-        return True
-    recording = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    return recording or torch.autograd.forward_ad._current_level >= 0
 
 
 def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:

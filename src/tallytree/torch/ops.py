@@ -6,6 +6,7 @@ log-odds are (*b, D), packed tables (T,) or (*b, T) or None, and answers that ar
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -27,6 +28,9 @@ class Operator:
 
     def __init__(self, name: str, function: Any, empty: Any) -> None:
         self.function = function
+        self.__signature__ = inspect.signature(
+            function
+        )  # which PyTorch asks for at every call of a derivative
         self.op = torch.library.custom_op(f"tallytree::{name}", function, mutates_args=())
         self.op.register_fake(empty)
 

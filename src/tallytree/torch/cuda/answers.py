@@ -223,7 +223,8 @@ def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:
 
     One number decides; a bound that is NaN is the largest.
     """
-    return None if float(bound.amax()) <= tolerance else torch.nonzero(~(bound <= tolerance)).squeeze(-1)
+    worst = bound if len(bound) == 1 else bound.amax()
+    return None if float(worst) <= tolerance else torch.nonzero(~(bound <= tolerance)).squeeze(-1)
 
 
 def own_tables(tables: Tensor, failed: Tensor) -> Tensor:

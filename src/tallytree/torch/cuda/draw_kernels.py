@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
+
 _INF = tl.constexpr(float("inf"))
 
 
@@ -18,6 +20,7 @@ def _uniform(seed, lane, stream):
     return (high >> 6).to(tl.float64) * 2.0**-26 + (low >> 5).to(tl.float64) * 2.0**-53
 
 
+@Launched
 @triton.jit(do_not_specialize=["draws", "count", "batch", "row_cells", "n_nodes", "stream"])
 def split(
     storage, z, children, seed, draws, count, batch, row_cells, n_nodes, stream,

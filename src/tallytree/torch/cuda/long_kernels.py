@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
 from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _window
 
 MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
@@ -21,6 +22,7 @@ def _variables(x, row, place, n):
     return tl.load(x + row * n + place, mask=place < n, other=-_INF)
 
 
+@Launched
 @triton.jit(do_not_specialize=["stride"])
 def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     """A first tilt (B,) from a sample of the variables, towards the middle of the possible counts nearest the mean."""
@@ -60,6 +62,7 @@ def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     tl.store(out + row, s.to(tl.float64))
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs", "per"])
 def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     """Moments of stretches, (B, programs, 5), under the rows' tilts."""
@@ -98,6 +101,7 @@ def _total(part, row, programs, place: tl.constexpr, BLOCK: tl.constexpr):
     return tl.sum(total, 0)
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def settle(part, tilt, low, high, programs, BLOCK: tl.constexpr):
     """A Newton step of every tilt towards the nearest possible count."""
@@ -112,6 +116,7 @@ def settle(part, tilt, low, high, programs, BLOCK: tl.constexpr):
     tl.store(tilt + row, tl.load(tilt + row) + tl.where(free > 0.0, step, 0.0))
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.constexpr, BLOCK: tl.constexpr):
     """Products of all stretches, G into planes 4 and 5, log Z, the sum of Re G and the error of any sum like it."""
@@ -143,6 +148,7 @@ def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.con
     tl.store(log_z + row, tl.load(at + 1) + tl.log(2.0 * positive / tl.load(at + 2)))
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs", "stride"])
 def waves(
     table, part, tilt, low, high, info, wave, n, programs, stride,
@@ -222,6 +228,7 @@ def waves(
     tl.store(plane + 3 * W, fi)
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def products(
     x, v, info, wave, out, n, programs,
@@ -253,6 +260,7 @@ def products(
         tl.store(at + 2 * m + 1, answer_i)
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def spread(
     x, v, info, wave, total, out, least, n, programs, drift,
@@ -305,6 +313,7 @@ def spread(
     tl.store(out + row * n + place, answer, mask=place < n)
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def certify(least, total, error, bound, programs, BLOCK: tl.constexpr):
     """Error over the least of the leave-one-out sums (B, programs) and of Z; infinite where that is not positive."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
+
 _INF = tl.constexpr(float("inf"))
 _FIELDS = tl.constexpr(7)
 
@@ -25,6 +27,7 @@ def _table_entries(table, first, c, kept, other: tl.constexpr):
     return tl.load(table + first[:, None] + c[None, :], mask=kept, other=other)
 
 
+@Launched
 @triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width", "offset"])
 def merge(
     a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width, offset,
@@ -62,6 +65,7 @@ def merge(
     tl.store(at[:, None] + c[None, :], total, mask=kept)
 
 
+@Launched
 @triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width"])
 def log_merge(
     a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
@@ -112,6 +116,7 @@ def _log_term(left, right, a_length, b_length, c, i, real, SIGN: tl.constexpr):
     return tl.where(inside, first[:, None] + tl.load(right[:, None] + place, mask=inside, other=-_INF), -_INF)
 
 
+@Launched
 @triton.jit(
     do_not_specialize=[
         "pairs",
@@ -157,6 +162,7 @@ def scale_up(
     tl.store(log_mass + row * mass_row + mass_start + node, tl.log(mass), mask=real)
 
 
+@Launched
 @triton.jit(
     do_not_specialize=[
         "pairs",

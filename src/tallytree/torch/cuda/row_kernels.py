@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
 from .wave_kernels import _INF, _INFO, _PI, _PLANES, _inverse, _load_rows, _probabilities, _times
 
 
@@ -19,6 +20,7 @@ def _plane(wave, rows, kept, m, place: tl.constexpr, W: tl.constexpr):
     return tl.load(at, mask=kept, other=0.0)
 
 
+@Launched
 @triton.jit(do_not_specialize=["count"])
 def solve(
     x, info, wave, out, log_z, bound, count, n, rounding,
@@ -78,6 +80,7 @@ def solve(
     tl.store(bound + rows, error, mask=rows < count)
 
 
+@Launched
 @triton.jit(do_not_specialize=["stride", "push_stride"])
 def counts(
     table, push, info, wave, log_z, drift, out, n, stride, push_stride,
@@ -125,6 +128,7 @@ def counts(
     tl.store(out + row * (n + 1) + c, answer, mask=c <= n)
 
 
+@Launched
 @triton.jit(do_not_specialize=["count"])
 def tangent(
     x, v, info, wave, out, log_z, moved, bound, count, n, rounding,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
 from .wave_kernels import _INF, _INTERPRETED
 
 POWERS = 8
@@ -74,6 +75,7 @@ def _corrected(guess, size):
     return guess + guess * (e + e * e)
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs", "per"])
 def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Sums of stretches, (B, programs, 10), under the rows' tilts; WHOLE where all stretches are full.
@@ -129,6 +131,7 @@ def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.conste
     tl.store(at + 9, known.to(tl.float64))
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs", "per"])
 def infinities(x, out, n, programs, per, BLOCK: tl.constexpr):
     """Numbers of forced and of excluded variables of stretches, (B, programs, 2)."""
@@ -146,6 +149,7 @@ def infinities(x, out, n, programs, per, BLOCK: tl.constexpr):
     tl.store(at + 1, tl.sum(excluded, 0))
 
 
+@Launched
 @triton.jit(do_not_specialize=["programs"])
 def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Marginals E r / (1 + E r) from the ratio r = d(1) / d(0) of leave-one-out sums.

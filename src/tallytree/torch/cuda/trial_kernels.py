@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .launch import Launched
 from .wave_kernels import _INF, _load_rows, _load_table
 
 
@@ -39,6 +40,7 @@ def _top(table, rows, batch, stride, n, s, R: tl.constexpr, BLOCK: tl.constexpr)
     return tl.where(top > -_INF, top, 0.0)
 
 
+@Launched
 @triton.jit(do_not_specialize=["draws", "batch", "stride", "rounds"])
 def trials(
     x, table, tilt, seed, out, done, draws, batch, n, stride, rounds,

@@ -25,6 +25,8 @@ import os
 import triton
 import triton.language as tl
 
+from .launch import Launched
+
 INFO, PLANES, FREQUENCIES = 8, 11, 64  # numbers of a row, planes of its wave, frequencies that always suffice
 EXPONENT = tl.constexpr(30.0)  # nats: what windows and frequencies may leave out, 1e-13 of the largest weight
 _INFO = tl.constexpr(INFO)
@@ -195,6 +197,7 @@ def _window(mean, var, forced, free, exponent, W: tl.constexpr):
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
 
+@Launched
 @triton.jit(do_not_specialize=["count", "stride", "push_stride"])
 def prepare(
     x, table, push, info, wave, count, n, stride, push_stride,
