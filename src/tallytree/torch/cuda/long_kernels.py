@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from .launch import Launched
-from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _window
+from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _turns, _window
 
 MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
 _MOMENTS = tl.constexpr(MOMENTS)
@@ -77,10 +77,10 @@ def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     for k in range(0, per):
         t = _variables(x, row, (own * per + k) * BLOCK + tl.arange(0, BLOCK), n)
         near = tl.abs(t) < _INF
-        p, q, soft = _probabilities(t + s)
+        p, q, grown = _probabilities(t + s)
         mean += p
         var += p * q
-        norm += tl.where(near, soft, 0.0)
+        norm += tl.where(near, tl.maximum(t + s, 0.0) + tl.log(grown), 0.0)
         forced += (t == _INF).to(tl.float64)
         free += near.to(tl.float64)
     at = out + (row * programs + own) * _MOMENTS
@@ -143,7 +143,7 @@ def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.con
     z = tl.sum(gr, 0)
     size = tl.sum(tl.where(kept, (tl.abs(gr) + tl.abs(gi)) * tl.load(plane + 10 * W), 0.0), 0)
     tl.store(total + row, z)
-    tl.store(error + row, rounding * size + tl.load(at + 5))
+    tl.store(error + row, 2.0 * rounding * size + tl.load(at + 5))
     positive = tl.where(z > 0.0, z, 1.0)
     tl.store(log_z + row, tl.load(at + 1) + tl.log(2.0 * positive / tl.load(at + 2)))
 
@@ -186,10 +186,8 @@ def waves(
     m = tl.arange(0, W)
     odd = 2 * m + 1
     angle = (1.0 / length.to(tl.float64)) * _PI
-    half = tl.sin(odd.to(tl.float64) * (0.5 * angle))
-    vers = 2.0 * half * half
+    vers, sw, half = _turns(odd, angle)
     cw = 1.0 - vers
-    sw = tl.sin(odd.to(tl.float64) * angle)
     place = ((odd.to(tl.int64) * first) % (2 * length)).to(tl.float64)
     zr = tl.cos(place * angle)
     zi = -tl.sin(place * angle)
@@ -222,7 +220,8 @@ def waves(
     tl.store(at + 7, decided)
     plane = wave + row * (_PLANES * W) + m
     tl.store(plane, vers)
-    tl.store(plane + 10 * W, 1.0 / tl.sqrt(1.0 - 0.5 * vers))
+    tl.store(plane + 10 * W, 1.0 / half)
+    tl.store(plane + 11 * W, half * half)
     tl.store(plane + W, sw)
     tl.store(plane + 2 * W, fr)
     tl.store(plane + 3 * W, fi)
@@ -245,17 +244,17 @@ def products(
         along = tl.load(v + row * n + place, mask=(place < n) & (tl.abs(t) < _INF), other=0.0)
     plane = wave + row * (_PLANES * W)
     at = out + (row * programs + own) * (2 * W)
+    r = p - q
+    along *= p * q
     for m in range(0, tl.load(info + row * _INFO + 3).to(tl.int32)):
         vers, sw = tl.load(plane + m), tl.load(plane + W + m)
-        cw = 1.0 - vers
-        re, im = 1.0 - p * vers, p * sw
         if MOVED:
-            inverse = _inverse(re * re + im * im)
             # a - p: the sums of v p are the same for all frequencies and cancel.
-            answer_r = tl.sum(along * (p * (p + q * cw) * inverse - p), 0)
-            answer_i = tl.sum(along * (p * q * sw * inverse), 0)
+            inverse = _inverse(tl.load(plane + 11 * W + m) + r * r * (0.5 * vers))
+            answer_r = vers * tl.sum(along * r * inverse, 0)
+            answer_i = sw * tl.sum(along * inverse, 0)
         else:
-            answer_r, answer_i = tl.reduce((re, im), 0, _times)
+            answer_r, answer_i = tl.reduce((1.0 - p * vers, p * sw), 0, _times)
         tl.store(at + 2 * m, answer_r)
         tl.store(at + 2 * m + 1, answer_i)
 
@@ -280,34 +279,36 @@ def spread(
     decided = tl.load(at + 7)
     z = tl.load(total + row)
     plane = wave + row * (_PLANES * W)
-    on = tl.zeros((BLOCK,), tl.float64)
-    off = tl.zeros((BLOCK,), tl.float64)
-    along = tl.zeros((BLOCK,), tl.float64)
+    r = p - q
+    even = tl.zeros((BLOCK,), tl.float64)
+    odd = tl.zeros((BLOCK,), tl.float64)
+    moved_even = tl.zeros((BLOCK,), tl.float64)
+    moved_odd = tl.zeros((BLOCK,), tl.float64)
+    bent_even = tl.zeros((BLOCK,), tl.float64)
+    bent_odd = tl.zeros((BLOCK,), tl.float64)
+    for m in range(0, tl.load(at + 3).to(tl.int32)):
+        vers, sw, squared = tl.load(plane + m), tl.load(plane + W + m), tl.load(plane + 11 * W + m)
+        gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
+        inverse = _inverse(squared + r * r * (0.5 * vers))
+        even += (gr * vers) * inverse
+        odd += (gi * sw) * inverse
+        if MOVED:
+            kr, ki = _times(gr, gi, tl.load(plane + 6 * W + m), tl.load(plane + 7 * W + m))
+            moved_even += (kr * vers) * inverse
+            moved_odd += (ki * sw) * inverse
+            bent_even += (gr * squared) * (inverse * inverse)
+            bent_odd += (gi * sw) * (inverse * inverse)
+    apart = r * even - odd
     if MOVED:
         along = tl.load(v + row * n + place, mask=(place < n) & near, other=0.0)
-    for m in range(0, tl.load(at + 3).to(tl.int32)):
-        vers, sw = tl.load(plane + m), tl.load(plane + W + m)
-        cw = 1.0 - vers
-        gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
-        re, im = 1.0 - p * vers, p * sw
-        inverse = _inverse(re * re + im * im)
-        if MOVED:
-            tr, ti = tl.load(plane + 6 * W + m), tl.load(plane + 7 * W + m)
-            ar, ai = p * (p + q * cw) * inverse, p * q * sw * inverse
-            br, bi = _times(gr, gi, ar, ai)
-            on += br * (tr + along * (1.0 - ar)) - bi * (ti - along * ai)
-            off += br
-        else:
-            hr, hi = _times(gr, gi, cw, sw)
-            on += (hr * re + hi * im) * inverse
-            off += (gr * re + gi * im) * inverse
-    if MOVED:
-        answer = (on - off * tl.load(drift + row)) / z
+        bent = 2.0 * bent_even - (z + 2.0 * p * q * even) + r * bent_odd
+        answer = p * q * (r * moved_even - moved_odd - apart * tl.load(drift + row) + along * bent) / z
         answer = tl.where(near, tl.where(decided == 0.0, answer, 0.0), 0.0)
     else:
+        on, off = z + q * apart, z - p * apart
         smallest = tl.where(near, tl.where(decided == 0.0, tl.minimum(on, off), z), z)
         tl.store(least + row * programs + own, tl.min(smallest, 0))
-        answer = p * on / (p * on + q * off)
+        answer = p * on / z
         answer = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), answer)
         answer = tl.where(near, answer, tl.where(t > 0, 1.0, 0.0))
     tl.store(out + row * n + place, answer, mask=place < n)

@@ -33,32 +33,31 @@ def solve(
     length = _column(info, rows, count, 2, 2.0)
     used = _column(info, rows, count, 3, 0.0).to(tl.int32)
     p, q, _ = _probabilities(t + s[:, None])
-    on = tl.zeros((R, BLOCK), tl.float64)
-    off = tl.zeros((R, BLOCK), tl.float64)
+    r = p - q
+    even = tl.zeros((R, BLOCK), tl.float64)
+    odd = tl.zeros((R, BLOCK), tl.float64)
     z = tl.zeros((R,), tl.float64)
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
         kept = (rows < count) & (m < used)
         vers = _plane(wave, rows, kept, m, 0, W)
-        cw = 1.0 - vers
         sw = _plane(wave, rows, kept, m, 1, W)
-        re = 1.0 - p * vers[:, None]
-        im = p * sw[:, None]
-        pr, pi = tl.reduce((re, im), 1, _times)
+        pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
         if KEEP:
             at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
             tl.store(at, pr, mask=kept)
             tl.store(at + W, pi, mask=kept)
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
-        hr, hi = _times(gr, gi, cw, sw)
-        inverse = _inverse(re * re + im * im)
-        on += (hr[:, None] * re + hi[:, None] * im) * inverse
-        off += (gr[:, None] * re + gi[:, None] * im) * inverse
+        squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
+        inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
+        even += (gr * vers)[:, None] * inverse
+        odd += (gi * sw)[:, None] * inverse
         z += gr
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     near = tl.abs(t) < _INF
-    on_weight = p * on
-    marginal = on_weight * _inverse(on_weight + q * off)
+    apart = r * even - odd
+    on, off = z[:, None] + q * apart, z[:, None] - p * apart
+    marginal = p * on / z[:, None]
     decided = _column(info, rows, count, 7, 0.0)
     marginal = tl.where(decided[:, None] != 0.0, tl.where(decided[:, None] > 0.0, 1.0, 0.0), marginal)
     marginal = tl.where(near, marginal, tl.where(t > 0, 1.0, 0.0))
@@ -66,7 +65,7 @@ def solve(
     least = tl.min(tl.where(near & (decided[:, None] == 0.0), tl.minimum(on, off), z[:, None]), 1)
     least = tl.minimum(least, z)
     tail = _column(info, rows, count, 5, 0.0)
-    error = tl.where(least > 0.0, (rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF)
+    error = tl.where(least > 0.0, (2.0 * rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF)
     # Tilted log-odds are rounded.
     farthest = tl.max(tl.where(near, tl.abs(t) + tl.abs(s)[:, None], 0.0), 1)
     error += farthest * 2.220446049250313e-16
@@ -136,11 +135,13 @@ def tangent(
 ):  # fmt: skip
     """Covariance products (B, n): how the marginals move when the log-odds move along v and the log-table along h.
 
-    With a_im = p_i e^{iw} / (q_i + p_i e^{iw}), T_m = sum_j v_j a_jm and V near sum_j v_j E y_j,
+    With a_im = p_i e^{iw} / (q_i + p_i e^{iw}), T_m = sum_j v_j (a_jm - p_j) and K_m = G_m T_m + P_m H_m,
 
-        d mu_i = sum_m Re G_m a_im (T_m - V + v_i (1 - a_im)) / Z - mu_i sum_m Re G_m (T_m - V) / Z,
+        d mu_i = sum_m Re (K_m a_im + G_m v_i a_im (1 - a_im)) / Z - mu_i drift,    drift = sum_m Re K_m / Z.
 
-    and the table adds ``sum Re P_m H_m a_im / Z - mu_i sum Re P_m H_m / Z``.
+    As G in D (see :mod:`.wave_kernels`), K gives ``sum Re K a = p drift Z + p q D(K)``; and, with u = |c + i r s|^2,
+
+        sum Re G a (1 - a) = p q (2 sum c^2 Re G / u^2 - sum Re G / u + r sum sin w Im G / u^2).
     """
     rows = tl.program_id(0) * R + tl.arange(0, R)
     t = _load_rows(x, rows, count, n, R, BLOCK)
@@ -152,48 +153,53 @@ def tangent(
     s = _column(info, rows, count, 0, 0.0)
     used = _column(info, rows, count, 3, 0.0).to(tl.int32)
     p, q, _ = _probabilities(t + s[:, None])
-    centre = tl.sum(along * p, 1)
-    first = tl.zeros((R, BLOCK), tl.float64)
-    second = tl.zeros((R, BLOCK), tl.float64)
+    r = p - q
+    pq = p * q
+    even = tl.zeros((R, BLOCK), tl.float64)
+    odd = tl.zeros((R, BLOCK), tl.float64)
+    moved_even = tl.zeros((R, BLOCK), tl.float64)
+    moved_odd = tl.zeros((R, BLOCK), tl.float64)
+    bent_even = tl.zeros((R, BLOCK), tl.float64)
+    bent_odd = tl.zeros((R, BLOCK), tl.float64)
     z = tl.zeros((R,), tl.float64)
     drift = tl.zeros((R,), tl.float64)
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
         kept = (rows < count) & (m < used)
         vers = _plane(wave, rows, kept, m, 0, W)
-        cw = 1.0 - vers
         sw = _plane(wave, rows, kept, m, 1, W)
-        re = 1.0 - p * vers[:, None]
-        im = p * sw[:, None]
-        pr, pi = tl.reduce((re, im), 1, _times)
+        squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
+        pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
-        inverse = _inverse(re * re + im * im)
-        ar = p * (p + q * cw[:, None]) * inverse
-        ai = p * q * sw[:, None] * inverse
-        tr = tl.sum(along * ar, 1) - centre
-        ti = tl.sum(along * ai, 1)
+        inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
+        tr = vers * tl.sum(along * pq * r * inverse, 1)
+        ti = sw * tl.sum(along * pq * inverse, 1)
         if KEEP:
-            kr, ki = _times(pr, pi, tr, ti)
+            moved_r, moved_i = _times(pr, pi, tr, ti)
             at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
             tl.store(at, pr, mask=kept)
             tl.store(at + W, pi, mask=kept)
-            tl.store(at + 2 * W, kr, mask=kept)
-            tl.store(at + 3 * W, ki, mask=kept)
-        # G a (T - V + v (1 - a)), and the table's share P H a
-        br, bi = _times(gr[:, None], gi[:, None], ar, ai)
-        ur = tr[:, None] + along * (1.0 - ar)
-        ui = ti[:, None] - along * ai
-        first += br * ur - bi * ui
-        second += br
-        drift += gr * tr - gi * ti
+            tl.store(at + 2 * W, moved_r, mask=kept)
+            tl.store(at + 3 * W, moved_i, mask=kept)
+        kr, ki = _times(gr, gi, tr, ti)
         if WITH_PUSH:
             hr, hi = _times(pr, pi, _plane(wave, rows, kept, m, 4, W), _plane(wave, rows, kept, m, 5, W))
-            first += hr[:, None] * ar - hi[:, None] * ai
-            drift += hr
+            kr += hr
+            ki += hi
+        even += (gr * vers)[:, None] * inverse
+        odd += (gi * sw)[:, None] * inverse
+        moved_even += (kr * vers)[:, None] * inverse
+        moved_odd += (ki * sw)[:, None] * inverse
+        bent_even += (gr * squared)[:, None] * (inverse * inverse)
+        bent_odd += (gi * sw)[:, None] * (inverse * inverse)
+        drift += kr
         z += gr
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     safe = tl.where(z > 0.0, z, 1.0)
-    change = (first - second * (drift / safe)[:, None]) / safe[:, None]
+    apart = r * even - odd
+    moved_apart = r * moved_even - moved_odd
+    bent = 2.0 * bent_even - (z[:, None] + 2.0 * pq * even) + r * bent_odd
+    change = pq * (moved_apart - apart * (drift / safe)[:, None] + along * bent) / safe[:, None]
     moves = near & (_column(info, rows, count, 7, 0.0) == 0.0)[:, None]
     tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], tl.where(moves, change, 0.0), mask=inside)
     tail = _column(info, rows, count, 5, 0.0)
@@ -202,4 +208,4 @@ def tangent(
         log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * safe / length), mask=rows < count
     )
     tl.store(moved + rows, drift / safe, mask=rows < count)
-    tl.store(bound + rows, tl.where(z > 0.0, (rounding * size + tail) / safe, _INF), mask=rows < count)
+    tl.store(bound + rows, tl.where(z > 0.0, (2.0 * rounding * size + tail) / safe, _INF), mask=rows < count)

@@ -10,12 +10,17 @@ Half a step off zero no frequency meets pi, where ``q + p e^{iw}`` vanishes for 
 
     d_i(0) = sum Re G_m / (q_i + p_i e^{i w_m}),    d_i(1) = sum Re G_m e^{i w_m} / (q_i + p_i e^{i w_m}),
 
-its posterior odds are p_i d_i(1) / (q_i d_i(0)). See ALGORITHMS 3.5 for windows and the certificate.
+its posterior odds are p_i d_i(1) / (q_i d_i(0)). Half a turn back a factor is ``c + i r s`` with c = cos(w / 2),
+s = sin(w / 2) and r = p - q, so that both follow from two sums of real numbers, without cancellation in their terms:
+
+    d(1) = Z + q D,    d(0) = Z - p D,    D = r sum (1 - cos w) Re G / |c + i r s|^2 - sum sin w Im G / |c + i r s|^2.
+
+See ALGORITHMS 3.5 for windows and the certificate.
 
 Layout: `info` (B, 8) holds s, log scale, N, M, first count, tail, log of the largest weight, what is decided (-1: all
-off, 1: all on, 0: nothing); `wave` (B, 11, W), W frequencies, holds 1 - cos w, sin w, F, H (F with f h in the place of
-f), P_m and P_m (T_m - V), real and imaginary parts, and 1 / cos(w / 2), the most by which a factor left out can enlarge
-a term.
+off, 1: all on, 0: nothing); `wave` (B, 12, W), W frequencies, holds 1 - cos w, sin w, F, H (F with f h in the place of
+f), P_m and P_m (T_m - V), real and imaginary parts, 1 / cos(w / 2), the most by which a factor left out can enlarge
+a term, and cos(w / 2)^2.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ import triton.language as tl
 
 from .launch import Launched
 
-INFO, PLANES, FREQUENCIES = 8, 11, 64  # numbers of a row, planes of its wave, frequencies that always suffice
+INFO, PLANES, FREQUENCIES = 8, 12, 64  # numbers of a row, planes of its wave, frequencies that always suffice
 EXPONENT = tl.constexpr(30.0)  # nats: what windows and frequencies may leave out, 1e-13 of the largest weight
 _INFO = tl.constexpr(INFO)
 _PLANES = tl.constexpr(PLANES)
@@ -44,28 +49,46 @@ def _times(ar, ai, br, bi):
 
 @triton.jit
 def _inverse(size):
-    """1 / size of positive doubles: the device's guess of 20 bits and two Newton steps."""
+    """1 / size of positive doubles: the device's guess g of 20 bits times 1 + e + e^2, e = 1 - size g."""
     if _INTERPRETED:
         guess = (1.0 / size.to(tl.float32)).to(tl.float64)
     else:
         guess = tl.inline_asm_elementwise(
             "rcp.approx.ftz.f64 $0, $1;", "=d,d", [size], dtype=tl.float64, is_pure=True, pack=1
         )
-    guess = guess * (2.0 - size * guess)
-    return guess * (2.0 - size * guess)
+    e = 1.0 - size * guess
+    return guess + guess * (e + e * e)
 
 
 @triton.jit
 def _probabilities(t):
-    """p, q and log(1 + e^t) of log-odds, infinite ones included."""
+    """p, q and 1 + e^-|t| of log-odds, infinite ones included."""
     e = tl.exp(-tl.abs(t))
     large = _inverse(1.0 + e)
     small = e * large
-    return (
-        tl.where(t >= 0, large, small),
-        tl.where(t >= 0, small, large),
-        tl.maximum(t, 0.0) + tl.log(1.0 + e),
-    )
+    return tl.where(t >= 0, large, small), tl.where(t >= 0, small, large), 1.0 + e
+
+
+@triton.jit
+def _product(a, b):
+    return a * b
+
+
+@triton.jit
+def _log_norms(t, near, grown, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums (R,) of log(1 + e^t), `grown` being 1 + e^-|t|: one logarithm for products of 512, which stay below 2^512."""
+    PART: tl.constexpr = BLOCK if BLOCK < 512 else 512
+    factors = tl.reshape(tl.where(near, grown, 1.0), (R, BLOCK // PART, PART))
+    logs = tl.sum(tl.log(tl.reduce(factors, 2, _product)), 1)
+    return logs + tl.sum(tl.where(near, tl.maximum(t, 0.0), 0.0), 1)
+
+
+@triton.jit
+def _turns(odd, angle):
+    """1 - cos w, sin w and cos(w / 2) of w = odd angle, odd < 2 pi / angle: all of them accurate near 0 and pi."""
+    s = tl.sin(odd.to(tl.float64) * (0.5 * angle))
+    c = tl.cos(odd.to(tl.float64) * (0.5 * angle))
+    return 2.0 * s * s, 2.0 * s * c, c
 
 
 @triton.jit
@@ -211,22 +234,21 @@ def prepare(
     free = tl.sum(near.to(tl.int32), 1)
     low, high = _hull(table, rows, count, stride, n, forced, free, R, BLOCK)
     s = _tilt(t, table, rows, count, stride, n, low, high, forced, free, R, BLOCK)
-    p, q, soft = _probabilities(t + s[:, None])
+    p, q, grown = _probabilities(t + s[:, None])
     mean = tl.sum(p, 1)
     var = tl.sum(p * q, 1)
     length, used, start = _window(mean, var, forced, free, tl.full((R,), EXPONENT, tl.float64), W)
     first = tl.maximum(low, start)
     last = tl.minimum(high, start + length - 1)
     inner, outer = _tops(table, rows, count, stride, n, s, first, last, low, high, R, BLOCK)
-    scale = tl.sum(tl.where(near, soft, 0.0), 1) + s * (forced - first).to(tl.float64) + inner
+    norms = _log_norms(t + s[:, None], near, grown, R, BLOCK)
+    scale = norms + s * (forced - first).to(tl.float64) + inner
 
     m = tl.arange(0, W)
     odd = 2 * m[None, :] + 1
     angle = (1.0 / length.to(tl.float64)) * _PI
-    half = tl.sin(odd.to(tl.float64) * (0.5 * angle[:, None]))
-    vers = 2.0 * half * half
+    vers, sw, half = _turns(odd, angle[:, None])
     cw = 1.0 - vers
-    sw = tl.sin(odd.to(tl.float64) * angle[:, None])
     # e^{-i w k} from the first count on: its angle is a multiple of pi / N, so that whole turns leave no error.
     place = (odd * first[:, None]) % (2 * length[:, None])
     zr = tl.cos(place.to(tl.float64) * angle[:, None])
@@ -272,7 +294,8 @@ def prepare(
     tl.store(at + 7, decided, mask=kept)
     plane = wave + rows[:, None].to(tl.int64) * (_PLANES * W) + m[None, :]
     tl.store(plane, vers, mask=kept[:, None])
-    tl.store(plane + 10 * W, 1.0 / tl.sqrt(1.0 - 0.5 * vers), mask=kept[:, None])
+    tl.store(plane + 10 * W, 1.0 / half, mask=kept[:, None])
+    tl.store(plane + 11 * W, half * half, mask=kept[:, None])
     tl.store(plane + W, sw, mask=kept[:, None])
     tl.store(plane + 2 * W, fr, mask=kept[:, None])
     tl.store(plane + 3 * W, fi, mask=kept[:, None])
