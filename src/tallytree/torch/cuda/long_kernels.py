@@ -10,7 +10,18 @@ import triton
 import triton.language as tl
 
 from .launch import Launched
-from .wave_kernels import _INF, _INFO, _PI, _PLANES, EXPONENT, _inverse, _probabilities, _times, _turns, _window
+from .wave_kernels import (
+    _INF,
+    _INFO,
+    _PI,
+    _PLANES,
+    EXPONENT,
+    _inverse,
+    _probabilities,
+    _times,
+    _turns,
+    _window,
+)
 
 MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
 _MOMENTS = tl.constexpr(MOMENTS)
@@ -280,29 +291,21 @@ def spread(
     z = tl.load(total + row)
     plane = wave + row * (_PLANES * W)
     r = p - q
-    even = tl.zeros((BLOCK,), tl.float64)
-    odd = tl.zeros((BLOCK,), tl.float64)
-    moved_even = tl.zeros((BLOCK,), tl.float64)
-    moved_odd = tl.zeros((BLOCK,), tl.float64)
-    bent_even = tl.zeros((BLOCK,), tl.float64)
-    bent_odd = tl.zeros((BLOCK,), tl.float64)
+    apart = tl.zeros((BLOCK,), tl.float64)
+    apart_moved = tl.zeros((BLOCK,), tl.float64)
+    bent = tl.zeros((BLOCK,), tl.float64)
     for m in range(0, tl.load(at + 3).to(tl.int32)):
         vers, sw, squared = tl.load(plane + m), tl.load(plane + W + m), tl.load(plane + 11 * W + m)
         gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
         inverse = _inverse(squared + r * r * (0.5 * vers))
-        even += (gr * vers) * inverse
-        odd += (gi * sw) * inverse
+        apart += (r * (gr * vers) - gi * sw) * inverse
         if MOVED:
             kr, ki = _times(gr, gi, tl.load(plane + 6 * W + m), tl.load(plane + 7 * W + m))
-            moved_even += (kr * vers) * inverse
-            moved_odd += (ki * sw) * inverse
-            bent_even += (gr * squared) * (inverse * inverse)
-            bent_odd += (gi * sw) * (inverse * inverse)
-    apart = r * even - odd
+            apart_moved += (r * (kr * vers) - ki * sw) * inverse
+            bent += ((r * (gi * sw) + 2.0 * gr * squared) * inverse - gr) * inverse
     if MOVED:
         along = tl.load(v + row * n + place, mask=(place < n) & near, other=0.0)
-        bent = 2.0 * bent_even - (z + 2.0 * p * q * even) + r * bent_odd
-        answer = p * q * (r * moved_even - moved_odd - apart * tl.load(drift + row) + along * bent) / z
+        answer = p * q * (apart_moved - apart * tl.load(drift + row) + along * bent) / z
         answer = tl.where(near, tl.where(decided == 0.0, answer, 0.0), 0.0)
     else:
         on, off = z + q * apart, z - p * apart

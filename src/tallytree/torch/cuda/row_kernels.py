@@ -34,8 +34,7 @@ def solve(
     used = _column(info, rows, count, 3, 0.0).to(tl.int32)
     p, q, _ = _probabilities(t + s[:, None])
     r = p - q
-    even = tl.zeros((R, BLOCK), tl.float64)
-    odd = tl.zeros((R, BLOCK), tl.float64)
+    apart = tl.zeros((R, BLOCK), tl.float64)
     z = tl.zeros((R,), tl.float64)
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
@@ -50,12 +49,10 @@ def solve(
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
         squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
         inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
-        even += (gr * vers)[:, None] * inverse
-        odd += (gi * sw)[:, None] * inverse
+        apart += (r * (gr * vers)[:, None] - (gi * sw)[:, None]) * inverse
         z += gr
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     near = tl.abs(t) < _INF
-    apart = r * even - odd
     on, off = z[:, None] + q * apart, z[:, None] - p * apart
     marginal = p * on / z[:, None]
     decided = _column(info, rows, count, 7, 0.0)
@@ -141,7 +138,7 @@ def tangent(
 
     As G in D (see :mod:`.wave_kernels`), K gives ``sum Re K a = p drift Z + p q D(K)``; and, with u = |c + i r s|^2,
 
-        sum Re G a (1 - a) = p q (2 sum c^2 Re G / u^2 - sum Re G / u + r sum sin w Im G / u^2).
+        sum Re G a (1 - a) = p q sum ((2 c^2 Re G + r sin w Im G) / u - Re G) / u.
     """
     rows = tl.program_id(0) * R + tl.arange(0, R)
     t = _load_rows(x, rows, count, n, R, BLOCK)
@@ -155,12 +152,10 @@ def tangent(
     p, q, _ = _probabilities(t + s[:, None])
     r = p - q
     pq = p * q
-    even = tl.zeros((R, BLOCK), tl.float64)
-    odd = tl.zeros((R, BLOCK), tl.float64)
-    moved_even = tl.zeros((R, BLOCK), tl.float64)
-    moved_odd = tl.zeros((R, BLOCK), tl.float64)
-    bent_even = tl.zeros((R, BLOCK), tl.float64)
-    bent_odd = tl.zeros((R, BLOCK), tl.float64)
+    weight = along * pq
+    apart = tl.zeros((R, BLOCK), tl.float64)
+    apart_moved = tl.zeros((R, BLOCK), tl.float64)
+    bent = tl.zeros((R, BLOCK), tl.float64)
     z = tl.zeros((R,), tl.float64)
     drift = tl.zeros((R,), tl.float64)
     size = tl.zeros((R,), tl.float64)
@@ -172,8 +167,8 @@ def tangent(
         pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
         inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
-        tr = vers * tl.sum(along * pq * r * inverse, 1)
-        ti = sw * tl.sum(along * pq * inverse, 1)
+        tr = vers * tl.sum(weight * r * inverse, 1)
+        ti = sw * tl.sum(weight * inverse, 1)
         if KEEP:
             moved_r, moved_i = _times(pr, pi, tr, ti)
             at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
@@ -186,20 +181,15 @@ def tangent(
             hr, hi = _times(pr, pi, _plane(wave, rows, kept, m, 4, W), _plane(wave, rows, kept, m, 5, W))
             kr += hr
             ki += hi
-        even += (gr * vers)[:, None] * inverse
-        odd += (gi * sw)[:, None] * inverse
-        moved_even += (kr * vers)[:, None] * inverse
-        moved_odd += (ki * sw)[:, None] * inverse
-        bent_even += (gr * squared)[:, None] * (inverse * inverse)
-        bent_odd += (gi * sw)[:, None] * (inverse * inverse)
+        swing = r * (gi * sw)[:, None] + (2.0 * gr * squared)[:, None]
+        apart += (r * (gr * vers)[:, None] - (gi * sw)[:, None]) * inverse
+        apart_moved += (r * (kr * vers)[:, None] - (ki * sw)[:, None]) * inverse
+        bent += (swing * inverse - gr[:, None]) * inverse
         drift += kr
         z += gr
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
     safe = tl.where(z > 0.0, z, 1.0)
-    apart = r * even - odd
-    moved_apart = r * moved_even - moved_odd
-    bent = 2.0 * bent_even - (z[:, None] + 2.0 * pq * even) + r * bent_odd
-    change = pq * (moved_apart - apart * (drift / safe)[:, None] + along * bent) / safe[:, None]
+    change = (pq * (apart_moved - apart * (drift / safe)[:, None]) + weight * bent) / safe[:, None]
     moves = near & (_column(info, rows, count, 7, 0.0) == 0.0)[:, None]
     tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], tl.where(moves, change, 0.0), mask=inside)
     tail = _column(info, rows, count, 5, 0.0)

@@ -11,9 +11,9 @@ Half a step off zero no frequency meets pi, where ``q + p e^{iw}`` vanishes for 
     d_i(0) = sum Re G_m / (q_i + p_i e^{i w_m}),    d_i(1) = sum Re G_m e^{i w_m} / (q_i + p_i e^{i w_m}),
 
 its posterior odds are p_i d_i(1) / (q_i d_i(0)). Half a turn back a factor is ``c + i r s`` with c = cos(w / 2),
-s = sin(w / 2) and r = p - q, so that both follow from two sums of real numbers, without cancellation in their terms:
+s = sin(w / 2) and r = p - q, so that both follow from one sum of real numbers:
 
-    d(1) = Z + q D,    d(0) = Z - p D,    D = r sum (1 - cos w) Re G / |c + i r s|^2 - sum sin w Im G / |c + i r s|^2.
+    d(1) = Z + q D,    d(0) = Z - p D,    D = sum (r (1 - cos w) Re G - sin w Im G) / |c + i r s|^2.
 
 See ALGORITHMS 3.5 for windows and the certificate.
 
@@ -76,7 +76,7 @@ def _product(a, b):
 
 @triton.jit
 def _log_norms(t, near, grown, R: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums (R,) of log(1 + e^t), `grown` being 1 + e^-|t|: one logarithm for products of 512, which stay below 2^512."""
+    """Sums (R,) of log(1 + e^t), `grown` being 1 + e^-|t|: one logarithm for 512 factors, which stay below 2^512."""
     PART: tl.constexpr = BLOCK if BLOCK < 512 else 512
     factors = tl.reshape(tl.where(near, grown, 1.0), (R, BLOCK // PART, PART))
     logs = tl.sum(tl.log(tl.reduce(factors, 2, _product)), 1)
