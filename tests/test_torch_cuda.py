@@ -352,6 +352,36 @@ def test_modes_and_entropies_of_nested_models(where, scale):
         ttt.CountDistribution(torch.zeros(4, device=where), impossible).mode  # noqa: B018
 
 
+def test_addresses_and_sizes_of_all_kinds_take_turns(where):
+    """Compiled kernels differ by what their arguments are multiples of; one must never serve for another."""
+    for batch, n in ((3, 32), (1, 32), (3, 33), (1, 1), (16, 16), (1, 33)):
+        held = doubles(batch * n + 1, seed=n).to(where)
+        k = n // 3
+        for first in (0, 1, 0):  # at a multiple of 16 bytes, and between two of them
+            rows = held[first : first + batch * n].reshape(batch, n)
+            found = ttt.marginals(rows, tt.exactly(k)).cpu().numpy()
+            want = [recursion(row, one_hot(n, k))[1] for row in rows.cpu().numpy()]
+            np.testing.assert_allclose(found, np.array(want, float), rtol=1e-9, atol=1e-15)
+
+
+def test_variables_at_one_half_and_rows_that_hardly_vary(where):
+    """Where a factor nearly vanishes at the highest frequency, and where all frequencies weigh alike."""
+    n = 24
+    rows = np.full((6, n), -30.0)
+    rows[0, :2], rows[1, :5], rows[2], rows[3] = 0.0, 1e-12, 0.0, np.linspace(-40.0, 40.0, n)
+    rows[4, 0], rows[5, :3] = 30.0, 5.0
+    for k in (1, 2, 12):
+        leaf = torch.from_numpy(rows).to(where).requires_grad_()
+        found = ttt.marginals(leaf, tt.exactly(k))
+        push = doubles(6, n, seed=k)
+        (found * push.to(where)).sum().backward()
+        truth = tt.CountModel(rows, tt.exactly(k))
+        want = truth.marginals
+        np.testing.assert_allclose(found.detach().cpu().numpy(), want, rtol=1e-9, atol=1e-300)
+        moved = truth.hessian_vector_product(push.numpy()).logits
+        np.testing.assert_allclose(leaf.grad.cpu().numpy(), moved, rtol=1e-9, atol=1e-10)
+
+
 def test_bounds_are_never_below_the_error(where):
     from tallytree.torch.cuda import rows
 
