@@ -59,7 +59,8 @@ class Forest:
     -----
     Cost: that of :class:`tallytree.CountModel` with edges. A Hessian product in which edges take part needs one
     inference per edge; third derivatives are refused. Models with edges are solved on the CPU: tensors on other devices
-    visit the host. Accuracy: as :class:`tallytree.CountModel`.
+    visit the host. Accuracy: as :class:`tallytree.CountModel`. Compiled functions (``torch.compile(fullgraph=True)``)
+    take a forest that was made before; making one reads the pairs, which a compiler cannot.
 
     Examples
     --------

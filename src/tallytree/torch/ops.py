@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import ParameterError
 from ..models.count import CountModel
 from . import device, edge_products, recent
 from .edges import EdgedStructure
@@ -96,6 +97,7 @@ def _tangent(
         return _by_host(_tangent, logits, tables, direction, table_direction, key, counts)
     if not logits.numel():
         return torch.zeros_like(logits), logits.new_zeros(*logits.shape[:-1], cells)
+    _refuse_infinite(direction, logits)
     if isinstance(structure, EdgedStructure):
         return _edged_tangent(structure, logits, tables, direction, table_direction, counts)
     model = recent.find(logits, tables, key) or _model(structure, logits, tables)
@@ -103,6 +105,17 @@ def _tangent(
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
     packed = np.concatenate([np.empty((*logits.shape[:-1], 0)), *(moved.tables if counts else ())], axis=-1)
     return _tensor(moved.logits, logits.shape), _tensor(packed, packed.shape)
+
+
+def _refuse_infinite(direction: Tensor, logits: Tensor) -> None:
+    """A direction is the gradient of a loss as a rule, which the user has not seen; what is decided may not move."""
+    finite = torch.isfinite(direction)
+    if not bool(finite.all()) and not bool((finite | ~torch.isfinite(logits)).all()):
+        raise ParameterError(
+            "Derivatives of marginals need finite directions, but an infinite one, or NaN, arrived from what depends on "
+            "the marginals. A loss that is infinite has no gradient: look for a divergence from a model that excludes "
+            "what is possible here, for the logarithm of a marginal that is zero, or for an overflow."
+        )
 
 
 def _empty_tangent(logits: Tensor, *arguments: Any) -> Any:
