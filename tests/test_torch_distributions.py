@@ -301,5 +301,5 @@ def test_an_infinite_divergence_has_no_gradient():
     leaf = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     without_last = torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64)
     laws = [ttt.CountDistribution(x, tt.exactly(1)) for x in (leaf, without_last)]
-    with pytest.raises(ParameterError, match="loss that is infinite has no gradient"):
+    with pytest.raises(tt.ParameterError, match="loss that is infinite has no gradient"):
         kl_divergence(*laws).backward()
