@@ -113,8 +113,8 @@ def _refuse_infinite(direction: Tensor, logits: Tensor) -> None:
     if not bool(finite.all()) and not bool((finite | ~torch.isfinite(logits)).all()):
         raise ParameterError(
             "Derivatives of marginals need finite directions, but an infinite one, or NaN, arrived from what depends "
-            "on the marginals. A loss that is infinite has no gradient: look for a divergence from a model that excludes "
-            "what is possible here, for the logarithm of a marginal that is zero, or for an overflow."
+            "on the marginals. A loss that is infinite has no gradient: look for a divergence from a model that "
+            "excludes what is possible here, for the logarithm of a marginal that is zero, or for an overflow."
         )
 
 
