@@ -65,6 +65,46 @@ def test_one_count_far_out_in_the_tail(n):
     agrees(-logits, tt.exactly(n - 2))
 
 
+@pytest.mark.parametrize("n", [8, 63, 350, 512, 800, 1001])
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_windows_next_to_all_and_those_that_ones_and_zeros_swap(n, scale):
+    rng = np.random.default_rng(n)
+    logits = scale * rng.normal(size=(9, n))
+    few = n // 10
+    for potential in (
+        tt.exactly(n - 3),
+        tt.exactly(n - few),
+        tt.at_least(n - few),
+        tt.between(n - 2 * few, n - few),
+    ):
+        agrees(logits, potential)
+    table = np.where(np.arange(n + 1) < n - few, -INF, 30.0 * rng.normal(size=n + 1))
+    agrees(logits, table)
+    here, there = tt.CountModel(logits, table), tt.CountModel(-logits, table[::-1])
+    np.testing.assert_allclose(here.posterior_logits, -there.posterior_logits, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [300, 450, 900, 1300])
+def test_every_model_has_a_window_of_its_own_at_either_end(n):
+    rng = np.random.default_rng(n)
+    first = np.array([0, n - 1, 3, n - 9, n // 2, n // 7, 0, n - n // 7, 1, n // 5, n - 40])
+    last = np.minimum(first + np.array([4, 1, 0, 5, n, 30, n, 0, 0, 1, 20]), n)
+    counts = np.arange(n + 1)
+    inside = (counts >= first[:, None]) & (counts <= last[:, None])
+    agrees(rng.normal(size=(11, n)), np.where(inside, rng.normal(size=(11, n + 1)), -INF))
+
+
+@pytest.mark.parametrize("n", [260, 700, 900, 1200])
+def test_models_beyond_plain_numbers_beside_those_within_them(n):
+    # Without a tilt the weight of the far ones underflows; whether the first one is far decides how all begin.
+    logits = np.random.default_rng(n).normal(size=(9, n)) + np.where(np.arange(9) % 2, 4.0, -4.0)[:, None]
+    logits[-1, : n // 2] += 8.0
+    for some in (logits, -logits):
+        agrees(some, tt.exactly(3))
+        agrees(some, tt.at_least(n - n // 12))
+        agrees(some, tt.between(n - n // 4, n - n // 5))
+
+
 @pytest.mark.parametrize("n", [351, 480, 1000])
 def test_models_of_small_and_large_variance_in_one_batch(n):
     # Direct trees take those of small variance, series the others; both kinds are among the models that are checked.

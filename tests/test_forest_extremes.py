@@ -11,6 +11,8 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
+from tallytree.engine.forest import certificate
+from tallytree.engine.forest.arithmetic import LogSpace
 from tallytree.engine.forest.ladder import infer
 from tallytree.engine.forest.tilt import Tilter
 
@@ -269,3 +271,33 @@ def test_tilts_from_an_answer_that_overflows_are_finite():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert np.isfinite(tilter.again(found, tilter.first(), rows)).all()
+
+
+# -- bounds of many variables ----------------------------------------------------------------------------------
+
+
+def test_a_bound_of_rounding_alone_does_not_end_in_logarithms(monkeypatch):
+    # A unit of rounding a thousand times as large stands for a thousand times as many variables.
+    n = 3000
+    rng = np.random.default_rng(0)
+    chain = tt.Forest(np.stack([np.arange(n - 1), np.arange(1, n)], 1), coupling=rng.normal(size=n - 1))
+    logits = rng.normal(size=n)
+    plain = tt.CountModel(logits, tt.exactly(n // 3), edges=chain)
+    assert plain.error_bound < 1e-10
+    monkeypatch.setattr(certificate, "UNIT_ROUNDOFF", 1000.0 * certificate.UNIT_ROUNDOFF)
+    monkeypatch.setattr(LogSpace, "product", lambda *_: pytest.fail("quadratic time for nothing"))
+    rounded = tt.CountModel(logits, tt.exactly(n // 3), edges=chain)
+    assert 1e-9 < rounded.error_bound < 3e-9
+    np.testing.assert_allclose(rounded.posterior_logits, plain.posterior_logits, atol=1e-10)
+    counts = rounded.count_log_probs()
+    assert counts[n // 3] == pytest.approx(0.0, abs=1e-8)
+
+
+@pytest.mark.skipif(config._extension is None, reason="needs the compiled engine")
+def test_long_chains_are_certified_with_room_to_spare():
+    # Most of the noise is that of short transforms; a chain of 10^6 has ten times this bound and 1e-9 to spend.
+    n = 100_000
+    rng = np.random.default_rng(0)
+    chain = tt.Forest(np.stack([np.arange(n - 1), np.arange(1, n)], 1), coupling=rng.normal(size=n - 1))
+    model = tt.CountModel(rng.normal(size=n), tt.exactly(n // 3), edges=chain)
+    assert model.error_bound < 1.25e-10

@@ -214,3 +214,76 @@ def test_both_tails_have_relative_accuracy(scale, kind):
             np.testing.assert_allclose(getattr(x, name)(order), want, rtol=1e-11, atol=0.0)
             direct = {"logpmf": x.pmf, "logcdf": x.cdf, "logsf": x.sf}[name](order)
             np.testing.assert_allclose(direct, np.exp(want), rtol=3e-11 + 1e-15 * 700, atol=1e-307)
+
+
+# -- more of what is known ---------------------------------------------------------------------------------------
+
+
+def enumerated(logits, weights, low, high, evidence):
+    """Probabilities of the sums and of the variables given a range and some values, and that of the range."""
+    likely = np.ones(len(logits))
+    masses, values = [], []
+    for y in product((0, 1), repeat=len(logits)):
+        total = sum(int(w) * v for w, v in zip(weights, y, strict=True))
+        if any(y[i] != v for i, v in evidence.items()):
+            continue
+        mass = mpmath.mpf(1)
+        for i, (logit, v) in enumerate(zip(logits, y, strict=True)):
+            if i not in evidence:
+                mass *= exact_probability(logit)[0 if v else 1]
+        masses.append((total, mass if low <= total <= high else mpmath.mpf(0)))
+        values.append(y)
+    event = mpmath.fsum(mass for _, mass in masses)
+    pmf: dict[int, mpmath.mpf] = {}
+    for total, mass in masses:
+        pmf[total] = pmf.get(total, mpmath.mpf(0)) + mass / event
+    for i in range(len(logits)):
+        likely[i] = float(mpmath.fsum(m for (_, m), y in zip(masses, values, strict=True) if y[i]) / event)
+    return {k: float(p) for k, p in pmf.items()}, likely, float(mpmath.log(event))
+
+
+@pytest.mark.parametrize("weights", [[1, 1, 1, 1, 1], [2, -1, 3, 1, 0]])
+@pytest.mark.parametrize("logits", [[0.3, -1.0, 2.0, 0.0, -40.0], [60.0, -55.0, 0.2, np.inf, 1.0]])
+def test_ranges_and_values_add_up_in_any_order(logits, weights):
+    x = tt.PoissonBinomial(logits=logits, weights=weights)
+    evidence = {2: 0}
+    pmf, likely, event = enumerated(logits, weights, 1, 3, evidence)
+    ways = (
+        x.given(low=1).given(high=3).condition(evidence),
+        x.given(high=3).condition(evidence).given(low=1),
+        x.condition(evidence).given(low=1, high=3).given(low=-5),
+        x.given(low=1, high=3).condition(evidence).given(high=100),
+    )
+    for known in ways:
+        assert known == ways[0]
+        assert known.event_log_prob == pytest.approx(event, rel=1e-10, abs=1e-12)
+        np.testing.assert_allclose(known.marginals, likely, rtol=1e-9, atol=1e-300)
+        for total, probability in pmf.items():
+            assert known.pmf(total) == pytest.approx(probability, rel=1e-9, abs=1e-300)
+        assert known.before == x.condition(evidence)
+    with mpmath.workdps(DIGITS):
+        both, first = x.given(low=1).given(high=3).event_log_prob, x.given(low=1).event_log_prob
+        assert both == pytest.approx(first + float(np.log(x.given(low=1).cdf(3))), rel=1e-10, abs=1e-12)
+
+
+def test_a_batch_is_narrowed_member_by_member():
+    x = tt.PoissonBinomial(np.random.default_rng(0).random((3, 6)))
+    known = x.given(low=[1, 2, 0]).given(high=[4, 3, 5])
+    for b in range(3):
+        alone = tt.PoissonBinomial(x.probs[b]).given(low=[1, 2, 0][b], high=[4, 3, 5][b])
+        np.testing.assert_allclose(known.marginals[b], alone.marginals, rtol=1e-12)
+    assert x.given(low=1).given([2, 3, 4]) == x.given([2, 3, 4]).given(high=[6, 6, 6])
+
+
+def test_what_contradicts_the_range_is_refused():
+    known = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+    with pytest.raises(tt.InfeasibleError, match="positive probability"):
+        known.given(1)
+    with pytest.raises(tt.InfeasibleError, match="positive probability"):
+        known.condition({0: 0, 1: 0})
+    with pytest.raises(tt.ParameterError, match="needs to know what is given"):
+        known.given()
+    with pytest.raises(tt.ParameterError, match="integers"):
+        known.given(2.5)
+    with pytest.raises(tt.ParameterError):
+        known.condition({7: 1})

@@ -10,6 +10,7 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
+from tallytree.engine import native
 from tallytree.engine.maximize import block
 from tallytree.loopy import capped, messages
 
@@ -81,8 +82,8 @@ def test_capped_sums_do_not_claim_what_underflows():
     np.testing.assert_allclose(got[0], want, rtol=1e-10)
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_chain_and_engine_agree_on_wide_factors(native, monkeypatch):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_chain_and_engine_agree_on_wide_factors(compiled, monkeypatch):
     rng = np.random.default_rng(0)
     nu = rng.normal(size=(5, 700)) * 3.0
     table = tt.between(3, 6).log_table(700)[None]
@@ -91,9 +92,22 @@ def test_chain_and_engine_agree_on_wide_factors(native, monkeypatch):
     engine = messages._engine(nu, table)
     np.testing.assert_allclose(chain[0], engine[0], rtol=1e-11)
     np.testing.assert_allclose(chain[1], engine[1], rtol=1e-9, atol=1e-9)
-    if not native:
+    if not compiled:
         monkeypatch.setattr(config, "_current", config.Settings(None, "", 1))
     np.testing.assert_allclose(messages.count_sums(nu, table)[1], engine[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(not native.present(), reason="needs the compiled engine")
+@pytest.mark.parametrize("n", [40, 350, 700, 3000])
+def test_the_compiled_engine_serves_wide_factors_of_few_counts(n, monkeypatch):
+    nu = np.random.default_rng(n).normal(size=(6, n))
+    table = tt.exactly(3).log_table(n)[None]
+    log_z, sent, certain = capped.solve(nu, table)
+    assert certain.all()
+    monkeypatch.setattr(capped, "solve", lambda *_: pytest.fail("the chain is slower by far"))
+    found = messages.count_sums(nu, table)
+    np.testing.assert_allclose(found[0], log_z, rtol=1e-11)
+    np.testing.assert_allclose(found[1], sent, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("infinite", [False, True])

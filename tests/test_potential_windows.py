@@ -1,4 +1,4 @@
-"""A potential on a window is its table, cut out."""
+"""A potential on a window, as models over many variables ask for it, is its table, cut out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree.chunked.count_potential import CountPotential
 from tallytree.potentials import as_potential
 
 
@@ -33,27 +34,28 @@ CASES = [
 @pytest.mark.parametrize("potential", CASES, ids=repr)
 def test_every_window_is_a_part_of_the_table(potential):
     n = 12
-    whole = potential.log_table(n)
+    whole, part = potential.log_table(n), CountPotential(potential, n)
     for first in range(n + 1):
         for last in range(first, n + 1):
-            assert np.array_equal(potential._log_window(n, first, last), whole[first : last + 1])
+            assert np.array_equal(part.window(first, last), whole[first : last + 1])
 
 
 @pytest.mark.parametrize("potential", [p for p in CASES if not repr(p).startswith("table")], ids=repr)
 def test_windows_far_from_the_first_counts(potential):
     n = 300
-    whole = potential.log_table(n)
+    whole, part = potential.log_table(n), CountPotential(potential, n)
     for first, last in ((14, 14), (15, 40), (16, 16), (17, 300), (200, 250), (300, 300)):
-        assert np.array_equal(potential._log_window(n, first, last), whole[first : last + 1])
+        assert np.array_equal(part.window(first, last), whole[first : last + 1])
 
 
 def test_a_window_of_a_potential_over_many_variables_costs_the_window():
     n = 10**12
-    assert np.array_equal(tt.exactly(10**11)._log_window(n, 10**11 - 1, 10**11 + 1), [-np.inf, 0.0, -np.inf])
-    assert (~tt.poisson(5.0))._log_window(n, n - 3, n).shape == (4,)
-    assert tt.modulo(7, 6)._log_window(n, n - 20, n).tolist().count(0.0) == 3
+    around = CountPotential(tt.exactly(10**11), n).window(10**11 - 1, 10**11 + 1)
+    assert np.array_equal(around, [-np.inf, 0.0, -np.inf])
+    assert CountPotential(~tt.poisson(5.0), n).window(n - 3, n).shape == (4,)
+    assert CountPotential(tt.modulo(7, 6), n).window(n - 20, n).tolist().count(0.0) == 3
 
 
 def test_a_potential_that_cannot_hold_is_refused_as_in_its_table():
     with pytest.raises(tt.ParameterError, match="at least 5 variables"):
-        tt.exactly(5)._log_window(3, 0, 3)
+        CountPotential(tt.exactly(5), 3)

@@ -190,6 +190,24 @@ def test_trees_print_compare_copy_and_pickle():
     assert tree != "tree"
 
 
+def test_a_large_tree_prints_a_few_lines_of_a_few_names():
+    n = 200_000
+    tree = tt.CountTree.from_groups([np.arange(i, i + 4) for i in range(0, n // 2, 4)], n)
+    lines = str(tree).splitlines()
+    assert lines[:2] == ["CountTree: 200000 variables, 25000 groups", "├─ group 0: 4 variables"]
+    assert lines[-1] == "   ..."
+    assert len(lines) == 61
+    often = tt.CountTree.from_groups([range(3)] * 5000 + [[7]] * 3000, n)
+    assert str(often).splitlines() == [
+        "CountTree: 200000 variables, 8000 groups",
+        "├─ group 0, 1, 2, 3, 4, 5, ... (5000 in all): 3 variables",
+        "│  └─ variables 0, 1, 2",
+        "└─ free variables 3, 4, 5, 6, 7 (group 5000, 5001, 5002, 5003, 5004, 5005, ... (3000 in all)), 8, ... "
+        "(199997 in all)",
+    ]
+    assert len(tt.CountTree.from_groups([range(3)] * 5000, 9)._repr_html_()) < 3000
+
+
 def equal_parts(n, arity, min_size):
     """All parts by their definition, level by level."""
     found, level = [], [list(range(n))]

@@ -5,6 +5,9 @@
 // underflow can do is an absolute error below n^3 1e-307, and it is harmless if and only if the
 // smallest number that is used as a divisor is far above that. `smallest` reports it. Infinite logits are leaves (1, 0)
 // and (0, 1) like others.
+//
+// Messages end at the largest count that a table allows. Where the counts of zeros are fewer than those of ones, zeros
+// are counted: the leaves are swapped, the tables reversed, and the two sides of the answers swapped back.
 #include <cmath>
 
 #include "flat/direct.hpp"
@@ -48,11 +51,23 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   const Layout s = layout(n, scratch);
   const double inf = __builtin_inf(), low = -inf;
   const vec slope = in_lanes(tilt, models);
+  const LaneTables tables = read_tables(log_f, models, n, slope, s.root);
+  const vec top = tables.top;
+  const bool zeros = n - tables.first < tables.last;
+  const ptrdiff_t most = largest_count(zeros ? n - tables.first : tables.last, s.groups), last = n < most ? n : most;
+  for (ptrdiff_t k = 0, m = n; zeros && k < m; k++, m--) {
+    const vec held = s.root[k];
+    s.root[k] = s.root[m];
+    s.root[m] = held;
+  }
+  const auto sides = [zeros](const Leaf& a) { return zeros ? Leaf{a.on, a.off} : a; };
+
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
   by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
     const Deviation d = deviation(t);
-    s.leaf[i] = s.weight[i] = leaf_of(t, d);
+    s.weight[i] = leaf_of(t, d);
+    s.leaf[i] = sides(s.weight[i]);
     positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
@@ -64,15 +79,13 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   log_norm += log(norm);
   for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
 
-  ptrdiff_t most;
-  const vec top = read_tables(log_f, models, n, slope, s.groups, s.root, &most);
   lane_up(pairs_of(s.leaf), s.groups, most, s.tree, s.padded);
   vec z = vec{};
-  for (ptrdiff_t k = 0; k <= (n < most ? n : most); k++) {
+  for (ptrdiff_t k = 0; k <= last; k++) {
     s.root[k] = exp(s.root[k] - top);
     z += s.root[k] * s.tree[k];
   }
-  for (ptrdiff_t k = (n < most ? n : most) + 1; k <= kGroup * s.groups + kLanePad; k++) s.root[k] = vec{};
+  for (ptrdiff_t k = last + 1; k <= kGroup * s.groups + kLanePad; k++) s.root[k] = vec{};
 
   vec least = z;
   lane_down(pairs_of(s.leaf), s.groups, most, s.tree, s.root, s.buffer);
@@ -80,7 +93,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   for (; i + kLanes <= n; i += kLanes) {
     vec block[kLanes], on[kLanes];
     for (int j = 0; j < kLanes; j++) {
-      block[j] = leave_one_out_ratio(s.leaf[i + j], &least);
+      block[j] = leave_one_out_ratio(sides(s.leaf[i + j]), &least);
       on[j] = marginal_of(s.weight[i + j], block[j]);
     }
     transpose(block);
@@ -91,7 +104,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     }
   }
   for (; i < n; i++) {
-    const vec r = leave_one_out_ratio(s.leaf[i], &least), m = marginal_of(s.weight[i], r);
+    const vec r = leave_one_out_ratio(sides(s.leaf[i]), &least), m = marginal_of(s.weight[i], r);
     for (int l = 0; l < models; l++) {
       ratio[l][i] = r[l];
       marginal[l][i] = m[l];

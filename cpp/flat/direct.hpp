@@ -17,20 +17,30 @@ static inline vec in_lanes(const double* x, int models) {
   return v;
 }
 
-// log f under the tilt, to the root of `groups` groups; returns the largest. Counts above the last that a table allows are
-// in nobody's message: `most`, a multiple of 8, is not below it.
-static inline vec read_tables(const double* const* log_f, int models, ptrdiff_t n, vec slope, ptrdiff_t groups, vec* root,
-                              ptrdiff_t* most) {
+// The counts that some table allows, and the largest log f under the tilt.
+struct LaneTables {
+  ptrdiff_t first, last;
+  vec top;
+};
+
+// log f under the tilt, to the root.
+static inline LaneTables read_tables(const double* const* log_f, int models, ptrdiff_t n, vec slope, vec* root) {
   const double low = -__builtin_inf();
-  vec top = splat(low), last = vec{};
+  vec top = splat(low), first = splat((double)n), last = vec{};
   by_entry(log_f, models, n + 1, [&](ptrdiff_t k, vec x) {
-    root[k] = x - slope * (double)k;
+    const vec count = splat((double)k);
+    root[k] = x - slope * count;
     top = max(top, root[k]);
-    last = x > low ? splat((double)k) : last;
+    first = (x > low) & (count < first) ? count : first;
+    last = x > low ? count : last;
   });
-  const ptrdiff_t whole = kGroup * groups, cut = ((ptrdiff_t)max_lanes(last) + 7) / 8 * 8;
-  *most = cut < 8 ? 8 : cut < whole ? cut : whole;
-  return top;
+  return {(ptrdiff_t)min_lanes(first), (ptrdiff_t)max_lanes(last), top};
+}
+
+// Counts above `last` are in nobody's message: the largest one of a message is a multiple of 8 that is not below it.
+static inline ptrdiff_t largest_count(ptrdiff_t last, ptrdiff_t groups) {
+  const ptrdiff_t whole = kGroup * groups, cut = (last + 7) / 8 * 8;
+  return cut < 8 ? 8 : cut < whole ? cut : whole;
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -82,8 +82,9 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
     s.leaf[i] = {splat(1.0), vec{}};
     s.leaf_change[i] = {vec{}, vec{}};
   }
-  ptrdiff_t most;
-  const vec top = read_tables(in.log_f, in.models, n, slope, s.groups, s.root.value, &most);
+  const LaneTables tables = read_tables(in.log_f, in.models, n, slope, s.root.value);
+  const vec top = tables.top;
+  const ptrdiff_t most = largest_count(tables.last, s.groups);
   const Dual leaves = {pairs_of(s.leaf), pairs_of(s.leaf_change)};
   lane_up(leaves, s.groups, most, s.tree, s.padded);
   const vec z = weigh_root(in, n, most, s, top), inverse = 1.0 / z;

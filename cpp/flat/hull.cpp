@@ -167,8 +167,9 @@ class Grid {
   std::vector<Gap> gaps_;
 };
 
-Hull find_hull(const LogitSummary& summary, const CountTable& table, Range support) {
+Hull find_hull(LogitSummary& summary, const CountTable& table, Range support) {
   if (support.first == support.last) return {{{support.first, table.at(support.first), 0.0}}, -kInfinity, 0};
+  summary.gather();
   Grid grid(summary, table, support);
   grid.refine();
   return grid.hull();
@@ -288,7 +289,7 @@ bool solve_segments(const Source& source, const FlatTotals& untilted, const Logi
 bool posterior_tilt(const Source& source, const FlatTotals& untilted, const CountTable& table, double* tilt) {
   const Range support = table.possible({1, source.n - 1});
   if (support.empty()) return false;
-  const LogitSummary summary(source, untilted);
+  LogitSummary summary(source, untilted);
   const Hull hull = find_hull(summary, table, support);
   if (hull.alive.empty()) return false;
   *tilt = forecast(summary, hull.alive.data(), hull.alive.data() + hull.alive.size()).tilt.s;
@@ -296,7 +297,7 @@ bool posterior_tilt(const Source& source, const FlatTotals& untilted, const Coun
 }
 
 void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution) {
-  const LogitSummary summary(source, untilted.totals);
+  LogitSummary summary(source, untilted.totals);
   const Hull hull = find_hull(summary, table, table.possible({1, source.n - 1}));
   std::vector<Piece> pieces;
   solution->bound = kInfinity;

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "base/constants.hpp"
+#include "flat/costs.hpp"
 #include "flat/infinite_logits.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -21,10 +22,9 @@ namespace tallytree {
 
 namespace {
 
-constexpr ptrdiff_t kDirectInLanes = 350;  // above kDirect: up to this size, if there are models enough for the lanes
-constexpr ptrdiff_t kSplitInLanes = 1000;  // ... or this, if the variance is small and series are split
-constexpr ptrdiff_t kFewInLanes = 1200;    // ... or this, if a table allows a quarter of the counts at most
-constexpr ptrdiff_t kWorthLanes = 4;
+constexpr ptrdiff_t kWorthLanes = 4;       // models that share the lanes: so many may be quicker by direct trees
+constexpr ptrdiff_t kMayUnderflow = 256;   // from here on it is worth knowing beforehand
+constexpr ptrdiff_t kLanesAtMost = 1 << 15;  // above this they do not fit any cache
 constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
 
@@ -45,24 +45,10 @@ bool only_ends(const double* log_f, ptrdiff_t n) {
   return true;
 }
 
-// Whether all tables forbid the counts above `most`.
-bool none_above(const double* log_f, ptrdiff_t table_stride, ptrdiff_t batch, ptrdiff_t n, ptrdiff_t most) {
-  for (ptrdiff_t b = 0; b < (table_stride ? batch : 1); b++)
-    for (ptrdiff_t k = most + 1; k <= n; k++)
-      if (log_f[b * table_stride + k] > -kInfinity) return false;
-  return true;
-}
-
-bool quickest_by_direct_tree(const double* log_f, ptrdiff_t table_stride, ptrdiff_t batch, ptrdiff_t n) {
-  if (n <= kDirect || batch < kWorthLanes) return n <= kDirect;
-  return n <= kDirectInLanes || (n <= kFewInLanes && none_above(log_f, table_stride, batch, n, n / 4));
-}
-
 // One pass under tilt 0. Where a single count is possible it is mostly solved under another tilt, and few sums will do.
 Sums first_pass(const Logits& logits, const double* log_f) {
-  const ptrdiff_t counts = logits.n + 1;
-  const bool single = first_possible(*logits.kernels, log_f, counts) >= last_possible(*logits.kernels, log_f, counts);
-  return logits.sums(0, single ? 8 : first_sums(logits.n));
+  const Range support = support_of(*logits.kernels, log_f, logits.n);
+  return logits.sums(0, support.first >= support.last ? 8 : first_sums(logits.n));
 }
 
 // Up to one register of models, solved directly at the given tilts; true where underflow did no harm.
@@ -110,53 +96,70 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
   }
 }
 
-// A direct tree under the tilt whose mean is the posterior mean.
-void direct_at_posterior(const Kernels& kernels, const Logits& logits, const Sums& untilted, DirectJob* job,
-                         double* scratch) {
-  const ArrayTable table(logits.kernels, 1, job->log_f);
-  if (!posterior_tilt(logits, untilted.totals, table, &job->tilt)) return;
-  run_direct(kernels, logits.n, job, 1, scratch);
-  if (!job->done || job->tilt == 0) return;
-  const Sums tilted = logits.sums(job->tilt, 8);
-  job->solution->log_mean += tilt_norm(untilted.totals, tilted.totals, job->tilt).minus(0);
-}
-
-// A small model that the first direct tree could not do: a better tilt, then the series with its certificate.
-void retry(const Kernels& kernels, ptrdiff_t n, DirectJob* job, double* scratch) {
-  const Logits logits = {kernels.flat, kernels.lanes, 1, job->nu, n};
-  const Sums untilted = logits.sums(0, first_sums(n));
-  direct_at_posterior(kernels, logits, untilted, job, scratch);
-  if (!job->done) *job->solution = solve_series(logits, ArrayTable(logits.kernels, 1, job->log_f), untilted);
+// Direct trees, side by side, under the tilts whose means are the posterior means.
+void direct_at_posterior(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
+  DirectJob tilted[8];
+  FlatTotals untilted[8];
+  int where[8], open = 0;
+  for (int l = 0; l < count; l++) {
+    const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
+    const ArrayTable table(logits.kernels, 1, job[l].log_f);
+    untilted[open] = logits.sums(0, 8).totals;
+    if (!posterior_tilt(logits, untilted[open], table, &job[l].tilt)) continue;
+    job[l].solution->softplus = softplus(untilted[open]);
+    where[open] = l;
+    tilted[open++] = job[l];
+  }
+  if (open) run_direct(kernels, n, tilted, open, scratch);
+  for (int l = 0; l < open; l++) {
+    const DirectJob& found = tilted[l];
+    job[where[l]].done = found.done;
+    if (!found.done || found.tilt == 0) continue;
+    const Sums sums = Logits(kernels.flat, kernels.lanes, 1, found.nu, n).sums(found.tilt, 8);
+    found.solution->log_mean += tilt_norm(untilted[l], sums.totals, found.tilt).minus(0);
+  }
 }
 
 void solve_with_infinities(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, const double* log_f,
                            bool cavities, FlatSolution* s);
 
+// Whether plain numbers cannot hold the weight of what the table allows under tilt 0.
+bool hopeless(const Kernels& kernels, ptrdiff_t n, const DirectJob& job) {
+  if (n < kMayUnderflow || !all_finite(job.nu, n)) return false;
+  const Logits logits = {kernels.flat, kernels.lanes, 1, job.nu, n};
+  return Untilted(n, logits.sums(0, 8)).hopeless(support_of(*kernels.flat, job.log_f, n));
+}
+
+// Direct trees; for models that leave the range of plain numbers under better tilts; then series with their certificates.
+// Neighbours are much alike: the first one tells whether all begin with a tilt.
 void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* job, int count) {
   const AlignedArray scratch = direct_scratch(kernels, n);
-  DirectJob together[8];
-  int where[8], open = 0;
-  const auto otherwise = [&](DirectJob* one, bool ends) {
-    const Logits logits = {kernels.flat, kernels.lanes, 1, one->nu, n};
-    if (!all_finite(one->nu, n))
-      solve_with_infinities(kernels, 1, one->nu, n, one->log_f, cavities, one->solution);
-    else if (ends)
-      *one->solution =
-          solve_series(logits, ArrayTable(logits.kernels, 1, one->log_f), logits.sums(0, first_sums(n)));
-    else
-      retry(kernels, n, one, scratch.get());
+  DirectJob open[8];
+  int left = 0;
+  const auto by_series = [&](const DirectJob& one) {
+    const Logits logits = {kernels.flat, kernels.lanes, 1, one.nu, n};
+    *one.solution = solve_series(logits, ArrayTable(logits.kernels, 1, one.log_f), logits.sums(0, first_sums(n)));
+  };
+  const auto keep = [&](int many, const auto& stays) {
+    left = 0;
+    for (int l = 0; l < many; l++)
+      if (stays(open[l])) open[left++] = open[l];
   };
   for (int l = 0; l < count; l++) {
-    if (only_ends(job[l].log_f, n)) {
-      otherwise(&job[l], true);
-    } else {
-      where[open] = l;
-      together[open++] = job[l];
-    }
+    if (!only_ends(job[l].log_f, n)) open[left++] = job[l];
+    else if (all_finite(job[l].nu, n)) by_series(job[l]);
+    else solve_with_infinities(kernels, 1, job[l].nu, n, job[l].log_f, cavities, job[l].solution);
   }
-  if (open) run_direct(kernels, n, together, open, scratch.get());
-  for (int l = 0; l < open; l++)
-    if (!together[l].done) otherwise(&job[where[l]], false);
+  if (!left) return;
+  if (!hopeless(kernels, n, open[0])) run_direct(kernels, n, open, left, scratch.get());
+  keep(left, [&](const DirectJob& one) {
+    if (one.done || all_finite(one.nu, n)) return !one.done;
+    solve_with_infinities(kernels, 1, one.nu, n, one.log_f, cavities, one.solution);
+    return false;
+  });
+  if (left) direct_at_posterior(kernels, n, open, left, scratch.get());
+  keep(left, [&](const DirectJob& one) { return !one.done; });
+  for (int l = 0; l < left; l++) by_series(open[l]);
 }
 
 // The series; if it cannot certify its answer, and n permits, a direct tree.
@@ -168,7 +171,7 @@ void solve_large(const Kernels& kernels, const Logits& logits, const double* log
   FlatSolution other;
   DirectJob job = {logits.nu, log_f, 0.0, &other, false};
   run_direct(kernels, logits.n, &job, 1, scratch.get());
-  if (!job.done) direct_at_posterior(kernels, logits, untilted, &job, scratch.get());
+  if (!job.done) direct_at_posterior(kernels, logits.n, &job, 1, scratch.get());
   if (job.done && other.bound < s->bound) *s = std::move(other);
 }
 
@@ -247,10 +250,20 @@ void apply_rows(const FlatRows& rows, const double* nu, double* out, const Pass&
   });
 }
 
-// The rows `which` by direct trees, side by side in `at_once` lanes.
-void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_stride, const std::vector<ptrdiff_t>& which,
+// The rows `which` by direct trees, side by side in `at_once` lanes. What shares a register has about the same counts,
+// for all take the time of the longest.
+void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_stride, std::vector<ptrdiff_t> which,
                     ptrdiff_t at_once, FlatRows* rows) {
   const ptrdiff_t all = (ptrdiff_t)which.size(), n = rows->n;
+  if (table_stride && at_once > 1) {
+    std::vector<ptrdiff_t> order((size_t)rows->batch);
+    for (const ptrdiff_t b : which) {
+      const Range support = support_of(*rows->kernels->flat, log_f + b * table_stride, n);
+      order[(size_t)b] = n - support.first < support.last ? support.first - n - 1 : support.last;
+    }
+    std::stable_sort(which.begin(), which.end(),
+                     [&](ptrdiff_t a, ptrdiff_t b) { return order[(size_t)a] < order[(size_t)b]; });
+  }
   over_rows((all + at_once - 1) / at_once, all * n, rows->threads, [&](ptrdiff_t t, int) {
     DirectJob job[8];
     int count = 0;
@@ -262,14 +275,42 @@ void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_strid
   });
 }
 
+// The share of the lanes that the models of a batch fill.
+double filled(const FlatRows& rows) { return std::fmin(1.0, (double)rows.batch / rows.kernels->lanes); }
+
+// Whether a direct tree that shares its register is quicker than the series.
+bool quicker_in_lanes(const FlatRows& rows, const double* log_f, const Sums& untilted) {
+  const ptrdiff_t n = rows.n;
+  const Range support = support_of(*rows.kernels->flat, log_f, n);
+  if (support.empty() || n > kLanesAtMost) return false;
+  const Untilted model(n, untilted);
+  const double tilt = model.hopeless(support) ? tilt_cost(support) : 0.0;
+  return direct_cost(n, support, filled(rows)) + tilt < series_cost(model, log_f, support);
+}
+
+// Whether direct trees are the quickest for all rows: for one potential the first row tells.
+bool quickest_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, const FlatRows& rows) {
+  const ptrdiff_t n = rows.n;
+  if (n <= kDirect || rows.batch < kWorthLanes) return n <= kDirect;
+  if (!table_stride && all_finite(nu, n)) {
+    const Logits logits = {rows.kernels->flat, rows.kernels->lanes, 1, nu, n};
+    return quicker_in_lanes(rows, log_f, logits.sums(0, 8));
+  }
+  for (ptrdiff_t b = 0; b < (table_stride ? rows.batch : 1); b++) {
+    const Range support = support_of(*rows.kernels->flat, log_f + b * table_stride, n);
+    if (direct_cost(n, support, filled(rows)) > least_series_cost(n)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-// Series, one model after the other. Models of small variance, whose series are split, wait: those of moderate size are
-// quicker by direct trees if there are enough of them to share the lanes.
+// Series, one model after the other. Models that direct trees solve more quickly wait: there may be enough of them to share
+// the lanes.
 static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
   const ptrdiff_t n = rows->n, batch = rows->batch;
   const Kernels& kernels = *rows->kernels;
-  const bool may_wait = n <= kSplitInLanes && batch >= kWorthLanes;
+  const bool may_wait = batch >= kWorthLanes;
   std::vector<unsigned char> waits((size_t)batch, 0);
   over_rows(batch, batch * n, rows->threads, [&](ptrdiff_t b, int threads) {
     const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
@@ -278,7 +319,7 @@ static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t tab
     const Sums untilted = first_pass(logits, table);
     if (untilted.totals.infinite > 0)
       solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, &rows->row[(size_t)b]);
-    else if (may_wait && untilted.variance() < kSmallVariance)
+    else if (may_wait && quicker_in_lanes(*rows, table, untilted))
       waits[(size_t)b] = 1;
     else
       solve_large(kernels, logits, table, untilted, &rows->row[(size_t)b]);
@@ -287,7 +328,7 @@ static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t tab
   for (ptrdiff_t b = 0; b < batch; b++)
     if (waits[(size_t)b]) waiting.push_back(b);
   if ((ptrdiff_t)waiting.size() >= kWorthLanes)
-    return solve_in_lanes(nu, log_f, table_stride, waiting, kernels.lanes, rows);
+    return solve_in_lanes(nu, log_f, table_stride, std::move(waiting), kernels.lanes, rows);
   for (const ptrdiff_t b : waiting)
     solve_finite(kernels, 1, nu + b * n, n, log_f + b * table_stride, &rows->row[(size_t)b]);
 }
@@ -302,7 +343,7 @@ static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff
   }
   std::vector<ptrdiff_t> all((size_t)batch);
   std::iota(all.begin(), all.end(), 0);
-  solve_in_lanes(nu, log_f, table_stride, all, at_once, rows);
+  solve_in_lanes(nu, log_f, table_stride, std::move(all), at_once, rows);
 }
 
 void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
@@ -311,7 +352,7 @@ void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, F
   if (n == 0) {
     for (ptrdiff_t b = 0; b < batch; b++)
       solve_finite(*rows->kernels, 1, nu, n, log_f + b * table_stride, &rows->row[(size_t)b]);
-  } else if (batch > 0 && quickest_by_direct_tree(log_f, table_stride, batch, n)) {
+  } else if (batch > 0 && quickest_by_direct_trees(nu, log_f, table_stride, *rows)) {
     solve_by_direct_trees(nu, log_f, table_stride, rows);
   } else {
     solve_by_series(nu, log_f, table_stride, rows);

@@ -12,6 +12,8 @@ namespace {
 constexpr ptrdiff_t kOutliers = 512;  // logits at the ends that stay by themselves so that the bins are narrow
 constexpr int kZoom = 16;             // and by how much narrower they have to become for that
 constexpr double kNarrow = 1.0 / 128;  // bins that need not be narrower: K is smooth on the scale of 1
+constexpr double kWide = 1.0 / 8;      // gathered bins are not wider than this ...
+constexpr double kSlack = 0.5;         // ... and make K(s) too large by so many nats at most
 
 // The first and last bin that are left when up to kOutliers logits are taken off the two ends.
 std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
@@ -55,14 +57,36 @@ LogitSummary::LogitSummary(const Source& source, const FlatTotals& untilted)
   if (few) return;
   const double step = (h.high - h.low) / kBins;
   growth_ = std::exp(std::fmin(step, 50.0));
-  for (ptrdiff_t b = 0; b < kBins; b++) {
-    const Bin& bin = h.bins[(size_t)b];
-    if (bin.count == 0) continue;
-    const double mean = bin.sum / bin.count;
-    value_.push_back(h.low + step * ((double)b + mean));
-    weight_.push_back(bin.count);
-    spread_.push_back(std::fmax(0.0, bin.square - bin.count * mean * mean) * step * step);
+  for (ptrdiff_t b = 0; b < kBins; b++)
+    if (h.bins[(size_t)b].count > 0) add(h.bins[(size_t)b], h.low + step * (double)b, step);
+}
+
+void LogitSummary::add(const Bin& bin, double low, double step) {
+  const double mean = bin.sum / bin.count;
+  value_.push_back(low + step * mean);
+  weight_.push_back(bin.count);
+  spread_.push_back(std::fmax(0.0, bin.square - bin.count * mean * mean) * step * step);
+}
+
+// Evenly filled bins of width w add n w^2 / 12 to the sum of squares, and K'' is at most 1 / 4.
+void LogitSummary::gather() {
+  const double step = std::fmin(kWide, std::sqrt(96 * kSlack / count_));
+  const double bins = std::ceil((largest_ - smallest_) / step);
+  if (!(2 * bins < (double)value_.size())) return;
+  std::vector<Bin> bin((size_t)bins + 2);
+  for (size_t i = 0; i < value_.size(); i++) {
+    const double place = std::fmax(0.0, (value_[i] - smallest_) / step), offset = place - std::floor(place);
+    Bin& own = bin[(size_t)place];
+    own.count += weight_[i];
+    own.sum += weight_[i] * offset;
+    own.square += weight_[i] * offset * offset + spread_[i] / (step * step);
   }
+  growth_ *= std::exp(step);
+  value_.clear();
+  weight_.clear();
+  spread_.clear();
+  for (size_t b = 0; b < bin.size(); b++)
+    if (bin[b].count > 0) add(bin[b], smallest_ + step * (double)b, step);
 }
 
 Tilt LogitSummary::at(double s) const {

@@ -17,6 +17,8 @@ struct Tilt {
 class LogitSummary {
  public:
   LogitSummary(const Source& source, const FlatTotals& untilted);
+  // For a search that looks at many tilts: wider bins, where they are much fewer than what there is.
+  void gather();
   Tilt at(double s) const;
   // The tilt whose mean is about `target`, 0 < target < n.
   Tilt with_mean(double target, double start) const;
@@ -24,6 +26,7 @@ class LogitSummary {
   Tilt roughly_with_mean(double target) const;
 
  private:
+  void add(const Bin& bin, double low, double step);
   // The tilt whose mean is within `near` standard deviations of `target`; `moments` are its mean and variance.
   double solve(double target, double start, double near, double* moments) const;
   const FlatKernels* kernels_;

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64
+from ..engine.choose import CHAIN_COUNTS
 
-LARGEST = 48  # e^K times a few must stay far below overflow, and beyond it trees are faster
+LARGEST = CHAIN_COUNTS  # e^K times a few must stay far below overflow as well
 _STRIDE = 32  # variables between kept prefixes
 _WORKSPACE = 1 << 19  # numbers in each of the two tables of partial sums
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..arrays import Float64
-from ..engine import far, native
-from ..engine.choose import SMALL_IN_LANES
+from ..engine import choose, far, native
 from ..engine.count import infer, moments
 from ..engine.maximize import block
 from ..engine.problem import Problem
@@ -21,10 +20,6 @@ from .layout import Batch
 
 _Answer = tuple[Float64, Float64]  # values of factors, messages to their members
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
-
-# Where the chain of partial sums is the quickest way: without the compiled engine, and for few counts in factors
-# too wide for its SIMD lanes.
-_FEW_COUNTS = 16
 
 
 def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
@@ -69,14 +64,9 @@ def _refuse(batch: Batch, value: Float64, nu: Float64) -> None:
 
 def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     """Values log Z (B,) and messages (B, n) of count factors with log-odds (B, n) and tables (1 or B, n + 1)."""
-    n = nu.shape[1]
-    if n == 1:
+    if nu.shape[1] == 1:
         return _single(nu, tables)
-    if not native.present():
-        chain = capped.cap(tables) <= capped.LARGEST
-    else:
-        chain = n > SMALL_IN_LANES and capped.cap(tables) <= _FEW_COUNTS
-    if not chain:
+    if native.present() or capped.cap(tables) > choose.CHAIN_COUNTS:
         return _engine(nu, tables)
     log_z, messages, certain = capped.solve(nu, tables)
     if not certain.all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,85 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         out = out.reshape(*self.batch_shape, self.n) + 0.0
         read_only(out)
         return out
+
+    def given(
+        self, value: ArrayLike | None = None, *, low: ArrayLike | None = None, high: ArrayLike | None = None
+    ) -> ConditionalPoissonBinomial:
+        """The sum and the single variables, given a narrower range than is known already.
+
+        Parameters
+        ----------
+        value : int or array of int, optional
+            Condition on ``X = value`` as well.
+        low, high : int or array of int, optional
+            Condition on ``low <= X <= high`` as well, both included; one of them may be left out. Arrays broadcast to
+            the batch.
+
+        Returns
+        -------
+        ConditionalPoissonBinomial
+            The distribution given both: ``before`` and ``event_log_prob`` refer to the sum before anything was known.
+
+        Raises
+        ------
+        ParameterError
+            If neither a value nor a bound is given, or both are, or they are no whole numbers.
+        InfeasibleError
+            If the sum cannot lie in both ranges.
+
+        See Also
+        --------
+        condition, PoissonBinomial.given
+
+        Notes
+        -----
+        Cost: nothing until asked, as for :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`.
+
+        Examples
+        --------
+        >>> known = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=1)
+        >>> known.given(high=2)
+        ConditionalPoissonBinomial(n=3, 1 <= X <= 2)
+        >>> known.given(3).marginals
+        array([1., 1., 1.])
+        """
+        bottom, top = event_bounds(value, low, high, self.batch_shape)
+        return ConditionalPoissonBinomial(
+            self._of, np.maximum(self._low, bottom), np.minimum(self._high, top)
+        )
+
+    def condition(self, evidence: Mapping[int, int]) -> ConditionalPoissonBinomial:
+        """The distribution given the values of some variables as well.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Variables and their values, 0 or 1.
+
+        Returns
+        -------
+        ConditionalPoissonBinomial
+            The distribution of the same sum given the range and these values; ``before`` is the sum given the values
+            alone.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+        InfeasibleError
+            If the sum cannot lie in its range with these values.
+
+        See Also
+        --------
+        given, PoissonBinomial.condition
+
+        Examples
+        --------
+        >>> known = tt.PoissonBinomial([0.5, 0.5, 0.5]).given(low=2)
+        >>> known.condition({0: 0}).marginals
+        array([0., 1., 1.])
+        """
+        return ConditionalPoissonBinomial(self._of.condition(evidence), self._low, self._high)
 
     # -- the table ---------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ..ladder import TOLERANCE, climb
 from ..log_sums import log_sum
 from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
+from .certificate import rounding_error
 from .noise import noisy_bound
 from .passes import both_passes
 from .plain import balanced, propagate
@@ -28,6 +29,7 @@ from .tilt import Tilter
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
 _ROUNDS = 3
+_LITTLE = 3.0  # times the rounding that every rung has: logarithms would gain no more, in quadratic time
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 
 Rung = Callable[[ForestProblem], Answer]
@@ -44,7 +46,21 @@ def infer(problem: ForestProblem) -> Answer:
         return climb([plain, certain], problem)
     if problem.longest <= LONG:
         return climb([plain, search.directly, certain], problem)
-    return climb([search.by_fourier, search.directly, plain, certain], problem)
+    return _last_if_worth([search.by_fourier, search.directly], [plain, certain], problem)
+
+
+def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) -> Answer:
+    """`climb`, without the last rungs where these could not certify much more.
+
+    The rounding of sums over all variables is in the bound of every rung, and beyond a million of them most of it.
+    """
+    found = climb(quick, problem)
+    with np.errstate(all="ignore"):  # messages of a failed pass may be any number
+        everywhere = rounding_error(problem, found.log_mean, found.messages)
+    failed = np.flatnonzero(~(found.bound <= np.fmax(TOLERANCE, _LITTLE * everywhere)))
+    if not len(failed):
+        return found
+    return found.patched(climb(last, problem.take(failed)), failed)
 
 
 def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
@@ -56,7 +72,7 @@ def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
         found.bound = np.where(found.vanished <= _COUNT_ERROR, found.bound, math.inf)
         return found
 
-    return np.asarray(climb([certain, _untilted(LogSpace)], problem).log_beliefs)
+    return np.asarray(_last_if_worth([certain], [_untilted(LogSpace)], problem).log_beliefs)
 
 
 def _untilted(kind: type[Direct]) -> Rung:
@@ -84,6 +100,8 @@ class _UnderTilts:
             if not len(failed):
                 break
             better = self._tilter.again(found, self._tilts, failed)
+            if np.array_equal(better, self._tilts[failed]):
+                break
             again = run(problem.take(failed), better, Fourier)
             improved = again.bound < found.bound[failed]
             if not improved.any():

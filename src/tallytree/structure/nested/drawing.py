@@ -6,7 +6,7 @@ import numpy as np
 
 from ..._display.page import BLUE, ORANGE, figure, page
 from .family import NestedFamily
-from .printing import numbers_by
+from .printing import group_title
 
 MOST_DRAWN = 200  # variables; larger families are shown as text
 _WIDTH, _HEIGHT, _EDGE = 480.0, 130.0, 8.0
@@ -34,9 +34,8 @@ def _picture(family: NestedFamily) -> str:
         centre[s] = below.mean()
         lines += [f"M{x:.1f} {y:.1f}V{height[s]:.1f}" for x, y in zip(below.tolist(), feet.tolist())]
         lines.append(f"M{below.min():.1f} {height[s]:.1f}H{below.max():.1f}")
-    named = numbers_by(family.set_of_group)
     for s in range(family.n_sets):
-        title = f"group {', '.join(map(str, named[s]))}: {int(family.set_size[s])} variables"
+        title = group_title(family, s)
         dots.append(
             f'<circle cx="{centre[s]:.1f}" cy="{height[s]:.1f}" r="4" fill="{BLUE}"><title>{title}</title></circle>'
         )
