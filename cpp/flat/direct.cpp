@@ -5,8 +5,7 @@
 // underflow can do is an absolute error below n^3 1e-307, and it is harmless if and only if the
 // smallest number that is used as a divisor is far above that. `smallest` reports it. Infinite logits are leaves (1, 0)
 // and (0, 1) like others.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/direct.hpp"
 #include "flat/kernels.hpp"
 
@@ -98,7 +97,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     }
   }
   for (int l = 0; l < models; l++)
-    totals[l] = {(z[l] > kTiny ? std::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
+    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
 }
 
 void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {
