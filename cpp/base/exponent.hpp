@@ -2,8 +2,7 @@
 //
 // Exponents are integers held in doubles: exact up to 2^53, and they add and compare in the vector unit.
 #pragma once
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/constants.hpp"
 #include "base/elementary.hpp"
 
@@ -99,7 +98,7 @@ static inline vec log(vec x) {
 // log(a / b) for positive normal a and b of any size, without rounding their logarithms first.
 static inline double log_ratio(double a, double b) {
   const double ea = exponent_of(a), eb = exponent_of(b);
-  return (ea - eb) * kLn2 + std::log((a * pow2(-ea)) / (b * pow2(-eb)));
+  return (ea - eb) * kLn2 + real::log((a * pow2(-ea)) / (b * pow2(-eb)));
 }
 
 // A sum of powers of two given by their logarithms, at most one bit too large.

@@ -10,7 +10,7 @@ namespace tallytree::TT_LEVEL {
 // as the break-even one and its error bound four times smaller.
 static inline bool fft_pays(int na, int nb, int N) {
   if (min(na, nb) < 32) return false;
-  const double direct = 3 * (0.6 * na * nb / kLanes + 40), transforms = 6 * (0.55 * N * std::log2(N) / kLanes + 60);
+  const double direct = 3 * (0.6 * na * nb / kLanes + 40), transforms = 6 * (0.55 * N * real::log2(N) / kLanes + 60);
   return 3 * transforms < direct;
 }
 
@@ -21,7 +21,7 @@ static inline int merge_length(int na, int nb) { return fft_length((int64_t)na +
 // an entry is wrong by at most 1.5 log2(N) u |a|_2 |b|_2 (twice what was measured on smooth, rough, sparse and
 // constant vectors), all of them together by 0.5 sqrt(N) log2(N) u |a|_2 |b|_2 in the Euclidean norm (likewise).
 static inline double transform_error(int N, double norm_a, double norm_b, double sum_g, double norm_g) {
-  return std::log2(N) * kUnitRoundoff * norm_a * norm_b * min(1.5 * sum_g, 0.5 * std::sqrt(N) * norm_g);
+  return real::log2(N) * kUnitRoundoff * norm_a * norm_b * min(1.5 * sum_g, 0.5 * real::sqrt(N) * norm_g);
 }
 
 static inline void padded_spectrum(const double* a, int na, double* spectrum, double* scratch, const FftPlan& plan) {

@@ -10,6 +10,11 @@
 
 namespace tallytree {
 
+struct OwnedPlan {
+  FftPlan plan;
+  AlignedArray outer, inner;
+};
+
 namespace {
 
 // The angle 2 pi num / den as a fraction, so that its cosine and sine can be reduced to an eighth of a turn exactly.
@@ -31,11 +36,6 @@ struct Turn {
       default: c = y, s = -x; break;
     }
   }
-};
-
-struct OwnedPlan {
-  FftPlan plan;
-  AlignedArray outer, inner;
 };
 
 void add_radices(int32_t length, FftStage* stages, int32_t& count) {

@@ -1,6 +1,5 @@
 // Sum of log(1 + exp(x)) without one logarithm per entry.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/elementary.hpp"
 #include "base/kernels.hpp"
 
@@ -24,7 +23,7 @@ double softplus_sum(const double* x, ptrdiff_t n) {
       product *= 1.0 + (e < kSmall ? vec{} : e);
       small += s * (1.0 - s * (1.0 / 2 - s * (1.0 / 3 - s * (1.0 / 4 - s * (1.0 / 5)))));
     }
-    for (int j = 0; j < kLanes; j++) total += positive[j] + (std::log(product[j]) + small[j]);
+    for (int j = 0; j < kLanes; j++) total += positive[j] + (real::log(product[j]) + small[j]);
   }
   return total;
 }

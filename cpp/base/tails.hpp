@@ -34,25 +34,25 @@ static inline Moments moments(const double* a, int n, double sum) {
 // log( sum_i a(i) e^{s (i - centre)} / sum_i a(i) ), centre an integer.
 static inline double log_mgf(const double* a, int n, double sum, double s, int centre) {
   vec weight, total = {};
-  for (int j = 0; j < kLanes; j++) weight[j] = std::exp(s * (j - centre));
-  const double step = std::exp(s * kLanes);
+  for (int j = 0; j < kLanes; j++) weight[j] = real::exp(s * (j - centre));
+  const double step = real::exp(s * kLanes);
   int i = 0;
   for (; i + kLanes <= n; i += kLanes, weight *= step) total += load(a + i) * weight;
   double rest = sum_lanes(total);
   for (int j = 0; i + j < n; j++) rest += a[i + j] * weight[j];
-  return std::log(rest / sum) + 1e-12 * n;
+  return real::log(rest / sum) + 1e-12 * n;
 }
 
 // Entries of a * b to keep, counted from the first: beyond them lies at most kTrim of the mass in all.
 static inline Interval kept_by_chernoff(const double* a, int na, double sum_a, const double* b, int nb, double sum_b) {
   const Moments ma = moments(a, na, sum_a), mb = moments(b, nb, sum_b);
   const int count = na + nb - 1, ca = (int)ma.mean, cb = (int)mb.mean;
-  const double deviation = std::sqrt(ma.variance + mb.variance) + 1e-3;
+  const double deviation = real::sqrt(ma.variance + mb.variance) + 1e-3;
   const double s = min(kTrimDeviations / deviation, 600.0 / count);
   const double right = log_mgf(a, na, sum_a, s, ca) + log_mgf(b, nb, sum_b, s, cb);
   const double left = log_mgf(a, na, sum_a, -s, ca) + log_mgf(b, nb, sum_b, -s, cb);
-  const double above = std::ceil(ca + cb + (right + kTrimNats) / s);
-  const double below = std::floor(ca + cb - (left + kTrimNats) / s);
+  const double above = real::ceil(ca + cb + (right + kTrimNats) / s);
+  const double below = real::floor(ca + cb - (left + kTrimNats) / s);
   // Comparisons are false for NaN and infinities out of range: then everything is kept.
   return {below > 0 && below < count ? (int)below + 1 : 0, above >= 0 && above < count ? (int)above - 1 : count - 1};
 }

@@ -7,22 +7,20 @@
 #include "base/convolve.hpp"
 #include "base/worker.hpp"
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 namespace tallytree::TT_LEVEL {
 
 // Terms below 2^kNegligible of the largest cannot change a sum of fewer than 2^40 of them.
 constexpr double kNegligible = -100.0;
 
+// By builtins, because the header of the intrinsics takes longer to read than this file takes to compile.
 static inline bool any_at_least(vec x, vec bound) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_pd_mask((__m512d)x, (__m512d)bound, _CMP_GE_OQ) != 0;
-#elif defined(__AVX__)
-  return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)x, (__m256d)bound, _CMP_GE_OQ)) != 0;
-#elif defined(__SSE2__)
-  return _mm_movemask_pd(_mm_cmpge_pd((__m128d)x, (__m128d)bound)) != 0;
+#if TT_LANES == 8 && __has_builtin(__builtin_ia32_cmppd512_mask)
+  constexpr int kGreaterOrEqual = 0x1d, kRoundAsUsual = 4;
+  return __builtin_ia32_cmppd512_mask(x, bound, kGreaterOrEqual, -1, kRoundAsUsual) != 0;
+#elif TT_LANES == 4 && __has_builtin(__builtin_ia32_movmskpd256)
+  return __builtin_ia32_movmskpd256((vec)(x >= bound)) != 0;
+#elif TT_LANES == 2 && __has_builtin(__builtin_ia32_movmskpd)
+  return __builtin_ia32_movmskpd((vec)(x >= bound)) != 0;
 #else
   for (int j = 0; j < kLanes; j++)
     if (x[j] >= bound[j]) return true;

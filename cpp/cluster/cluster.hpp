@@ -74,7 +74,7 @@ static inline double clearly(int32_t variables) { return variables < kNoisy ? 4 
 static inline int transform_length(const ClusterItem& item, int terms, int rows, int na, int nb) {
   if (!item.use_fft || min(na, nb) < 24) return 0;
   const int N = fft_length((int64_t)na + nb - 1);
-  const double direct = terms * (0.6 * na * nb / kLanes + 40), transforms = rows * (0.55 * N * std::log2(N) / kLanes + 60);
+  const double direct = terms * (0.6 * na * nb / kLanes + 40), transforms = rows * (0.55 * N * real::log2(N) / kLanes + 60);
   return clearly(item.program->variables) * transforms < direct ? N : 0;
 }
 
@@ -107,7 +107,7 @@ static inline void rows_from_spectra(double* spectrum, int count, int n, double*
     for (int j = 0; j < n; j++) out[j] = x[j] > 0 ? x[j] : 0.0;
   }
 }
-static inline double norm(const double* x, int n) { return std::sqrt(dot(x, x, n)); }
+static inline double norm(const double* x, int n) { return real::sqrt(dot(x, x, n)); }
 
 // A product of two clusters: operands, terms, and the length of the transforms if they pay.
 struct Product {

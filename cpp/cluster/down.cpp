@@ -13,7 +13,7 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
   for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
   c.underflow[1] = kTiny * max(1.0, factor);
   // The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
-  c.path_error = total > kTiny ? path_error : HUGE_VAL;
+  c.path_error = total > kTiny ? path_error : __builtin_inf();
   if (c.touched && reach) {
     c.reach = arena_take(w.arena, (size_t)states);
     for (int s = 0; s < states; s++) c.reach[s] = reach[s] * factor;
@@ -22,7 +22,7 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
 
 // What errors and cuts in a value do. Errors of transforms are compared with the mass of their state, where it has any;
 // what was cut or has underflowed, is gone from the whole, and whoever wants a part of it compares it with that part.
-static void charge(const ClusterItem& item, Cluster& c, int states) {
+static void charge(Cluster& c, int states) {
   for (int s = 0; s < states; s++) {
     const double *x = c.value + (ptrdiff_t)s * c.width, *g = c.adjoint + (ptrdiff_t)s * c.width;
     const double mass = dot(x, g, c.width), sum_g = sum(g, c.width);
@@ -44,7 +44,7 @@ static void read_pairs(const ClusterItem& item, int node, const double* pair, co
   for (int p = 0; p < K; p++)
     for (int q = 0; q < K; q++)
       item.log_edges[(ptrdiff_t)e * K * K + (flip ? q * K + p : p * K + q)] =
-          std::log(pair[p * K + q] * entry(table, flip, K, p, q) / total);
+          real::log(pair[p * K + q] * entry(table, flip, K, p, q) / total);
 }
 
 // pair[p][q] = sum_r <g[p][r], x[q][r]>.
@@ -103,7 +103,7 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
       padded_spectrum(g + (ptrdiff_t)s * stride, n, fg + (ptrdiff_t)s * N, scratch, plan);
     double *px = take_zero(w, (size_t)x_states * N), *py = take_zero(w, (size_t)y.count * N);
     double *ex = take_zero(w, (size_t)x_states), *ey = take_zero(w, (size_t)y.count);
-    const double size = 1.5 * std::log2(N) * kUnitRoundoff;
+    const double size = 1.5 * real::log2(N) * kUnitRoundoff;
     for (int i = 0; i < product.count; i++) {
       const Term t = product.terms[i];
       add_spectra<true>(fg + (ptrdiff_t)t.out * N, fy + (ptrdiff_t)t.y * N, N, px + (ptrdiff_t)t.x * N);
@@ -146,7 +146,7 @@ static void leaf_down(ClusterItem& item, int node) {
   const Cluster& c = item.clusters[node];
   for (int k = 0; k < K; k++) {
     const int j = item.program->counted[v] ? item.score[(ptrdiff_t)v * K + k] : 0;
-    item.messages[(ptrdiff_t)v * K + k] = std::log(c.adjoint[(ptrdiff_t)k * c.width + j]);
+    item.messages[(ptrdiff_t)v * K + k] = real::log(c.adjoint[(ptrdiff_t)k * c.width + j]);
   }
 }
 
@@ -162,11 +162,11 @@ static void table_down(ClusterItem& item, ClusterWorker& w, int node) {
       const int at = x.lo + j - c.lo;
       if (!ends && (at < 0 || at >= c.width)) continue;
       const double g = ends ? c.adjoint[i] : c.adjoint[(ptrdiff_t)i * c.width + at];
-      rows[(ptrdiff_t)i * n + j] = g * std::exp(item.tables[start + x.lo + j] - item.table_top[s]);
+      rows[(ptrdiff_t)i * n + j] = g * real::exp(item.tables[start + x.lo + j] - item.table_top[s]);
       belief[j] += rows[(ptrdiff_t)i * n + j] * x.value[(ptrdiff_t)i * n + j];
     }
   const double total = sum(belief, n);
-  for (int j = 0; j < n && x.lo + j < length; j++) item.log_counts[start + x.lo + j] = std::log(belief[j] / total);
+  for (int j = 0; j < n && x.lo + j < length; j++) item.log_counts[start + x.lo + j] = real::log(belief[j] / total);
   settle(item, w, a, rows, states, c.reach, c.path_error);
 }
 
@@ -207,7 +207,7 @@ void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptr
   for (ptrdiff_t i = 0; i < count; i++) {
     const int node = nodes[i], op = item.program->op[node];
     Cluster& c = item.clusters[node];
-    charge(item, c, states_of(item.program->kind[node], item.states));
+    charge(c, states_of(item.program->kind[node], item.states));
     if (op == kLeaf) leaf_down(item, node);
     else if (op != kOnes && op < kRake) single_down(item, w, node);
     else if (op >= kRake) product_down(item, w, node);

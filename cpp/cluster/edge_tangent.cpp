@@ -134,7 +134,7 @@ void edge_finish(int32_t vertices, const double* from, double* marginals, double
     marginals[v] = on;
     change[v] = (sum_lanes(sums[v].on1) - on * sum_lanes(sums[v].all1)) / all;
     const double size = sum_lanes(sums[v].size) / all, size1 = sum_lanes(sums[v].size1) / all;
-    const double drift = std::fabs(sum_lanes(sums[v].all1) / all) + std::fabs(change[v]);
+    const double drift = real::fabs(sum_lanes(sums[v].all1) / all) + real::fabs(change[v]);
     worst[0] = size > 0 && size > worst[0] ? size : size > 0 ? worst[0] : __builtin_inf();
     worst[1] = max(worst[1], size1 + size * drift);
   }

@@ -11,7 +11,7 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
                    double* lost) {
   Cluster& c = item.clusters[node];
   const double total = sum(rows, states * n), factor = total > 0 ? 1 / total : 1.0;
-  c.log_scale = std::log(total) + top;
+  c.log_scale = real::log(total) + top;
   c.underflow[0] = kTiny * max(1.0, factor);
   for (int i = 0; i < states * n; i++) rows[i] *= factor;
   if (lost)
@@ -65,7 +65,7 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
     double* spectrum = take_zero(w, (size_t)out_states * N);
     lost = take_zero(w, (size_t)out_states);
     double *noise = take_zero(w, (size_t)out_states), *mass = take_zero(w, (size_t)out_states);
-    const double size = 1.5 * std::log2(N) * kUnitRoundoff;
+    const double size = 1.5 * real::log2(N) * kUnitRoundoff;
     for (int i = 0; i < product.count; i++) {
       const Term t = product.terms[i];
       add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, spectrum + (ptrdiff_t)t.out * N);
@@ -110,11 +110,11 @@ static void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {
   const double* log_weight = item.log_leaf + (ptrdiff_t)v * K;
   const int32_t* score = item.score + (ptrdiff_t)v * K;
   const int width = leaf_width(*item.program, item.score, v, K);
-  double top = -HUGE_VAL, *rows = take_zero(w, (size_t)K * width);
+  double top = -__builtin_inf(), *rows = take_zero(w, (size_t)K * width);
   for (int k = 0; k < K; k++) top = max(top, log_weight[k]);
-  if (top == -HUGE_VAL) top = 0;
+  if (top == -__builtin_inf()) top = 0;
   for (int k = 0; k < K; k++)
-    rows[k * width + (item.program->counted[v] ? score[k] : 0)] = std::exp(log_weight[k] - top);
+    rows[k * width + (item.program->counted[v] ? score[k] : 0)] = real::exp(log_weight[k] - top);
   finish(item, w, node, rows, K, width, 0, top, nullptr);
 }
 
@@ -124,7 +124,7 @@ static void table_up(ClusterItem& item, ClusterWorker& w, int node) {
   const int64_t start = item.offset[s], length = item.offset[s + 1] - start;
   const bool ends = item.program->top[s];
   double *f = take_zero(w, (size_t)n), *rows = take_zero(w, (size_t)states * n);
-  for (int j = 0; j < n && x.lo + j < length; j++) f[j] = std::exp(item.tables[start + x.lo + j] - item.table_top[s]);
+  for (int j = 0; j < n && x.lo + j < length; j++) f[j] = real::exp(item.tables[start + x.lo + j] - item.table_top[s]);
   for (int i = 0; i < states; i++) {
     const double* p = x.value + (ptrdiff_t)i * n;
     if (ends) rows[i] = dot(p, f, n);

@@ -1,8 +1,7 @@
 // Direct tree for one small flat model: its variables are dealt out to the lanes of a register, every lane sums its own,
 // and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
 // of direct.cpp.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/convolve.hpp"
 #include "flat/direct.hpp"
 #include "flat/kernels.hpp"
@@ -150,7 +149,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
     store_up_to(ratio + i * kLanes, r, left);
     store_up_to(marginal + i * kLanes, m, left);
   }
-  *totals = {(z > kTiny ? std::log(z) : low) + top, min_lanes(least), sums.softplus, sums.largest};
+  *totals = {(z > kTiny ? real::log(z) : low) + top, min_lanes(least), sums.softplus, sums.largest};
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -1,6 +1,5 @@
 // Pass 2 of the flat solver: a mixture of solved pieces becomes marginals or messages, one variable at a time.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/series.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -18,7 +17,7 @@ double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
     d0 += hr;
     d1 += hr * c - hi * s;
   }
-  return std::log(sum_lanes(d1) / sum_lanes(d0));
+  return real::log(sum_lanes(d1) / sum_lanes(d0));
 }
 
 vec log_ratio(const FlatPieceView& piece, const Deviation& d) {

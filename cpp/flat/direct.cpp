@@ -8,8 +8,7 @@
 //
 // Messages end at the largest count that a table allows. Where the counts of zeros are fewer than those of ones, zeros
 // are counted: the leaves are swapped, the tables reversed, and the two sides of the answers swapped back.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/direct.hpp"
 #include "flat/kernels.hpp"
 
@@ -111,7 +110,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     }
   }
   for (int l = 0; l < models; l++)
-    totals[l] = {(z[l] > kTiny ? std::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
+    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
 }
 
 void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {

@@ -4,8 +4,7 @@
 // messages d(0), d(1) of a leaf and their derivatives, Z = q d(0) + p d(1) and
 //   d P(y = 1) = p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2.
 // Only Z is divided by: underflow makes absolute errors, harmless as long as Z is far above them.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/direct.hpp"
 #include "flat/tangent_kernels.hpp"
 
@@ -107,7 +106,7 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
     });
   }
   for (int l = 0; l < in.models; l++)
-    totals[l] = {(z[l] > kTiny ? std::log(z[l]) : -__builtin_inf()) + top[l], z[l], 0, 0};
+    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : -__builtin_inf()) + top[l], z[l], 0, 0};
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/constants.hpp"
+#include "base/sigmoid.hpp"
 #include "flat/chunks.hpp"
 #include "flat/infinite_logits.hpp"
 
@@ -15,23 +16,23 @@ namespace {
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 
-constexpr int kAtOnce = 4;  // Clenshaw recurrences under way at once hide their latency
+constexpr int kRecurrences = 4;  // of Clenshaw under way at once hide their latency
 
 // The series of r from the series of log r, on a few more nodes.
 std::vector<double> ratio_series(const Piece& piece) {
   const int count = piece.terms + kMoreNodes;
   const double* cosine = chebyshev_cosines(count);
-  double value[kMaxNodes + kMoreNodes];
-  for (int first = 0; first < count; first += kAtOnce) {
-    double x[kAtOnce], b1[kAtOnce] = {}, b2[kAtOnce] = {};
-    for (int g = 0; g < kAtOnce; g++) x[g] = cosine[2 * std::min(first + g, count - 1) + 1];
+  double value[kMaxNodes + kMoreNodes] = {};
+  for (int first = 0; first < count; first += kRecurrences) {
+    double x[kRecurrences], b1[kRecurrences] = {}, b2[kRecurrences] = {};
+    for (int g = 0; g < kRecurrences; g++) x[g] = cosine[2 * std::min(first + g, count - 1) + 1];
     for (int j = piece.terms - 1; j > 0; j--)
-      for (int g = 0; g < kAtOnce; g++) {
+      for (int g = 0; g < kRecurrences; g++) {
         const double b0 = 2 * x[g] * b1[g] - b2[g] + piece.log_ratio[(size_t)j];
         b2[g] = b1[g];
         b1[g] = b0;
       }
-    for (int g = 0; g < kAtOnce && first + g < count; g++)
+    for (int g = 0; g < kRecurrences && first + g < count; g++)
       value[first + g] = std::exp(x[g] * b1[g] - b2[g] + piece.log_ratio[0]);
   }
   std::vector<double> series((size_t)count);
@@ -39,8 +40,6 @@ std::vector<double> ratio_series(const Piece& piece) {
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
 }
-
-double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
 // Doubles without infinities, in `room` where they have to be made.
 inline const double* widened(const double* nu, ptrdiff_t n, bool finite, double* room) {

@@ -1,6 +1,5 @@
 // Sums of powers: a potential f(c) = sum_j a_j r_j^c needs one factor g_ij = 1 - p_i + p_i r_j per variable and term.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/elementary.hpp"
 #include "flat/kernels.hpp"
 
@@ -106,7 +105,7 @@ void power_sums(const double* nu, ptrdiff_t n, const double* rate, int terms, Po
     }
     double all = 1;
     for (int l = 0; l < kLanes; l++) all *= norm[l];
-    log_norm += std::log(all) + sum_lanes(lost);
+    log_norm += real::log(all) + sum_lanes(lost);
   }
   out->softplus = sum_lanes(positive) + log_norm;
   for (int j = 0; j < terms; j++) {

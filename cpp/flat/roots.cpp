@@ -9,7 +9,7 @@ namespace tallytree {
 
 namespace {
 
-constexpr long double kPi = 3.14159265358979323846264338327950288L;
+constexpr long double kLongPi = 3.14159265358979323846264338327950288L;
 constexpr ptrdiff_t kKept = 512;  // longer periods belong to models that take longer than their roots
 
 // e^{i m step} for m < count: each is the product of two others, about log2(m) products deep, in extended precision.
@@ -40,12 +40,12 @@ struct Powers {
 struct Roots {
   std::vector<double> cos, sin, off_cos, off_sin, tangent;
   explicit Roots(ptrdiff_t period) {
-    const Powers turn(period, 2 * kPi / (long double)period);
+    const Powers turn(period, 2 * kLongPi / (long double)period);
     for (auto* x : {&cos, &sin, &off_cos, &off_sin}) x->resize((size_t)period);
     for (size_t m = 0; m < (size_t)period; m++)
       turn.copy(m, m, {cos.data(), sin.data(), off_cos.data(), off_sin.data()});
     const ptrdiff_t half = (period + 1) / 2;
-    const Powers quarter(half, 0.5L * kPi / (long double)period);
+    const Powers quarter(half, 0.5L * kLongPi / (long double)period);
     for (ptrdiff_t m = 0; m < half; m++) tangent.push_back(quarter.tangent((size_t)m));
   }
 };
@@ -65,7 +65,7 @@ const Roots& kept_roots(ptrdiff_t period) {
 
 void roots_of_unity(ptrdiff_t period, ptrdiff_t step, int count, const RootsTo& out) {
   if (period >= kKept) {
-    const Powers turn(count, 2 * kPi * (long double)step / (long double)period);
+    const Powers turn(count, 2 * kLongPi * (long double)step / (long double)period);
     for (int m = 0; m < count; m++) turn.copy((size_t)m, (size_t)m, out);
     return;
   }
@@ -90,7 +90,7 @@ void quarter_tangents(ptrdiff_t period, int count, double* out) {
     for (int m = 0; m < count; m++) out[m] = roots.tangent[(size_t)m];
     return;
   }
-  const Powers quarter(count, 0.5L * kPi / (long double)period);
+  const Powers quarter(count, 0.5L * kLongPi / (long double)period);
   for (int m = 0; m < count; m++) out[m] = quarter.tangent((size_t)m);
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 
+#include "base/sigmoid.hpp"
+
 namespace tallytree {
 
 namespace {
@@ -14,8 +16,6 @@ constexpr double kDropped = 1e-60;  // ends of a partial sum that no such probab
 constexpr ptrdiff_t kFew = 32;      // variables on each side of a count
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
-double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
-
 // P(sum = first + j) of independent variables, entries below kDropped at the ends cut off.
 struct Partial {
   ptrdiff_t first = 0;

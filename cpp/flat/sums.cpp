@@ -1,6 +1,5 @@
 // Pass 1 of the flat solver: a stream of logits becomes a few dozen sums.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/deviations.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -45,7 +44,7 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     for (int j = 0; j < count; j++) total[j] += acc[j];
     double all = 1;  // at most 2^(64 * 8)
     for (int l = 0; l < kLanes; l++) all *= product[l];
-    totals->log_norm += std::log(all) + sum_lanes(lost);
+    totals->log_norm += real::log(all) + sum_lanes(lost);
     totals->positive += sum_lanes(positive);
     totals->negative += sum_lanes(negative);
     totals->likely_on += sum_lanes(on);

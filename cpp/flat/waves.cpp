@@ -1,7 +1,6 @@
 // Sums over frequencies: the transform of a table on a window of counts, its inverse, products of characteristic
 // functions, and the two leave-one-out sums.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "flat/elementary.hpp"
 #include "flat/kernels.hpp"
 
@@ -22,7 +21,7 @@ struct Phase {
 // e^{-i w count} for a count relative to the window's own origin.
 inline Phase phase_at(const Turns& turns, int m, double count) {
   const double angle = turns.w[m] * count;
-  return {std::cos(angle), -std::sin(angle)};
+  return {real::cos(angle), -real::sin(angle)};
 }
 inline Phase first_phase(const Turns& turns, int m, ptrdiff_t begin) {
   if (begin == 0) return {turns.cos_first[m], -turns.sin_first[m]};

@@ -1,6 +1,4 @@
 // Independent variables: each leaves its likely state where a random number falls below the probability of that.
-#include <cmath>
-
 #include "flat/elementary.hpp"
 #include "sample/random.hpp"
 

@@ -2,8 +2,7 @@
 //
 // With rho(r) = P(r of the later ones on) / P(r - 1 of them on) a variable of odds w is on with probability
 // w / (w + rho(r)), and rho(r) <- (rho(r) + w) rho(r-1) / (rho(r-1) + w) when it joins: positive terms only.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/elementary.hpp"
 #include "sample/lanes.hpp"
 
@@ -16,7 +15,7 @@ constexpr double kPlainSpan = 600.0;  // log-odds of a block within this range n
 
 double log_add(double a, double b) {
   const double top = a > b ? a : b;
-  return top == -__builtin_inf() ? top : top + std::log1p(std::exp(-std::fabs(a - b)));
+  return top == -__builtin_inf() ? top : top + real::log1p(real::exp(-real::fabs(a - b)));
 }
 
 void set_row(BlockTable* table, int i) {
@@ -33,7 +32,7 @@ void recursion(const double* nu, int n, double centre, double* ratio, BlockTable
   double off[kRow], sum[kRow];
   for (int r = 0; r < kRow; r++) ratio[r] = 0.0;
   for (int i = n - 1; i >= 0; i--) {
-    const double w = std::exp(nu[i] - centre);
+    const double w = real::exp(nu[i] - centre);
     const int most = n - i;
     off[0] = 1.0;
     for (int r = 1; r <= most; r += kLanes) {
@@ -55,7 +54,7 @@ void log_recursion(const double* nu, int n, double* log_ratio, BlockTable* table
     double joined[kRow];
     for (int r = 1; r <= n - i; r++) joined[r] = log_add(log_ratio[r], nu[i]);
     if (table) {
-      for (int r = 1; r <= n - i; r++) table->on[i][r] = 1.0 / (1.0 + std::exp(log_ratio[r] - nu[i]));
+      for (int r = 1; r <= n - i; r++) table->on[i][r] = 1.0 / (1.0 + real::exp(log_ratio[r] - nu[i]));
       set_row(table, i);
     }
     for (int r = n - i; r >= 2; r--) log_ratio[r] = log_ratio[r - 1] + (joined[r] - joined[r - 1]);
@@ -96,7 +95,7 @@ void block_message(const double* nu, int n, double* out) {
   const double centre = centre_of(nu, n);
   if (centre == centre) {
     recursion(nu, n, centre, ratio, nullptr);
-    for (int r = 1; r <= n; r++) ratio[r] = std::log(ratio[r]) + centre;
+    for (int r = 1; r <= n; r++) ratio[r] = real::log(ratio[r]) + centre;
   } else {
     log_recursion(nu, n, ratio, nullptr);
   }
@@ -104,9 +103,9 @@ void block_message(const double* nu, int n, double* out) {
   while (mode < n && ratio[mode + 1] > 0) mode++;
   out[mode] = 0;
   double total = 1.0;
-  for (int r = mode + 1; r <= n; r++) total += std::exp(out[r] = out[r - 1] + ratio[r]);
-  for (int r = mode; r > 0; r--) total += std::exp(out[r - 1] = out[r] - ratio[r]);
-  const double log_total = std::log(total);
+  for (int r = mode + 1; r <= n; r++) total += real::exp(out[r] = out[r - 1] + ratio[r]);
+  for (int r = mode; r > 0; r--) total += real::exp(out[r - 1] = out[r] - ratio[r]);
+  const double log_total = real::log(total);
   for (int r = 0; r <= n; r++) out[r] -= log_total;
 }
 
@@ -123,7 +122,7 @@ void plain_table(const double* nu, int n, BlockTable* table) {
   table->n = n;
   table->counted = false;
   for (int i = 0; i < n; i++) {
-    const double on = 1.0 / (1.0 + std::exp(-nu[i]));
+    const double on = 1.0 / (1.0 + real::exp(-nu[i]));
     for (int r = 0; r < kRow; r++) table->on[i][r] = on;
     for (int r = 0; r < kThresholds; r++) table->high[i][r] = (uint16_t)(int)(on * 32768.0);
   }

@@ -2,8 +2,7 @@
 //
 // Multiplying entry i by exp(-s i) on both sides multiplies entry k of the result by exp(-s k). Near a slope at which
 // both peaks add up to k nothing underflows. Entries in holes that no slope reaches are summed one by one.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/elementary.hpp"
 #include "sample/kernels.hpp"
 
@@ -108,7 +107,7 @@ double entry(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdi
   vec sum = vec{};
   for (ptrdiff_t i = 0; i < n; i += kLanes)
     sum += exp(load_up_to(terms + i, n - i, -kInf) - top);
-  return top + std::log(sum_lanes(sum));
+  return top + real::log(sum_lanes(sum));
 }
 
 bool has_zero(const double* values, ptrdiff_t n) {
@@ -150,7 +149,7 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
       plain(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
       for (ptrdiff_t k = begin; k <= end; k++) {
         if (out[k - first] == out[k - first] || !(c[k - begin] > kFloor)) continue;
-        out[k - first] = std::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
+        out[k - first] = real::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
         covered++;
       }
     }

@@ -20,7 +20,7 @@ namespace tallytree {
 namespace {
 
 constexpr ptrdiff_t kChunk = 4096;          // variables that share a stream of random numbers
-constexpr ptrdiff_t kWorthThreads = 1 << 15;
+constexpr ptrdiff_t kWorthSplitting = 1 << 15;
 constexpr int kMostAttempts = 2000;         // the chance of as many rejections under a good tilt is below 1e-300
 constexpr double kManyUndecided = 25;       // variance from which one step of Newton's method finds the next tilt
 
@@ -42,7 +42,7 @@ struct Halves {
   ptrdiff_t draw_free(ptrdiff_t from, ptrdiff_t n, double tilt, uint32_t round) const {
     const ptrdiff_t chunks = (n + kChunk - 1) / kChunk;
     std::vector<ptrdiff_t> counts((size_t)chunks);
-    parallel_for(chunks, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t c) {
+    parallel_for(chunks, n >= kWorthSplitting ? threads : 1, [&](ptrdiff_t c) {
       uint64_t words[kChunk + 32];
       const ptrdiff_t start = from + c * kChunk, length = std::min(kChunk, n - c * kChunk);
       counts[(size_t)c] = kernels.sample->draw_bernoulli(nu + start, length, tilt, &key, kTagHalf, (uint32_t)c, round,

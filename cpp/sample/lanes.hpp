@@ -1,8 +1,12 @@
 // One variable after the other for up to 64 samples side by side: a random number against a threshold from a table.
 #pragma once
-#include <cmath>
-
+#include "base/real.hpp"
 #include "sample/random.hpp"
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+#elif defined(__SSSE3__)
+#include <tmmintrin.h>  // all that is needed, and quickly read
+#endif
 
 namespace tallytree::TT_LEVEL {
 
@@ -14,7 +18,7 @@ static inline bool tie(const BlockTable* table, int i, int r, const SampleKey& k
   own.word[2] ^= (uint32_t)(1 + kBlock * i + lane) << 8;  // one batch of calls per tie
   philox(own, kTagTie + (tag << 8), id, group, kCalls, bits);
   const double scaled = table->on[i][r] * 32768.0;
-  return unit_interval(bits[0]) < scaled - std::floor(scaled);
+  return unit_interval(bits[0]) < scaled - real::floor(scaled);
 }
 
 #if defined(__AVX512BW__)

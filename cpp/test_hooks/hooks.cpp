@@ -21,7 +21,7 @@ static WideVector to_wide(Worker& worker, const double* x, int n) {
 }
 
 static void from_wide(const WideVector& w, int n, double* out) {
-  for (int j = 0; j < n; j++) out[j] = std::ldexp(w.value[j], (int)max(w.exponent[j], -3000.0));
+  for (int j = 0; j < n; j++) out[j] = real::ldexp(w.value[j], (int)max(w.exponent[j], -3000.0));
 }
 
 static Tiled to_tiled(Worker& worker, const double* x, int n) {
@@ -40,7 +40,7 @@ static Tiled to_tiled(Worker& worker, const double* x, int n) {
 // Entries first .. first+n-1.
 static void from_tiled(const Tiled& x, int first, int n, double* out) {
   for (int j = first; j < first + n; j++)
-    out[j - first] = std::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
+    out[j - first] = real::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
 }
 
 static void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,

@@ -111,7 +111,7 @@ static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, in
     NodeNotes& note = item.notes[i];
     note = {};
     note.sum = sum[j];
-    note.norm2 = std::sqrt((double)squares[j]);
+    note.norm2 = real::sqrt((double)squares[j]);
     note.smallest = least[j];
     note.lost_up = dropped[j] ? kTiny + 1 : -__builtin_inf();
     note.rounding = 24.0 * shape.merges;
@@ -190,10 +190,10 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
     note.block_amplification = amplification >= 0 ? amplification : __builtin_inf();
     note.block_message = finish.largest[j];
     // Losses above and inside the block, as absolute errors of the leaves' down values.
-    const double lost = log2_sum_above(note.lost_down, note.lost_up) + std::log2((double)total[j] + 1.0) + 4;
+    const double lost = log2_sum_above(note.lost_down, note.lost_up) + real::log2((double)total[j] + 1.0) + 4;
     note.block_bound = note.path_error > 0 ? note.block_amplification * note.path_error : 0.0;
     if (lost > -__builtin_inf())
-      note.block_bound += lost > 0 ? __builtin_inf() : 2 * pow2(max(std::ceil(lost), -1022.0)) / finish.weakest[j];
+      note.block_bound += lost > 0 ? __builtin_inf() : 2 * pow2(max(real::ceil(lost), -1022.0)) / finish.weakest[j];
     if (!(note.block_bound >= 0)) note.block_bound = __builtin_inf();
   }
 }

@@ -3,8 +3,6 @@
 // The root's own table joins after the logarithm, so its range does not matter. An entry is right to 2^-40 where it is
 // 2^40 times what underflow may have taken. A zero is the truth outside the counts that forced and excluded variables
 // and the ends of tables leave, and where the root's own table has one; any other may be an underflow.
-#include <cmath>
-
 #include "tree/lane_forest.hpp"
 #include "tree/kernels.hpp"
 

@@ -3,8 +3,7 @@
 // The count of the left child has weights up_l(i) up_r(z - i) given the parent's count z, a root's count those of its
 // message. A weight that underflowed to zero is never chosen and the others keep their proportions, so samples follow
 // the law given that nothing underflowed: all that can be wrong is the share of the weight that was lost.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "sample/random.hpp"
 #include "tree/lane_forest.hpp"
 #include "tree/kernels.hpp"
@@ -87,7 +86,7 @@ vec lost_share(const LaneForest& up) {
     vec sum = vec{};
     for (ptrdiff_t k = 0; k < n; k++) sum += up.inner_up[i][k];
     for (int l = 0; l < kLanes; l++)
-      lost[l] += sum[l] > 0 ? (double)n * std::exp2(up.lost_up[v][l]) / sum[l] : __builtin_inf();
+      lost[l] += sum[l] > 0 ? (double)n * real::exp2(up.lost_up[v][l]) / sum[l] : __builtin_inf();
   }
   return lost;
 }

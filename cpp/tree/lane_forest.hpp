@@ -3,8 +3,7 @@
 // Messages are scaled by powers of two, so that their largest entry lies in [1, 2). Only positive terms are added; what
 // underflow may have taken is followed as one absolute error per message and lane ("lost", as its log2).
 #pragma once
-#include <cmath>
-
+#include "base/real.hpp"
 #include "tree/lane_entries.hpp"
 #include "tree/lane_table.hpp"
 #include "tree/lane_tree.hpp"
@@ -14,7 +13,7 @@ namespace tallytree::TT_LEVEL {
 
 constexpr double kUnderflow = -1060;  // log2 of an error that a product may make
 
-static inline vec log2_of(double x) { return splat(std::log2(x)); }
+static inline vec log2_of(double x) { return splat(real::log2(x)); }
 
 struct LaneForest {
   const TreeView& f;

@@ -28,7 +28,7 @@ void lane_models(const TreeView& f, const LaneModels& in, double* scratch, doubl
       vec sum = vec{};
       for (ptrdiff_t k = 0; k < n; k++) sum += up.inner_up[i][k];
       weakest = min(weakest, sum);
-      for (int l = 0; l < kLanes; l++) mean[l] += std::log((double)sum[l]);
+      for (int l = 0; l < kLanes; l++) mean[l] += real::log((double)sum[l]);
       worst_lost = max(worst_lost, up.lost_up[v] + log2_of((double)n));
       lost_down[v] = splat(kUnderflow);
       for (ptrdiff_t k = 0; k < n; k++) g[k] = up.table[i] ? up.table[i][k] : splat(1.0);
@@ -70,10 +70,10 @@ void lane_models(const TreeView& f, const LaneModels& in, double* scratch, doubl
   }
   if (in.messages[0]) to_rows(in.messages, in.count, f.leaves, [&](ptrdiff_t d) { return up.leaf_up[d]; });
 
-  const double rounding = kUnitRoundoff * (8 * std::sqrt(up.variance) + 0.5 * f.leaves);
+  const double rounding = kUnitRoundoff * (8 * real::sqrt(up.variance) + 0.5 * f.leaves);
   for (int l = 0; l < in.count; l++) {
     log_mean[l] = mean[l] + up.scale[l] * kLn2;
-    const double lost = std::exp2((double)worst_lost[l] + 2);
+    const double lost = real::exp2((double)worst_lost[l] + 2);
     const double total = 4 * rounding + 2 * kUnitRoundoff * largest[l] + lost;
     // A divisor of zero, or nearly so: impossible or lost, which this pass cannot tell.
     bound[l] = weakest[l] > 0x1p-900 && total < 1e-6 ? total : __builtin_inf();

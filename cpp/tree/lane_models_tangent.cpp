@@ -5,8 +5,7 @@
 // up . down / <up, down>. What underflow may have taken is followed as one absolute error per message and lane ("lost",
 // as its log2): a table may lift it again. It is harmless as long as every <up, down> is far above it, and otherwise the
 // bound of the model is infinite.
-#include <cmath>
-
+#include "base/real.hpp"
 #include "tree/lane_entries.hpp"
 #include "tree/lane_table.hpp"
 #include "tree/lane_tree.hpp"
@@ -73,7 +72,7 @@ vec scale(Dual x, ptrdiff_t n) {
 
 // What a sum of n products of messages with these errors may have lost.
 vec lost_in_merge(vec a, vec b, ptrdiff_t n) {
-  return max(max(a, b), splat(kUnderflow)) + (std::log2((double)n) + 3.0);
+  return max(max(a, b), splat(kUnderflow)) + (real::log2((double)n) + 3.0);
 }
 
 void put_leaves(const State& s) {

@@ -18,7 +18,7 @@ constexpr int kProbeSize = 2;
 
 // log2 of an upper bound of a sum of n values, given what they add up to after losses of at most 2^lost each.
 static inline double log2_total(double sum, double lost, int n) {
-  return log2_sum_above(std::log2(sum), lost + std::log2((double)n));
+  return log2_sum_above(real::log2(sum), lost + real::log2((double)n));
 }
 
 // The up message of a node with its notes; a leaf's is built here.

@@ -63,8 +63,8 @@ static void write_beliefs(TreeItem& item, int32_t i, double* product) {
   }
   if (largest == -__builtin_inf()) return;
   double sum = 0;
-  for (int k = lo; k < hi; k++) sum += std::exp(product[k - lo] - largest);
-  const double log_sum = largest + std::log(sum);
+  for (int k = lo; k < hi; k++) sum += real::exp(product[k - lo] - largest);
+  const double log_sum = largest + real::log(sum);
   for (int k = lo; k < hi; k++) out[k] = product[k - lo] - log_sum;
 }
 
@@ -76,7 +76,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const dou
   double bound = 0, amplification = 0;
   for (int y = reach.lo; y <= reach.hi; y++) {
     // A state outside the reach is impossible for certain; one inside that vanished may have been lost.
-    if (lost > -__builtin_inf()) bound += std::exp2(lost - std::log2(d[y - reach.lo]));
+    if (lost > -__builtin_inf()) bound += real::exp2(lost - real::log2(d[y - reach.lo]));
     if (probe) amplification += probe[y - reach.lo] > 0 ? probe[y - reach.lo] / d[y - reach.lo] : 0.0;
   }
   if (path_error > 0) bound += amplification * path_error;
@@ -151,7 +151,7 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   double lost = -__builtin_inf();
   if (max(g.lost, sibling.lost) > lost)
     lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
-  if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)s.length));
+  if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + real::log2((double)s.length));
 
   double pair[kTileOutputs], pair_probe[kTileOutputs];
   double *out = pair, *probe = nullptr, error = 0;
@@ -240,7 +240,7 @@ void linear_down(TreeItem& item, Worker& worker, int32_t i) {
     largest = max(largest, x);
   }
   g.sum = sum_lanes(sum);
-  g.norm2 = std::sqrt(sum_lanes(squares));
+  g.norm2 = real::sqrt(sum_lanes(squares));
   g.smallest = min_lanes(least);
   g.largest = max(max_lanes(largest), note.outside_table * note.down_limit);
   if (g.smallest < pow2(kTiny)) g.lost = log2_sum_above(g.lost, kTiny);

@@ -64,7 +64,7 @@ static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, doubl
     store(out + j, x);
   }
   note.sum = sum_lanes(sum);
-  note.norm2 = std::sqrt(sum_lanes(squares));
+  note.norm2 = real::sqrt(sum_lanes(squares));
   note.smallest = min_lanes(least);
   note.trimmed *= factor;
   note.lost_up = lost - note.shift;
@@ -119,7 +119,7 @@ static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Mer
     const TableLoss table = scaled_table(item, i, kept.lo, n, note.table_exponent, f);
     for (int j = 0; j < n; j += kLanes) store(c + j, load(c + j) * load(f + j));
     m.lost += 1;
-    if (table.dropped) m.lost = log2_sum_above(m.lost, kTiny + std::log2(m.sum + 1.0));
+    if (table.dropped) m.lost = log2_sum_above(m.lost, kTiny + real::log2(m.sum + 1.0));
     if (m.smallest * table.smallest < pow2(kTiny)) m.lost = log2_sum_above(m.lost, -1070.0);
   }
   if (item.use_fft && m.exact_ends && kept.hi - kept.lo + 1 >= kTrimFrom) {
@@ -163,7 +163,7 @@ void linear_up(TreeItem& item, Worker& worker, int32_t i) {
   }
   double lost = -__builtin_inf();
   if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
-  if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + std::log2((double)terms));
+  if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + real::log2((double)terms));
 
   note.exact = a.exact && b.exact && note.transform == 0 && tree.size[tree.leaves + i] <= kProbeSize;
   apply_table_and_store(item, worker, i,

@@ -3,8 +3,7 @@
 // Any multiple of a message's value may be taken off its tangent: that only changes how its scale depends on the
 // direction, and no expectation depends on scales. Tangents are kept centred that way.
 #pragma once
-#include <cmath>
-
+#include "base/real.hpp"
 #include "base/elementary.hpp"
 #include "base/fft_merge.hpp"
 #include "tree/tangent_kernels.hpp"
@@ -44,7 +43,7 @@ struct DualView {
 
  private:
   void leaf(double x, double v) {
-    const double e = std::exp(-std::fabs(x)), likely = 1 / (1 + e), rare = e * likely;
+    const double e = real::exp(-real::fabs(x)), likely = 1 / (1 + e), rare = e * likely;
     const double q = x < 0 ? likely : rare, p = x < 0 ? rare : likely;
     const double moved = q * p > 0 ? q * p * v : 0.0;
     pair[0] = q;
@@ -56,7 +55,7 @@ struct DualView {
     value = pair + lo;
     change = pair_change + lo;
     sum = norm = 1;
-    change_sum = change_norm = 2 * std::fabs(moved);
+    change_sum = change_norm = 2 * real::fabs(moved);
   }
 };
 
@@ -78,8 +77,8 @@ static inline Norms norms(const double* x, int n) {
     two += y * y;
   }
   double a = sum_lanes(one), b = sum_lanes(two);
-  for (; k < n; k++) a += std::fabs(x[k]), b += x[k] * x[k];
-  return {a, std::sqrt(b)};
+  for (; k < n; k++) a += real::fabs(x[k]), b += x[k] * x[k];
+  return {a, real::sqrt(b)};
 }
 
 static inline void add_multiple(double* x, const double* y, double factor, int n) {

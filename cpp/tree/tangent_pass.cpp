@@ -52,7 +52,7 @@ double largest_of(const double* x, size_t n) {
 }
 
 // One pair by messages of its own.
-struct Solver {
+struct TangentSolver {
   const TreeTangentKernels& kernels;
   const Pairs& pairs;
   size_t pair;
@@ -63,7 +63,7 @@ struct Solver {
   double bound() const;
 };
 
-void Solver::pass() {
+void TangentSolver::pass() {
   const CountTree& tree = pairs.tree;
   const auto& subtrees = tree.subtrees();
   const auto up = [&](const std::vector<int32_t>& nodes, int t) {
@@ -79,7 +79,7 @@ void Solver::pass() {
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down(subtrees[s], t); });
 }
 
-double Solver::bound() const {
+double TangentSolver::bound() const {
   const CountTree& tree = pairs.tree;
   double cut = 0, cut_change = 0, noise = 0, noise_change = 0, path = 0, path_change = 0;
   for (int32_t i = 0; i < tree.inner(); i++) {
@@ -122,7 +122,7 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
   const TreeView view = tree.view();
   std::vector<TangentNode> nodes((size_t)tree.inner());
   std::vector<double> leaf_path(2 * (size_t)tree.leaves());
-  Solver solver = {*kernels.tree_tangent, pairs, pair, {}, {}};
+  TangentSolver solver = {*kernels.tree_tangent, pairs, pair, {}, {}};
   solver.item = {&view, pairs.nu(pair), pairs.tables(pair), pairs.v(pair), pairs.h(pair), nodes.data(),
                  pairs.change(pair), pairs.beliefs(pair), pairs.belief_change(pair), leaf_path.data(), plan.fft_plans(),
                  false, false, 0.0};

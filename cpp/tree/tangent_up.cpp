@@ -52,13 +52,13 @@ void apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval ke
     return;
   }
   node.log_top = top;
-  node.table_limit = std::exp(min(all - top, 700.0));
+  node.table_limit = real::exp(min(all - top, 700.0));
   double* f = tangent_scratch(worker, 2);
   for (int k = 0; k < n; k += kLanes) store(f + k, exp(load_part(log_f + kept.lo + k, min(n - k, kLanes), low) - top));
   if (item.h) {
     const double* h = item.h + offset;
     for (int k = 0; k <= size; k++)
-      if (log_f[k] > low) node.direction_limit = max(node.direction_limit, std::fabs(h[k]));
+      if (log_f[k] > low) node.direction_limit = max(node.direction_limit, real::fabs(h[k]));
     for (int k = 0; k < n; k++)
       if (f[k] > 0) c1[k] += h[kept.lo + k] * c[k];
   }
@@ -73,10 +73,10 @@ int entries_to_cut(const double* c, const double* c1, int step, int n, double we
   double used = 0;
   int k = 0;
   for (; k < n - 1; k++, c += step, c1 += step) {
-    used += *c + weight * std::fabs(*c1);
+    used += *c + weight * real::fabs(*c1);
     if (used > budget) break;
     node.cut += *c;
-    node.change_cut += std::fabs(*c1);
+    node.change_cut += real::fabs(*c1);
   }
   return k;
 }

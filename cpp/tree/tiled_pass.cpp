@@ -117,7 +117,7 @@ struct ScaledSum {
     }
     value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(e - exponent);
   }
-  double log2() const { return value > 0 ? exponent + std::log2(value) : kZeroExponent; }
+  double log2() const { return value > 0 ? exponent + real::log2(value) : kZeroExponent; }
 };
 
 // <x, y> over the counts that both have.
@@ -143,7 +143,7 @@ static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, in
   }
   if (weight.value == 0) return 0.0;
   const double share = weight.log2() - inner_product(x, x_lo, y, y_lo).log2();
-  return share > 0 ? __builtin_inf() : pow2(max(std::ceil(share), -1022.0));
+  return share > 0 ? __builtin_inf() : pow2(max(real::ceil(share), -1022.0));
 }
 
 void tiled_up(TreeItem& item, Worker& worker, int32_t i) {
@@ -190,13 +190,13 @@ static void write_beliefs(TreeItem& item, int32_t i) {
     const int ju = k - u.lo, jd = k - d.lo;
     if (u.value[ju] > 0 && d.value[jd] > 0)
       out[k] = (u.exponent[ju / kTile] + d.exponent[jd / kTile]) * kLn2 +
-               (std::log(u.value[ju]) + std::log(d.value[jd]));
+               (real::log(u.value[ju]) + real::log(d.value[jd]));
     largest = max(largest, out[k]);
   }
   if (largest == -__builtin_inf()) return;
   double sum = 0;
-  for (int k = lo; k < hi; k++) sum += std::exp(out[k] - largest);
-  const double log_sum = largest + std::log(sum);
+  for (int k = lo; k < hi; k++) sum += real::exp(out[k] - largest);
+  const double log_sum = largest + real::log(sum);
   for (int k = lo; k < hi; k++) out[k] -= log_sum;
 }
 
@@ -208,7 +208,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   double bound = 0;
   if (d.lossy) {
     const double floor = d.floor[0] - d.exponent[0];
-    const double error = floor < 1000 ? pow2(max(std::ceil(floor), -1022.0)) : __builtin_inf();
+    const double error = floor < 1000 ? pow2(max(real::ceil(floor), -1022.0)) : __builtin_inf();
     for (int y = reach.lo; y <= reach.hi; y++) bound += error / d.value[y - reach.lo];
   }
   // A zero where the supports allow a value may be exact (tables with holes) or lost: the next rung decides.
@@ -222,8 +222,8 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const TiledUp& own, const 
   const double z = inner_product(own.tiled, own.message.lo, d, reach.lo).log2();
   for (int y = reach.lo; y <= reach.hi; y++) {
     const double value = item.leaf_value[y][leaf] * d.value[y - reach.lo];
-    const double log2_p = value > 0 ? std::log2(value) + item.leaf_exponent[y][leaf] + d.exponent[0] - z : -2000.0;
-    amplification += log2_p < -1020 ? __builtin_inf() : std::exp2(-log2_p);
+    const double log2_p = value > 0 ? real::log2(value) + item.leaf_exponent[y][leaf] + d.exponent[0] - z : -2000.0;
+    amplification += log2_p < -1020 ? __builtin_inf() : real::exp2(-log2_p);
   }
   item.leaf_amplification[leaf] = amplification;
 }

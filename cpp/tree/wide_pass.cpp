@@ -73,9 +73,9 @@ static void write_beliefs(TreeItem& item, int32_t i) {
   if (top <= kZeroExponent / 2) return;
   double sum = 0;
   for (int k = lo; k < hi; k++) sum += uv[k] * dv[k] * pow2(ue[k] + de[k] - top);
-  const double log_sum = std::log(sum);
+  const double log_sum = real::log(sum);
   for (int k = lo; k < hi; k++)
-    if (uv[k] > 0 && dv[k] > 0) out[k] = (ue[k] + de[k] - top) * kLn2 + (std::log(uv[k] * dv[k]) - log_sum);
+    if (uv[k] > 0 && dv[k] > 0) out[k] = (ue[k] + de[k] - top) * kLn2 + (real::log(uv[k] * dv[k]) - log_sum);
 }
 
 static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const double* exponent) {
@@ -83,7 +83,7 @@ static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const
   const double off = reach.lo == 0 ? value[0] : 0.0, on = reach.hi == 1 ? value[1 - reach.lo] : 0.0;
   item.leaf_bound[leaf] = item.leaf_amplification[leaf] = 0;
   if (off > 0 && on > 0) {
-    item.messages[leaf] = (exponent[1] - exponent[0]) * kLn2 + std::log(on / off) + item.tilt;
+    item.messages[leaf] = (exponent[1] - exponent[0]) * kLn2 + real::log(on / off) + item.tilt;
   } else {
     item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
   }

@@ -40,6 +40,11 @@ def multiples(c: FloatArray, step: Any) -> FloatArray:
     return found
 
 
+def either(condition: Any, yes: Any, no: Any) -> Any:
+    """``np.where``, which takes a microsecond to choose between single numbers."""
+    return np.where(condition, yes, no) if isinstance(condition, np.ndarray) else yes if condition else no
+
+
 def log_absent(c: FloatArray, rate: Any, leak: Any) -> FloatArray:
     """Logarithm of the probability that ``c`` causes and the leak all fail."""
     found: FloatArray = multiples(c, np.log1p(-rate)) + np.log1p(-leak)
@@ -57,9 +62,10 @@ def noisy_and(c: FloatArray, n: int, rate: Any, leak: Any, t: Any) -> FloatArray
 
 
 def spike_and_slab(c: FloatArray, n: int, spike: Any, slab: Any) -> FloatArray:
-    # log(1 + spike) keeps its digits for a small spike on the usual slab of one
-    log_spike = np.where(slab == 1.0, np.log1p(spike), np.log(slab + spike))
-    log_f: FloatArray = np.where(c == 0.0, log_spike, np.log(slab))
+    log_f: FloatArray = c * (0.0 * spike) + np.log(slab)  # in the shape that all of them have together
+    if c[0] == 0.0:
+        # log(1 + spike) keeps its digits for a small spike on the usual slab of one
+        log_f[..., :1] = either(slab == 1.0, np.log1p(spike), np.log(slab + spike))
     return log_f
 
 
@@ -75,12 +81,14 @@ def quadratic(c: FloatArray, n: int, curvature: Any, center: Any) -> FloatArray:
 def poisson(c: FloatArray, mean: Any, log_mean: Any) -> FloatArray:
     some = np.maximum(c, 1.0)
     log_f = -stirling_error(some) - deviance(some, mean, log_mean) - 0.5 * np.log(2.0 * np.pi * some)
-    return np.where(c == 0.0, -mean, np.where(mean > 0.0, finite(log_f), -np.inf))
+    found: FloatArray = np.where(c == 0.0, -mean, either(mean > 0.0, finite(log_f), -np.inf))
+    return found
 
 
 def all_or_none(c: FloatArray, n: int, strength: Any, truncation: Any) -> FloatArray:
-    dissent = np.minimum(c, n - c)
-    fraction = np.minimum(dissent if truncation is None else dissent / truncation, 1.0)
+    if truncation is None:
+        return np.where((c == 0.0) | (c == n), 0.0, -strength)
+    fraction = np.minimum(np.minimum(c, n - c) / truncation, 1.0)
     return np.where(fraction > 0.0, -strength * fraction, 0.0)
 
 
