@@ -19,6 +19,7 @@ from jax import lax
 from .frequencies import Frequencies, times
 from .linear import plus
 from .pairs import pairs_over_frequencies, pairs_over_variables, plain_over_frequencies
+from .series import series_for, summed
 from .stages import dispatched, on_cpu, staged
 
 AT_ONCE = 16  # factors that are multiplied in registers before a partial product is stored
@@ -74,7 +75,11 @@ def _characteristic_jvp(primals: Any, tangents: Any) -> Any:
 def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
     if on_cpu() or v.shape[0] == 0:
-        return staged(partial(_sums, power), needed, (v,), (versine, *given), sums=True)
+        if power > 1 or v.shape[0] == 0:
+            return staged(partial(_sums, power), needed, (v,), (versine, *given), sums=True)
+        series = series_for(v, versine, given)
+        rest = jnp.where(series.times > 0, 0, needed)
+        return staged(_sums_in_pairs, rest, (v,), (versine, *given), sums=True, onto=summed(series, v, given))
 
     def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
         return plain_over_frequencies(power, v, versine, given)
@@ -87,6 +92,18 @@ def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
     terms = tuple(weight * a[:, :, None] for a in given)
     zero = np.zeros((), v.dtype)
     return tuple(lax.reduce(terms, (zero,) * len(given), plus, (1,)))
+
+
+def _sums_in_pairs(v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
+    """The same for power 1, written out; two frequencies share a division."""
+    sums = [jnp.zeros_like(v) for _ in given]
+    for m in range(0, versine.shape[-1], 2):
+        first, second = (1.0 - v * versine[:, i : i + 1] for i in (m, m + 1))
+        weight = 1.0 / (first * second)
+        sums = [
+            s + weight * (a[:, m : m + 1] * second + a[:, m + 1 : m + 2] * first) for s, a in zip(sums, given)
+        ]
+    return tuple(sums)
 
 
 @over_frequencies.defjvp

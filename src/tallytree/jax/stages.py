@@ -42,17 +42,25 @@ def dispatched(kernel: Callable[[Any], Callable[..., Any]], plain: Callable[...,
 
 
 def staged(
-    stage: Stage, needed: Any, by_row: tuple[Any, ...], by_frequency: tuple[Any, ...], *, sums: bool
+    stage: Stage,
+    needed: Any,
+    by_row: tuple[Any, ...],
+    by_frequency: tuple[Any, ...],
+    *,
+    sums: bool,
+    onto: tuple[Any, ...] | None = None,
 ) -> Any:
     """``stage(*by_row, *by_frequency)``, whose answers are (B, M), or with `sums` sums over M. Not differentiable.
 
     Rows are in front everywhere; `by_frequency` has the frequencies on the last axis, a multiple of AT_ONCE, of which
-    the first `needed` (B,) count: the others add nothing to sums, and answers about them may be 0.
+    the first `needed` (B,) count: the others add nothing to sums, and answers about them may be 0. Sums are added to
+    `onto`.
     """
     if needed.shape[0] == 0:
         return stage(*by_row, *by_frequency)
     limit = jnp.max(needed)
-    zeros = tuple(jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(stage, *by_row, *by_frequency))
+    answers = jax.eval_shape(stage, *by_row, *by_frequency)
+    start = tuple(jnp.zeros(a.shape, a.dtype) for a in answers) if onto is None else onto
 
     def some(state: Any) -> Any:
         first, outputs = state
@@ -62,7 +70,7 @@ def staged(
         moved = (lax.dynamic_update_slice_in_dim(o, f, first, -1) for o, f in zip(outputs, found))
         return first + AT_ONCE, tuple(moved)
 
-    return lax.while_loop(lambda s: s[0] < limit, some, (jnp.zeros((), jnp.int32), zeros))[1]
+    return lax.while_loop(lambda s: s[0] < limit, some, (jnp.zeros((), jnp.int32), start))[1]
 
 
 def rows_in_a_block(rows: int, n: int) -> int:
