@@ -1,4 +1,4 @@
-"""Sums over frequencies by power series, and the logarithm in plain operations, beside extended precision."""
+"""Sums over frequencies by polynomials, and the logarithm in plain operations, beside extended precision."""
 
 from __future__ import annotations
 
@@ -33,36 +33,45 @@ def sums(v, versine, given, needed=40):
         v, versine = jnp.asarray(v), jnp.asarray(versine)
         given = tuple(jnp.asarray(a) for a in given)
         found = jax.jit(
-            lambda *args: (spectrum.over_frequencies(1, *args), series.series_for(*args[:3]).times)
+            lambda *args: (spectrum.over_frequencies(1, *args), series.series_of(*args[:3]).serves)
         )(v, versine, given, jnp.full(v.shape[0], needed, jnp.int32))
-        return [np.asarray(x) for x in found[0]], int(found[1])
+        return [np.asarray(x) for x in found[0]], bool(found[1])
 
 
 @pytest.mark.parametrize(
-    ("variance", "period", "largest", "times"),
+    ("variance", "period", "largest", "serves"),
     [
-        (300.0, 200, 0.5, 1),
-        (40.0, 65, 0.5, 1),
-        (24.0, 45, 0.5, 2),
-        (3.0, 31, 0.01, 1),  # rare variables: no frequency comes close
-        (3.0, 31, 0.0, 1),  # all variables decided
-        (8.0, 35, 0.5, 0),
-        (0.3, 21, 0.499, 0),
+        (300.0, 200, 0.5, True),
+        (40.0, 65, 0.5, True),
+        (24.0, 45, 0.5, True),
+        (3.0, 31, 0.01, True),  # rare variables: no frequency comes close
+        (3.0, 31, 0.0, True),  # all variables decided
+        (8.0, 35, 0.5, False),
+        (0.3, 21, 0.499, False),
     ],
 )
 def test_series_serve_where_the_variance_is_large_and_sums_are_right_everywhere(
-    variance, period, largest, times
+    variance, period, largest, serves
 ):
     rng = np.random.default_rng(0)
     versine, given = frequencies(rng, 3, variance, period)
-    v = largest * rng.uniform(size=(3, 64)) ** 2
+    v = largest * rng.uniform(size=(3, spectrum.SERIES_FROM)) ** 2
     v[:, :2] = [0.0, largest]
     found, used = sums(v, versine, given)
-    assert used == times
+    assert used is serves
     for a, x, y in zip(given, found, exact(v, versine, given)):
         # The size of a sum whose terms do not cancel, with the condition of its nearest pole.
         scale = np.sum(np.abs(a) / (1.0 - largest * versine) ** 2, -1, keepdims=True)
         assert np.all(np.abs(x - y) <= 32 * UNIT * scale)
+
+
+def test_two_frequencies_share_a_division_in_short_models():
+    rng = np.random.default_rng(3)
+    versine, given = frequencies(rng, 3, 4.0, 31)
+    v = 0.5 * rng.uniform(size=(3, 32))
+    found, _ = sums(v, versine, given)
+    for x, y in zip(found, exact(v, versine, given)):
+        np.testing.assert_allclose(x, y.astype(float), rtol=0, atol=1e-13)
 
 
 def test_one_model_that_needs_all_frequencies_decides_for_its_block():
@@ -70,9 +79,9 @@ def test_one_model_that_needs_all_frequencies_decides_for_its_block():
     good, bad = frequencies(rng, 1, 60.0, 75), frequencies(rng, 1, 2.0, 25)
     versine = np.concatenate([good[0], bad[0]])
     given = tuple(np.concatenate(pair) for pair in zip(good[1], bad[1]))
-    v = 0.5 * rng.uniform(size=(2, 32))
+    v = 0.5 * rng.uniform(size=(2, spectrum.SERIES_FROM))
     found, used = sums(v, versine, given)
-    assert used == 0
+    assert used is False
     for x, y in zip(found, exact(v, versine, given)):
         np.testing.assert_allclose(x, y.astype(float), rtol=0, atol=1e-13)
 

@@ -1,11 +1,11 @@
-"""Sums over frequencies as power series, for all variables of a model at once.
+"""Sums over frequencies as polynomials, for all variables of a model at once.
 
-What a variable adds depends on one number v, and smoothly. For v in [0, 2 c], t = y / (1 - c y),
+What a variable adds depends on one number v, and smoothly. For v = c (1 + x), x in [-1, 1], and with Chebyshev's T_j,
 
-    sum_m a_m / (1 - v y_m) = sum_j (v - c)^j sum_m a_m t_m^j / (1 - c y_m),
+    1 / (1 - v y) = (1 + 2 sum_j r^j T_j(x)) / root,    root = (1 - 2 c y)^(1/2),    r = c y / (1 - c y + root),
 
-and what follows the first J terms is at most sum_m |a_m| (c t_m)^J / (1 - 2 c y_m). Frequencies y that come close to
-1 / v have small a if the variance is large: a dozen terms then stand for all frequencies, without a division.
+so that what follows the first J terms is at most 2 r^J / ((1 - r) root). Frequencies with r near 1 have small weights
+if the variance is large: a dozen terms then stand for all frequencies, and no pair of variable and frequency is left.
 """
 
 from __future__ import annotations
@@ -20,66 +20,65 @@ from jax import lax
 from .linear import plus
 from .precision import unit_roundoff
 
-AT_ONCE = 12  # terms: XLA cuts an expression of more operations into tasks for threads, which cost more than they save
-MOST = 3  # times so many terms
+# XLA cuts an expression into tasks for threads, at a price of ten thousand additions, if it has more operations than
+# bytes to read and write. A polynomial with so many terms, added to a stored array, has not.
+TERMS = 12
 
 
 class Series(NamedTuple):
-    """Where the series serve, and how many terms they take."""
+    """The polynomials of a batch, and whether they serve."""
 
-    centre: Any  # (B, 1)
-    ratio: Any  # (B, M) t
-    share: Any  # (B, M) 1 / (1 - c y)
-    times: Any  # so many times AT_ONCE terms; 0 if MOST are not enough for all models
+    x: Any  # (B, n)
+    coefficients: tuple[Any, ...]  # (B, TERMS) of powers of x
+    serves: Any  # whether all remainders are below the round-off of the sum of the largest |a|
 
 
-def series_for(v: Any, versine: Any, given: tuple[Any, ...]) -> Series:
-    """Series whose remainders are below the round-off of the sum of the largest |a|. Not differentiable."""
+def series_of(v: Any, versine: Any, given: tuple[Any, ...]) -> Series:
+    """``sum_m a_m / (1 - v versine_m)`` for every a in `given`, (B, M). Not differentiable."""
     centre = 0.5 * jnp.max(v, -1, keepdims=True)
-    share = 1.0 / (1.0 - centre * versine)
-    ratio = versine * share
+    half = centre * versine
+    root = jnp.sqrt(1.0 - 2.0 * half)
+    ratio = half / (1.0 - half + root)
     size = reduce(jnp.maximum, (jnp.abs(a) for a in given))
-    less = (centre * ratio) ** AT_ONCE
-    rests = [less * (size / (1.0 - 2.0 * centre * versine))]
-    while len(rests) < MOST:
-        rests.append(less * rests[-1])
-    total, *lost = lax.reduce((size, *rests), (np.zeros((), v.dtype),) * (1 + MOST), plus, (1,))
-    # What is not a number is not small enough either; remainders only shrink.
-    short = sum(jnp.any(~(x <= unit_roundoff(v.dtype) * total)).astype(jnp.int32) for x in lost)
-    return Series(centre, ratio, share, jnp.where(short < MOST, short + 1, 0))
+    rest = 2.0 * size * ratio**TERMS / ((1.0 - ratio) * root)
+    zero = np.zeros((), v.dtype)
+    total, lost = lax.reduce((size, rest), (zero, zero), plus, (1,))
+    serves = jnp.all(lost <= unit_roundoff(v.dtype) * total)  # what is not a number does not serve either
+    # In powers of x coefficients grow by less than 5/2 per term, which a remainder so small makes up for.
+    weights = jnp.einsum("ij,bjm->bim", _CHEBYSHEV, _powers(ratio)) / root[:, None]
+    x = v * jnp.where(centre > 0.0, 1.0 / centre, 0.0) - 1.0
+    terms = tuple(a[:, None] * weights for a in given)
+    return Series(x, tuple(lax.reduce(terms, (zero,) * len(given), plus, (2,))), serves)
+
+
+def polynomials(series: Series) -> tuple[Any, ...]:
+    """The sums at every variable, (B, n) each, by Horner's scheme."""
+    found = []
+    for coefficients in series.coefficients:
+        value = coefficients[:, -1:]
+        for j in reversed(range(TERMS - 1)):
+            value = value * series.x + coefficients[:, j : j + 1]
+        found.append(value)
+    return tuple(found)
 
 
 def _powers(x: Any) -> Any:
-    """``x^j`` for j below AT_ONCE, (B, AT_ONCE, M) from (B, M), as one expression."""
-    exponents = np.arange(AT_ONCE)
+    """``x^j`` for all j below TERMS, (B, TERMS, M) from (B, M), as one expression."""
+    exponents = np.arange(TERMS)
     found = jnp.ones_like(x)[:, None]
-    for bit in range(AT_ONCE.bit_length()):
+    for bit in range(TERMS.bit_length()):
         used = (exponents >> bit & 1 > 0)[:, None]
         found = found * jnp.where(used, (x ** (1 << bit))[:, None], 1.0)
     return found
 
 
-def summed(series: Series, v: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The series at every v, (B, n) each; 0 where they do not serve. Not differentiable."""
-    away = v - series.centre
-
-    def some(state: Any) -> Any:
-        number, scale, weight, sums = state
-        powers = weight[:, None] * _powers(series.ratio)
-        terms = tuple(a[:, None] * powers for a in given)
-        coefficients = lax.reduce(terms, (np.zeros((), v.dtype),) * len(given), plus, (2,))
-        found = tuple(s + scale * _polynomial(c, away) for s, c in zip(sums, coefficients))
-        return number + 1, scale * away**AT_ONCE, weight * series.ratio**AT_ONCE, found
-
-    zeros = tuple(jnp.zeros_like(v) for _ in given)
-    start = jnp.zeros((), jnp.int32), jnp.ones_like(v), series.share, zeros
-    found: tuple[Any, ...] = lax.while_loop(lambda state: state[0] < series.times, some, start)[3]
+def _in_powers() -> Any:
+    """Coefficients of x^i in T_0 and all 2 T_j below TERMS, (TERMS, TERMS)."""
+    found = np.zeros((TERMS, TERMS))
+    for j in range(TERMS):
+        column = np.polynomial.chebyshev.cheb2poly(np.eye(TERMS)[j])
+        found[: len(column), j] = column * (1.0 if j == 0 else 2.0)
     return found
 
 
-def _polynomial(coefficients: Any, x: Any) -> Any:
-    """``sum_j coefficients_j x^j``, from (B, J) and (B, n), by Horner's scheme."""
-    found = coefficients[:, -1:]
-    for j in reversed(range(coefficients.shape[-1] - 1)):
-        found = found * x + coefficients[:, j : j + 1]
-    return found
+_CHEBYSHEV = _in_powers()

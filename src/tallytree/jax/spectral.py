@@ -196,14 +196,12 @@ def _error(model: _Tilted, frequencies: Frequencies, phat: Any, g: Any) -> Any:
     v = jnp.max(2.0 * model.p * (1.0 - model.p), -1, keepdims=True)
     small = lax.rsqrt(1.0 - v * frequencies.versine)
     size = frequencies.share * _size(*phat) * small
-    in_product = jnp.sum(
-        _size(*g) * small * (_roundings(n) * (2.0 * small + 3.3) + 6.0 * small**2 + 65.0), -1
-    )
+    in_product = _size(*g) * small * (_roundings(n) * (2.0 * small + 3.3) + 6.0 * small**2 + 65.0)
     turns = (model.window[:, 1] - model.window[:, 0]).astype(
         total.dtype
     )  # each may add the round-off of a product
-    in_table = (64.0 + 3.0 * n**0.5 + 4.0 * turns) * jnp.sum(size, -1) * total
-    rounded = unit_roundoff(total.dtype) * (in_product + in_table)
+    in_table = (64.0 + 3.0 * n**0.5 + 4.0 * turns)[:, None] * size * total[:, None]
+    rounded = unit_roundoff(total.dtype) * jnp.sum(in_product + in_table, -1)
     return lax.stop_gradient(model.negligible + folded + cut + rounded)
 
 
