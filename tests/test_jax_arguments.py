@@ -68,6 +68,11 @@ def test_numbers_of_potentials_are_real_and_go_together():
         refused(lambda wrong=wrong: ttj.poisson(wrong), "`mean` must hold real numbers")
     refused(lambda: jax.jit(lambda x: ttj.gaussian(x, 1.0).log_table(2))(1j), "`mean` must hold real numbers")
     refused(lambda: ttj.ArrayPotential("exact", (1,)), "`name` must be one of 'exactly'")
+    refused(
+        lambda: ttj.ArrayPotential("between", (1,)), "tuple of 2, the lo and the hi of `between`; 1 arrived"
+    )
+    refused(lambda: ttj.ArrayPotential("exactly", (1, 2)), "tuple of 1, the k of `exactly`; 2 arrived")
+    refused(lambda: ttj.ArrayPotential("exactly", 1), "`parameters` must be a tuple of 1")
 
 
 @pytest.mark.parametrize(
@@ -182,3 +187,14 @@ def test_arguments_of_distributions():
     assert subset.log_prob(jnp.array([0.5, 0.0, 0.0, 0.0])) == -np.inf
     assert subset.log_prob(jnp.array([2.0, 0.0, 0.0, 0.0])) == -np.inf
     np.testing.assert_array_equal(count.log_prob(jnp.array([1.5, -1.0, 5.0, np.nan])), -np.inf)
+
+
+def test_traced_nan_draws_no_count():
+    numpyro = pytest.importorskip("tallytree.jax.numpyro")
+
+    def draw(logits):
+        return numpyro.PoissonBinomial(logits, validate_args=False).sample(KEY, (3,))
+
+    found = np.asarray(jax.jit(draw)(jnp.array([[0.0, np.nan], [20.0, -20.0]])))
+    np.testing.assert_array_equal(found, [[-1, 1]] * 3)
+    np.testing.assert_array_equal(draw(jnp.array([[20.0, 20.0], [20.0, -20.0]])), [[2, 1]] * 3)

@@ -24,9 +24,9 @@ from .answers import (
     marginals,
     posterior_logits,
 )
+from .array_potential import ArrayPotential
 from .draws import mode, sample
 from .potentials import (
-    ArrayPotential,
     at_least,
     at_most,
     between,

@@ -22,10 +22,10 @@ from ..models.group import read_groups
 from ..models.parameters import table_name
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
+from .array_potential import ArrayPotential
 from .arrays import is_concrete, real
 from .core import Core, Structure, core_of
 from .flat import bucket
-from .potentials import ArrayPotential
 from .precision import answer_dtype, floats, narrow, working_dtype
 
 

@@ -15,7 +15,12 @@ from jax import lax
 
 from .logarithmic import finite_or_zero, log_sum, log_total
 
-BLOCK = 16  # variables
+FEWEST, MOST = 16, 64  # variables of a block, where a model has as many
+
+
+def block_of(n: int) -> int:
+    """Variables of a block of a model of n, a power of two: few levels are left to compile, and chains stay short."""
+    return min(n, max(FEWEST, min(MOST, n // 8)))
 
 
 def _beside(x: Any, *, up: bool) -> Any:
@@ -55,7 +60,7 @@ def downward(down: Any, prefixes: Any, leaves: Any) -> Any:
     def step(suffix: Any, item: Any) -> tuple[Any, Any]:
         prefix, leaf = item
         more = _beside(suffix, up=False)
-        message = jnp.stack([log_sum(prefix + suffix), log_sum(prefix + more)], -1)
+        message = log_sum(jnp.stack([prefix + suffix, prefix + more], -2))
         return _either(suffix, more, leaf), message
 
     messages = lax.scan(step, down, (prefixes, _in_turn(leaves, size)), reverse=True)[1]

@@ -131,7 +131,7 @@ def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
 def solve_logarithms(nu: Any, log_f: Any) -> Solution:
     """In logarithms: slower, and right whatever the numbers are."""
     leaves = log_leaves(nu)
-    block = min(chains.BLOCK, nu.shape[-1])
+    block = chains.block_of(nu.shape[-1])
     laws, prefixes = chains.upward(leaves, block)
     levels = upward(laws, log_convolve)
     root = levels[-1][..., 0, :]

@@ -43,8 +43,14 @@ def safe_log(x: Any) -> Any:
 
 def log_sum(x: Any, *, axis: int = -1) -> Any:
     """The logarithm of the sum of exponentials along an axis; -inf where nothing is possible, with derivative 0."""
-    top = finite_or_zero(jax.lax.stop_gradient(jnp.max(x, axis, keepdims=True)))
+    top = _largest(jax.lax.stop_gradient(x), axis)
     return safe_log(jnp.sum(jnp.exp(x - top), axis)) + jnp.squeeze(top, axis)
+
+
+def _largest(x: Any, axis: int) -> Any:
+    """The largest entry along an axis, or the least finite number where nothing is possible: it can be subtracted."""
+    info: Any = jnp.finfo  # untyped in JAX
+    return jnp.max(x, axis, keepdims=True, initial=info(x.dtype).min)
 
 
 def log_convolve(a: Any, b: Any) -> Any:
@@ -59,7 +65,7 @@ def log_convolve(a: Any, b: Any) -> Any:
 @jax.custom_jvp
 def log_total(terms: Any) -> Any:
     """The logarithm of the sum of exponentials over the last axis but one; a term of -inf has no derivative."""
-    top = finite_or_zero(jnp.max(terms, -2, keepdims=True))
+    top = _largest(terms, -2)
     return safe_log(jnp.sum(jnp.exp(terms - top), -2)) + top[..., 0, :]
 
 

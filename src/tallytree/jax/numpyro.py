@@ -26,7 +26,7 @@ from ..structure.nested.count_tree import CountTree
 from . import answers, draws
 from .arguments import read
 from .arrays import as_array, holds, in_floats_of_jax, is_concrete, zeros_and_ones
-from .potentials import ArrayPotential, exactly
+from .potentials import exactly
 from .precision import in_own_floats, working_dtype
 
 __all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
@@ -323,7 +323,7 @@ class ConditionalBernoulli(CountDistribution):
     pytree_data_fields = ("total_count",)
 
     def __init__(self, total_count: Any, logits: Any, *, validate_args: bool | None = None) -> None:
-        potential: ArrayPotential = exactly(total_count)
+        potential = exactly(total_count)
         self.total_count = jnp.asarray(total_count)
         super().__init__(logits, potential, validate_args=validate_args)
 
@@ -420,7 +420,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         Returns
         -------
         jax.Array, (sample_shape..., ...)
-            Counts.
+            Counts; -1, which is none, where NaN arrived under a transformation.
 
         See Also
         --------
@@ -434,7 +434,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         """
         draws.require_key(key)
         shape = (*draws.sample_shape_of(sample_shape), *self.batch_shape, self.logits.shape[-1])
-        return jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
+        drawn = jnp.sum(jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), shape), -1)
+        return jnp.where(jnp.any(jnp.isnan(self.logits), -1), -1, drawn)
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:

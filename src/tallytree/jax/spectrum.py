@@ -19,9 +19,11 @@ from jax import lax
 from .frequencies import Frequencies, times
 from .linear import plus
 from .pairs import pairs_over_frequencies, pairs_over_variables, plain_over_frequencies
+from .series import polynomials, series_of
 from .stages import dispatched, on_cpu, staged
 
 AT_ONCE = 16  # factors that are multiplied in registers before a partial product is stored
+SERIES_FROM = 256  # variables; the variance of fewer is seldom large enough for series to serve
 
 
 @jax.custom_jvp
@@ -74,7 +76,7 @@ def _characteristic_jvp(primals: Any, tangents: Any) -> Any:
 def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
     if on_cpu() or v.shape[0] == 0:
-        return staged(partial(_sums, power), needed, (v,), (versine, *given), sums=True)
+        return _over_frequencies_on_cpu(power, v, versine, given, needed)
 
     def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
         return plain_over_frequencies(power, v, versine, given)
@@ -82,11 +84,41 @@ def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) 
     return dispatched(lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed)
 
 
+def _over_frequencies_on_cpu(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
+    """The same by series where those may serve; loops over frequencies are for what they leave."""
+    waves = versine, *given
+    if power > 1 or v.shape[0] == 0:
+        return staged(partial(_sums, power), needed, (v,), waves, sums=True)
+    if v.shape[-1] < SERIES_FROM:
+        return staged(_sums_in_pairs, needed, (v,), waves, sums=True)
+    series = series_of(v, versine, given)
+    rest = jnp.where(series.serves, 0, needed)
+    sums = staged(partial(_sums, 1), rest, (v,), waves, sums=True)
+    # A loop of one turn at most, so that what it reads is stored.
+    return lax.while_loop(
+        lambda state: state[0],
+        lambda state: (jnp.zeros((), bool), plus(state[1], polynomials(series))),
+        (series.serves, sums),
+    )[1]
+
+
 def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
     weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
     terms = tuple(weight * a[:, :, None] for a in given)
     zero = np.zeros((), v.dtype)
     return tuple(lax.reduce(terms, (zero,) * len(given), plus, (1,)))
+
+
+def _sums_in_pairs(v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
+    """The same for power 1, written out; two frequencies share a division."""
+    sums = [jnp.zeros_like(v) for _ in given]
+    for m in range(0, versine.shape[-1], 2):
+        first, second = (1.0 - v * versine[:, i : i + 1] for i in (m, m + 1))
+        weight = 1.0 / (first * second)
+        sums = [
+            s + weight * (a[:, m : m + 1] * second + a[:, m + 1 : m + 2] * first) for s, a in zip(sums, given)
+        ]
+    return tuple(sums)
 
 
 @over_frequencies.defjvp
@@ -118,7 +150,7 @@ def _blocks(f: Any, small: Any) -> Any:
 
 
 def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tuple[Any, Any]:
-    """Count by count from the first of every model on: ``e^{-iwk}`` is looked up there, and then turned by -w."""
+    """Count by count down to the first of every model, turned by -w each time; ``e^{-iwk}`` is looked up there."""
     small, large, place = powers
     size = np.int32(small[0].shape[1])
     first, last = window[:, 0], window[:, 1]
@@ -126,22 +158,18 @@ def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tupl
         *(jnp.asarray(x).at[place, first % size].get(mode="promise_in_bounds") for x in small),
         *(jnp.asarray(x).at[place, first // size].get(mode="promise_in_bounds") for x in large),
     )
-    longest = jnp.max(last - first, initial=-1)
     cosine = 1.0 - versine
 
     def more(state: Any) -> Any:
-        k, turn, sums = state
+        k, re, im = state
         at = jnp.minimum(first + k, last)[:, None]
         weight = jnp.take_along_axis(f, at, 1, mode="promise_in_bounds")
         weight = jnp.where((first + k <= last)[:, None], weight, 0.0)
-        found = tuple(s + weight * t for s, t in zip(sums, turn))
-        re, im = turn
-        return k + 1, times(re, im, cosine, -sine), found
+        return k - 1, re * cosine + im * sine + weight, im * cosine - re * sine
 
     zeros = jnp.zeros_like(versine), jnp.zeros_like(versine)
-    begin = jnp.zeros((), jnp.int32), start, zeros
-    re, im = lax.while_loop(lambda state: state[0] <= longest, more, begin)[2]
-    return re, im
+    found = lax.while_loop(lambda state: state[0] >= 0, more, (jnp.max(last - first, initial=-1), *zeros))
+    return times(*start, *found[1:])
 
 
 def _transform(f: Any, small: Any, large: Any) -> tuple[Any, Any]:

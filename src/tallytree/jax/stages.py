@@ -51,7 +51,7 @@ def staged(
     """
     if needed.shape[0] == 0:
         return stage(*by_row, *by_frequency)
-    limit = jnp.max(needed)
+    limit = jnp.max(needed).astype(jnp.uint32)  # places that cannot be negative are not looked at again
     zeros = tuple(jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(stage, *by_row, *by_frequency))
 
     def some(state: Any) -> Any:
@@ -62,7 +62,7 @@ def staged(
         moved = (lax.dynamic_update_slice_in_dim(o, f, first, -1) for o, f in zip(outputs, found))
         return first + AT_ONCE, tuple(moved)
 
-    return lax.while_loop(lambda s: s[0] < limit, some, (jnp.zeros((), jnp.int32), zeros))[1]
+    return lax.while_loop(lambda s: s[0] < limit, some, (jnp.zeros((), jnp.uint32), zeros))[1]
 
 
 def rows_in_a_block(rows: int, n: int) -> int:
@@ -94,4 +94,4 @@ def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
         found = solve(*some)
         return jax.tree.map(lambda o, f: lax.dynamic_update_slice_in_dim(o, f, first, 0), outputs, found)
 
-    return lax.fori_loop(0, jnp.int32(-(-rows // block)), one, zeros)
+    return lax.fori_loop(jnp.uint32(0), jnp.uint32(-(-rows // block)), one, zeros)

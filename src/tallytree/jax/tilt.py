@@ -11,7 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+
+from .linear import plus
 
 _STEPS = 12
 _CLOSE = (
@@ -22,7 +25,9 @@ _LONGEST_STEP = 8.0  # nats; the curvature is no guide further out
 
 def decided(nu: Any) -> tuple[Any, ...]:
     """How many variables are on whatever happens, and how many can still move, (B, 1) each."""
-    return tuple(jnp.sum(x, -1, keepdims=True, dtype=nu.dtype) for x in (nu == jnp.inf, jnp.isfinite(nu)))
+    ones = tuple(x.astype(nu.dtype) for x in (nu == jnp.inf, jnp.isfinite(nu)))
+    zero = np.zeros((), nu.dtype)
+    return tuple(x[..., None] for x in lax.reduce(ones, (zero, zero), plus, (nu.ndim - 1,)))
 
 
 def reachable(nu: Any, counts: Any) -> Any:
