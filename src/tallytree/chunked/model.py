@@ -131,16 +131,9 @@ class ChunkedCountModel(Remembers):
                 "`group_potential` arrived without `groups`, the column that says who is where."
             )
         self._options = {
-            "scheduler": scheduler, "workers": workers, "progress": progress, "scratch": scratch,
+            "scheduler": executor, "progress": progress, "scratch": scratch,
             "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
         }  # fmt: skip
-        self._forget()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
         self._forget()
 
     def __repr__(self) -> str:

@@ -93,13 +93,17 @@ class ChunkedPoissonBinomial(Remembers):
         check_dtype(source.dtype, label)
         executor = as_executor(scheduler, workers, source.kind == "dask")
         scale = "logit" if probs is None else "prob"
-        self._reductions = Reductions(Passes(source, executor, {}, checks.flag("progress", progress), scale))
+        self._passes = Passes(source, executor, {}, checks.flag("progress", progress), scale)
         self._forget()
+
+    @answer
+    def _reductions(self) -> Reductions:
+        return Reductions(self._passes)
 
     @property
     def n(self) -> int:
         """Number of events."""
-        return self._reductions.passes.source.length
+        return self._passes.source.length
 
     def __repr__(self) -> str:
         return f"ChunkedPoissonBinomial(n={self.n})"
@@ -107,13 +111,13 @@ class ChunkedPoissonBinomial(Remembers):
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
         known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self._cache else ""
-        return _display.chunks_page(f"{self!r}{known}", self._reductions.passes.source.sizes)
+        return _display.chunks_page(f"{self!r}{known}", self._passes.source.sizes)
 
     # -- moments -----------------------------------------------------------------------------------------------
 
     @answer
     def _moments(self) -> tuple[float, float, float]:
-        found = self._reductions.passes.fold("moments", _cumulants, _added)
+        found = self._passes.fold("moments", _cumulants, _added)
         return (0.0, 0.0, 0.0) if found is None else found
 
     def mean(self) -> float:
