@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import signal
@@ -165,3 +166,47 @@ def test_nan_in_a_chunk_is_named_by_the_worker(client, tmp_path):
     with pytest.raises(tt.SourceError, match="chunk 7 has one at position 341"):
         model.marginals(out=tmp_path / "out.npy")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy"]
+
+
+@pytest.mark.parametrize("kind", ["model", "distribution"])
+@pytest.mark.parametrize("scheduler", ["client", "dask", "threads"])
+def test_what_has_a_client_travels_without_it(tmp_path, client, kind, scheduler):
+    np.save(tmp_path / "x.npy", LOGITS)
+    options = {"chunk_size": 10_000, "scheduler": client if scheduler == "client" else scheduler}
+    if kind == "model":
+        made, ask = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), **options), _log_z
+    else:
+        made, ask = tt.ChunkedPoissonBinomial(logits=tmp_path / "x.npy", **options), _median
+    wanted = ask(made)
+    assert ask(pickle.loads(pickle.dumps(made))) == wanted
+    assert ask(copy.deepcopy(made)) == wanted
+    assert client.submit(ask, made).result(timeout=60) == wanted
+
+
+def test_a_model_in_a_task_does_not_wait_for_its_own_thread(tmp_path):
+    np.save(tmp_path / "x.npy", LOGITS)
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=10_000, scheduler="dask")
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as only, distributed.Client(only) as client:
+        assert client.submit(_log_z, model).result(timeout=60) == _log_z(model)
+        assert client.submit(_mean_of_marginals, model).result(timeout=60) == pytest.approx(WANTED.mean())
+
+
+def test_conditioning_keeps_the_client(tmp_path, client):
+    np.save(tmp_path / "x.npy", LOGITS)
+    model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=10_000, scheduler=client)
+    given, exact = model.condition({3: 1}), tt.CountModel(LOGITS, tt.exactly(9_000)).condition({3: 1})
+    assert copy.deepcopy(given)._passes.executor.client is client
+    assert given.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
+
+
+def _log_z(model):
+    return float(model.log_partition)
+
+
+def _mean_of_marginals(model):
+    return float(np.mean(np.concatenate(list(model.marginals()))))
+
+
+def _median(distribution):
+    return int(distribution.ppf(0.5))

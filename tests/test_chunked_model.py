@@ -257,6 +257,18 @@ def test_importing_tallytree_imports_none_of_the_packages():
     assert run.stdout.strip() == "[]"
 
 
+def test_evidence_does_not_contradict_itself():
+    n = len(LONG)
+    with pytest.raises(
+        tt.ParameterError, match="`evidence` contradicts what is known: variable 3 is 1 already, and 0"
+    ):
+        tt.ChunkedCountModel(LONG, tt.exactly(500), evidence={3: 1, 3 - n: 0})
+    with pytest.raises(tt.ParameterError, match="variable 3 is 1 already, and 0"):
+        tt.ChunkedCountModel(LONG, tt.exactly(500)).condition({3: 1}).condition({3 - n: 0})
+    twice = tt.ChunkedCountModel(LONG, tt.exactly(500), evidence={3: 1, 3 - n: 1})
+    assert twice.log_partition == tt.ChunkedCountModel(LONG, tt.exactly(500), evidence={3: 1}).log_partition
+
+
 def test_a_model_travels(tmp_path):
     np.save(tmp_path / "x.npy", LONG)
     model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(500), evidence={3: 1})

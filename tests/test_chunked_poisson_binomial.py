@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -80,3 +83,22 @@ def test_a_model_takes_probabilities():
     found = model.marginals()
     assert found.dtype == np.float32
     assert np.allclose(found, exact.marginals, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(
+    "travel",
+    [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy],
+    ids=["pickle", "deep", "copy"],
+)
+def test_a_distribution_travels(tmp_path, travel, asked):
+    np.save(tmp_path / "p.npy", PROBS)
+    found = tt.ChunkedPoissonBinomial(tmp_path / "p.npy", chunk_size=7_000)
+    if asked:
+        found.ppf(0.5), found.mean()
+    again = travel(found)
+    exact = tt.PoissonBinomial(PROBS)
+    assert repr(again) == repr(found)
+    assert again.logpmf(6_000) == pytest.approx(exact.logpmf(6_000), rel=1e-9)
+    assert (again.mean(), again.ppf(0.9)) == (found.mean(), found.ppf(0.9))
+    assert again._cache is not found._cache

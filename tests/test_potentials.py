@@ -343,9 +343,9 @@ LARGE = [
 def test_a_million_variables_are_quick_and_finite(text):
     n = 10**6
     potential = eval(text, NAMES)
-    start = time.perf_counter()
+    start = time.process_time()
     log_f = potential.log_table(n)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert not np.isnan(log_f).any()
     assert log_f.max() < np.inf
     lo, hi = potential.support(n)

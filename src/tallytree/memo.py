@@ -35,7 +35,7 @@ class lazy(Generic[T]):
 
 
 class Remembers:
-    """An object that keeps its answers; several threads may ask, one computes."""
+    """An object that keeps its answers; several threads may ask, one computes. Copies start without them."""
 
     _cache: dict[Any, Any]
     _lock: Any
@@ -43,6 +43,13 @@ class Remembers:
     def _forget(self) -> None:
         self._cache = {}
         self._lock = _Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
 
     def _cached(self, key: Any, compute: Callable[[], T]) -> T:
         found: T | None = self._cache.get(key)

@@ -7,6 +7,7 @@ this process. When a worker dies the scheduler repeats what it had, as with any 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -30,6 +31,13 @@ class Cluster:
         require("dask", "The Dask scheduler")
         self._client, self._workers = client, workers
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A connection stays in its process: elsewhere the client that is current there serves."""
+        return {"_client": None, "_workers": self._workers}
+
+    def __deepcopy__(self, memo: object) -> Cluster:
+        return self
+
     @property
     def _dask(self) -> Any:
         return require("dask", "The Dask scheduler")
@@ -44,13 +52,23 @@ class Cluster:
                 return None
         return self._client
 
-    def map(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
+    @contextmanager
+    def _at_work(self) -> Iterator[Any]:
+        """The client while it has work. Inside a task the thread is lent out, or the work might wait for it."""
         client = self.client
-        if client is None:
-            yield from self._in_batches(task, readings)
+        if client is None or not _in_task():
+            yield client
             return
-        ahead = _AHEAD * max(1, sum(client.nthreads().values()))
-        yield from in_order((client.compute(self.node(task, reading)) for reading in readings), ahead)
+        with require("distributed", "A cluster").worker_client() as own:
+            yield own
+
+    def map(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
+        with self._at_work() as client:
+            if client is None:
+                yield from self._in_batches(task, readings)
+                return
+            ahead = _AHEAD * max(1, sum(client.nthreads().values()))
+            yield from in_order((client.compute(self.node(task, reading)) for reading in readings), ahead)
 
     def _in_batches(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
         nodes: list[Any] = []
@@ -69,8 +87,15 @@ class Cluster:
 
     def fold(self, task: Task, readings: Iterable[Reading], merge: Merge, seen: Callable[[Any], Any]) -> Any:
         """A tree of merges on the workers; what `seen` takes and the merged sums are all that comes back."""
+        with self._at_work() as client:
+            found = self._fold(client, task, readings, merge)
+        for mark in found[:-1]:
+            seen((mark, None))
+        return found[-1]
+
+    def _fold(self, client: Any, task: Task, readings: Iterable[Reading], merge: Merge) -> Any:
+        """What every reading leaves behind, and last what all of them come to."""
         delayed = self._dask.delayed
-        client = self.client
         marks, level = [], []
         for reading in readings:
             result = self.node(task, reading)
@@ -79,15 +104,11 @@ class Cluster:
             marks.append(delayed(itemgetter(0))(result))
             level.append(delayed(itemgetter(1))(result))
         if not level:
-            return None
+            return [None]
         while len(level) > 1:
             level = [delayed(merged_group)(list(group), merge) for group in groups_of(level)]
-        found = (
-            client.gather(client.compute([*marks, level[0]])) if client else self._compute([*marks, level[0]])
-        )
-        for mark in found[:-1]:
-            seen((mark, None))
-        return found[-1]
+        wanted = [*marks, level[0]]
+        return client.gather(client.compute(wanted)) if client else self._compute(wanted)
 
     def node(self, task: Task, reading: Reading) -> Any:
         columns = (reading.chunk, *reading.beside)
@@ -96,6 +117,15 @@ class Cluster:
         held: list[Any] = [None if block is None else _NONE for block in blocks]
         run = partial(_run, task, reading.given(held))
         return self._dask.delayed(run, pure=False, traverse=False)(blocks)
+
+
+def _in_task() -> bool:
+    """Whether this is a task of a worker."""
+    try:
+        require("distributed", "A cluster").get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 def _run(task: Task, reading: Reading, blocks: list[Any]) -> Any:

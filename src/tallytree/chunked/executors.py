@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .. import checks, config
 from ..errors import ParameterError
@@ -20,6 +20,7 @@ from .reading import Reading
 Task = Callable[[Reading], Any]
 
 
+@runtime_checkable
 class Executor(Protocol):
     """What a pass needs."""
 
@@ -69,7 +70,9 @@ def in_order(futures: Iterable[Any], ahead: int) -> Iterator[Any]:
 
 
 def as_executor(scheduler: Any, workers: int | None, dask_source: bool) -> Executor:
-    """Read `scheduler` and `workers`: threads, unless Dask is asked for or holds the data."""
+    """Read `scheduler` and `workers`: threads, unless Dask or an executor is asked for, or Dask holds the data."""
+    if isinstance(scheduler, Executor):
+        return scheduler
     if workers is not None:
         workers = checks.integer("workers", workers)
         if workers < 1:

@@ -15,6 +15,7 @@ from ..memo import Remembers, answer
 from . import mode as modes
 from . import states
 from .count_potential import CountPotential
+from .evidence import more_evidence
 from .executors import as_executor
 from .flat import Flat
 from .grouped import Grouped
@@ -117,7 +118,7 @@ class ChunkedCountModel(Remembers):
         self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
         self._dtype = check_dtype(self._source.dtype)
         self._potential = CountPotential(potential, self._source.length)
-        self._evidence = _evidence({} if evidence is None else evidence, self._source.length)
+        self._evidence = more_evidence({}, {} if evidence is None else evidence, self._source.length)
         executor = as_executor(scheduler, workers, self._source.kind == "dask")
         checks.one_of("scale", scale, ("logit", "prob"))
         self._passes = Passes(
@@ -131,16 +132,9 @@ class ChunkedCountModel(Remembers):
                 "`group_potential` arrived without `groups`, the column that says who is where."
             )
         self._options = {
-            "scheduler": scheduler, "workers": workers, "progress": progress, "scratch": scratch,
+            "scheduler": executor, "progress": progress, "scratch": scratch,
             "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
         }  # fmt: skip
-        self._forget()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
         self._forget()
 
     def __repr__(self) -> str:
@@ -568,30 +562,5 @@ class ChunkedCountModel(Remembers):
         >>> model.marginals()
         array([0. , 0.5, 0.5])
         """
-        known = dict(self._evidence)
-        for index, value in _evidence(evidence, self.n_variables).items():
-            if known.setdefault(index, value) != value:
-                raise ParameterError(
-                    f"`evidence` contradicts what is known: variable {index} is {known[index]} already, and {value} "
-                    "arrived."
-                )
+        known = more_evidence(self._evidence, evidence, self.n_variables)
         return ChunkedCountModel(self._source, self.potential, evidence=known, **self._options)
-
-
-def _evidence(evidence: Mapping[int, int], n: int) -> dict[int, int]:
-    if not isinstance(evidence, Mapping):
-        raise ParameterError(
-            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
-            f"{checks.describe(evidence)} arrived."
-        )
-    found = {}
-    for key, value in evidence.items():
-        index = checks.integer("evidence", key)
-        if not -n <= index < n:
-            raise ParameterError(f"`evidence` must name variables 0 to {n - 1}; {index} arrived.")
-        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
-            raise ParameterError(
-                f"`evidence` must give 0 or 1 to every variable; {checks.describe(value)} arrived for {index}."
-            )
-        found[index % n] = int(value)
-    return found

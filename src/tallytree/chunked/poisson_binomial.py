@@ -14,17 +14,15 @@ from .. import _display, checks
 from ..arrays import Float64, Ints
 from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
-from ..engine.count.chunks.packed import unpacked
-from ..engine.pmf.log_pmf import log_pmf
 from ..errors import ParameterError
 from ..memo import Remembers, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
-from .count_potential import CountPotential
 from .executors import as_executor
 from .flat import Reductions
 from .passes import Passes
 from .reading import Loaded, check_dtype
 from .source import as_source
+from .together import log_mean, solved_together
 
 _LOG_HALF = math.log(0.5)
 _SURE = 1e-9  # levels nearer to 0 or 1 than this are looked for outside the window of likely counts
@@ -93,13 +91,17 @@ class ChunkedPoissonBinomial(Remembers):
         check_dtype(source.dtype, label)
         executor = as_executor(scheduler, workers, source.kind == "dask")
         scale = "logit" if probs is None else "prob"
-        self._reductions = Reductions(Passes(source, executor, {}, checks.flag("progress", progress), scale))
+        self._passes = Passes(source, executor, {}, checks.flag("progress", progress), scale)
         self._forget()
+
+    @answer
+    def _reductions(self) -> Reductions:
+        return Reductions(self._passes)
 
     @property
     def n(self) -> int:
         """Number of events."""
-        return self._reductions.passes.source.length
+        return self._passes.source.length
 
     def __repr__(self) -> str:
         return f"ChunkedPoissonBinomial(n={self.n})"
@@ -107,13 +109,13 @@ class ChunkedPoissonBinomial(Remembers):
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
         known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self._cache else ""
-        return _display.chunks_page(f"{self!r}{known}", self._reductions.passes.source.sizes)
+        return _display.chunks_page(f"{self!r}{known}", self._passes.source.sizes)
 
     # -- moments -----------------------------------------------------------------------------------------------
 
     @answer
     def _moments(self) -> tuple[float, float, float]:
-        found = self._reductions.passes.fold("moments", _cumulants, _added)
+        found = self._passes.fold("moments", _cumulants, _added)
         return (0.0, 0.0, 0.0) if found is None else found
 
     def mean(self) -> float:
@@ -427,7 +429,8 @@ class ChunkedPoissonBinomial(Remembers):
     @answer
     def _upto(self) -> tuple[int, Float64]:
         """First likely count, and P(X <= k) from there."""
-        (window,) = verbs.solve_chunks(self._reductions, verbs.count_windows(self._solved([uniform()])[0]))
+        (solution,) = solved_together(self._reductions, [uniform()], self.n)
+        (window,) = verbs.solve_chunks(self._reductions, verbs.count_windows(solution))
         return window.first, np.cumsum(np.exp(window.log_probs))
 
     @property
@@ -449,7 +452,8 @@ class ChunkedPoissonBinomial(Remembers):
         counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
         inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
         asked = sorted(set(counts[inside].tolist()))
-        log_probs = dict(zip(asked, map(_log_mean, self._solved([potential(c) for c in asked]))))
+        solutions = solved_together(self._reductions, [potential(c) for c in asked], self.n)
+        log_probs = dict(zip(asked, map(log_mean, solutions)))
         flat = [
             log_probs[c] if ok else outside(v)
             for c, ok, v in zip(counts.reshape(-1).tolist(), inside.reshape(-1), values.reshape(-1).tolist())
@@ -459,35 +463,6 @@ class ChunkedPoissonBinomial(Remembers):
             top = values >= self.n
             found[top] = 0.0 if outside(-1.0) == -math.inf else -math.inf
         return found[()]
-
-    def _solved(self, potentials: Sequence[Potential]) -> list[verbs.Solution]:
-        """Solutions of several potentials; all ask at the same time, so that a pass serves them all."""
-        talks = {i: verbs.solve(CountPotential(one, self.n)) for i, one in enumerate(potentials)}
-        asked = {i: next(talk) for i, talk in talks.items()}
-        found: dict[int, verbs.Solution] = {}
-        while talks:
-            union = tuple(dict.fromkeys(request for requests in asked.values() for request in requests))
-            sums = self._reductions(union)
-            for i in list(talks):
-                try:
-                    asked[i] = talks[i].send(sums)
-                except StopIteration as end:
-                    found[i] = end.value
-                    del talks[i], asked[i]
-        return [found[i] for i in range(len(potentials))]
-
-
-def _log_mean(solution: verbs.Solution) -> float:
-    """Log E f(X): the probability of an event, without the norm of the log-odds, beside which it would vanish."""
-    if solution.impossible:
-        return -math.inf
-    if solution.gathered is not None:
-        weights = log_pmf(solution.gathered[None])[0] + solution.table.window(0, len(solution.gathered))
-        top = float(weights.max())
-        return top + math.log(np.exp(weights - top).sum()) if top > -math.inf else top
-    if solution.sums.n == 0:
-        return solution.log_partition
-    return unpacked(solution.mapping.series).log_mean
 
 
 def _cumulants(loaded: Loaded) -> tuple[float, float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Float64
 from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
@@ -24,8 +23,8 @@ from ..models.count import CountModel
 from ..models.sampling import Size
 from ..potentials import exactly
 from ._answers_html import ShowsAnswers, probabilities
-
-_PAIRS = 1 << 22  # joint probabilities held at a time
+from ._design_inputs import distinct_units, inclusion_vector
+from ._joint_inclusion import joint_rows
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> design.sample_size_, design.inclusion_probabilities_.round(6)
         (2, array([0.25, 0.5 , 0.5 , 0.75]))
         """
-        pi = _probabilities(pik)
+        pi = inclusion_vector(pik)
         checks.one_of("method", self.method, ("newton", "fixed-point"))
         check_real(self.tol, "tol", 0.0, infinite=True)
         check_count(self.max_iter, "max_iter", 1)
@@ -340,44 +339,12 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         size = len(self.logits_)
-        chosen = np.arange(size) if units is None else _units(units, size, "units")
-        blocks = [block for _, block in self._joint_rows(chosen)]
+        chosen = np.arange(size) if units is None else distinct_units(units, size, "units")
+        blocks = [
+            block
+            for _, block in joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, chosen)
+        ]
         return np.concatenate([np.zeros((0, len(chosen))), *blocks])
-
-    def _joint_rows(self, units: Ints) -> Iterator[tuple[Ints, Float64]]:
-        """Joint probabilities of some units with all of them, a few rows at a time.
-
-        The other units matter only by how many of them are drawn: given the count c among `units`, they
-        contribute e_(n - c) of their odds, a potential on c.
-        """
-        pi = self.inclusion_probabilities_[units]
-        inner = np.flatnonzero(np.isfinite(self.logits_[units]))
-        model = self._model_of(units[inner]) if len(inner) else None
-        place = np.full(len(units), -1)
-        place[inner] = np.arange(len(inner))
-        step = max(1, _PAIRS // max(1, len(units)))
-        for start in range(0, len(units), step):
-            rows = np.arange(start, min(start + step, len(units)))
-            joint = np.outer(pi[rows], pi)  # certain and excluded units are independent of all others
-            random = rows[place[rows] >= 0]
-            if model is not None and len(random):
-                found = model.pairwise(place[random][:, None], np.arange(len(inner)))
-                joint[np.ix_(random - start, inner)] = found
-            joint[rows - start, rows] = pi[rows]
-            yield rows, joint
-
-    def _model_of(self, units: Ints) -> CountModel:
-        """The design restricted to some random units, its other units summed over."""
-        theta = self.logits_[units]
-        k = self.sample_size_ - int((self.logits_ == np.inf).sum())
-        others = np.isfinite(self.logits_)
-        others[units] = False
-        if not others.any():
-            return CountModel(theta, exactly(k))
-        law = np.asarray(CountModel(self.logits_[others], np.zeros(int(others.sum()) + 1)).count_log_probs())
-        left = k - np.arange(len(units) + 1)  # drawn among the others
-        possible = (left >= 0) & (left < len(law))
-        return CountModel(theta, np.where(possible, law[np.where(possible, left, 0)], -np.inf))
 
     def horvitz_thompson(self, sample: ArrayLike, values: ArrayLike) -> HorvitzThompson:
         """Unbiased estimate of the population total of a quantity from one sample.
@@ -423,7 +390,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         size = len(self.pikt_)
-        given = _units(sample, size, "sample")
+        given = distinct_units(sample, size, "sample")
         order = np.argsort(given)
         index = given[order]
         v = checks.rectangular("values", values, "numbers, one per unit")
@@ -449,7 +416,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
             )
         scaled = v / pi
         variance = 0.0
-        for rows, joint in self._joint_rows(index):
+        for rows, joint in joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, index):
             gap = (scaled[rows, None] - scaled) ** 2
             weight = np.outer(pi[rows], pi) / joint - 1.0
             variance += float((weight * gap).sum())
@@ -460,52 +427,3 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
         return tags
-
-
-def _probabilities(pik: ArrayLike) -> Float64:
-    try:
-        pi = np.asarray(checks.unmasked("`pik`", pik), np.float64)
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise ParameterError(
-            f"`pik` must be a vector of probabilities; {checks.describe(pik)} arrived."
-        ) from None
-    if pi.ndim != 1:
-        raise ParameterError(
-            f"`pik` must be a vector of probabilities; an array of shape {pi.shape} arrived. Fit one design at a time."
-        )
-    bad = np.flatnonzero(~((pi >= 0) & (pi <= 1)))
-    if len(bad):
-        raise ParameterError(
-            f"`pik` must be a vector of probabilities between 0 and 1; {pi[bad[0]]:g} arrived for unit {bad[0]}. "
-            "Sizes are turned into probabilities by `MaxEntropySampler.inclusion_probabilities`."
-        )
-    return pi
-
-
-def _units(chosen: ArrayLike, size: int, name: str) -> Ints:
-    """Indices of distinct units, from indices or from one truth value per unit."""
-    array = checks.rectangular(name, chosen, "the indices of units, or one truth value for each")
-    if array.dtype == bool and array.shape in ((size,), (1, size)):
-        return np.flatnonzero(array)
-    if array.ndim == 2 and array.shape[1] == size:
-        raise ParameterError(
-            f"`{name}` must be one sample; an array of {len(array)} arrived. Call it for every row."
-        )
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise ParameterError(
-            f"`{name}` must hold the indices of units, or one truth value for each of the {size} units; "
-            f"{checks.describe(array)} arrived."
-        )
-    index = array.astype(np.int64)
-    outside = index[(index < 0) | (index >= size)]
-    if len(outside):
-        raise ParameterError(f"`{name}` names unit {outside[0]}, but units are numbered 0 to {size - 1}.")
-    distinct, times = np.unique(index, return_counts=True)
-    if (times > 1).any():
-        raise ParameterError(
-            f"`{name}` names unit {distinct[times > 1][0]} more than once, but the design draws without replacement. "
-            "List every unit once; zeros and ones that mark units must be truth values, as of astype(bool)."
-        )
-    return index
