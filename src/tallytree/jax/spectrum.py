@@ -30,10 +30,7 @@ SERIES_FROM = 256  # variables; the variance of fewer is seldom large enough for
 def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
     """Real and imaginary part of ``prod_i (1 - p_i + p_i e^{iw})``, (B, M) from (B, n) and (B, M)."""
     if on_cpu() or p.shape[0] == 0:
-        # Two stages: the first runs across frequencies, the second across what it stored.
-        parts = staged(_partial_products, needed, (p,), (versine, sine), sums=False)
-        stored: tuple[Any, Any] = staged(_product, needed, (), parts, sums=False)
-        return stored
+        return _product(*staged(_partial_products, needed, (p,), (versine, sine), sums=False))
 
     def plain(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
         return _product(*_partial_products(p, versine, sine))
