@@ -32,6 +32,12 @@ def test_the_oracle_of_kinds_agrees_with_differences_in_high_precision():
         np.testing.assert_allclose(counts, right_counts, atol=1e-15)
 
 
+def high_rows_of(n, k):
+    """The same where no table allows few ones: zeros are counted."""
+    for name, logits, table in rows_of(n, k):
+        yield f"{name}, zeros", tuple(-x for x in logits), table[::-1]
+
+
 def rows_of(n, k):
     """Log-odds of three kinds and a table for each row of a batch: what a register of models may hold side by side."""
     yield "plain", (0.3, -1.0, 0.8), only(n, k)
@@ -55,11 +61,12 @@ def rows_of(n, k):
 
 
 @needs_native
+@pytest.mark.parametrize("rows", [rows_of, high_rows_of])
 @pytest.mark.parametrize(("n", "k"), [(40, 7), (131, 17), (512, 51), (700, 31), (1000, 11)])
-def test_rows_of_one_batch_agree_with_the_closed_form(n, k):
+def test_rows_of_one_batch_agree_with_the_closed_form(n, k, rows):
     rng = np.random.default_rng(n)
     kind = np.arange(n) % 3
-    names, logits, tables = zip(*rows_of(n, k))
+    names, logits, tables = zip(*rows(n, k))
     nu = np.array(logits)[:, kind]
     v, h = rng.normal(size=nu.shape), rng.normal(size=(len(names), n + 1))
     found = tt.CountModel(nu, np.array(tables)).hessian_vector_product(v, [h])
@@ -98,3 +105,16 @@ def test_several_directions_and_a_shared_table():
     np.testing.assert_allclose(covariance, np.swapaxes(covariance, -1, -2), atol=1e-13)
     np.testing.assert_allclose(covariance.sum(-1), 0.0, atol=1e-12)
     np.testing.assert_allclose(np.diagonal(covariance, axis1=1, axis2=2), own * (1.0 - own), atol=1e-13)
+
+
+@needs_native
+@pytest.mark.parametrize("n", [450, 600])
+def test_models_of_small_variance_are_the_same_in_a_batch_and_alone(n):
+    # In a batch they wait for direct trees that share the lanes; alone they are solved by split spectra.
+    rng = np.random.default_rng(n)
+    nu, v, table = 5.0 * rng.normal(size=(9, n)), rng.normal(size=(9, n)), rng.normal(size=n + 1)
+    for log_f in (table, only(n, n // 2)):
+        together = tt.CountModel(nu, log_f).hessian_vector_product(v).logits
+        for b in (0, 4, 8):
+            alone = tt.CountModel(nu[b], log_f).hessian_vector_product(v[b]).logits
+            np.testing.assert_allclose(together[b], alone, atol=2e-10 * np.abs(alone).max())

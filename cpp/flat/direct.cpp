@@ -52,21 +52,16 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   const vec slope = in_lanes(tilt, models);
   const LaneTables tables = read_tables(log_f, models, n, slope, s.root);
   const vec top = tables.top;
-  const bool zeros = n - tables.first < tables.last;
+  const bool zeros = counts_zeros(tables, n);
   const ptrdiff_t most = largest_count(zeros ? n - tables.first : tables.last, s.groups), last = n < most ? n : most;
-  for (ptrdiff_t k = 0, m = n; zeros && k < m; k++, m--) {
-    const vec held = s.root[k];
-    s.root[k] = s.root[m];
-    s.root[m] = held;
-  }
-  const auto sides = [zeros](const Leaf& a) { return zeros ? Leaf{a.on, a.off} : a; };
+  if (zeros) reverse(s.root, n + 1);
 
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
   by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
     const Deviation d = deviation(t);
     s.weight[i] = leaf_of(t, d);
-    s.leaf[i] = sides(s.weight[i]);
+    s.leaf[i] = sides(s.weight[i], zeros);
     positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
@@ -92,7 +87,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   for (; i + kLanes <= n; i += kLanes) {
     vec block[kLanes], on[kLanes];
     for (int j = 0; j < kLanes; j++) {
-      block[j] = leave_one_out_ratio(sides(s.leaf[i + j]), &least);
+      block[j] = leave_one_out_ratio(sides(s.leaf[i + j], zeros), &least);
       on[j] = marginal_of(s.weight[i + j], block[j]);
     }
     transpose(block);
@@ -103,7 +98,7 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     }
   }
   for (; i < n; i++) {
-    const vec r = leave_one_out_ratio(sides(s.leaf[i]), &least), m = marginal_of(s.weight[i], r);
+    const vec r = leave_one_out_ratio(sides(s.leaf[i], zeros), &least), m = marginal_of(s.weight[i], r);
     for (int l = 0; l < models; l++) {
       ratio[l][i] = r[l];
       marginal[l][i] = m[l];

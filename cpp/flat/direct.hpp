@@ -37,6 +37,18 @@ static inline LaneTables read_tables(const double* const* log_f, int models, ptr
   return {(ptrdiff_t)min_lanes(first), (ptrdiff_t)max_lanes(last), top};
 }
 
+// Whether zeros are counted because these are fewer, and the leaf or message as the counted side sees it.
+static inline bool counts_zeros(const LaneTables& tables, ptrdiff_t n) { return n - tables.first < tables.last; }
+static inline Leaf sides(const Leaf& a, bool zeros) { return zeros ? Leaf{a.on, a.off} : a; }
+
+static inline void reverse(vec* x, ptrdiff_t count) {
+  for (ptrdiff_t k = 0, m = count - 1; k < m; k++, m--) {
+    const vec held = x[k];
+    x[k] = x[m];
+    x[m] = held;
+  }
+}
+
 // Counts above `last` are in nobody's message: the largest one of a message is a multiple of 8 that is not below it.
 static inline ptrdiff_t largest_count(ptrdiff_t last, ptrdiff_t groups) {
   const ptrdiff_t whole = kGroup * groups, cut = (last + 7) / 8 * 8;

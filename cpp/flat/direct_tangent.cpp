@@ -3,7 +3,8 @@
 // Leaves are (q, p), q + p = 1, with derivatives (-p q v, p q v); the table is scaled to maximum 1. With the downward
 // messages d(0), d(1) of a leaf and their derivatives, Z = q d(0) + p d(1) and
 //   d P(y = 1) = p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2.
-// Only Z is divided by: underflow makes absolute errors, harmless as long as Z is far above them.
+// Zeros are counted where these are fewer, as in direct.cpp. Only Z is divided by: underflow makes absolute errors,
+// harmless as long as Z is far above them.
 #include "base/real.hpp"
 #include "flat/direct.hpp"
 #include "flat/tangent_kernels.hpp"
@@ -39,7 +40,7 @@ Layout layout(ptrdiff_t n, double* scratch) {
 
 // f and f (h - the derivative of log Z) at the root; returns Z, `top` is the scale of f. Impossible counts have no
 // derivative, whatever h says of them.
-vec weigh_root(const DirectTangent& in, ptrdiff_t n, ptrdiff_t most, const Layout& s, vec top) {
+vec weigh_root(const DirectTangent& in, ptrdiff_t n, ptrdiff_t most, bool zeros, const Layout& s, vec top) {
   const vec base = top > -__builtin_inf() ? top : vec{};
   const ptrdiff_t last = n < most ? n : most;
   vec z = vec{}, z_change = vec{};
@@ -51,7 +52,9 @@ vec weigh_root(const DirectTangent& in, ptrdiff_t n, ptrdiff_t most, const Layou
     z_change += f * s.tree.change[k];
   }
   if (in.h[0])
-    by_entry(in.h, in.models, last + 1, [&](ptrdiff_t k, vec h) {
+    by_entry(in.h, in.models, n + 1, [&](ptrdiff_t count, vec h) {
+      const ptrdiff_t k = zeros ? n - count : count;
+      if (k > last) return;
       s.root.change[k] = s.root.value[k] > 0.0 ? h * s.root.value[k] : vec{};
       z_change += s.root.change[k] * s.tree.value[k];
     });
@@ -68,37 +71,42 @@ ptrdiff_t tangent_direct_scratch(ptrdiff_t n) { return layout(n, nullptr).double
 void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
   const Layout s = layout(n, scratch);
   const vec slope = in_lanes(in.tilt, in.models);
+  const LaneTables tables = read_tables(in.log_f, in.models, n, slope, s.root.value);
+  const bool zeros = counts_zeros(tables, n);
+  const ptrdiff_t most = largest_count(zeros ? n - tables.first : tables.last, s.groups);
+  if (zeros) reverse(s.root.value, n + 1);
   by_entry(in.nu, in.models, n, [&](ptrdiff_t i, vec x) {
     const vec t = x + slope;
-    s.leaf[i] = s.weight[i] = leaf_of(t, deviation(t));
+    s.weight[i] = leaf_of(t, deviation(t));
+    s.leaf[i] = sides(s.weight[i], zeros);
   });
   by_entry(in.v, in.models, n, [&](ptrdiff_t i, vec v) {
     const vec spread = s.leaf[i].off * s.leaf[i].on, moved = spread > 0.0 ? spread * v : vec{};
     s.direction[i] = v;
-    s.leaf_change[i] = {-moved, moved};
+    s.leaf_change[i] = sides({-moved, moved}, zeros);
   });
   for (ptrdiff_t i = n; i < kGroup * s.groups; i++) {
     s.leaf[i] = {splat(1.0), vec{}};
     s.leaf_change[i] = {vec{}, vec{}};
   }
-  const LaneTables tables = read_tables(in.log_f, in.models, n, slope, s.root.value);
-  const vec top = tables.top;
-  const ptrdiff_t most = largest_count(tables.last, s.groups);
   const Dual leaves = {pairs_of(s.leaf), pairs_of(s.leaf_change)};
   lane_up(leaves, s.groups, most, s.tree, s.padded);
-  const vec z = weigh_root(in, n, most, s, top), inverse = 1.0 / z;
-  if (in.counts[0])
-    to_rows(in.counts, in.models, n + 1,
-            [&](ptrdiff_t k) { return k <= most ? s.root.value[k] * s.tree.value[k] * inverse : vec{}; });
+  const vec z = weigh_root(in, n, most, zeros, s, tables.top), inverse = 1.0 / z;
+  const auto by_count = [&](double* const* out, const auto& entry) {
+    to_rows(out, in.models, n + 1, [&](ptrdiff_t count) {
+      const ptrdiff_t k = zeros ? n - count : count;
+      return k <= most ? entry(k) * inverse : vec{};
+    });
+  };
+  if (in.counts[0]) by_count(in.counts, [&](ptrdiff_t k) { return s.root.value[k] * s.tree.value[k]; });
   if (in.count_change[0])
-    to_rows(in.count_change, in.models, n + 1, [&](ptrdiff_t k) {
-      if (k > most) return vec{};
-      return (s.root.change[k] * s.tree.value[k] + s.root.value[k] * s.tree.change[k]) * inverse;
+    by_count(in.count_change, [&](ptrdiff_t k) {
+      return s.root.change[k] * s.tree.value[k] + s.root.value[k] * s.tree.change[k];
     });
   if (in.change[0]) {
     lane_down(leaves, s.groups, most, s.tree, s.root, s.buffer);
     to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
-      const Leaf w = s.weight[i], d = s.leaf[i], d1 = s.leaf_change[i];
+      const Leaf w = s.weight[i], d = sides(s.leaf[i], zeros), d1 = sides(s.leaf_change[i], zeros);
       const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);
       const vec cross = (w.on * (d1.on * inverse)) * off - (w.off * (d1.off * inverse)) * on;
       const vec spread = on * off;
@@ -106,7 +114,7 @@ void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, Direc
     });
   }
   for (int l = 0; l < in.models; l++)
-    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : -__builtin_inf()) + top[l], z[l], 0, 0};
+    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : -__builtin_inf()) + tables.top[l], z[l], 0, 0};
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "base/constants.hpp"
-#include "flat/tangent.hpp"
+#include "flat/costs.hpp"
 #include "flat/infinite_logits.hpp"
+#include "flat/tangent.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -18,11 +19,12 @@ namespace {
 
 // Up to this size a direct tree, models side by side, is the quickest for products.
 constexpr ptrdiff_t kDirectProducts = 400;
-constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows no count above
+constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows so few counts, of ones or of zeros
 constexpr ptrdiff_t kFewCounts = 128;
 constexpr ptrdiff_t kWorthLanes = 4;       // and there are models enough for the lanes
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
+constexpr double kWaits = -1;              // instead of a bound: a direct tree is needed, which others may share
 
 // One model with all its rows; `directions` may exceed kMaxDirections.
 struct Model {
@@ -128,8 +130,8 @@ bool tilt_of(const Kernels& kernels, ptrdiff_t n, const Model& m, double* tilt) 
   return posterior_tilt(logits, logits.sums(0, 8).totals, ArrayTable(logits.kernels, 1, m.log_f), tilt);
 }
 
-// Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt.
-double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+// Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt, unless that `may_wait`.
+double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
   FlatRows rows(kernels, threads, 1, n);
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
@@ -139,23 +141,27 @@ double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const M
     solve_ends(s, n, m);
     return s.bound;
   }
+  // Spectra that are split treat many variables one by one: several times the cost of trees that share the lanes.
+  const bool split = std::any_of(s.pieces.begin(), s.pieces.end(), [](const Piece& piece) { return piece.split; });
+  if (may_wait && split && n <= kFewProducts) return kWaits;
   double bound = kInfinity;
   if (s.kind == FlatKind::series && s.bound < kInfinity) bound = solve_series_groups(kernels, threads, s, n, m);
   if (bound <= kAccepted) return bound;
   if (n > kDirectAtMost) return kInfinity;
+  if (may_wait) return kWaits;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_direct_alone(kernels, n, m, tilt)) return 0;
   return tilt_of(kernels, n, m, &tilt) && solve_direct_alone(kernels, n, m, tilt) ? 0 : kInfinity;
 }
 
-double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
   if (n == 0) {
     if (m.out.counts) m.out.counts[0] = 1;
     for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
     return m.log_f[0] > -kInfinity ? 0 : kInfinity;
   }
   if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
-  return solve_by_series(kernels, threads, n, m);
+  return solve_by_series(kernels, threads, n, m, may_wait);
 }
 
 // Excluded and forced variables do not move: the others, with the table shifted by the number of the forced.
@@ -195,8 +201,9 @@ double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, c
   return bound;
 }
 
-double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
-  return all_finite(m.nu, n) ? solve_finite(kernels, threads, n, m) : solve_with_infinities(kernels, threads, n, m);
+double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
+  if (!all_finite(m.nu, n)) return solve_with_infinities(kernels, threads, n, m);
+  return solve_finite(kernels, threads, n, m, may_wait);
 }
 
 // Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
@@ -244,10 +251,6 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
   }
 }
 
-bool allows_few_counts(const double* log_f, ptrdiff_t n) {
-  return std::all_of(log_f + kFewCounts + 1, log_f + n + 1, [](double x) { return x == -kInfinity; });
-}
-
 // The rows that are quickest in lanes, and the others.
 struct Plan {
   std::vector<ptrdiff_t> in_lanes, others;
@@ -257,7 +260,8 @@ Plan plan_of(const TangentBatch& in) {
   Plan plan;
   const bool small = in.n > 0 && in.n <= kDirectProducts, perhaps = in.n > kFewCounts && in.n <= kFewProducts;
   for (ptrdiff_t b = 0; b < in.batch; b++) {
-    const bool lanes = small || (perhaps && allows_few_counts(in.log_f + b * in.table_stride, in.n));
+    const Range support = perhaps && !small ? support_of(*in.kernels->flat, in.log_f + b * in.table_stride, in.n) : Range{};
+    const bool lanes = small || (perhaps && counts_carried(support, in.n) <= kFewCounts);
     (lanes ? plan.in_lanes : plan.others).push_back(b);
   }
   const ptrdiff_t pairs = (ptrdiff_t)plan.in_lanes.size() * std::max<ptrdiff_t>(in.directions, 1);
@@ -272,12 +276,20 @@ Plan plan_of(const TangentBatch& in) {
 
 void tangent_rows(const TangentBatch& in) {
   std::fill_n(in.bound, in.batch, 0.0);
-  const Plan plan = plan_of(in);
-  const ptrdiff_t others = (ptrdiff_t)plan.others.size();
-  over_rows(others, others * in.n, in.threads, [&](ptrdiff_t t, int threads) {
-    const ptrdiff_t b = plan.others[(size_t)t];
-    in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b));
-  });
+  Plan plan = plan_of(in);
+  const auto one_by_one = [&](const std::vector<ptrdiff_t>& which, bool may_wait) {
+    const ptrdiff_t count = (ptrdiff_t)which.size();
+    over_rows(count, count * in.n, in.threads, [&](ptrdiff_t t, int threads) {
+      const ptrdiff_t b = which[(size_t)t];
+      in.bound[b] = solve_one(*in.kernels, threads, in.n, model_of(in, b), may_wait);
+    });
+  };
+  one_by_one(plan.others, true);
+  std::vector<ptrdiff_t> waiting;
+  for (const ptrdiff_t b : plan.others)
+    if (in.bound[b] == kWaits) waiting.push_back(b), in.bound[b] = 0;
+  if ((ptrdiff_t)waiting.size() * std::max<ptrdiff_t>(in.directions, 1) < kWorthLanes) one_by_one(waiting, false);
+  else plan.in_lanes.insert(plan.in_lanes.end(), waiting.begin(), waiting.end());
   TangentBatch part = in;
   if (in.directions > 1 && in.counts) {
     part.directions = 0;

@@ -2,7 +2,8 @@
 
 A phase is a set of factors that are updated together; a batch holds the factors of a phase that go through the
 engine in one call. Messages live in one vector with an entry per (factor, member), ordered by phase, batch and
-factor, so that a batch is a contiguous (F, n) block of it.
+factor, so that a batch is a contiguous (F, n) block of it. Factors over the same members are one factor, under the
+number of one of them; see :mod:`.equal_members`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..arrays import Float64, Ints
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
+from .equal_members import Distinct, distinct
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch
@@ -72,16 +74,21 @@ class Batch:
         return replace(self, tables=self.tables * power, model=_tempered_model(self.model, power))
 
 
-def part_of(graph: FactorGraph, factors: list[int], powers: Float64 | None = None) -> FactorGraph:
-    """A graph of some of the factors, raised to their powers if there are any."""
+def part_of(
+    graph: FactorGraph, factors: list[int], powers: Float64 | None = None, known: Distinct | None = None
+) -> FactorGraph:
+    """A graph of some of the factors, raised to their powers if there are any; with `known`, those stand for others."""
     power = np.ones(graph.n_groups + graph.n_edges) if powers is None else powers
+    tables, pair_tables = (
+        (graph.tables, graph.pair_tables) if known is None else (known.tables, known.pair_tables)
+    )
     groups = []
     for a in (a for a in factors if a < graph.n_groups):
-        table, model = graph.tables[a], _tempered_model(graph.models[a], power[a])
+        table, model = tables[a], _tempered_model(graph.models[a], power[a])
         groups.append(Group(graph.members(a), model if table is None else table * power[a]))
     edges = np.array([a for a in factors if a >= graph.n_groups], np.int64)
     at = edges - graph.n_groups
-    pairs = (graph.pairs[at], graph.pair_tables[at] * power[edges, None, None])
+    pairs = (graph.pairs[at], pair_tables[at] * power[edges, None, None])
     return FactorGraph(graph.logits, groups, edges=pairs if len(at) else None)
 
 
@@ -142,11 +149,6 @@ def layout(graph: FactorGraph, *, parallel: bool = False) -> Layout:
     return found
 
 
-def members_of_factors(graph: FactorGraph) -> list[Ints]:
-    """Variables of every factor, groups first, then edges."""
-    return [graph.members(i) for i in range(graph.n_groups)] + list(graph.pairs)
-
-
 def colours(members: list[Ints], n_variables: int) -> Ints:
     """First-fit colouring: no two factors of a colour share a variable."""
     covered: list[NDArray[np.bool_]] = []
@@ -161,11 +163,11 @@ def colours(members: list[Ints], n_variables: int) -> Ints:
 
 
 def _build(graph: FactorGraph, parallel: bool) -> Layout:
-    members = members_of_factors(graph)
-    colour = np.zeros(len(members), np.int64) if parallel else colours(members, graph.n_variables)
-    planned = [
-        _plan(graph, np.flatnonzero(colour == c), members) for c in range(int(colour.max(initial=-1)) + 1)
-    ]
+    known = distinct(graph)
+    members, factors = known.members, known.factors
+    listed = [members[a] for a in factors]
+    colour = np.zeros(len(listed), np.int64) if parallel else colours(listed, graph.n_variables)
+    planned = [_plan(graph, factors[colour == c], members) for c in range(int(colour.max(initial=-1)) + 1)]
     variable = np.concatenate(
         [
             np.empty(0, np.int64),
@@ -182,12 +184,12 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
         start, built = at, []
         for kind, group, width in batches:
             stop = at + sum(len(members[a]) for a in group)
-            built.append(_batch(graph, kind, np.array(group), at, stop, width, members))
+            built.append(_batch(graph, known, kind, np.array(group), at, stop, width))
             at = stop
         others = _others(slice(start, at), variable, degree, rank, by_variable, first)
         phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))
     constant = graph.forced_log_weight
-    forest = _is_forest(members, graph.n_variables)
+    forest = _is_forest(listed, graph.n_variables)
     return Layout(graph.total_logits, constant, tuple(phases), variable, degree, forest)
 
 
@@ -268,18 +270,17 @@ def _padded(counts: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
 
 
 def _batch(
-    graph: FactorGraph, kind: str, factors: Ints, start: int, stop: int, width: int, members: list[Ints]
+    graph: FactorGraph, known: Distinct, kind: str, factors: Ints, start: int, stop: int, width: int
 ) -> Batch:
     nothing = np.empty((0, 0))
     if kind == "pair":
-        return Batch(kind, factors, start, stop, 2, None, graph.pair_tables[factors - graph.n_groups])
+        return Batch(kind, factors, start, stop, 2, None, known.pair_tables[factors - graph.n_groups])
     if kind == "model":
         models = graph.models
         model = _stacked([m for m in (models[a] for a in factors) if m is not None])
         return Batch(kind, factors, start, stop, width, None, nothing, model)
-    known = graph.tables
-    found = [known[a] for a in factors]
-    sizes = np.array([len(members[a]) for a in factors])
+    found = [known.tables[a] for a in factors]
+    sizes = np.array([len(known.members[a]) for a in factors])
     if all(t is found[0] for t in found):
         tables = np.array(found[:1], np.float64)
     else:

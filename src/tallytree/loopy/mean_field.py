@@ -26,8 +26,9 @@ from ..arrays import Float64, Ints
 from ..checks.sums import read_only
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
+from .equal_members import members_of_factors
 from .forest_cover import find_root
-from .layout import members_of_factors, part_of
+from .layout import part_of
 from .options import check_run, stoppable
 from .split import Split, split
 

@@ -21,8 +21,9 @@ from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
 from .acceleration import Anderson
 from .bethe import ENDLESS, bethe_value, limit_of
+from .equal_members import distinct
 from .layout import Layout, Phase, layout
-from .messages import Solver, max_product, sum_product
+from .messages import Solver, counts_of_pair, max_product, sum_product
 from .options import check_run, stoppable
 from .stability import lower_bound_condition
 
@@ -198,6 +199,8 @@ class LoopyResult:
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,).
 
+        Factors over the same members are one: its message is that of all of them.
+
         Parameters
         ----------
         factor : int
@@ -229,11 +232,10 @@ class LoopyResult:
                 f"`factor` must be the number of a factor, 0 to {count - 1}, groups first and then edges; {number} "
                 "arrived."
             )
-        phase, batch, row = self._place(number)
+        known = distinct(self.graph)
+        phase, batch, row = self._place(int(known.stands[number]))
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
-        block = batch.block(nu)[row]
-        n = 2 if batch.kind == "pair" else len(self.graph.members(number))
-        return np.asarray(block[:n])
+        return np.asarray(batch.block(nu)[row][known.in_order_of(number)])
 
     def count_log_probs(self, group: int) -> Float64:
         """Approximate log-probabilities of the counts 0..n of a group, (n + 1,).
@@ -274,10 +276,13 @@ class LoopyResult:
             )
         number = checks.integer("group", group) % self.graph.n_groups
         nu = self.cavity_log_odds(number)
-        model = self.graph.models[number]
+        model, known = self.graph.models[number], distinct(self.graph)
         if model is not None:
             return np.asarray(model.replace(logits=nu).count_log_probs())
-        return np.asarray(CountModel(nu, self.graph.tables[number]).count_log_probs())
+        pair = int(known.stands[number]) - self.graph.n_groups
+        if pair >= 0:
+            return counts_of_pair(self.cavity_log_odds(self.graph.n_groups + pair), known.pair_tables[pair])
+        return np.asarray(CountModel(nu, known.tables[number]).count_log_probs())
 
     def _place(self, factor: int) -> tuple[Phase, Any, int]:
         for phase in self._layout.phases:
@@ -364,6 +369,9 @@ def loopy_bp(
     -----
     Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size), with
     acceleration about 14 numbers per member of a factor.
+
+    Factors over the same variables, groups in any order of their members and edges either way round, are taken as one:
+    their potentials multiply.
 
     Accuracy: the messages of each factor are exact (see :class:`CountModel`). The marginals are exact on trees and
     approximate elsewhere; at convergence they meet every count constraint in expectation, to about ``n tol``.

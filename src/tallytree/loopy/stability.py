@@ -22,7 +22,8 @@ from scipy.special import gammaln
 
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
-from .layout import layout, members_of_factors
+from .equal_members import distinct
+from .layout import layout
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic
 
@@ -33,7 +34,9 @@ def lower_bound_condition(graph: FactorGraph) -> str:
     if len(structure.phases) > 2 and not _two_sided(graph):
         return "no: the factors cannot be put on two sides such that those of one side share no variable"
     tested: dict[tuple[int, bytes], bool | None] = {}
-    for i, table in enumerate(graph.tables):
+    known = distinct(graph)
+    for i in known.factors[known.factors < graph.n_groups].tolist():
+        table = known.tables[i]
         if table is None:
             return f"no: group {i} is a CountModel, whose stability is not tested"
         key = (len(table), table.tobytes())
@@ -43,16 +46,18 @@ def lower_bound_condition(graph: FactorGraph) -> str:
             return f"no: whether the polynomial of group {i} has only real roots was not settled"
         if not tested[key]:
             return f"no: the polynomial sum_c f(c) C(n, c) x^c of group {i} has complex roots"
-    t = graph.pair_tables
+    edges = known.factors[known.factors >= graph.n_groups] - graph.n_groups
+    t = known.pair_tables[edges]
     attractive = np.flatnonzero(t[:, 0, 0] + t[:, 1, 1] > t[:, 0, 1] + t[:, 1, 0])
     if len(attractive):
-        return f"no: edge {int(attractive[0])} favours equal values"
+        return f"no: edge {int(edges[attractive[0]])} favours equal values"
     return "every variable is shared by at most two factors on two sides, and every factor is real stable"
 
 
 def _two_sided(graph: FactorGraph) -> bool:
     """Whether factors can be split into two sides of disjoint factors; first-fit colours may miss that."""
-    members = members_of_factors(graph)
+    known = distinct(graph)
+    members = [known.members[a] for a in known.factors]
     factor = np.repeat(np.arange(len(members)), [len(m) for m in members])
     variable = np.concatenate([np.empty(0, np.int64), *members])
     if np.bincount(variable, minlength=1).max() > 2:

@@ -19,9 +19,10 @@ from .._progress import Report
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
 from .bethe import bethe_value
+from .equal_members import distinct
 from .forest_cover import cover_by_forests
 from .holder import Minimisation, UpperBound, starting_shares
-from .layout import Layout, layout, members_of_factors, part_of
+from .layout import Layout, layout, part_of
 from .messages import sum_product
 from .options import check_run
 from .propagation import sweep
@@ -118,11 +119,14 @@ def trw_bound(
 
 
 def _forests(graph: FactorGraph) -> Forests:
-    members = members_of_factors(graph)
-    chosen = cover_by_forests(members, graph.n_variables)
-    appearances = np.zeros(len(members))
+    known = distinct(graph)
+    covered = cover_by_forests([known.members[a] for a in known.factors], graph.n_variables)
+    chosen = [known.factors[forest].tolist() for forest in covered]
+    appearances = np.zeros(len(known.members))
     for forest in chosen:
         appearances[forest] += 1.0 / len(chosen)
     whole = split(graph)
-    plans = tuple(layout(part_of(graph, forest, 1.0 / appearances)) for forest in chosen)
+    with np.errstate(divide="ignore"):  # factors that others stand for appear nowhere
+        powers = 1.0 / appearances
+    plans = tuple(layout(part_of(graph, forest, powers, known)) for forest in chosen)
     return Forests(graph, whole.structure, whole.free, plans)
