@@ -186,7 +186,7 @@ def test_what_has_a_client_travels_without_it(tmp_path, client, kind, scheduler)
 def test_a_model_in_a_task_does_not_wait_for_its_own_thread(tmp_path):
     np.save(tmp_path / "x.npy", LOGITS)
     model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(9_000), chunk_size=10_000, scheduler="dask")
-    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as only, distributed.Client(only) as client:
         assert client.submit(_log_z, model).result(timeout=60) == _log_z(model)
         assert client.submit(_mean_of_marginals, model).result(timeout=60) == pytest.approx(WANTED.mean())
