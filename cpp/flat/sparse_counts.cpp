@@ -16,6 +16,7 @@ constexpr double kDropped = 1e-60;  // ends of a partial sum that no such probab
 constexpr ptrdiff_t kFew = 32;      // variables on each side of a count
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+
 // P(sum = first + j) of independent variables, entries below kDropped at the ends cut off.
 struct Partial {
   ptrdiff_t first = 0;

@@ -78,7 +78,7 @@ class Sums(OfModels):
         norm = (marginals * direction).sum(-1)
         if by_tables is not None:
             probs = probs if with_counts else Sums.apply(logits, tables, key, True, True)[2]
-            norm = norm + (probs * finite(by_tables)).sum(-1)
+            norm = norm + (probs * ops.finite(by_tables)).sum(-1)
         return norm, moved, moved_tables
 
 
@@ -154,11 +154,6 @@ def shared(grad: Tensor | None, tables: Tensor | None) -> Tensor | None:
     if grad is None or tables is None or tables.dim() == grad.dim():
         return grad
     return grad.sum(dim=tuple(range(grad.dim() - tables.dim())))
-
-
-def finite(direction: Tensor) -> Tensor:
-    """A direction without the entries of impossible counts, which change nothing."""
-    return torch.where(torch.isfinite(direction), direction, 0.0)
 
 
 ops.sums.op.register_autograd(Sums.backward, setup_context=Sums.setup_context)

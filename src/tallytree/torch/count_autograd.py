@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from . import ops
-from .autograd import OfModels, Sums, Tangent, finite, shared
+from .autograd import OfModels, Sums, Tangent, shared
 from .structure import structure_of
 
 
@@ -86,7 +86,7 @@ def push(logits: Tensor, tables: Tensor, along: tuple[Tensor, Tensor], key: int,
     log_probs = CountLogProbs.apply(logits.detach(), tables.detach(), key, group)
     level = _added(tables, torch.where(log_probs > -math.inf, -log_probs, 0.0), cells)
     direction = torch.where(torch.isfinite(logits), along[0], 0.0)
-    pushed = finite(along[1]).expand(level.shape)
+    pushed = ops.finite(along[1]).expand(level.shape)
 
     def expectation(own: Tensor) -> tuple[Tensor, Tensor]:
         _, marginals, probs = Sums.apply(logits, own, key, True, True)

@@ -101,7 +101,7 @@ def _tangent(
     if isinstance(structure, EdgedStructure):
         return _edged_tangent(structure, logits, tables, direction, table_direction, counts)
     model = recent.find(logits, tables, key) or _model(structure, logits, tables)
-    pushed = None if table_direction is None or not structure.n_cells else _array(_finite(table_direction))
+    pushed = None if table_direction is None or not structure.n_cells else _array(finite(table_direction))
     moved = model.hessian_vector_product(_array(direction), pushed, counts=counts)
     packed = np.concatenate([np.empty((*logits.shape[:-1], 0)), *(moved.tables if counts else ())], axis=-1)
     return _tensor(moved.logits, logits.shape), _tensor(packed, packed.shape)
@@ -109,8 +109,8 @@ def _tangent(
 
 def _refuse_infinite(direction: Tensor, logits: Tensor) -> None:
     """A direction is the gradient of a loss as a rule, which the user has not seen; what is decided may not move."""
-    finite = torch.isfinite(direction)
-    if not bool(finite.all()) and not bool((finite | ~torch.isfinite(logits)).all()):
+    sound = torch.isfinite(direction)
+    if not bool(sound.all()) and not bool((sound | ~torch.isfinite(logits)).all()):
         raise ParameterError(
             "Derivatives of marginals need finite directions, but an infinite one, or NaN, arrived from what depends "
             "on the marginals. A loss that is infinite has no gradient: look for a divergence from a model that "
@@ -221,7 +221,7 @@ def _edged_tangent(
     rows = math.prod(shape)
     x, t = _array(logits).reshape(rows, -1), _rows_of(structure.packed if tables is None else tables, shape)
     moves = _array(direction.expand(logits.shape)).reshape(rows, -1)
-    h = None if table_direction is None else _finite(table_direction)
+    h = None if table_direction is None else finite(table_direction)
     pushed = None if h is None else _array(h.expand(*shape, h.shape[-1])).reshape(rows, -1)
     moved, probs = edge_products.hessian_product(
         structure, structure.model(x, t), (x, t), moves, pushed, counts
@@ -278,6 +278,6 @@ def _all_counts(structure: Structure, model: CountModel, shape: Any) -> Tensor:
     return _tensor(packed, packed.shape)
 
 
-def _finite(direction: Tensor) -> Tensor:
+def finite(direction: Tensor) -> Tensor:
     """A direction without the entries of impossible counts, which change nothing."""
     return torch.where(torch.isfinite(direction), direction, 0.0)
