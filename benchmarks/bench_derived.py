@@ -169,7 +169,7 @@ PEAK = """
 import sys
 import numpy as np
 import tallytree as tt
-from memory import forget_peak, resident
+from machine import forget_peak, resident
 
 n = int(sys.argv[2])
 rng = np.random.default_rng(4)

@@ -14,8 +14,8 @@ from scipy.special import gammaln
 import peers
 import tallytree as tt
 from machine import copier, transformer
+from peers import Answer, fft_tree, pieces, tilted
 from rows import Contender, Row, Truth, engines, machine, ours, paper, peer
-from textbook import Answer, fft_tree, pieces, tilted
 
 MS = 1e-3
 INF = np.inf

@@ -1,18 +1,22 @@
-"""Time against the number of variables: one random potential, marginals and log Z, every method while it is quick."""
+"""Time against the number of variables: one random potential, marginals and log Z, every method while it is quick.
+
+``python benchmarks/growth.py RESULTS.json PLOT.png`` draws again what a run wrote.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import peers
 import tallytree as tt
 from cases import random_model
 from machine import copier, transformer
-from rows import answers
+from rows import Timing, answers, measure
 from tallytree import config
-from textbook import fft_tree
-from timing import Timing, measure
 
 FIRST, LAST, LAST_QUICK = 4, 22, 14
 
@@ -38,7 +42,7 @@ def _ours(method: str = "auto", **settings: Any) -> Callable[[int], Any]:
 
 def _textbook(n: int) -> Any:
     theta, log_f = random_model(n)
-    return lambda: fft_tree(theta, log_f).marginals
+    return lambda: peers.fft_tree(theta, log_f).marginals
 
 
 METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
@@ -88,3 +92,82 @@ def sweep(repeats: int, cap: float, quick: bool) -> Iterator[tuple[int, dict[str
         for label, reason in stopped.items():
             found.setdefault(label, Timing(reason=reason))
         yield n, {label: found[label] for label in METHODS}
+
+
+# Colours that stay apart for colour-blind readers; the machine's bounds are grey.
+STYLES = {
+    "tallytree": ("#0072b2", "-", 2.6),
+    "tallytree, 1 thread": ("#0072b2", "--", 1.5),
+    "tallytree, array engine": ("#56b4e9", "-", 1.5),
+    "method='fft-tree'": ("#009e73", "-", 1.5),
+    "method='tree'": ("#009e73", "--", 1.5),
+    "method='chain'": ("#009e73", ":", 1.8),
+    "NumPy FFT tree": ("#d55e00", "-", 1.5),
+    "fast-poibin (sum only)": ("#cc79a7", "-", 1.5),
+    "fast-poibin dp (sum only)": ("#cc79a7", "--", 1.5),
+    "scipy (sum only)": ("#e69f00", "-", 1.5),
+    "bare FFTs": ("#666666", "--", 1.2),
+    "stream copy": ("#666666", ":", 1.5),
+}
+CLOCKS = {"wall": "wall-clock time", "processor": "processor time of all threads"}
+NAMES = {
+    "bare FFTs": "bare FFTs of the tree (bound)",
+    "stream copy": "copy of input and output (bound)",
+    "method='fft-tree'": "FFT tree of the paper",
+    "method='tree'": "direct tree of the paper",
+    "method='chain'": "chain of the paper",
+}
+
+
+def draw(results: dict[str, Any], target: Path) -> None:
+    """One line per method, from the fastest at its largest size to the slowest in the legend."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
+    lines = {label: row for label, row in results["growth"]["min"].items() if row}
+    for label, row in lines.items():
+        sizes = sorted(int(n) for n in row)
+        values = [row.get(n, row.get(str(n))) for n in sizes]  # keys of JSON are strings
+        colour, dash, width = STYLES.get(label, ("#000000", "-", 1.0))
+        axes.plot(
+            sizes, values, color=colour, linestyle=dash, linewidth=width, label=NAMES.get(label, label),
+            marker="o" if width > 2 else None, markersize=4, zorder=3 if width > 2 else 2,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=4, numticks=20))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _time(value)))
+    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=20))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+    axes.set_xlabel("number of variables D")
+    axes.set_ylabel("time per call")
+    axes.set_title("All marginals and log Z under one random potential", loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    about = results["machine"]
+    figure.text(
+        0.01, -0.03,
+        f"{about['processor']}, {about['cores']} cores, level {about['level']}; tallytree {about['threads']} threads, "
+        f"others one. Least {CLOCKS[results['options']['clock']]} of interleaved repeats.",
+        fontsize=8, color="#555555",
+    )  # fmt: skip
+    figure.savefig(target, dpi=150, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _time(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if value >= scale * 0.999 or unit == "ns":
+            return f"{value / scale:g} {unit}"
+    raise AssertionError
+
+
+if __name__ == "__main__":
+    draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import tallytree  # noqa: E402
 
@@ -107,7 +107,7 @@ copybutton_prompt_is_regexp = True
 
 # -- Gallery -----------------------------------------------------------------------------------------------------------
 
-# These read real data (tallytree.data); without the folder their code is shown and not run.
+# These read real data (reproduction.data); without the folder their code is shown and not run.
 REAL_DATA = (
     "a_conditional_logit",
     "d_cooccurrence",
@@ -119,7 +119,7 @@ REAL_DATA = (
 
 
 def _pages_to_run() -> str:
-    from tallytree import data
+    from reproduction import data
 
     if data.available():
         return r"plot_"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tallytree as tt
 
@@ -10,6 +11,12 @@ import tallytree as tt
 def model_of(case, **options):
     """The CountModel of an oracle case."""
     return tt.CountModel(case.theta, [tt.Group(members, table) for members, table in case.sets], **options)
+
+
+def few(values, keep=1):
+    """Parameters of a test; all but the first ones wait for ``pytest -m thorough``."""
+    values = list(values)
+    return values[:keep] + [pytest.param(value, marks=pytest.mark.thorough) for value in values[keep:]]
 
 
 def close(got, want, tolerance=1e-10):

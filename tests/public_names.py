@@ -20,7 +20,6 @@ MODULES = (
     "tallytree.jax.losses",
     "tallytree.jax.numpyro",
     "tallytree.plot",
-    "tallytree.data",
 )
 LOSSES = ("bag_nll", "proportion_nll", "mil_nll", "positive_unlabelled_nll")
 

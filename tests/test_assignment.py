@@ -235,8 +235,7 @@ def test_problems_are_values():
         (lambda: tt.assignment(np.zeros((2, 2)), rows=np.zeros((3, 3))), "shape"),
         (lambda: tt.assignment(np.zeros((2, 2)), columns=np.zeros(2)), "3 entries"),
         (lambda: tt.assignment(np.zeros((2, 2))).log_weight(np.zeros(4)), "shape"),
-        (lambda: tt.assignment(np.zeros((2, 2))).row_gibbs(moves="x"), "moves"),
-        (lambda: tt.assignment(np.zeros((2, 2))).row_gibbs(sweeps=0), "sweeps"),
+        (lambda: tt.assignment(np.zeros((2, 2))).gibbs_marginals(sweeps=0), "sweeps"),
         (lambda: tt.assignment(np.zeros((2, 2))).sample(-1), "size"),
     ],
 )

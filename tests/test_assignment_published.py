@@ -39,13 +39,14 @@ def test_a_thin_grid_against_dynamic_programming():
     assert beliefs.lower_bound <= want_z < beliefs.lower_bound + 1.0
 
 
+@pytest.mark.thorough
 def test_medium_grid_of_figure_4_against_long_gibbs():
     theta = np.random.default_rng(20).normal(size=(20, 40))
     problem = tt.assignment(theta, rows=ROWS, columns=COLUMNS)
     start = time.perf_counter()
     beliefs = problem.loopy_bp()
     lbp_time = time.perf_counter() - start
-    truth = problem.row_gibbs(sweeps=80, burn_in=20, chains=80, moves="mixed", rng=0)
+    truth = problem.gibbs_marginals(sweeps=80, burn_in=20, chains=80, rng=0)
     start = time.perf_counter()
     lp = tt.assignment(theta, rows=ROWS, columns=COLUMNS).lp_marginals()
     lp_time = time.perf_counter() - start

@@ -13,21 +13,20 @@ import tallytree as tt
 from assignment_cases import exact, tables
 from oracle_grids import log_weights, states
 from tallytree.assignment import ErgodicityWarning
-from tallytree.assignment.draws import _logarithmic, draw
+from tallytree.assignment.gibbs import _draw, _draw_in_order
 
 INF = math.inf
 ROWS, COLUMNS = tt.between(2, 3), tt.between(1, 2)  # the paper's figure 4
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_draws_are_exact(wide):
+@pytest.mark.parametrize("draw", [_draw, _draw_in_order])
+def test_draws_are_exact(draw):
     rng = np.random.default_rng(8)
     nu = np.array([0.5, -1.0, INF, 2.0, -INF, 0.3])
     log_f = rng.normal(size=7)
     log_f[3] = -INF
     size = 40_000
-    batch, table = np.repeat(nu[None], size, axis=0), log_f[None]
-    y = _logarithmic(batch, table, rng.random((6, size))) if wide else draw(batch, table, rng)
+    y = draw(np.repeat(nu[None], size, axis=0), log_f[None], rng)
     every = states(1, 6)[:, 0]
     w = (
         np.where(every == 1, np.where(nu == INF, 0.0, nu), np.where(nu == INF, -INF, 0.0)).sum(1)
@@ -43,17 +42,23 @@ def test_draws_are_exact(wide):
     assert stats.chisquare(got[keep], want[keep]).pvalue > 1e-3
 
 
+def test_draws_of_one_variable_heed_its_potential():
+    log_f = np.array([[0.0, -INF], [-INF, 0.0], [0.0, 700.0]])
+    drawn = _draw(np.array([[5.0], [-5.0], [0.0]]), log_f, np.random.default_rng(0))
+    assert drawn.tolist() == [[False], [True], [True]]
+
+
 def test_draws_survive_extreme_log_odds():
     rng = np.random.default_rng(9)
     nu = np.tile([-800.0, 700.0, -900.0, -800.0], (2000, 1))
-    y = draw(nu, tt.exactly(2).log_table(4)[None], rng)
+    y = _draw(nu, tt.exactly(2).log_table(4)[None], rng)
     assert (y.sum(1) == 2).all()
     assert y[:, 1].all()
     assert not y[:, 2].any()
     assert abs(y[:, 0].mean() - 0.5) < 0.05
 
 
-@pytest.mark.parametrize("kind", ["square", "rows", "mixed", "sample"])
+@pytest.mark.parametrize("kind", ["marginals", "sample"])
 def test_chains_have_the_right_limit(kind):
     rng = np.random.default_rng(10)
     theta = rng.normal(size=(3, 4))
@@ -66,10 +71,8 @@ def test_chains_have_the_right_limit(kind):
         assert np.isin(y.sum(2), (1, 2, 3)).all()
         assert np.isin(y.sum(1), (1, 2)).all()
         got = y.mean(0)
-    elif kind == "square":
-        got = problem.block_gibbs(sweeps=150, rng=0, burn_in=20, chains=200).marginals
     else:
-        found = problem.row_gibbs(sweeps=60, rng=0, burn_in=10, chains=200, moves=kind)
+        found = problem.gibbs_marginals(sweeps=60, rng=0, burn_in=10, chains=200)
         assert found.standard_error.max() < 0.02
         got = found.marginals
     assert np.abs(got - want).max() < 0.025
@@ -95,29 +98,21 @@ def test_exact_counts_mix_by_trades():
     one = tt.exactly(1)
     problem = tt.assignment(theta, rows=one, columns=one)
     _, want, _ = exact(theta, one, one)
-    got = problem.row_gibbs(sweeps=100, rng=0, moves="mixed", chains=200)
+    got = problem.gibbs_marginals(sweeps=100, rng=0, chains=200)
     # rows are decided by the rest, so states carry all the information
     assert np.abs(got.marginals - want).max() < 0.03
-    with pytest.warns(ErgodicityWarning, match="4 columns have an exact count"):
-        stuck = problem.row_gibbs(sweeps=2, rng=0, chains=2)
-    np.testing.assert_allclose(stuck.marginals, problem.lp_marginals(), atol=1e-12)
 
 
 def test_chains_that_cannot_reach_everything_warn():
     theta = np.zeros((3, 6))
     gap = tt.assignment(theta, rows=tt.one_of([0, 3]), columns=tt.at_most(2))
-    with pytest.warns(ErgodicityWarning, match="row counts are disjoint"):
-        gap.block_gibbs(sweeps=1, burn_in=0, chains=1, rng=0)
-    turned = tt.assignment(theta.T, rows=tt.at_most(2), columns=tt.one_of([0, 3]))
-    with pytest.warns(ErgodicityWarning, match="column counts are disjoint"):
-        turned.row_gibbs(sweeps=1, burn_in=0, chains=2, rng=0)
     both = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))
     with pytest.warns(ErgodicityWarning, match="both disjoint"):
         both.sample(1, rng=0, burn_in=0)
     blocked = tt.assignment(
         np.zeros((4, 4)), rows=tt.exactly(1), columns=tt.exactly(1), forbidden=np.eye(4, dtype=bool)
     )
-    for call in (lambda: blocked.block_gibbs(sweeps=1, rng=0), lambda: blocked.sample(1, rng=0)):
+    for call in (lambda: blocked.gibbs_marginals(sweeps=1, rng=0), lambda: blocked.sample(1, rng=0)):
         with pytest.warns(ErgodicityWarning, match="forbidden cells"):
             call()
     with warnings.catch_warnings():
@@ -125,14 +120,11 @@ def test_chains_that_cannot_reach_everything_warn():
         gap.sample(1, rng=0, burn_in=0)  # whole rows pass from 0 to 3
 
 
-def test_disjoint_counts_really_trap_2x2_blocks_but_not_rows():
+def test_disjoint_counts_do_not_trap_rows():
     theta = np.full((2, 6), 0.1)
     problem = tt.assignment(theta, rows=tt.one_of([0, 4]), columns=tt.uniform())
     _, want, _ = exact(theta, tt.one_of([0, 4]), tt.uniform())
-    with pytest.warns(ErgodicityWarning):
-        trapped = problem.block_gibbs(sweeps=50, rng=0, chains=20)
-    assert trapped.marginals.sum(1) == pytest.approx([4.0, 4.0])
-    free = problem.row_gibbs(sweeps=50, rng=0, chains=50)
+    free = problem.gibbs_marginals(sweeps=50, rng=0, chains=50)
     np.testing.assert_allclose(free.marginals, want, atol=0.01)
 
 
@@ -146,6 +138,6 @@ def test_chains_are_reproducible_and_interruptible():
         if iteration == 3:
             raise KeyboardInterrupt
 
-    found = problem.row_gibbs(sweeps=100, rng=0, progress=stop)
+    found = problem.gibbs_marginals(sweeps=100, rng=0, progress=stop)
     assert found.interrupted
     assert found.sweeps == 3

@@ -85,6 +85,17 @@ def test_a_seed_that_is_no_seed_is_refused(kind, rng):
 
 
 @every_kind
+def test_rng_takes_what_numpy_takes(kind):
+    model = kind.model()
+    wanted = model.sample(20, rng=np.random.default_rng(5))
+    for source in (5, np.random.SeedSequence(5), np.random.PCG64(5)):
+        assert np.array_equal(model.sample(20, rng=source), wanted)
+    state = np.random.RandomState(5)
+    model.sample(rng=state)
+    assert state.randint(1 << 30) != np.random.RandomState(5).randint(1 << 30)  # its stream went on
+
+
+@every_kind
 def test_the_same_seed_gives_the_same_samples_whatever_the_threads(kind):
     drawn = []
     for threads in (1, 2, 3):

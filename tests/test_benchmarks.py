@@ -41,9 +41,9 @@ def test_rows_are_listed():
 @pytest.fixture
 def textbook(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import textbook
+    import peers
 
-    return textbook
+    return peers
 
 
 @pytest.mark.parametrize("size", [1, 2, 33, 1000])
@@ -69,13 +69,13 @@ def test_one_run_writes_the_tables_of_the_site_and_the_readme(tmp_path, monkeypa
     out = tmp_path / "out.json"
     run("--quick", "--only", "single-100", "--repeats", 1, "--clock", "processor", "--json", out)
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import pages
+    import report
 
     (tmp_path / "docs").mkdir()
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
-    written = pages.write(json.loads(out.read_text()), tmp_path)
-    assert written == [tmp_path / pages.TABLES, readme]
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    written = report.write(json.loads(out.read_text()), tmp_path)
+    assert written == [tmp_path / report.TABLES, readme]
     tables, text = written[0].read_text(), readme.read_text()
     for content in (tables, text):
         assert "| one potential, 100 variables |" in content
@@ -83,7 +83,7 @@ def test_one_run_writes_the_tables_of_the_site_and_the_readme(tmp_path, monkeypa
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert pages.write(json.loads(out.read_text()), tmp_path) == written  # again, in the same place
+    assert report.write(json.loads(out.read_text()), tmp_path) == written  # again, in the same place
 
 
 def test_the_readme_and_the_site_show_the_same_run():

@@ -102,7 +102,7 @@ def model_of(unary, transitions, groups, scores, **options):
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_chains_with_labels_and_scores_agree_with_enumeration(k, zeros):
     rng = np.random.default_rng(10 * k)
-    for _ in range(40):
+    for _ in range(15):
         case = random_chain(rng, k, zeros)
         model, truth = model_of(*case), Truth(*case)
         assert model.log_partition == pytest.approx(truth.log_z, abs=1e-10)
@@ -232,11 +232,11 @@ def test_it_pickles_compares_and_says_what_is_wrong():
     assert hash(again) == hash(model)
     assert again != model.replace(tables=[tt.exactly(2)])
     assert repr(model) == "ChainModel(n_positions=3, n_labels=2, n_groups=1, batch_shape=(2,))"
-    with pytest.raises(tt.ParameterError, match=r"`log_transitions` must have shape \(2, 2\)"):
+    with pytest.raises(tt.ParameterError, match=r"`log_transitions` .* shape \(..., 2, 2\)"):
         tt.ChainModel(np.zeros((3, 2)), np.zeros((3, 3)))
-    with pytest.raises(tt.ParameterError, match="non-negative integers"):
+    with pytest.raises(tt.ParameterError, match="whole numbers of at least 0"):
         tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), scores=[0, -1])
-    with pytest.raises(tt.ParameterError, match="`lengths` must hold integers from 1 to 3"):
+    with pytest.raises(tt.ParameterError, match="`lengths` must be an array of integers from 1 to 3"):
         tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), lengths=[4])
     with pytest.raises(tt.ParameterError, match="below \\+inf"):
         tt.ChainModel(np.full((3, 2), INF), np.zeros((2, 2)))

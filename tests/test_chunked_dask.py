@@ -163,7 +163,7 @@ def test_nan_in_a_chunk_is_named_by_the_worker(client, tmp_path):
     values[7_341] = np.nan
     np.save(tmp_path / "x.npy", values)
     model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(3), chunk_size=1_000, scheduler=client)
-    with pytest.raises(tt.SourceError, match="chunk 7 has one at position 341"):
+    with pytest.raises(tt.SourceError, match="one in chunk 7 at position 341"):
         model.marginals(out=tmp_path / "out.npy")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy"]
 

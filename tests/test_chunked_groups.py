@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import tallytree as tt
-from tallytree.chunked.laws import Tree, law
-from tallytree.engine.pmf import long_convolution
-from tallytree.engine.pmf.log_convolution import log_convolve
+from tallytree.chunked.groups import Tree
+from tallytree.engine import law as laws_of_counts
+from tallytree.engine.law import law, log_convolve
 
 RNG = np.random.default_rng(21)
 
@@ -22,6 +24,15 @@ def in_memory(logits, ids, own, total):
     potentials = own if isinstance(own, dict) else dict.fromkeys(np.unique(ids).tolist(), own)
     groups = [tt.Group(np.flatnonzero(ids == name), potential) for name, potential in potentials.items()]
     return tt.CountModel(logits, groups + ([] if total is None else [tt.Group(None, total)]))
+
+
+@pytest.mark.parametrize("cuts", [(0, 3), (3, 3), (2, 5), (5, 5)])
+def test_empty_chunks_have_no_groups(cuts):
+    logits, ids = np.linspace(-1.0, 1.0, 5), np.array(list("caacb"), object)
+    pieces = np.split(logits, cuts)
+    model = tt.ChunkedCountModel(pieces, tt.exactly(2), groups=ids, group_potential=tt.at_most(1))
+    want = in_memory(logits, ids, tt.at_most(1), tt.exactly(2))
+    np.testing.assert_allclose(whole(model.marginals()), want.marginals, rtol=1e-12)
 
 
 @pytest.mark.parametrize("layout", ["sorted", "scattered", "text", "falling"])
@@ -69,7 +80,7 @@ def test_small_models_agree_with_the_model_in_memory(layout):
 
 @pytest.mark.parametrize("scattered", [False, True])
 def test_a_total_far_from_the_prior_is_found_by_a_tilt(scattered, monkeypatch, tmp_path):
-    monkeypatch.setattr("tallytree.chunked.laws.SHORT", 64)  # windows are cut as in a long model
+    monkeypatch.setattr("tallytree.engine.law.SHORT", 64)  # windows are cut as in a long model
     n = 40_000
     logits = RNG.normal(size=n)
     ids = np.repeat(np.arange(n // 40), 40)
@@ -148,6 +159,128 @@ def test_groups_are_checked(options, message):
         _ = tt.ChunkedCountModel(np.zeros(5), **options).log_partition
 
 
+def _frame(values, dtype=None):
+    return pytest.importorskip("pandas").Series(values, dtype=dtype)
+
+
+def _categorical(values):
+    return pytest.importorskip("pandas").Categorical(values)
+
+
+def _dask(values):
+    return pytest.importorskip("dask.array").from_array(np.array(values, object), chunks=2)
+
+
+def _parquet(values, folder):
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pytest.importorskip("pyarrow").table({"g": values}), folder / "g.parquet", row_group_size=2
+    )
+    return folder / "g.parquet"
+
+
+ABSENT = {
+    "list of text": lambda folder: ["a", None, "a", "nan"],
+    "list with nan": lambda folder: ["a", np.nan, "a", "nan"],
+    "numbers in a list": lambda folder: [1, None, 1, 2],
+    "objects": lambda folder: np.array([1, 1, float("nan"), 2], object),
+    "floats": lambda folder: np.array([1.0, np.nan, 1.0, 2.0]),
+    "text of pandas": lambda folder: _frame([None, "a", "a", "nan"]),
+    "nullable text": lambda folder: _frame(["a", None, "a", "nan"], "string"),
+    "nullable integers": lambda folder: _frame([1, None, 1, 2], "Int64"),
+    "categories": lambda folder: _categorical(["a", None, "a", "nan"]),
+    "numbers as categories": lambda folder: _categorical([1, None, 1, 2]),
+    "time": lambda folder: np.array(["2020-01-01", "NaT", "2020-01-01", "2021-01-01"], "M8[D]").astype(
+        object
+    ),
+    "chunks": lambda folder: [np.array(["a", "a"], object), np.array(["b", None], object)],
+    "lists as chunks": lambda folder: [["a", "a"], ["b", None]],
+    "dask": lambda folder: _dask(["a", "a", None, "nan"]),
+    "parquet": lambda folder: _parquet(["a", None, "a", "nan"], folder),
+    "masked": lambda folder: np.ma.masked_array([1, 1, 2, 2], mask=[0, 1, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("make", ABSENT.values(), ids=ABSENT.keys())
+def test_missing_ids_are_refused_wherever_they_come_from(make, tmp_path):
+    with pytest.raises((tt.ParameterError, tt.SourceError), match=r"missing|empty cells|masked"):
+        _ = tt.ChunkedCountModel(
+            [np.zeros(2), np.zeros(2)], groups=make(tmp_path), group_potential=tt.exactly(1)
+        ).log_partition
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, "1", 1, "1"],
+        np.array([1, "1", 1, "1"], object),
+        np.array([b"a", "a", b"a", "a"], object),
+        [True, 1, True, 1],
+        [["a", "a"], [b"a", b"a"]],
+        [[1, 1], ["1", "1"]],
+        [np.array(["1", "1"], object), np.array([1, 1], object)],
+    ],
+    ids=repr,
+)
+def test_ids_of_different_kinds_are_not_merged(ids):
+    with pytest.raises(tt.ParameterError, match="of one kind"):
+        _ = tt.ChunkedCountModel(
+            [np.zeros(2), np.zeros(2)], groups=ids, group_potential=tt.exactly(1)
+        ).log_partition
+
+
+SAME = {
+    "list": lambda folder: [7, 8, 7, 8],
+    "text": lambda folder: ["7", "8", "7", "8"],
+    "bytes": lambda folder: [b"7", b"8", b"7", b"8"],
+    "chunks of text": lambda folder: [np.array(["7", "80"]), ["7", "80"]],
+    "integers of pandas": lambda folder: _frame([7, 8, 7, 8], "Int64"),
+    "text of pandas": lambda folder: _frame(["7", "8", "7", "8"], "string"),
+    "categories": lambda folder: _categorical(["7", "8", "7", "8"]),
+    "large": lambda folder: [2**53, 2**53 + 1, 2**53, 2**53 + 1],
+    "parquet": lambda folder: _parquet(["7", "8", "7", "8"], folder),
+    "dictionary in parquet": lambda folder: _parquet(
+        pytest.importorskip("pyarrow").array(["7", "8", "7", "8"]).dictionary_encode(), folder
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", SAME.values(), ids=SAME.keys())
+def test_ids_of_every_kind_form_the_same_groups(make, tmp_path):
+    model = tt.ChunkedCountModel(
+        [np.zeros(2), np.zeros(2)], groups=make(tmp_path), group_potential=tt.exactly(1)
+    )
+    assert model.log_partition == pytest.approx(np.log(4.0), abs=1e-12)
+
+
+def test_answers_of_scattered_groups_outlive_their_model():
+    ids, logits = np.tile([0, 1, 2], 5), RNG.normal(size=15)
+    exact = in_memory(logits, ids, tt.exactly(2), None).marginals
+    chunks, labels = np.array_split(logits, 4), np.array_split(ids, 4)
+
+    def model():
+        return tt.ChunkedCountModel(chunks, groups=labels, group_potential=tt.exactly(2))
+
+    assert np.allclose(np.concatenate(list(model().marginals())), exact, atol=1e-12)
+    assert np.concatenate(list(model().sample(rng=0))).sum() == 6
+    array = pytest.importorskip("dask.array")
+    lazily = tt.ChunkedCountModel(
+        array.from_array(logits, chunks=4),
+        groups=array.from_array(ids, chunks=4),
+        group_potential=tt.exactly(2),
+    ).marginals()
+    assert np.allclose(lazily.compute(), exact, atol=1e-12)
+
+
+def test_scratch_folders_are_removed_with_the_last_answer(tmp_path):
+    chunks, labels = [np.zeros(3), np.zeros(3)], [np.arange(3), np.arange(3)]
+    options = {"groups": labels, "group_potential": tt.exactly(1), "scratch": tmp_path}
+    answers = tt.ChunkedCountModel(chunks, **options).marginals()
+    assert len(list(tmp_path.iterdir())) == 1
+    del answers
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_mode_of_groups_is_refused():
     model = tt.ChunkedCountModel(np.zeros(4), groups=np.array([0, 0, 1, 1]), group_potential=tt.exactly(1))
     with pytest.raises(tt.ParameterError, match="this one has groups"):
@@ -158,14 +291,14 @@ def test_the_mode_of_groups_is_refused():
 
 
 def test_long_convolutions_are_as_accurate_as_sums_of_logarithms(monkeypatch):
-    monkeypatch.setattr(long_convolution, "LONG", 0)
+    monkeypatch.setattr(laws_of_counts, "LONG", 0)
 
     def bell(n, mean, sd):
         return -0.5 * ((np.arange(n) - mean) / sd) ** 2
 
     holes = np.where(RNG.random(300) < 0.4, -np.inf, RNG.normal(size=300) * 30)
     for a, b in ((bell(900, 400, 30), bell(700, 650, 40)), (bell(300, 10, 20), holes), (holes, np.zeros(1))):
-        found, wanted = long_convolution.long_log_convolve(a, b), log_convolve(a, b, 0, len(a) + len(b) - 2)
+        found, wanted = laws_of_counts.log_convolution(a, b), log_convolve(a, b, 0, len(a) + len(b) - 2)
         assert np.array_equal(np.isinf(found), np.isinf(wanted))
         finite = np.isfinite(wanted)
         assert np.allclose(found[finite], wanted[finite], rtol=1e-11, atol=1e-10)

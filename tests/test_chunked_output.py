@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.chunked import writers
-from tallytree.chunked.journal import Entry, Journal
+from tallytree.chunked import sink
+from tallytree.chunked.sink import Entry, Journal
 
 N = 1000
 LOGITS = np.random.default_rng(3).normal(size=N)
@@ -94,6 +94,52 @@ def test_a_file_that_exists_is_replaced_only_on_request(tmp_path):
     assert np.allclose(np.load(target), WANTED, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["out.npy", "out.zarr", "out.parquet"])
+@pytest.mark.parametrize("what", ["marginals", "posterior_logits", "sample", "mode"])
+def test_a_file_that_exists_is_said_before_anything_is_read(what, name, tmp_path):
+    (tmp_path / name).mkdir()
+
+    def chunks():
+        yield LOGITS
+        if reading:
+            raise AssertionError("the source was read")
+
+    reading = False
+    asked = tt.ChunkedCountModel(chunks, tt.exactly(300))
+    reading = True
+    with pytest.raises(tt.OutputError, match="exists already"):
+        getattr(asked, what)(out=tmp_path / name)
+
+
+@pytest.mark.parametrize("left", ["nothing", "shorter", "garbage"])
+@every_format
+def test_what_a_crash_left_of_an_output_is_not_taken_up(left, name, tmp_path):
+    target, aside, journal = tmp_path / name, tmp_path / f".{name}.partial", tmp_path / f".{name}.journal"
+    asked = model()
+    header = asked._header("marginals", np.dtype(np.float64))
+    Journal(journal, header).start()
+    lines = [
+        '{"chunk": 99, "source": 1, "written": 2}',
+        "[1, 2]",
+        '{"chunk": "x"}',
+        "7",
+        "null",
+        '{"chunk": 0.5}',
+    ]
+    with open(journal, "ab") as file:
+        file.write("\n".join(lines).encode() + b"\n\xff\xfe\n")
+    aside.write_bytes({"nothing": b"", "shorter": b"\x93NUMPY", "garbage": b"x" * 8128}[left])
+    asked.marginals(out=target)
+    assert np.allclose(read(target), WANTED, atol=1e-12)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_journal_that_nobody_can_read_belongs_to_others(tmp_path):
+    (tmp_path / ".out.npy.journal").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(tt.OutputError, match="unfinished output of another model"):
+        model().marginals(out=tmp_path / "out.npy")
+
+
 class _Stop(Exception):
     pass
 
@@ -114,7 +160,7 @@ def stop_after(monkeypatch, kind, chunks, error=_Stop):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("out.npy", writers.IntoFile), ("out.zarr", writers.IntoZarr), ("out.parquet", writers.IntoParts)],
+    [("out.npy", sink.IntoFile), ("out.zarr", sink.IntoZarr), ("out.parquet", sink.IntoParts)],
 )
 def test_an_interrupted_run_goes_on_after_the_last_finished_chunk(name, kind, tmp_path, monkeypatch):
     target = tmp_path / name
@@ -135,7 +181,7 @@ def test_an_interrupted_run_goes_on_after_the_last_finished_chunk(name, kind, tm
 def test_a_finished_chunk_that_was_damaged_is_made_again(tmp_path, monkeypatch):
     target = tmp_path / "out.npy"
     with monkeypatch.context() as patch:
-        stop_after(patch, writers.IntoFile, 4)
+        stop_after(patch, sink.IntoFile, 4)
         with pytest.raises(_Stop):
             model(workers=1).marginals(out=target)
     partial = tmp_path / ".out.npy.partial"
@@ -143,7 +189,7 @@ def test_a_finished_chunk_that_was_damaged_is_made_again(tmp_path, monkeypatch):
     content[128 + 8 * 200] ^= 1  # in chunk 1
     partial.write_bytes(content)
     with monkeypatch.context() as patch:
-        again = stop_after(patch, writers.IntoFile, 100)
+        again = stop_after(patch, sink.IntoFile, 100)
         model(workers=1).marginals(out=target)
     assert again == [1, 4, 5, 6, 7]
     assert np.allclose(np.load(target), WANTED, atol=1e-12)
@@ -152,7 +198,7 @@ def test_a_finished_chunk_that_was_damaged_is_made_again(tmp_path, monkeypatch):
 def test_the_unfinished_output_of_another_model_is_not_taken_up(tmp_path, monkeypatch):
     target = tmp_path / "out.npy"
     with monkeypatch.context() as patch:
-        stop_after(patch, writers.IntoFile, 4)
+        stop_after(patch, sink.IntoFile, 4)
         with pytest.raises(_Stop):
             model(workers=1).marginals(out=target)
     other = tt.ChunkedCountModel(LOGITS, tt.exactly(301), chunk_size=130)
@@ -166,7 +212,7 @@ def test_chunks_of_a_source_that_changed_since_are_made_again(tmp_path, monkeypa
     target, path = tmp_path / "out.npy", tmp_path / "x.npy"
     np.save(path, LOGITS)
     with monkeypatch.context() as patch:
-        stop_after(patch, writers.IntoFile, 4)
+        stop_after(patch, sink.IntoFile, 4)
         with pytest.raises(_Stop):
             tt.ChunkedCountModel(path, None, chunk_size=130, workers=1).posterior_logits(out=target)
     changed = LOGITS.copy()
@@ -179,7 +225,7 @@ def test_chunks_of_a_source_that_changed_since_are_made_again(tmp_path, monkeypa
 def test_a_full_disk_is_said_and_leaves_nothing_under_the_name(tmp_path, monkeypatch):
     target = tmp_path / "out.npy"
     with monkeypatch.context() as patch:
-        stop_after(patch, writers.IntoFile, 3, OSError(errno.ENOSPC, "No space left on device"))
+        stop_after(patch, sink.IntoFile, 3, OSError(errno.ENOSPC, "No space left on device"))
         with pytest.raises(tt.OutputError, match=r"no space left on device.*are free. Make room"):
             model(workers=1).marginals(out=target)
     assert not target.exists()
@@ -223,13 +269,13 @@ def test_a_limit_of_the_system_on_files_is_a_message(tmp_path):
 
 _SLOW = """
 import sys, time, numpy as np, tallytree as tt
-from tallytree.chunked import writers
-original = writers.IntoFile.write
+from tallytree.chunked import sink
+original = sink.IntoFile.write
 def write(self, chunk, values):
     original(self, chunk, values)
     time.sleep(0.05)
 if sys.argv[3] == "slow":
-    writers.IntoFile.write = write
+    sink.IntoFile.write = write
 model = tt.ChunkedCountModel(sys.argv[1], tt.exactly(30_000), chunk_size=1000, workers=2)
 model.marginals(out=sys.argv[2])
 """

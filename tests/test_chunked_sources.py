@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.chunked.fingerprint import fingerprint
+from tallytree.chunked.chunk import fingerprint
 from tallytree.chunked.source import as_source, recut
 
 N = 1000
@@ -54,6 +54,18 @@ def _parquet(folder, values):
     return folder / "x.parquet"
 
 
+def _parquet_folder(folder, values):
+    """As Spark and Dask write it: parts in the order of their numbers, and files that are no parts."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (folder / "parts").mkdir()
+    for i, part in enumerate(np.array_split(values, 12)):
+        table = pyarrow.table({"name": np.arange(len(part)), "logit": part})
+        parquet.write_table(table, folder / "parts" / f"part.{i}.parquet", row_group_size=50)
+    (folder / "parts" / "_SUCCESS").touch()
+    (folder / "parts" / "_metadata.parquet").touch()
+    return folder / "parts"
+
+
 def _dask(folder, values):
     array = pytest.importorskip("dask.array")
     return array.from_array(values, chunks=170)
@@ -69,6 +81,7 @@ SOURCES = {
     "zarr": _zarr,
     "zarr path": _zarr_path,
     "parquet": _parquet,
+    "folder of parquet files": _parquet_folder,
     "dask": _dask,
     "list of chunks": lambda folder, values: np.array_split(values, 7),
     "function": lambda folder, values: lambda: iter(np.array_split(values, 7)),
@@ -148,6 +161,79 @@ def test_a_source_that_cannot_be_used_is_refused_before_it_is_read(source, messa
         tt.ChunkedCountModel(source)
 
 
+def _as_npz(folder):
+    with open(folder / "x.npy", "wb") as file:
+        np.savez(file, x=np.zeros(3))
+    return folder / "x.npy"
+
+
+def _as_nothing(folder):
+    (folder / "x.npy").touch()
+    return folder / "x.npy"
+
+
+def _empty_zarr(folder):
+    pytest.importorskip("zarr")
+    (folder / "x.zarr").mkdir()
+    return folder / "x.zarr"
+
+
+def _parts_of_two_types(folder):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for i, dtype in enumerate((np.float32, np.float64)):
+        parquet.write_table(pyarrow.table({"logit": np.zeros(3, dtype)}), folder / f"{i}.parquet")
+    return folder
+
+
+def _unknown_chunks(folder):
+    array = _dask(folder, LOGITS)
+    return array[array > 0]
+
+
+def _column_of_a_frame(folder):
+    frames = pytest.importorskip("dask.dataframe")
+    return frames.from_pandas(pytest.importorskip("pandas").DataFrame({"x": LOGITS}), npartitions=3)["x"]
+
+
+def _no_parquet(folder):
+    pytest.importorskip("pyarrow")
+    (folder / "x.parquet").write_bytes(b"PAR1")
+    return folder / "x.parquet"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_as_npz, "not a readable .npy file"),
+        (_as_nothing, "not a readable .npy file"),
+        (_empty_zarr, "not a readable Zarr array"),
+        (lambda folder: folder, "has no files that end in .parquet"),
+        (_parts_of_two_types, "of one type; 0.parquet has float and 1.parquet has double"),
+        (_unknown_chunks, "compute_chunk_sizes"),
+        (_column_of_a_frame, "to_dask_array"),
+        (_no_parquet, "not a readable Parquet file"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_refused(make, message, tmp_path):
+    with pytest.raises(tt.ParameterError, match=message):
+        tt.ChunkedCountModel(make(tmp_path))
+
+
+def test_a_vector_without_entries_is_a_source(tmp_path):
+    assert tt.ChunkedCountModel(_npy(tmp_path, np.zeros(0))).n_variables == 0
+    zarr = pytest.importorskip("zarr")
+    empty = zarr.create_array(str(tmp_path / "x.zarr"), shape=(0,), chunks=(1,), dtype="f8")
+    assert tt.ChunkedCountModel(empty).log_partition == 0.0
+
+
+def test_groups_are_a_column_of_a_folder_of_parquet_files(tmp_path):
+    model = tt.ChunkedCountModel(
+        _parquet_folder(tmp_path, LOGITS), groups="name", group_potential=tt.at_most(1)
+    )
+    assert model.n_variables == N
+    assert np.isfinite(model.log_partition)
+
+
 def test_a_missing_parquet_column_is_named(tmp_path):
     path = _parquet(tmp_path, LOGITS)
     with pytest.raises(tt.ParameterError, match="no column `x`; its columns are `name`, `logit`"):
@@ -159,9 +245,7 @@ def test_nan_is_reported_with_its_chunk_and_position(tmp_path):
     values[7341 * 10 + 4] = np.nan
     np.save(tmp_path / "x.npy", values)
     model = tt.ChunkedCountModel(tmp_path / "x.npy", tt.exactly(5), chunk_size=10)
-    with pytest.raises(
-        tt.SourceError, match=r"chunk 7,341 has one at position 4 \(entry 73,414 of the source\)"
-    ):
+    with pytest.raises(tt.SourceError, match=r"one in chunk 7,341 at position 4 \(entry 73,414\)"):
         model.marginals(out=tmp_path / "out.npy")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy"]
 
@@ -226,12 +310,12 @@ def test_fingerprints_see_every_single_change():
 
 def test_missing_packages_are_named_with_their_extra(monkeypatch, tmp_path):
 
-    from tallytree.chunked import extras
+    from tallytree.chunked import chunk
 
     def missing(name, *args, **kwargs):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
 
-    monkeypatch.setattr(extras, "import_module", missing)
+    monkeypatch.setattr(chunk, "import_module", missing)
     (tmp_path / "x.parquet").touch()
     (tmp_path / "x.zarr").mkdir()
     with pytest.raises(tt.ParameterError, match=r'pip install "tallytree\[parquet\]"'):

@@ -13,13 +13,15 @@ import pytest
 
 import tallytree as tt
 from cli_files import LOGITS, Run, assert_answers, columns, write
+from oracle_states import all_states
 from tallytree.cli import demo, infer, main
-from tallytree.cli.count_table import count_table, quantiles
 from tallytree.cli.terminal import (
     Column,
     Terminal,
+    count_table,
     printable,
     probability,
+    quantiles,
     quantity,
     seconds,
     width_of,
@@ -42,6 +44,11 @@ def test_config_is_show_config(good: Run, capsys: pytest.CaptureFixture[str]) ->
     printed = good("config")
     tt.show_config()
     assert printed == capsys.readouterr().out
+
+
+def test_reproduce_says_where_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "all", "--quick"]) == 2
+    assert "python -m reproduction all --quick" in capsys.readouterr().err
 
 
 # -- output ------------------------------------------------------------------------------------------------------
@@ -86,7 +93,7 @@ def test_rows_can_be_ordered_by_change(data: str, good: Run) -> None:
 def test_large_files_skip_the_count_distribution_unless_asked(
     data: str, good: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallytree.cli.table_summary._MOST_COUNTED", 3)
+    monkeypatch.setattr("tallytree.cli.summary._MOST_COUNTED", 3)
     assert "not computed for so many rows unless --counts is given" in good("infer", data)
     assert "Count of all rows" in good("infer", data, "--counts")
     assert "always 2" in good("infer", data, "--count", "exactly:2")
@@ -112,7 +119,7 @@ def test_demo_prints_the_answers_in_80_columns(good: Run, monkeypatch: pytest.Mo
     assert all(width_of(line) <= 80 for line in printed.splitlines())
     model = demo.demo_model()
     n = model.n_variables
-    everything = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    everything = all_states((2,) * n)
     log_probs = model.log_prob(everything)
     best = everything[np.argmax(log_probs)]
     np.testing.assert_allclose(np.exp(log_probs) @ everything, model.marginals, rtol=1e-12)

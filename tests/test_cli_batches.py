@@ -14,7 +14,8 @@ import pytest
 import tallytree as tt
 from cli_files import HALLS, LOGITS, Run, columns, text, write
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 pytestmark = pytest.mark.usefixtures("cli_folder")
 ASKED = ("--count", "exactly:3")
 
@@ -98,6 +99,19 @@ def test_groups_and_probabilities_in_batches(good: Run) -> None:
     assert [float(x) for x in columns("o.csv")["posterior_prob"]] == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["memory", "batches"])
+def test_a_missing_label_of_a_parquet_file_is_in_no_group(stream: tuple[str, ...], good: Run) -> None:
+    logits = np.array([0.0, 1.0, 2.0, 3.0])
+    columns = {"numbers": [1.0, np.nan, np.nan, 1.0], "texts": ["a", None, None, "a"]}
+    pq.write_table(pa.table({"logit": logits, **columns}), "x.parquet")
+    for column in columns:
+        question = ("infer", "x.parquet", "--group-count", column, "exactly:1", *stream)
+        good(*question, "--output", "out.parquet", "--force")
+        found = pq.read_table("out.parquet").column("posterior_prob").to_numpy()
+        wanted = tt.CountModel(logits, [tt.Group([0, 3], tt.exactly(1))]).marginals
+        assert np.allclose(found, wanted, atol=1e-12)
+
+
 def test_what_is_printed_says_the_same_in_batches(good: Run) -> None:
     shown = good("infer", table("in.csv"), *ASKED, "--stream", "--top", "2")
     model = tt.CountModel(LOGITS, tt.exactly(3))
@@ -164,7 +178,7 @@ def test_what_batches_cannot_do_is_said(bad: Run) -> None:
 def test_a_long_file_is_streamed_where_the_question_allows_it(
     good: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallytree.cli.stream.LONG", 50)
+    monkeypatch.setattr("tallytree.cli.infer.LONG", 50)
     path = table("in.csv")
     assert "read in batches" in good("infer", path, *ASKED)
     assert "read in batches" in good("infer", table("in.csv.gz", packed=True), *ASKED)

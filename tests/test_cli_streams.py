@@ -17,7 +17,7 @@ from cli_files import LOGITS, Run
 from tallytree.cli import main
 
 pytestmark = pytest.mark.usefixtures("cli_folder")
-COMMAND = f"{shlex.quote(sys.executable)} -c 'import tallytree_command as c; raise SystemExit(c.main())'"
+COMMAND = f"{shlex.quote(sys.executable)} -c 'from tallytree.cli import main; raise SystemExit(main())'"
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -111,12 +111,12 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Slow:
     def find_spec(self, name, *_):
-        if name == "tallytree":
+        if name == "numpy":
             print("importing", flush=True)
             time.sleep(60)
 sys.meta_path.insert(0, Slow())
-import tallytree_command
-tallytree_command.main()
+import tallytree.cli
+tallytree.cli.main()
 """
 
 

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallytree.cli import csv_files
-from tallytree.cli.arrow_text import ArrowText, first_lines, quotes_in_order
-from tallytree.cli.csv_files import CsvTable, read_csv
-from tallytree.cli.problems import InputProblem
-from tallytree.cli.tables import Source
+from tallytree.cli import tables
+from tallytree.cli.arrow import ArrowText, first_lines, quotes_in_order
+from tallytree.cli.tables import CsvTable, InputProblem, Source, read_csv
 
 pytest.importorskip("pyarrow")
 
@@ -40,9 +38,11 @@ BAD = [
     b"",
 ]
 
+FIRST = np.array([0])
+
 
 def read(content: bytes, many: int, monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(csv_files, "_MANY", many)
+    monkeypatch.setattr(tables, "_MANY", many)
     try:
         return read_csv(Source("file.csv", content))
     except InputProblem as problem:
@@ -61,7 +61,7 @@ def test_both_readers_of_csv_see_the_same(content: bytes, monkeypatch: pytest.Mo
     for name in hand.names:
         assert arrow.codes(name).values == hand.codes(name).values
         np.testing.assert_array_equal(arrow.codes(name).codes, hand.codes(name).codes)
-        assert arrow.cell(0, name) == hand.cell(0, name)
+        assert arrow.cells(FIRST, [name]) == hand.cells(FIRST, [name])
 
 
 @pytest.mark.parametrize("content", BAD)

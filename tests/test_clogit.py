@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import pytest
 pd = pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
 
+from oracle_states import all_states  # noqa: E402
 from real_data import data_folder  # noqa: E402
-from tallytree import data  # noqa: E402
+from reproduction import data  # noqa: E402
 from tallytree.errors import ParameterError  # noqa: E402
-from tallytree.estimators import ConditionalLogit  # noqa: E402
+from tallytree.estimators import CollinearityWarning, ConditionalLogit, MissingGroupsWarning  # noqa: E402
 from tallytree.learn import ConditionalLikelihood, fixed_counts, strata_of_groups  # noqa: E402
 
 
@@ -73,7 +75,12 @@ def test_every_row_of_the_r_reference_is_reproduced(model):
     reference = data.load_csv("clogit/clogit_reference.csv", folder)
     reference = reference[reference["model"] == model]
     name, formula = FORMULAS[model]
-    fit = ConditionalLogit.from_formula(formula, table_for(name, folder))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = ConditionalLogit.from_formula(formula, table_for(name, folder))
+    lonely = [MissingGroupsWarning] if model == "birthwt_onestratum" else []
+    aliased = [CollinearityWarning] if reference["coef"].isna().any() else []  # as R warns
+    assert [w.category for w in caught] == lonely + aliased
     names = [r_name(term) for term in fit.feature_names_in_]
     assert names == reference["term"].tolist()
     np.testing.assert_allclose(fit.coef_, reference["coef"], atol=1e-6, rtol=0)  # NaN where R says NA
@@ -89,7 +96,8 @@ def test_the_reference_covers_every_model():
 
 
 def enumerated(theta, k, x):
-    y = np.array([row for row in itertools.product([0, 1], repeat=len(theta)) if sum(row) == k])
+    y = all_states((2,) * len(theta))
+    y = y[y.sum(1) == k]
     score = y @ theta
     weight = np.exp(score - score.max())
     log_sum = score.max() + np.log(weight.sum())
@@ -289,7 +297,7 @@ def test_rows_and_strata_used_and_dropped_are_reported():
 
 
 def test_tiny_p_values_are_printed_as_they_are():
-    from tallytree.estimators._coefficients import CoefficientTable
+    from tallytree.estimators._conditional_report import CoefficientTable
 
     z = np.array([1.0, 20.0, 37.0, 45.0])
     table = CoefficientTable("t", tuple("abcd"), z, np.ones(4), 0.95, ())
@@ -342,7 +350,7 @@ def test_offsets_shift_the_linear_predictor():
     assert fit.log_likelihood(x, y, groups, offset=offset) == pytest.approx(value, rel=1e-12)
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y, "set": groups, "off": offset})
     by_formula = ConditionalLogit.from_formula("y ~ a + b + offset(off) + strata(set)", frame)
-    np.testing.assert_array_equal(by_formula.coef_, fit.coef_)
+    np.testing.assert_allclose(by_formula.coef_, fit.coef_, rtol=1e-12)
     want = fit.decision_function(x, offset=offset)
     np.testing.assert_allclose(by_formula.decision_function(frame), want, atol=1e-12)
     # A covariate with a known coefficient is an offset.
@@ -370,7 +378,7 @@ def test_weights_of_strata_stand_for_repeated_strata():
     assert half.log_likelihood_ == pytest.approx(value, rel=1e-12)
     with pytest.raises(ParameterError, match="constant within every group"):
         ConditionalLogit().fit(x, y, groups, sample_weight=np.arange(len(y)))
-    with pytest.raises(ParameterError, match=r"-1 arrived for row 0"):
+    with pytest.raises(ParameterError, match=r"entry 0 is -1"):
         ConditionalLogit().fit(x, y, groups, sample_weight=-np.ones(len(y)))
 
 
@@ -424,7 +432,7 @@ def test_cluster_robust_errors_match_scores_by_finite_differences(weighted):
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y, "set": groups, "clinic": clinic})
     if not weighted:
         again = ConditionalLogit.from_formula("y ~ a + b + strata(set)", frame, cluster="clinic")
-        np.testing.assert_array_equal(again.covariance_, fit.covariance_)
+        np.testing.assert_allclose(again.covariance_, fit.covariance_, rtol=1e-12)
     with pytest.raises(ParameterError, match="`cluster` must be constant within"):
         ConditionalLogit().fit(x, y, groups, cluster=np.arange(len(y)))
 
@@ -450,3 +458,57 @@ def test_mappings_of_columns_are_tables_too():
     columns = {"a": x[:, 0], "y": y, "set": groups}
     fit = ConditionalLogit.from_formula("y ~ a + strata(set)", columns)
     np.testing.assert_allclose(fit.decision_function({"a": [1.0, 2.0]}), [1, 2] * fit.coef_ + fit.intercept_)
+
+
+def collinear():
+    x, y, groups = matched()
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "both": x[:, 0] - x[:, 1], "set level": groups / 3.0})
+    return frame, y, groups
+
+
+def test_collinear_columns_are_left_out_with_a_warning_that_names_them():
+    frame, y, groups = collinear()
+    rest = ConditionalLogit().fit(frame[["a", "b"]], y, groups=groups)
+    with pytest.warns(CollinearityWarning, match="'both', 'set level'") as caught:
+        fit = ConditionalLogit().fit(frame, y, groups=groups)
+    assert caught[0].filename == __file__
+    np.testing.assert_allclose(fit.coef_, [*rest.coef_, np.nan, np.nan], rtol=1e-9)
+    np.testing.assert_allclose(fit.standard_errors_, [*rest.standard_errors_, 0.0, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(fit.predict_proba(frame), rest.predict_proba(frame[["a", "b"]]), rtol=1e-9)
+    with pytest.warns(CollinearityWarning, match="'x2', 'x3'"):
+        ConditionalLogit().fit(frame.to_numpy(), y, groups=groups)
+    with pytest.warns(CollinearityWarning, match="'x1'") as caught:
+        ConditionalLogit().fit_survival(frame[["a", "a"]].to_numpy(), np.arange(len(y)) % 7, y)
+    assert caught[0].filename == __file__
+    data = frame.assign(y=y, set=groups)
+    with pytest.warns(CollinearityWarning, match=r"'I\(a \+ b\)'") as caught:
+        ConditionalLogit.from_formula("y ~ a + b + I(a + b) + strata(set)", data)
+    assert caught[0].filename == __file__
+
+
+def test_a_penalty_settles_collinear_columns():
+    frame, y, groups = collinear()
+    frame = frame.assign(twice=frame["a"])
+    fit = ConditionalLogit(l2=0.7).fit(frame, y, groups=groups)
+    assert np.isfinite(fit.coef_).all()
+    assert (fit.standard_errors_ > 0).all()
+    assert fit.coef_[4] == pytest.approx(fit.coef_[0], rel=1e-9)
+    assert fit.coef_[3] == pytest.approx(0.0, abs=1e-12)  # constant within sets
+
+    def penalised(beta):
+        return enumerated_log_likelihood(frame.to_numpy() @ beta, y, groups) - 0.35 * beta @ beta
+
+    slope = [(penalised(fit.coef_ + h) - penalised(fit.coef_ - h)) / 2e-5 for h in 1e-5 * np.eye(5)]
+    np.testing.assert_allclose(slope, 0.0, atol=1e-6)
+
+
+def test_neither_the_origin_of_a_column_nor_the_unit_of_the_weights_matters():
+    x, y, groups = matched()
+    fit = ConditionalLogit().fit(x, y, groups=groups)
+    far = ConditionalLogit().fit(x + 1e8, y, groups=groups)  # as dates and identifiers are
+    np.testing.assert_allclose(far.coef_, fit.coef_, rtol=1e-6)
+    np.testing.assert_allclose(far.standard_errors_, fit.standard_errors_, rtol=1e-6)
+    for unit in (1e-12, 1e200):
+        weighted = ConditionalLogit().fit(x, y, groups=groups, sample_weight=np.full(len(y), unit))
+        np.testing.assert_allclose(weighted.coef_, fit.coef_, rtol=1e-9)
+        np.testing.assert_allclose(weighted.standard_errors_ * np.sqrt(unit), fit.standard_errors_, rtol=1e-9)

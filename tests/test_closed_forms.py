@@ -6,7 +6,7 @@ import pytest
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine import choose, native
+from tallytree.engine import native, thresholds
 
 _native = pytest.importorskip("tallytree._native")
 LEVELS = _native.levels()
@@ -187,7 +187,7 @@ def test_auto_uses_it_where_it_exists(monkeypatch):
     _ = tt.CountModel(np.zeros(1000), tt.modulo(3)).marginals  # complex terms: the solver
     _ = tt.CountModel(np.zeros(50), tt.geometric(0.5)).marginals  # small: a direct tree
     assert calls == [1]
-    assert not choose.uses_mixtures("tree", 1000)
+    assert not thresholds.uses_mixtures("tree", 1000)
 
 
 def test_refuses_what_it_cannot_serve():

@@ -6,8 +6,8 @@ from scipy.optimize import brentq
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine import choose, native
-from tallytree.engine.count import common_tilt
+from tallytree.engine import native, thresholds
+from tallytree.engine.count import retilt
 
 GROUPS, SIZE = 4, 9000
 TOTAL = GROUPS * SIZE
@@ -100,7 +100,7 @@ def tables():
 @pytest.mark.parametrize("name", CASES)
 def test_totals_far_away_are_right(name, fixed, tables):
     outermost, centre = CASES[name]
-    assert TOTAL >= choose.TILT_WORTH
+    assert TOTAL >= thresholds.TILT_WORTH
     log_z, odds = exchangeable(tables, outermost, centre, *fixed)
     found = model(outermost, tables, *fixed)
     assert found.log_partition == pytest.approx(log_z, rel=1e-12, abs=1e-9)
@@ -133,7 +133,7 @@ def test_passes_that_cannot_succeed_are_left_out(name, needed, tables):
     outermost = CASES[name][0] if name in CASES else spike(int(SIZE * (1 / (1 + np.exp(-ODDS))).sum()))
     problem = model(outermost, tables)._params
     program = model(outermost, tables).tree.program
-    assert common_tilt.needed(program, problem.nu, problem.packed) == needed
+    assert retilt.needed(program, problem.nu, problem.packed) == needed
 
 
 def test_counts_from_near_the_mean_round_less(tables):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree.errors import ParameterError
 
 
@@ -57,7 +58,7 @@ def test_every_set_that_is_listed_can_be_counted(seed):
     rng = np.random.default_rng(seed)
     pairs = random_forest(seed + 20, 5)
     tables, logits = rng.normal(size=(len(pairs), 2, 2)), rng.normal(size=5)
-    states = np.array(list(itertools.product([0, 1], repeat=5)))
+    states = all_states((2,) * 5)
     for members in tt.Forest(pairs, tables).compatible_sets(5):
         table = rng.normal(size=len(members) + 1)
         model = tt.CountModel(logits, tt.Group(members, table), edges=tt.Forest(pairs, tables))
@@ -115,9 +116,9 @@ def test_large_forests_are_listed_lazily():
 
 def test_errors_say_what_to_do():
     forest = tt.Forest([(0, 1), (1, 2)], 0.0)
-    with pytest.raises(ParameterError, match="`width` must be between 0 and 2; 3 arrived"):
+    with pytest.raises(ParameterError, match="`width` must be an integer between 0 and 2; 3 arrived"):
         forest.compatible_sets(width=3)
-    with pytest.raises(ParameterError, match="`n_variables` must be at least 3"):
+    with pytest.raises(ParameterError, match="`n_variables` must be an integer of at least 3"):
         forest.compatible_sets(2)
     assert not forest.fits([[0, 1], [1, 2]])
     assert list(tt.Forest([], np.zeros((0, 2, 2))).compatible_sets()) == []

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from real_data import data_folder
-from tallytree import data
-from tallytree.data import DataError
+from reproduction import data
+from reproduction.data import DataError
 from tallytree.errors import ParameterError, TallyTreeError
 
 

@@ -12,7 +12,7 @@ import pytest
 from public_names import objects
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-FRAMEWORKS = ("torch", "jax", "numpyro", "pandas", "sklearn")
+FRAMEWORKS = {"torch", "jax", "numpyro", "pyro", "statsmodels"}
 PAGES = [
     page
     for page in sorted(DOCS.rglob("*.md"))
@@ -41,14 +41,26 @@ def test_there_are_pages_with_code():
     assert len(RUNNING) > 20
 
 
-@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+def blocks_of(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def needs(page: Path) -> set[str]:
+    """What the code of a page imports that not everybody has."""
+    imported = re.findall(r"^\s*(?:import|from) (\w+)", "\n".join(blocks_of(page)), re.MULTILINE)
+    return set(imported) & {*FRAMEWORKS, "pandas", "sklearn"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.frameworks] if needs(p) & FRAMEWORKS else []) for p in RUNNING],
+    ids=name_of,
+)
 @pytest.mark.filterwarnings("default")
 def test_python_blocks_run_in_order(page):
-    text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    for name in FRAMEWORKS:
-        if re.search(rf"^\s*(import|from) {name}\b", "\n".join(blocks), re.MULTILINE):
-            pytest.importorskip(name)
+    for name in needs(page):
+        pytest.importorskip(name)
+    blocks = blocks_of(page)
     names: dict = {}
     for block in blocks:
         run(block, str(page), names)
@@ -56,9 +68,8 @@ def test_python_blocks_run_in_order(page):
 
 @pytest.mark.parametrize("page", RUNNING, ids=name_of)
 def test_code_fits_between_the_side_columns_of_the_page(page):
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     most = 88 if page.parent.name == "guide" else 110  # pages of the guide have two side columns
-    assert [line for block in blocks for line in block.splitlines() if len(line) > most] == []
+    assert [line for block in blocks_of(page) for line in block.splitlines() if len(line) > most] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

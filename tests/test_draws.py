@@ -19,7 +19,7 @@ from helpers import model_of
 from oracle_enumeration import enumerate_model
 from strategies import nested_models, random_case
 from tallytree import config
-from tallytree.engine.pmf.log_convolution import log_convolve
+from tallytree.engine.law import log_convolve
 from tallytree.structure.nested.blocks import BLOCK, cut
 
 INF = math.inf
@@ -341,7 +341,7 @@ def test_bad_sizes(size):
         tt.CountModel(np.zeros(3)).sample(size)
 
 
-@pytest.mark.parametrize("rng", [-1, 2.5, True, "seed", np.random.RandomState(0)])
+@pytest.mark.parametrize("rng", [-1, 2.5, True, "seed", object()])
 def test_bad_rng(rng):
     with pytest.raises(tt.ParameterError, match="`rng` must be"):
         tt.CountModel(np.zeros(3)).sample(2, rng)

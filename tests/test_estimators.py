@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore::tallytree.estimators.MissingGroupsWarning"
     ),  # the checks know no groups
+    pytest.mark.filterwarnings("ignore::tallytree.estimators.CollinearityWarning"),  # more columns than rows
 ]
 
 EVERY = [

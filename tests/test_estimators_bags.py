@@ -13,12 +13,12 @@ from oracle_states import all_states
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from tallytree.errors import ParameterError
 from tallytree.estimators import BagClassifier, LabelProportions
-from tallytree.estimators._bag_likelihoods import BagLikelihood, CountLikelihood
-from tallytree.estimators._bag_potentials import BagPotential, start_values
+from tallytree.estimators._bag_likelihoods import BagLikelihood, BagPotential, CountLikelihood, start_values
 from tallytree.estimators._bags import make_bags
 
 SIZES = [1, 3, 2, 5, 3]
@@ -185,7 +185,7 @@ def test_instances_are_learned_from_proportions(target):
 
 def test_errors_say_what_to_do():
     x = np.zeros((4, 2))
-    with pytest.raises(ParameterError, match="constant within each bag"):
+    with pytest.raises(ParameterError, match="constant within every group"):
         BagClassifier().fit(x, [0, 1, 0, 0], groups=[0, 0, 1, 1])
     with pytest.raises(ParameterError, match="one entry per bag"):
         BagClassifier().fit(x, [0, 1, 0], groups=[0, 0, 1, 1])
@@ -231,3 +231,24 @@ def test_the_weight_of_a_bag_is_how_often_it_was_observed(model):
     for wrong in (-times, np.zeros(20), np.arange(len(x)), np.ones(3)):
         with pytest.raises(ParameterError, match="sample_weight"):
             clone(model).fit(x, y, groups=groups, sample_weight=wrong)
+
+
+@pytest.mark.parametrize("kind", [BagClassifier, LabelProportions])
+def test_weights_have_no_unit_and_leave_bags_out(kind):
+    rng = np.random.default_rng(4)
+    x, groups = rng.normal(size=(48, 2)), np.repeat(np.arange(12), 4)
+    y = np.repeat(np.arange(12) % 2, 4)
+    fit = kind().fit(x, y, groups=groups)
+    for unit in (1e-300, 1e300):
+        weighted = kind().fit(x, y, groups=groups, sample_weight=np.full(12, unit))
+        np.testing.assert_allclose(weighted.coef_, fit.coef_, rtol=1e-9)
+    with pytest.raises(ParameterError, match="two classes"):
+        kind().fit(x, y, groups=groups, sample_weight=y)  # as if the bags of weight 0 were not there
+
+
+@pytest.mark.parametrize(("kind", "y"), [(BagClassifier, [0, 1, 0, 1]), (LabelProportions, [0, 1, 0, 1])])
+def test_separated_bags_without_a_penalty_warn(kind, y):
+    x = np.array([[0.0], [1.0], [-0.5], [2.0]])
+    with pytest.warns(ConvergenceWarning, match="separate"):
+        kind(l2=0.0).fit(x, y, groups=np.arange(4))
+    kind().fit(x, y, groups=np.arange(4))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from real_data import data_folder
-from tallytree import data
+from reproduction import data
 from tallytree.errors import ParameterError
 from tallytree.estimators import MaxEntropySampler
 
@@ -127,11 +127,11 @@ def test_samples_go_on_with_a_seed_and_repeat_with_rng():
 @pytest.mark.parametrize(
     ("sample", "match"),
     [
-        ([0, 0, 1], "unit 0 more than once"),
-        ([0, 1, 6], "unit 6"),
-        ([-1, 1, 2], "unit -1"),
-        ([0.0, 1.0, 2.0], "indices"),
-        ([True, True, True], "truth value"),
+        ([0, 0, 1], "distinct units"),
+        ([0, 1, 6], "entry 2 is 6"),
+        ([-1, 1, 2], "`sample`"),
+        ([0.0, 1.0, 2.0], "`sample`"),
+        ([True, True, True], "`sample`"),
         ([0, 1], "3 units"),
     ],
 )
@@ -215,13 +215,27 @@ def test_large_populations_take_a_few_inferences():
 def test_errors_say_what_to_do():
     with pytest.raises(ParameterError, match="sum to an integer"):
         MaxEntropySampler().fit([0.5, 0.2])
-    with pytest.raises(ParameterError, match="vector of probabilities"):
+    with pytest.raises(ParameterError, match="`pik` must be an array"):
         MaxEntropySampler().fit([[0.5, 0.5]])
-    with pytest.raises(ParameterError, match=r"1\.5 arrived for unit 1"):
+    with pytest.raises(ParameterError, match=r"entry 1 is 1\.5"):
         MaxEntropySampler().fit([0.5, 1.5])
-    with pytest.raises(ParameterError, match="`pik` must be a vector"):
+    with pytest.raises(ParameterError, match="`pik` must be an array"):
         MaxEntropySampler().fit(["a", "b"])
     with pytest.raises(ParameterError, match="`n` must be an integer"):
         MaxEntropySampler.inclusion_probabilities([1, 2, 3], 1.5)
     with pytest.raises(ParameterError, match="'newton'"):
         MaxEntropySampler(method="guess").fit(EXAMPLE)
+
+
+def test_a_design_needs_units():
+    with pytest.raises(ParameterError, match="at least one unit"):
+        MaxEntropySampler().fit([])
+
+
+@pytest.mark.parametrize(
+    "pik", [[1e-300, 1.0], [1e-300, 1.0 - 1e-16], [1e-9, 1.0, 0.5, 0.5], [1.0 - 1e-9, 1e-9]]
+)
+def test_what_rounding_of_the_sum_leaves_makes_no_design_impossible(pik):
+    design = MaxEntropySampler().fit(pik)
+    np.testing.assert_allclose(design.inclusion_probabilities_, pik, atol=2e-9)
+    assert (design.sample(20, rng=0).sum(1) == design.sample_size_).all()

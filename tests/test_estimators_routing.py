@@ -48,7 +48,7 @@ CASES = [(BagClassifier, bags), (LabelProportions, matched_sets), (ConditionalLo
 @pytest.mark.parametrize(("kind", "data"), CASES)
 def test_a_fit_without_groups_warns_and_says_how_to_route(kind, data):
     x, y = data()
-    with pytest.warns(MissingGroupsWarning, match=r"set_fit_request\(groups=True\)"):
+    with pytest.warns(MissingGroupsWarning, match="enable_metadata_routing=True"):
         kind().fit(x, y)
     with pytest.warns(MissingGroupsWarning):
         cross_val_score(kind(), x, y, groups=GROUPS, cv=GroupKFold(3))
@@ -64,9 +64,7 @@ def test_routed_groups_arrive_in_cross_validation(kind, data):
     x, y = data()
     with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = kind(l2=0.1).set_fit_request(groups=True)
-        if kind is BagClassifier:
-            model.set_score_request(groups=True)
+        model = kind(l2=0.1)  # requests `groups` by itself
         found = cross_val_score(model, x, y, params={"groups": GROUPS}, cv=GroupKFold(3))
         want = []
         for train, test in GroupKFold(3).split(x, y, GROUPS):
@@ -83,9 +81,7 @@ def test_routed_groups_arrive_in_cross_validation(kind, data):
 def test_routed_groups_arrive_through_a_pipeline(kind, data):
     x, y = data()
     with sklearn.config_context(enable_metadata_routing=True):
-        model = kind(l2=0.1).set_fit_request(groups=True)
-        if kind is BagClassifier:
-            model.set_score_request(groups=True)
+        model = kind(l2=0.1)  # requests `groups` by itself
         pipeline = make_pipeline(StandardScaler(with_mean=False, with_std=False), model)
         found = cross_val_score(
             pipeline, x, y, params={"groups": GROUPS}, cv=GroupKFold(3), error_score="raise"
@@ -110,7 +106,7 @@ def test_scores_have_weights():
     assert by_hand < 1.0
     assert model.score(x, wrong, groups=GROUPS, sample_weight=weights) == pytest.approx(by_hand)
     assert model.score(x, wrong, groups=GROUPS, sample_weight=weights[GROUPS]) == pytest.approx(by_hand)
-    with pytest.raises(ParameterError, match="`sample_weight` given per instance must be constant"):
+    with pytest.raises(ParameterError, match="`sample_weight` must be constant"):
         model.score(x, wrong, groups=GROUPS, sample_weight=np.arange(48.0))
     density = CountDensity(pseudo_count=0.0, kind="tree").fit([[0, 0], [1, 1], [1, 1]])
     logs = density.score_samples([[0, 0], [1, 1], [0, 1]])
@@ -123,7 +119,7 @@ def test_questions_without_groups_are_refused_after_a_fit_with_them():
     x, y = bags()
     model = BagClassifier().fit(x, y, groups=GROUPS)
     for method in ("predict", "predict_proba", "decision_function", "instance_probabilities"):
-        with pytest.raises(ParameterError, match=rf"{method} needs `groups`.*set_score_request"):
+        with pytest.raises(ParameterError, match=rf"{method} needs `groups`.*enable_metadata_routing"):
             getattr(model, method)(x)
     with pytest.raises(ParameterError, match="score needs `groups`"):
         model.score(x, y)
@@ -154,10 +150,52 @@ def test_lists_are_as_good_as_arrays(kind, data):
     assert model.score(x.tolist(), y.tolist(), **extra) == model.score(x, y, **array)
 
 
-def test_scores_of_counts_per_bag_are_refused_with_advice():
+@pytest.mark.parametrize("target", ["counts", "proportions"])
+def test_targets_of_bags_may_be_repeated_per_row_so_that_a_search_can_split_them(target):
     x, y = matched_sets()
-    model = LabelProportions(target="counts").fit(x, np.bincount(GROUPS, y), groups=GROUPS)
+    groups = np.concatenate([GROUPS, [12, 12, 13]])  # bags of several sizes
+    x, y = np.concatenate([x, x[:3]]), np.concatenate([y, [1, 1, 0]])
+    sizes = np.bincount(groups)
+    of_bag = np.bincount(groups, y) / (sizes if target == "proportions" else 1)
+    model = LabelProportions(target=target).fit(x, of_bag[groups], groups=groups)
+    np.testing.assert_array_equal(model.coef_, LabelProportions(target=target).fit(x, of_bag, groups).coef_)
+    given = [model.instance_probabilities(x, v, groups) for v in (of_bag, of_bag[groups])]
+    np.testing.assert_array_equal(*given)
+    p = model.predict_proba(x)[:, 1]
+    logs = []
+    for bag in range(14):
+        law = np.ones(1)
+        for q in p[groups == bag]:
+            law = np.convolve(law, [1.0 - q, q])
+        logs.append(np.log(law[int(np.bincount(groups, y)[bag])]))
+    weights = np.arange(14.0)
+    for v in (of_bag, of_bag[groups]):
+        assert model.score(x, v, groups=groups) == pytest.approx(np.mean(logs), rel=1e-10)
+        weighted = model.score(x, v, groups=groups, sample_weight=weights)
+        assert weighted == pytest.approx(np.average(logs, weights=weights), rel=1e-10)
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            LabelProportions(target=target), {"l2": [1e-3, 1.0]}, cv=GroupKFold(3), error_score="raise"
+        )
+        search.fit(x, of_bag[groups], groups=groups)
+    want = []
+    for train, test in GroupKFold(3).split(x, y, groups):
+        fitted = LabelProportions(target=target, l2=1.0).fit(x[train], of_bag[groups][train], groups[train])
+        want.append(fitted.score(x[test], of_bag[groups][test], groups=groups[test]))
+    assert search.cv_results_["mean_test_score"][1] == pytest.approx(np.mean(want), rel=1e-12)
+
+
+def test_what_is_no_label_has_no_accuracy():
+    x, y = matched_sets()
+    model = LabelProportions(target="proportions").fit(x, np.bincount(GROUPS, y) / 4, groups=GROUPS)
+    assert model.score(x, y) == np.mean(model.predict(x) == y)
+    with pytest.raises(ParameterError, match="pass `groups`"):
+        model.score(x, np.full(48, 0.25))  # proportions per row, compared with labels, would be 0
     with pytest.raises(ParameterError, match="one label per instance"):
         model.score(x, np.bincount(GROUPS, y))
+    with pytest.raises(ParameterError, match="constant within every group"):
+        LabelProportions(target="counts").fit(x, np.arange(48) % 3, groups=GROUPS)
+    with pytest.raises(ParameterError, match="`y`"):
+        LabelProportions(target="counts").fit(x, ["a"] * 12, groups=GROUPS)
     with pytest.raises(ParameterError, match="one label per instance"):
         LabelProportions().fit(x, y, groups=GROUPS).instance_probabilities(x, y[:5], GROUPS)

@@ -181,7 +181,7 @@ def test_the_convolution_of_the_sampler_checks_its_window():
 
 @pytest.mark.parametrize("scale", [1e17, 1e200])
 def test_convolving_messages_with_a_large_peak_stays_in_bounds(scale):
-    from tallytree.engine.pmf.log_convolution import log_convolve
+    from tallytree.engine.law import log_convolve
 
     a, b = np.array([-scale, -scale, -2 * scale]), np.array([-scale, -3 * scale])
     hooks = getattr(config.native(), "hooks", None)
@@ -231,3 +231,19 @@ def test_largest_weights_below_the_smallest_float32_are_zero_in_that_type():
     np.testing.assert_array_equal(model.max_count_values(), np.zeros(3))
     assert model.max_log_weight.dtype == np.float64
     assert model.max_log_weight == 4e-308
+
+
+def test_masks_begin_at_one_number_in_every_model():
+    below, above = -0.9e12, -1.1e12
+    assert np.isfinite(tt.CountModel([0.0, below], tt.exactly(1)).posterior_logits).all()
+    assert tt.CountModel([0.0, above], tt.exactly(1)).posterior_logits[1] == -np.inf
+    for mask, possible in ((below, True), (above, False)):
+        table = np.array([0.0, 0.0, mask])
+        assert np.isfinite(tt.CountModel(np.zeros(2), table).count_log_probs()[2]) == possible
+        graph = tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], table)])
+        assert np.isfinite(graph.log_weight([1, 1])) == possible
+
+
+def test_a_table_below_all_masks_allows_nothing():
+    with pytest.raises(tt.InfeasibleError):
+        _ = tt.CountModel(np.zeros(2), np.full(3, -1e20)).marginals

@@ -35,6 +35,28 @@ def drawn(rng, n, edges, groups):
     return log_probs(theta, sets, pairs, tables), model
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e-5, 1e-2])
+def test_small_divergences_on_edges_keep_their_digits(scale):
+    rng = np.random.default_rng(3)
+    n, pairs = 6, [(0, 1), (1, 2), (1, 3), (3, 4)]
+    first = [rng.normal(size=n), rng.normal(size=(4, 2, 2)), rng.normal(size=n + 1)]
+    second = [x + scale * rng.normal(size=x.shape) for x in first]
+    states = all_states((2,) * n)
+
+    def log_probs(x, edges, table):
+        on = states @ x.astype(np.longdouble) + table[states.sum(1)]
+        weights = on + sum(t[states[:, i], states[:, j]] for t, (i, j) in zip(edges, pairs))
+        weights = weights - weights.max()
+        return weights - np.log(np.exp(weights).sum())
+
+    p, gap = log_probs(*first), log_probs(*second) - log_probs(*first)
+    wanted = float(
+        (np.exp(p) * np.where(abs(gap) < 1e-3, gap**2 / 2 + gap**3 / 6, np.expm1(gap) - gap)).sum()
+    )
+    models = [tt.CountModel(x, t, edges=tt.Forest(pairs, e)) for x, e, t in (first, second)]
+    assert models[0].kl_divergence(models[1]) == pytest.approx(wanted, rel=1e-8)
+
+
 @pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])
 def test_divergences_between_models_with_any_edges_are_those_of_enumeration(kinds):
     rng = np.random.default_rng(sum(kinds) + 10 * kinds[0])

@@ -37,7 +37,7 @@ def test_the_certificate_covers_the_error_of_the_fft():
 
 def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
     from tallytree import config
-    from tallytree.engine.forest import passes
+    from tallytree.engine.forest import ladder
     from tallytree.engine.forest.arithmetic import Direct, Fourier
 
     if config.native() is None:
@@ -45,9 +45,9 @@ def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
     for case in cases(12, 20, families=["all", "subtrees", "unions"], sizes=(2, 400)):
         problem = model_of(case)._solver.problem
         for kind in (Direct, Fourier):
-            fast = passes.compiled(problem, kind)
+            fast = ladder.compiled(problem, kind)
             with config.using(engine="array"):
-                slow = passes.both_passes(problem, kind)
+                slow = ladder.both_passes(problem, kind)
             np.testing.assert_allclose(fast.log_mean, slow.log_mean, rtol=1e-13)
             np.testing.assert_allclose(fast.messages, slow.messages, atol=1e-9)
             np.testing.assert_allclose(np.exp(fast.log_edges), np.exp(slow.log_edges), atol=1e-10)
@@ -124,8 +124,7 @@ def test_a_failed_pass_is_given_no_bound_and_no_warning():
     """It may leave any number in the messages, NaN too; the other rows keep their bounds."""
     from tallytree.engine.forest import ladder
     from tallytree.engine.forest.arithmetic import Fourier
-    from tallytree.engine.forest.noise import noisy_bound
-    from tallytree.engine.forest.passes import both_passes
+    from tallytree.engine.forest.ladder import both_passes, noisy_bound
 
     edges = tt.Forest([(0, 1), (1, 2), (2, 3)], 0.5)
     problem = tt.CountModel(np.zeros((2, 4)), tt.exactly(2), edges=edges)._solver.problem

@@ -13,8 +13,7 @@ from oracle_states import all_states
 from tallytree import config
 from tallytree.engine.forest import certificate
 from tallytree.engine.forest.arithmetic import LogSpace
-from tallytree.engine.forest.ladder import infer
-from tallytree.engine.forest.tilt import Tilter
+from tallytree.engine.forest.ladder import Tilter, infer
 
 INF = math.inf
 ENGINES = ["array"] if config._extension is None else ["native", "array"]

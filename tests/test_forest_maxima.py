@@ -11,9 +11,8 @@ import oracle
 import tallytree as tt
 from forest_cases import FAMILIES, SHAPES, forest_case, parents_of
 from tallytree import config
-from tallytree.engine.forest import bounded
-from tallytree.engine.forest.dual import dual
-from tallytree.engine.forest.maxima import solve
+from tallytree.engine.forest import maxima
+from tallytree.engine.forest.maxima import dual, solve
 
 INF = math.inf
 
@@ -21,7 +20,7 @@ INF = math.inf
 @pytest.fixture
 def always_bounds(monkeypatch):
     """Bounds for models of every size."""
-    monkeypatch.setattr(bounded, "LARGE", -1)
+    monkeypatch.setattr(maxima, "LARGE", -1)
 
 
 def check(model, truth):
@@ -73,7 +72,7 @@ def edge_table(kind, rng):
 def test_one_potential_under_bounds_gives_what_enumeration_gives(always_bounds, shape, coupling):
     rng = np.random.default_rng([SHAPES.index(shape), COUPLINGS.index(coupling)])
     for kind in TABLES:
-        for n in (1, 2, 3, 6, 9):
+        for n in (1, 2, 3, 7):
             theta = rng.integers(-2, 3, n).astype(float) if coupling == "ties" else 2 * rng.normal(size=n)
             theta[rng.random(n) < 0.1] = rng.choice([INF, -INF])
             pairs = [(p, v) for v, p in enumerate(parents_of(shape, n, rng)) if p >= 0]
@@ -195,7 +194,7 @@ def test_bounds_are_enough_for_concave_tables(shape, kind):
     model, _ = large_model(shape, 20_000, kind, 0.5, np.random.default_rng(5))
     problem = model._solver.problem
     bounds = dual(problem)
-    tilted, slack = bounded.under(problem, bounds), np.array([bounds.slack])
+    tilted, slack = maxima.under(problem, bounds), np.array([bounds.slack])
     assert solve(tilted, states=True, slack=slack).known.all()
     assert solve(tilted, slack=slack).known.all()
 
@@ -213,7 +212,7 @@ def test_ties_are_broken_without_the_quadratic_pass(monkeypatch):
         calls.append(slack)
         return solve(*arguments, slack=slack, **options)
 
-    monkeypatch.setattr(bounded, "solve", counted)
+    monkeypatch.setattr(maxima, "solve", counted)
     y = model.mode()
     assert y.sum() == n // 3
     assert None not in calls

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tallytree.errors import ParameterError
-from tallytree.estimators import ConditionalLogit
+from tallytree.estimators import ConditionalLogit, MissingGroupsWarning
 
 
 def table(seed=0, sets=60, size=5):
@@ -154,3 +154,44 @@ def test_new_labels_of_the_response_are_refused():
     fit = ConditionalLogit.from_formula("case ~ x + strata(id)", frame)
     with pytest.raises(ParameterError, match="labels of the fit"):
         fit.log_likelihood(frame.assign(case=3))
+
+
+def test_a_formula_without_strata_says_what_is_missing():
+    frame = table(10).assign(all=1)
+    with pytest.warns(MissingGroupsWarning, match=r"'case ~ x' has no `strata\(\.\.\.\)`") as caught:
+        fit = ConditionalLogit.from_formula("case ~ x", frame)
+    assert caught[0].filename == __file__
+    meant = ConditionalLogit.from_formula("case ~ x + strata(all)", frame)
+    np.testing.assert_array_equal(fit.coef_, meant.coef_)
+    ConditionalLogit.from_formula("Surv(time, case) ~ x", frame)  # risk sets are strata
+
+
+def halved(values):
+    return values / 2.0
+
+
+def test_formulas_see_the_functions_of_the_caller():
+    frame = table(11)
+    power = 2
+
+    def raised(values):
+        return values**power
+
+    fit = ConditionalLogit.from_formula("case ~ raised(x) + np.log(z) + strata(id)", frame)
+    direct = ConditionalLogit().fit(
+        np.column_stack([frame["x"] ** 2, np.log(frame["z"])]), frame["case"], groups=frame["id"]
+    )
+    np.testing.assert_allclose(fit.coef_, direct.coef_, rtol=1e-9)
+    del raised
+    want = direct.decision_function(np.column_stack([frame["x"] ** 2, np.log(frame["z"])]))
+    np.testing.assert_allclose(fit.decision_function(frame), want, rtol=1e-9)
+    fit = ConditionalLogit.from_formula("case ~ f(x) + strata(id)", frame, context={"f": halved})
+    again = pickle.loads(pickle.dumps(fit))
+    np.testing.assert_array_equal(again.decision_function(frame), fit.decision_function(frame))
+    with pytest.raises(ParameterError, match="halved"):
+        ConditionalLogit.from_formula("case ~ halved(x) + strata(id)", frame, context={})
+
+
+def test_a_table_without_a_complete_row_is_refused():
+    with pytest.raises(ParameterError, match="no row"):
+        ConditionalLogit.from_formula("case ~ x + strata(id)", table().assign(x=np.nan))

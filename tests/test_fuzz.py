@@ -22,14 +22,33 @@ from tools.fuzz.run import checked, drawn
 from tools.fuzz.tally import Tally
 from tools.fuzz.workers import one
 
-CASES = {"graphs": 8, "assignments": 8, "sums": 15}  # others: 2, each of many models
+CASES = {
+    "graphs": 8,
+    "assignments": 8,
+    "sums": 15,
+    "quantiles": 15,
+    "near": 20,
+    "chunked": 60,
+    "cancelling": 20,
+}  # others: 2, each of many models
+
+
+def kinds():
+    """Those of frameworks need them; JAX compiles for most of a minute."""
+    for kind in KINDS:
+        marks = [pytest.mark.frameworks] if KINDS[kind].needs else []
+        yield pytest.param(kind, marks=[*marks, pytest.mark.thorough] if kind == "jax" else marks)
+
+
 ENGINES = ["array"] if config._extension is None else ["native", "array"]
 FOUND = json.loads(Path(__file__).with_name("fuzz_regressions.json").read_text())
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(kinds()))
 def test_random_models_stay_inside_the_contract(kind, engine):
+    if KINDS[kind].needs:
+        pytest.importorskip(KINDS[kind].needs)
     total = Tally()
     for case in range(CASES.get(kind, 2)):
         total.add(one(kind, [engine], 20, case * KINDS[kind].lot))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from helpers import few
 from tallytree.engine.pmf import inclusion
 
 DIGITS = 60
@@ -183,7 +184,7 @@ def test_an_impossible_sum_is_infeasible_and_says_what_is_possible():
 # -- tails ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [0.5, 5.0, 60.0])
+@pytest.mark.parametrize("scale", few([0.5, 5.0, 60.0], keep=2))
 @pytest.mark.parametrize("kind", ["plain", "weighted", "signed"])
 def test_both_tails_have_relative_accuracy(scale, kind):
     rng = np.random.default_rng(5)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 CPP = Path(__file__).parents[1] / "cpp"
-ROOMS = {"flat", "tree", "cluster", "sample"}
 BELOW = {
     "base": set(),
-    "flat": ROOMS | {"base"},
-    "tree": ROOMS | {"base"},
-    "cluster": ROOMS | {"base"},
-    "sample": ROOMS | {"base"},
-    "bind": ROOMS | {"base"},
-    "test_hooks": ROOMS | {"base", "bind"},
+    "flat": {"base"},
+    "tree": {"base", "flat"},  # a group's loose variables are a flat block
+    "cluster": {"base"},
+    "sample": {"base", "flat"},
+    "bind": {"base", "flat", "tree", "cluster", "sample"},
+    "test_hooks": {"base", "flat", "tree", "cluster", "sample", "bind"},
 }
 
 
@@ -43,6 +43,35 @@ def test_every_source_is_compiled_and_every_header_is_used():
     }
     found = {str(path.relative_to(CPP)) for path in files()}
     assert found == listed | included
+
+
+SOURCES = CPP.parent / "src" / "tallytree"
+
+
+def _hand_made_caches(tree):
+    """Functions that store something in a dictionary and return it."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        assigned = [node.targets for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        stored = {
+            ast.unparse(target)
+            for targets in assigned
+            if any(isinstance(target, ast.Subscript) for target in targets)
+            for target in targets
+        }
+        returns = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value)
+        if stored & {ast.unparse(node.value) for node in returns}:
+            yield function.name
+
+
+@pytest.mark.skipif(not SOURCES.is_dir(), reason="the sources are not here")
+def test_memo_has_the_only_caches():
+    caches = r"\bcached_property\b|\blru_cache\b|functools\.cache\b"
+    wrong = set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        text = path.read_text()
+        found = [*re.findall(caches, text), *_hand_made_caches(ast.parse(text))]
+        wrong |= {(path.name, name) for name in found}
+    assert wrong == {("memo.py", "lru_cache")}
 
 
 GUIDE = CPP.parent / "CONTRIBUTING.md"

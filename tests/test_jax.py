@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 
 jax = pytest.importorskip("jax", reason="tallytree.jax needs JAX: pip install tallytree[jax]")
 jnp = jax.numpy
@@ -182,7 +182,7 @@ def test_samples_follow_the_law():
     logits = rng.normal(size=4).astype(np.float32)
     groups = [tt.Group([0, 1, 2], rng.normal(size=4)), tt.Group(None, tt.at_least(2))]
     model = tt.CountModel(logits, groups)
-    states = np.array(list(itertools.product([0, 1], repeat=4)))
+    states = all_states((2,) * 4)
     expected = np.exp(model.log_prob(states)) * 20000
     drawn = np.asarray(ttj.sample(jax.random.key(1), logits, groups, sample_shape=(20000,))).astype(int)
     observed = np.bincount(drawn @ [8, 4, 2, 1], minlength=16)
@@ -283,3 +283,32 @@ def test_without_jax_the_message_names_the_extra():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "tallytree[jax]" in done.stdout
+
+
+@pytest.mark.parametrize("groups", ["flat", "nested"])
+def test_exported_functions_take_batches_of_any_size(groups):
+    """Rows that the quick pass refuses are among them; one row is fewer than the slow pass takes at a time."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(6, D)).astype(np.float32)
+    logits[1] = [900, -900, 700, -700, 500, -500, 0]
+    potential = (
+        tt.exactly(2)
+        if groups == "flat"
+        else [tt.Group([0, 1, 2], tt.at_most(1)), tt.Group(None, tt.exactly(4))]
+    )
+
+    @jax.jit
+    def answers(x):
+        (_, marginals), gradient = jax.value_and_grad(
+            lambda x: (ttj.log_partition(x, potential).sum(), ttj.marginals(x, potential)), has_aux=True
+        )(x)
+        return marginals, gradient, ttj.mode(x, potential)
+
+    batch = jax.export.symbolic_shape("batch")[0]
+    exported = jax.export.export(answers)(jax.ShapeDtypeStruct((batch, D), jnp.float32))
+    for rows in (logits, logits[1:2]):
+        found = exported.call(rows)
+        exact = np.stack([tt.CountModel(x, potential).marginals for x in rows.astype(float)])
+        np.testing.assert_allclose(found[0], exact, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[1], exact, rtol=1e-5, atol=1e-6)
+        assert found[2].shape == rows.shape

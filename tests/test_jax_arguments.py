@@ -53,8 +53,8 @@ def test_counts_of_potentials_are_integers(potential):
     refused(lambda: potential(2**70), "`k` must be an integer of at most 64 bits")
     refused(lambda: potential([[1], [1, 2]]), "`k` must be an integer or an array of integers")
     refused(lambda: potential([KEY]), "`k` must be an integer or an array of integers")
-    refused(lambda: potential(1).log_table("a"), "`n` must be an integer, at least 0")
-    refused(lambda: potential(1).log_table(1.5), "`n` must be an integer, at least 0")
+    refused(lambda: potential(1).log_table("a"), "`n` must be an integer of at least 0")
+    refused(lambda: potential(1).log_table(1.5), "`n` must be an integer of at least 0")
 
 
 def test_numbers_of_potentials_are_real_and_go_together():

@@ -9,7 +9,7 @@ jax = pytest.importorskip("jax", reason="tallytree.jax needs JAX: pip install ta
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax.cells import Messages  # noqa: E402
+from tallytree.jax.tree import Messages  # noqa: E402
 
 ROW = np.arange(3)
 CELLS = {

@@ -209,6 +209,25 @@ def test_bags_by_index_by_offsets_and_by_rows_are_the_same():
     np.testing.assert_allclose(np.asarray(gradient)[order], free[order] - expected, atol=1e-6)
 
 
+def test_items_that_are_never_on_belong_to_their_bag():
+    """Three of four items are on; the fourth is never on, but it counts when a share becomes a count."""
+    logits, bags = jnp.array([0.0, 0.5, -0.3, -np.inf]), np.zeros(4, int)
+    p = 1 / (1 + np.exp(-np.array([0.0, 0.5, -0.3])))
+    expected = -np.log(p).sum()
+    losses = ttj.losses
+    for given in ({"bags": bags}, {"bags": np.array([0]), "offsets": True}):
+        found = losses.proportion_nll(logits, proportions=jnp.array([0.75]), **given)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    traced = jax.jit(lambda x: losses.proportion_nll(x, bags, jnp.array([0.75])))(logits)
+    np.testing.assert_allclose(traced, expected, rtol=1e-6)
+    padded = losses.proportion_nll(logits[None], None, jnp.array([2 / 3]))
+    np.testing.assert_allclose(padded, losses.bag_nll(logits[:3], bags[:3], np.array([2])), rtol=1e-6)
+    assert losses.bag_nll(logits, bags, np.array([4])) == np.inf
+    assert losses.mil_nll(logits[3:], bags[:1], np.array([1])) == np.inf
+    labelled = np.array([True, False, False, False])
+    assert losses.positive_unlabelled_nll(logits, labelled, bags, np.array([4])) == np.inf
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

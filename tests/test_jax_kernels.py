@@ -10,18 +10,9 @@ pytest.importorskip("jax.experimental.pallas.triton", reason="the kernels need P
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import (  # noqa: E402
-    frequencies,
-    kernels,
-    merges,
-    nested,
-    pairs,
-    positive,
-    slides,
-    spectral,
-    spectrum,
-    stages,
-)
+from tallytree.jax import characteristic, convolution, frequencies, kernels, stages  # noqa: E402
+from tallytree.jax.tree import PLAIN, solve  # noqa: E402
+from tallytree.structure.nested.schedule import full_schedule  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +26,7 @@ def problem(rows, n):
     rng = np.random.default_rng(rows * n)
     p = rng.random((rows, n))
     period = jnp.asarray(rng.uniform(n / 3, n + 1, (rows, 1)))
-    chosen = frequencies.choose(period, jnp.asarray(rng.uniform(0.5, 8.0, (rows, 1))), n)
+    chosen = frequencies.choose_frequencies(period, jnp.asarray(rng.uniform(0.5, 8.0, (rows, 1))), n)
     used = np.arange(chosen.versine.shape[1]) < np.asarray(chosen.needed)[:, None]
     return p, chosen, used, np.asarray(chosen.versine), np.asarray(chosen.sine)
 
@@ -84,7 +75,7 @@ def test_transforms_read_the_window_of_a_table_and_nothing_else(rows, n):
     f = np.where((counts >= first[:, None]) & (counts <= last[:, None]), f, 0.0)
     window = np.stack([first, last], 1).astype(np.int32)
     by_kernel = kernels.transform(jnp.asarray(f), chosen, jnp.asarray(window), interpret=True)
-    by_turns = spectrum.transform(jnp.asarray(f), chosen, jnp.asarray(window))
+    by_turns = frequencies.transform(jnp.asarray(f), chosen, jnp.asarray(window))
     w = np.arctan2(sine, 1.0 - versine)
     for row in range(rows):
         exact = np.exp(-1j * w[row, used[row], None] * counts) @ f[row]
@@ -95,7 +86,7 @@ def test_transforms_read_the_window_of_a_table_and_nothing_else(rows, n):
 
 @pytest.fixture
 def as_on_a_device(monkeypatch):
-    for module in (stages, spectrum, pairs, merges, positive):
+    for module in (stages, frequencies, convolution):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
 
     def kernels_are(interpreted):
@@ -113,8 +104,8 @@ def test_maps_made_of_kernels_have_the_derivatives_of_plain_sums(as_on_a_device)
     answer, along = jnp.asarray(rng.normal(size=versine.shape) * used), jnp.asarray(rng.normal(size=v.shape))
 
     def both(v, x, a):
-        there = pairs.pairs_over_variables(v, chosen.versine, (x, x * x), chosen.needed)
-        back = pairs.pairs_over_frequencies(1, v, chosen.versine, (a,), chosen.needed)
+        there = frequencies.pairs_over_variables(v, chosen.versine, (x, x * x), chosen.needed)
+        back = frequencies.pairs_over_frequencies(1, v, chosen.versine, (a,), chosen.needed)
         return sum(jnp.vdot(answer, y) for y in there) + jnp.vdot(along, back[0])
 
     gradient = jax.grad(both, (1, 2))  # of what the maps are linear in, as the rules use them
@@ -146,13 +137,13 @@ def test_the_quick_pass_by_kernels_is_the_quick_pass(as_on_a_device, monkeypatch
     along = jnp.asarray(rng.normal(size=nu.shape))
 
     def answers(nu):
-        found = spectral.solve(nu, table)
+        found = characteristic.solve(nu, table)
         return found.messages, found.log_partition
 
     def everything():
         values, moved = jax.jvp(answers, (nu,), (along,))
         back = jax.vjp(answers, nu)[1]((along, jnp.ones(3)))[0]
-        return *values, *moved, back, spectral.solve(nu, table).bound
+        return *values, *moved, back, characteristic.solve(nu, table).bound
 
     as_on_a_device(True)
     by_kernels = jax.jit(everything)()
@@ -196,17 +187,17 @@ def test_sliding_messages_are_convolutions_and_correlations(rows, short, long):
     a, b = rng.random((rows, short)), rng.random((rows, long))
     exact = [np.convolve(x, y) for x, y in zip(a, b)]
     for x, y in ((a, b), (b, a)):
-        found = slides.convolve(jnp.asarray(x), jnp.asarray(y), interpret=True)
+        found = kernels.convolve(jnp.asarray(x), jnp.asarray(y), interpret=True)
         np.testing.assert_allclose(found, exact, rtol=1e-14)
     exact = [np.correlate(y, x, "valid") for x, y in zip(a, b)]
-    found = slides.correlate(jnp.asarray(b), jnp.asarray(a), interpret=True)
+    found = kernels.correlate(jnp.asarray(b), jnp.asarray(a), interpret=True)
     np.testing.assert_allclose(found, exact, rtol=1e-14)
 
 
 def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
     """Backward, and backward over backward, against the bilinear forms written out."""
     rng = np.random.default_rng(4)
-    short, long = merges.FEWEST, merges.FEWEST + 3
+    short, long = convolution.FEWEST, convolution.FEWEST + 3
     a, b = (jnp.asarray(rng.random((2, 3, w))) for w in (short, long))
     width = short + long - 1
     shifts = np.zeros((short, long, width))
@@ -216,8 +207,8 @@ def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
     up, down = rng.random((2, 3, width)), rng.random((2, 3, long - short + 1))
 
     def by_merges(a, b):
-        law = merges.convolve(a, b)
-        return jnp.sum(up * law**2) + jnp.sum(down * merges.correlate(b, a) ** 3)
+        law = convolution.convolve(a, b)
+        return jnp.sum(up * law**2) + jnp.sum(down * convolution.correlate(b, a) ** 3)
 
     def written_out(a, b):
         law = jnp.einsum("...i,...j,ijk->...k", a, b, shifts)
@@ -241,7 +232,7 @@ def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
 def test_nested_models_by_kernels_are_those_of_the_native_engine(as_on_a_device, monkeypatch):
     import tallytree as tt
 
-    monkeypatch.setattr(merges, "FEWEST", 3)
+    monkeypatch.setattr(convolution, "FEWEST", 3)
     sets, potentials = [range(5), range(5, 11), None], [tt.gaussian(2.0, 1.0), tt.at_most(4), tt.exactly(5)]
     groups = [tt.Group(s, f) for s, f in zip(sets, potentials)]
     logits = np.random.default_rng(5).normal(size=(3, 11))
@@ -250,7 +241,7 @@ def test_nested_models_by_kernels_are_those_of_the_native_engine(as_on_a_device,
     packed = [f.log_table(tree.group_size(i)) for i, f in enumerate(potentials)]
     tables = jnp.asarray(np.concatenate(packed))[None]
     as_on_a_device(True)
-    schedule = nested.schedule_of(tree)
-    found = jax.jit(lambda x: nested.solve(schedule, nested.PLAIN, x, tables))(logits)
+    schedule = full_schedule(tree.program)
+    found = jax.jit(lambda x: solve(schedule, PLAIN, x, tables))(logits)
     np.testing.assert_allclose(logits + np.asarray(found.messages), native.posterior_logits, atol=1e-12)
     assert np.isfinite(np.asarray(found.bound)).all()

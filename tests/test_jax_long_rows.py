@@ -11,8 +11,8 @@ jax = pytest.importorskip("jax", reason="tallytree.jax needs JAX: pip install ta
 jnp = jax.numpy
 ttj = pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import escalation, flat, frequencies, spectral, stages  # noqa: E402
-from tallytree.jax.spectrum import characteristic  # noqa: E402
+from tallytree.jax import characteristic, flat, frequencies, ladder, stages  # noqa: E402
+from tallytree.jax.frequencies import characteristic as characteristic_function  # noqa: E402
 
 INF = np.inf
 N = 40  # one padded size, 64, for all tests
@@ -70,7 +70,7 @@ def padded():
 
 def test_the_certificate_tells_rows_apart(padded):
     with jax.enable_x64(True):
-        found = jax.jit(spectral.solve)(*padded)
+        found = jax.jit(characteristic.solve)(*padded)
     served = np.isfinite(found.bound)
     kinds = len(served) // 4
     assert served[:12].all()  # one mode and log-odds of ordinary size
@@ -86,10 +86,12 @@ def test_only_doubtful_rows_are_sent_on(padded):
         return right._replace(log_partition=jnp.full_like(right.log_partition, 12345.0))
 
     with jax.enable_x64(True):
-        found, certified = jax.jit(lambda nu, t: escalation.climb((spectral.solve, marking), nu, t))(*padded)
+        found, certified = jax.jit(lambda nu, t: ladder.climb((characteristic.solve, marking), nu, t))(
+            *padded
+        )
     touched = np.asarray(found.log_partition) == 12345.0
     assert touched[~np.asarray(certified)].all()
-    assert (touched & np.asarray(certified)).sum() < escalation._rows_at_once(len(touched), 65)
+    assert (touched & np.asarray(certified)).sum() < ladder._rows_at_once(len(touched), 65)
 
 
 def test_derivatives_of_certified_and_doubtful_rows():
@@ -118,8 +120,12 @@ def test_the_characteristic_function_is_the_product_of_factors():
     rng = np.random.default_rng(1)
     p = rng.random((3, 64))
     with jax.enable_x64(True):
-        chosen = frequencies.choose(jnp.array([[5.0], [31.0], [65.0]]), jnp.array([[0.1], [3.0], [16.0]]), 64)
-        re, im = map(np.asarray, characteristic(jnp.asarray(p), chosen.versine, chosen.sine, chosen.needed))
+        chosen = frequencies.choose_frequencies(
+            jnp.array([[5.0], [31.0], [65.0]]), jnp.array([[0.1], [3.0], [16.0]]), 64
+        )
+        re, im = map(
+            np.asarray, characteristic_function(jnp.asarray(p), chosen.versine, chosen.sine, chosen.needed)
+        )
     w = 2 * np.pi * np.arange(re.shape[1]) / np.asarray(chosen.period)
     exact = np.prod(1 - p[:, :, None] + p[:, :, None] * np.exp(1j * w[:, None, :]), 1)
     for row, count in enumerate(np.asarray(chosen.needed)):
@@ -130,7 +136,7 @@ def test_the_characteristic_function_is_the_product_of_factors():
 @pytest.mark.parametrize("n", [32, 256, 4096])
 def test_powers_of_frequencies_are_exact_whatever_the_size(n):
     with jax.enable_x64(True):
-        chosen = frequencies.choose(jnp.array([[9.0], [77.0]]), jnp.array([[1.0], [30.0]]), n)
+        chosen = frequencies.choose_frequencies(jnp.array([[9.0], [77.0]]), jnp.array([[1.0], [30.0]]), n)
     period, size = np.asarray(chosen.period)[:, 0], chosen.small[0].shape[1]
     m = np.arange(chosen.share.shape[1])
     for table, step in ((chosen.small, 1), (chosen.large, size)):
@@ -150,11 +156,11 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     rungs = flat.solve_plain, flat.solve_logarithms
 
     def all_answers(nu, tables, v):
-        found, certified = escalation.climb(rungs, nu, tables)
+        found, certified = ladder.climb(rungs, nu, tables)
         zeros = jnp.zeros_like(tables)
 
         def moved(d):
-            return escalation.differential(rungs, certified.at[3].set(False), (nu, tables), (d, zeros))[0]
+            return ladder.differential(rungs, certified.at[3].set(False), (nu, tables), (d, zeros))[0]
 
         return found.messages, found.log_partition, moved(v), jax.vjp(moved, v)[1](v)[0]
 
@@ -175,7 +181,7 @@ def test_a_million_variables_are_certified():
     table = np.full((1, n + 1), -INF)
     table[0, n // 10] = 0.0
     with jax.enable_x64(True):
-        found = jax.jit(spectral.solve)(jnp.asarray(logits), jnp.asarray(table))
+        found = jax.jit(characteristic.solve)(jnp.asarray(logits), jnp.asarray(table))
     want = tt.CountModel(logits[0], tt.exactly(n // 10)).posterior_logits
     error = np.abs(np.asarray(found.messages)[0] + logits[0] - want).max()
     assert error <= float(found.bound[0]) <= 1e-10

@@ -9,12 +9,12 @@ jax = pytest.importorskip("jax", reason="tallytree.jax needs JAX: pip install ta
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import plain_log, series, spectrum  # noqa: E402
+from tallytree.jax import frequencies, logarithms  # noqa: E402
 
 UNIT = 2.0**-53
 
 
-def frequencies(rng, rows, variance, period, most=40):
+def decaying(rng, rows, variance, period, most=40):
     """Versines and three families of numbers that decay like a characteristic function of this variance."""
     m = np.arange(most)
     versine = np.where(2 * m < period, 2.0 * np.sin(np.pi * m / period) ** 2, 0.0)
@@ -33,7 +33,10 @@ def sums(v, versine, given, needed=40):
         v, versine = jnp.asarray(v), jnp.asarray(versine)
         given = tuple(jnp.asarray(a) for a in given)
         found = jax.jit(
-            lambda *args: (spectrum.over_frequencies(1, *args), series.series_of(*args[:3]).serves)
+            lambda *args: (
+                frequencies.over_frequencies(1, *args),
+                frequencies.series_of(*args[:3]).serves,
+            )
         )(v, versine, given, jnp.full(v.shape[0], needed, jnp.int32))
         return [np.asarray(x) for x in found[0]], bool(found[1])
 
@@ -54,8 +57,8 @@ def test_series_serve_where_the_variance_is_large_and_sums_are_right_everywhere(
     variance, period, largest, serves
 ):
     rng = np.random.default_rng(0)
-    versine, given = frequencies(rng, 3, variance, period)
-    v = largest * rng.uniform(size=(3, spectrum.SERIES_FROM)) ** 2
+    versine, given = decaying(rng, 3, variance, period)
+    v = largest * rng.uniform(size=(3, frequencies.SERIES_FROM)) ** 2
     v[:, :2] = [0.0, largest]
     found, used = sums(v, versine, given)
     assert used is serves
@@ -67,7 +70,7 @@ def test_series_serve_where_the_variance_is_large_and_sums_are_right_everywhere(
 
 def test_two_frequencies_share_a_division_in_short_models():
     rng = np.random.default_rng(3)
-    versine, given = frequencies(rng, 3, 4.0, 31)
+    versine, given = decaying(rng, 3, 4.0, 31)
     v = 0.5 * rng.uniform(size=(3, 32))
     found, _ = sums(v, versine, given)
     for x, y in zip(found, exact(v, versine, given)):
@@ -76,10 +79,10 @@ def test_two_frequencies_share_a_division_in_short_models():
 
 def test_one_model_that_needs_all_frequencies_decides_for_its_block():
     rng = np.random.default_rng(1)
-    good, bad = frequencies(rng, 1, 60.0, 75), frequencies(rng, 1, 2.0, 25)
+    good, bad = decaying(rng, 1, 60.0, 75), decaying(rng, 1, 2.0, 25)
     versine = np.concatenate([good[0], bad[0]])
     given = tuple(np.concatenate(pair) for pair in zip(good[1], bad[1]))
-    v = 0.5 * rng.uniform(size=(2, spectrum.SERIES_FROM))
+    v = 0.5 * rng.uniform(size=(2, frequencies.SERIES_FROM))
     found, used = sums(v, versine, given)
     assert used is False
     for x, y in zip(found, exact(v, versine, given)):
@@ -94,13 +97,13 @@ def test_the_plain_logarithm_is_right_to_four_units_of_round_off():
     x = np.concatenate([10.0 ** rng.uniform(-300, 300, size=2000), near_one, edges])
     truth = np.log(x.astype(np.longdouble))
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(plain_log.log)(x))
+        found = np.asarray(jax.jit(logarithms.log_of_normal)(x))
     assert np.all(np.abs(found - truth) <= 4 * UNIT * np.abs(truth))
 
 
 def test_the_plain_logarithm_has_the_derivatives_of_the_logarithm():
     with jax.enable_x64(True):
         x = jnp.asarray(0.37)
-        first, second = jax.grad(plain_log.log), jax.grad(jax.grad(plain_log.log))
+        first, second = jax.grad(logarithms.log_of_normal), jax.grad(jax.grad(logarithms.log_of_normal))
         assert float(first(x)) == pytest.approx(1.0 / 0.37, rel=1e-15)
         assert float(second(x)) == pytest.approx(-1.0 / 0.37**2, rel=1e-15)

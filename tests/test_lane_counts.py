@@ -9,6 +9,7 @@ import pytest
 
 import tallytree as tt
 from case import Case
+from helpers import few
 from oracle_nested import log_space_tree
 from strategies import random_case
 from tallytree import config
@@ -52,7 +53,7 @@ def batch_of(case, seed, models=5):
 
 def test_counts_of_every_group_of_nested_batches(level):
     seen = 0
-    for seed in range(120):
+    for seed in range(40):
         model, cases = batch_of(random_case(seed, max_variables=30), seed)
         truth = [log_space_tree(c.theta, c.sets) for c in cases]
         for group, (members, _) in enumerate(cases[0].sets):
@@ -63,7 +64,7 @@ def test_counts_of_every_group_of_nested_batches(level):
                 assert_log_close(row, truth[b].count_log_probs(group), 1e-9)
             node = model.tree.program.set_node[model.tree.family.set_of_group[group]]
             seen += model.tree.program.parent[node] < 0 and certain_rows(model, group).any()
-    assert seen > 60
+    assert seen > 15
 
 
 def test_totals_with_holes_ends_and_infinite_logits(level):
@@ -95,7 +96,7 @@ def test_root_tables_of_any_range_do_not_need_another_way(level):
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0, 60.0, 2000.0])
-@pytest.mark.parametrize("size", [2, 3, 64, 200])
+@pytest.mark.parametrize("size", few([2, 3, 64, 200], keep=3))
 def test_pmf_of_rows_side_by_side(level, scale, size):
     rng = np.random.default_rng(size)
     nu = rng.normal(size=(7, size)) * scale

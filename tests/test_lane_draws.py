@@ -16,7 +16,7 @@ from helpers import model_of
 from oracle_enumeration import enumerate_model
 from strategies import random_case
 from tallytree import config
-from tallytree.engine import choose, native
+from tallytree.engine import native, thresholds
 from test_draws import LEVELS, chi_square, states_seen, use
 
 INF = math.inf
@@ -48,7 +48,7 @@ def p_values(models, copies, seed):
         tame = {"theta_scale": 1.0, "table_scale": 0.5} if i % 2 else {}
         case = random_case(seed + i, max_variables=8, **tame)
         batch = many(case, copies)
-        certain += bool(np.all(shares(batch) <= choose.NEVER_DRAWN))
+        certain += bool(np.all(shares(batch) <= thresholds.NEVER_DRAWN))
         oracle = enumerate_model(case.theta, case.sets)
         counts = states_seen(batch.sample(rng=seed + i))
         assert counts[np.isneginf(oracle.log_probs)].sum() == 0
@@ -91,8 +91,8 @@ def wild_batch(n=200, models=40):
 def test_models_beyond_the_range_of_plain_numbers_are_drawn_otherwise(level):
     model = wild_batch()
     lost = shares(model)
-    assert np.any(lost <= choose.NEVER_DRAWN)
-    assert np.any(lost > choose.NEVER_DRAWN)
+    assert np.any(lost <= thresholds.NEVER_DRAWN)
+    assert np.any(lost > thresholds.NEVER_DRAWN)
     y = model.sample(5, rng=1)
     assert np.isfinite(model.log_prob(y)).all()
     # Marginals of a few draws of every model: none is further off than chance allows.

@@ -14,7 +14,7 @@ from scipy.special import expit, gammaln
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine import choose, native
+from tallytree.engine import native, thresholds
 from test_draws import LEVELS, assert_marginals_fit, chi_square, use
 
 INF = math.inf
@@ -132,7 +132,7 @@ FEW = dict(few_models())
 def test_few_samples_have_the_right_marginals_and_counts(name):
     model = FEW[name]
     rng = np.random.default_rng(3)
-    y = np.concatenate([model.replace().sample(choose.FEW_LARGE_DRAWS, rng=rng) for _ in range(100)])
+    y = np.concatenate([model.replace().sample(thresholds.FEW_LARGE_DRAWS, rng=rng) for _ in range(100)])
     assert np.isfinite(model.log_prob(y)).all()
     assert_marginals_fit(y, model)
     members = model.tree.groups[0]

@@ -157,13 +157,13 @@ def test_conditional_models_are_recovered(shape):
 
 
 def test_conditional_gradients_match_finite_differences():
-    from tallytree.learn.regression_problem import Choices, ConditionalProblem
+    from tallytree.learn.regression import ConditionalProblem
 
     rng = np.random.default_rng(1)
     tree = tt.CountTree.from_groups([[0, 1], [0, 1, 2]], 3)
     x, y = rng.normal(size=(20, 3, 2)), rng.integers(0, 2, (20, 3))
-    choices = Choices("shared", "free", "free", 0.1, 0.2, 0.3)
-    problem = ConditionalProblem(tree, None, x, y, rng.integers(0, 2, 20), None, choices)
+    moving = ("shared", "free", "free")
+    problem = ConditionalProblem(tree, None, x, y, rng.integers(0, 2, 20), None, moving, (0.1, 0.2, 0.3))
     at = rng.normal(size=len(problem.start(None))) * 0.3
     _, gradient = problem.on_rows(at, np.arange(20))
     for j in range(len(at)):
@@ -184,6 +184,10 @@ def test_errors_say_what_to_do():
         learn.fit(tt.CountModel(np.zeros((2, 6)), tt.exactly(1)), ALL)
     with pytest.raises(ParameterError, match="`tables`"):
         learn.fit(model, ALL, tables=["free"])
+    with pytest.raises(ParameterError, match="finite sum"):
+        learn.fit(model, ALL, weights=np.full(64, 1e308))
+    with pytest.raises(ParameterError, match="at least one row"):
+        learn.fit_conditional(tt.CountTree.flat(2), np.zeros((0, 1)), np.zeros((0, 2)))
 
 
 @pytest.mark.parametrize("method", ["l-bfgs", "newton-cg"])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import optimize
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn import Parameter, parametric
-from tallytree.learn.regression_problem import Choices, ConditionalProblem
+from tallytree.learn.regression import ConditionalProblem
 
 D = 4
-STATES = np.array(list(itertools.product([0, 1], repeat=D)))
+STATES = all_states((2,) * D)
 PAIRS = [(0, 1), (1, 2), (1, 3)]
 TREE = tt.CountTree.from_groups([[0, 1], range(D)], D)
 
@@ -40,9 +39,8 @@ def number_of(y):
 
 
 def problem_of(x, y, tables, interactions, edges, classes=None, intercept="own"):
-    return ConditionalProblem(
-        TREE, edges, x, y, classes, None, Choices(intercept, tables, interactions, 0.1, 0.2, 0.3)
-    )
+    moving = (intercept, tables, interactions)
+    return ConditionalProblem(TREE, edges, x, y, classes, None, moving, (0.1, 0.2, 0.3))
 
 
 FOREST = tt.Forest(PAIRS, np.zeros((3, 2, 2)))
@@ -152,6 +150,16 @@ def test_a_rate_shared_by_classes_is_recovered():
     assert quick.parameters["rate"] == pytest.approx(rate, abs=0.1)
 
 
+@pytest.mark.parametrize(("seed", "rate"), [(0, 0.4), (3, 0.8)])
+def test_a_rate_is_not_thrown_to_the_end_of_its_range(seed, rate):
+    x = np.random.default_rng(seed).normal(size=(300, 10, 3))
+    y = tt.CountModel(x @ np.array([1.0, -0.5, 0.2]) - 1.0, tt.noisy_or(rate)).sample(rng=seed + 1)
+    effect = parametric(tt.noisy_or, Parameter("rate", 0.5))
+    found = learn.fit_conditional(tt.CountTree.flat(10), x, y, intercept="shared", tables=effect)
+    assert found.converged
+    assert found.parameters["rate"] == pytest.approx(rate, abs=0.1)
+
+
 def test_errors_say_what_to_do():
     rng = np.random.default_rng(6)
     x, y = rng.normal(size=(8, D, 1)), np.ones((8, D), int)
@@ -165,7 +173,7 @@ def test_errors_say_what_to_do():
         ({"edges": FOREST, "interactions": "loose"}, "`interactions` must be"),
         ({"tables": ["free"]}, "each of the 2 groups"),
         ({"tables": [["free", "free"]] * 2}, "1 lists"),
-        ({"tables": ["free", 3]}, "3 arrived"),
+        ({"tables": ["free", None]}, "None. arrived"),
         ({"start_tables": np.zeros(3)}, "`start_tables` must be packed, 8 entries"),
         ({"method": "cg"}, "`method`"),
         ({"intercept": "some"}, "`intercept`"),

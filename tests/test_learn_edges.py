@@ -166,7 +166,7 @@ def test_errors_say_what_serves():
     model = random_model(8)
     with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' where edges are learned.*edges='fixed'"):
         learn.fit(model, ALL, method="newton-cg")
-    with pytest.raises(ParameterError, match="`edges` must be 'free', 'tied', 'fixed' or 4 labels"):
+    with pytest.raises(ParameterError, match="`edges` must be 'free', 'tied', 'fixed' or 4 integer labels"):
         learn.fit(model, ALL, edges="loose")
     with pytest.raises(ParameterError, match=r"`edges` must be .* 4 integer labels"):
         learn.fit(model, ALL, edges=[0, 1])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import optimize
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
 from tallytree.learn import Parameter, parametric
@@ -16,7 +15,7 @@ from tallytree.learn.free import free_parameters
 from tallytree.learn.objective import Objective
 
 D = 6
-ALL = np.array(list(itertools.product([0, 1], repeat=D)))
+ALL = all_states((2,) * D)
 
 CASES = [
     (tt.noisy_or, {"rate": 0.3, "leak": 0.02}, {}),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
-from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
+from tallytree.engine.pmf.inclusion import leave_one_out_log_pmf
+from tallytree.engine.pmf.log_pmf import log_pmf, tilted_rows_log_pmf
 from tallytree.engine.pmf.recursion import log_mgf, recursion_log_pmf
 from tallytree.engine.pmf.tails import log_tails
 from tallytree.engine.pmf.tilted import tilted_log_pmf
@@ -169,14 +169,6 @@ def test_the_compiled_kernel_is_used_where_present(monkeypatch):
     assert (log_pmf(np.zeros((2, 3))) == 7.0).all()
     monkeypatch.setattr(config, "_current", config.Settings(None, "", 1))
     assert log_pmf(np.zeros((1, 1)))[0] == pytest.approx(np.log([0.5, 0.5]))
-
-
-def test_the_transform_has_absolute_accuracy():
-    nu = np.random.default_rng(6).normal(size=(3, 200))
-    assert np.abs(dft_cf_pmf(nu) - np.exp(recursion_log_pmf(nu))).max() < 1e-14
-    weights = np.array([5, 1, 3, 3, 9])
-    nu = np.random.default_rng(7).normal(size=(2, 5))
-    assert np.abs(dft_cf_pmf(nu, weights) - np.exp(weighted_log_pmf(nu, weights))).max() < 1e-15
 
 
 @pytest.mark.parametrize("sd", [1.0, 300.0])

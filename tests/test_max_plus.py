@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tallytree.engine import native
 from tallytree.engine.maximize import convolve
-from tallytree.engine.maximize.concave import convolve_pieces, merge_slopes, pieces
-from tallytree.engine.maximize.monotone import monotone_rows
+from tallytree.engine.maximize.convolve import convolve_pieces, merge_slopes, monotone_rows, pieces
 
 INF = math.inf
 KINDS = ("arbitrary", "concave", "linear", "spiked", "ends", "holes", "short support", "empty", "integers")

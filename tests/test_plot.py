@@ -281,7 +281,7 @@ def test_counts_of_chunks_are_those_of_the_model_in_memory():
         (plot.marginals, lambda: problem().loopy_bp(), "Use `assignment_heatmap` for it"),
         (plot.marginals, lambda: tt.RaggedBatch([[0.0], [0.0, 1.0]]), r"such as batch\[0\]"),
         (plot.marginals, chunked, "come in chunks; `count_distribution` draws its count"),
-        (plot.marginals, lambda: tt.ChunkedPoissonBinomial([0.5, 0.5]), "`pmf` has the distribution"),
+        (plot.marginals, lambda: tt.ChunkedPoissonBinomial([0.5, 0.5]), "Ask its `pmf`"),
         (
             plot.marginals,
             lambda: tt.LinearModel(np.zeros((2, 1)), [1.0], lambda x: x, step=1.0),

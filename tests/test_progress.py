@@ -25,7 +25,7 @@ WORK = {
     "mean_field": lambda progress: tt.loopy.mean_field(graph(), progress=progress),
     "holder_bound": lambda progress: tt.loopy.holder_bound(graph(), progress=progress),
     "trw_bound": lambda progress: tt.loopy.trw_bound(graph(), progress=progress),
-    "gibbs": lambda progress: tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).row_gibbs(
+    "gibbs": lambda progress: tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).gibbs_marginals(
         sweeps=4, rng=0, progress=progress
     ),
     "fit": lambda progress: tt.learn.fit(tt.CountModel(np.zeros(4)), rows(), l2=1.0, progress=progress),

@@ -25,6 +25,7 @@ def test_the_two_commands_stand_on_their_own():
     assert 'python -m pip install ".[test]" && pytest' in lines
 
 
+@pytest.mark.frameworks
 def test_blocks_that_need_an_extra_run_too(tmp_path, monkeypatch):
     """Those are marked ``py``; the vector of 10^9 log-odds on disk is a short one here."""
     import tallytree

@@ -111,10 +111,10 @@ def test_batches_and_dtypes():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: k_out_of_n([0.5], 3), "0..2"),
+        (lambda: k_out_of_n([0.5], 3), "between 0 and 2"),
         (lambda: k_out_of_n([0.5], -1), "`k`"),
         (lambda: k_out_of_n([0.5], 0.5), "integer"),
-        (lambda: k_out_of_n([0.5], 1, system="H"), '"G"'),
+        (lambda: k_out_of_n([0.5], 1, system="H"), "'G' or 'F'"),
         (lambda: k_to_l_out_of_n([0.5, 0.5], 2, 1), "must not exceed"),
         (lambda: k_to_l_out_of_n([0.5], 0, 2), "`l`"),
         (lambda: birnbaum_importance([1.5], 1), "`probs`"),

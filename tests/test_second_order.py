@@ -116,10 +116,10 @@ def test_equal_logits_are_no_special_case():
 def test_bad_arguments_are_refused():
     model = tt.CountModel(np.zeros(3), tt.exactly(1))
     for call, message in [
-        (lambda: model.covariance([3]), "numbered 0 to 2"),
+        (lambda: model.covariance([3]), "numbers of variables from 0 to 2; entry 0 is 3"),
         (lambda: model.covariance([0.5]), "numbers of variables"),
         (lambda: model.pairwise(0), "both"),
-        (lambda: model.pairwise(0, -1), "names variable -1"),
+        (lambda: model.pairwise(0, -1), "numbers of variables from 0.* -1"),
         (lambda: model.hessian_vector_product(np.zeros(5)), "must broadcast"),
         (lambda: model.hessian_vector_product(tables=[np.zeros(9)]), "4 entries"),
         (lambda: model.count_covariance(2), "0 to 0"),
@@ -152,5 +152,5 @@ def test_joint_inclusion_probabilities_of_mu284_are_reproduced(n):
 @pytest.mark.parametrize("tables", [[], [None, None], [np.zeros(4), np.zeros(4)]])
 def test_a_direction_has_one_table_per_group(tables):
     model = tt.CountModel(np.zeros(3), tt.exactly(1))
-    with pytest.raises(tt.ParameterError, match="for each of the 1 groups"):
+    with pytest.raises(tt.ParameterError, match="one entry per group of the tree, 1 in all"):
         model.hessian_vector_product(tables=tables)

@@ -10,7 +10,7 @@ from scipy import stats
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine.pmf import single_values
+from tallytree.engine.pmf import log_pmf
 from test_log_pmf import exact_log_pmf
 
 INF = math.inf
@@ -70,7 +70,7 @@ def test_a_long_sum_needs_no_table():
 
 
 def test_what_is_not_certified_comes_from_the_table(monkeypatch):
-    monkeypatch.setattr(single_values, "_log_mean", lambda *_: None)
+    monkeypatch.setattr(log_pmf, "_log_mean", lambda *_: None)
     nu = np.random.default_rng(1).normal(size=600)
     assert (
         abs(tt.PoissonBinomial(logits=nu).cdf(300) - np.exp(np.logaddexp.accumulate(exact_log_pmf(nu))[300]))

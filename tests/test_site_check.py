@@ -41,6 +41,7 @@ def test_clicks_are_counted_without_the_list(tmp_path):
     assert far == {root / "index.html": 0, root / "guide/index.html": 1, root / "guide/page.html": 2}
 
 
+@pytest.mark.frameworks
 def test_a_search_finds_pages_with_all_words_and_titles_first(tmp_path):
     pytest.importorskip("sphinx")
 

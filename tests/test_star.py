@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 from tallytree import config
 from tallytree.engine.count import star
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.skipif(config.native() is None, reason="needs the compi
 def covariances(logits, groups, direction):
     """Of every y and of every count with the direction's combination, over all states, in extended precision."""
     n, (v, pushed) = len(logits), direction
-    states = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    states = all_states((2,) * n)
     counts = [states[:, list(members)].sum(1) for members, _ in groups]
     alive = ~((states == 1) & (logits == -INF) | (states == 0) & (logits == INF)).any(1)
     finite = np.where(np.isfinite(logits), logits, 0.0).astype(np.longdouble)

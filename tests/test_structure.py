@@ -135,8 +135,8 @@ def test_bad_linkages_are_refused(matrix, message):
         ([2, 2, 3, 2], "cycle"),
         ([1, -1], "must be -1 or the number of a group"),
         ([2, 2, -1, -1], "node 3 of `parents` has none below it"),
-        ([0.5, 1.0], "integer array"),
-        ([-1], "at least 2 entries"),
+        ([0.5, 1.0], "array of integers"),
+        ([-1], "each of the 2 variables"),
     ],
 )
 def test_bad_parent_arrays_are_refused(parents, message):

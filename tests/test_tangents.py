@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from helpers import few
 from oracle_tangents import flat_tangent, nested_tangent
 from tallytree import config
 from tallytree.engine.count.derivatives import count_probabilities, derivatives
@@ -49,7 +50,7 @@ def close(found, right, size):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("n", [1, 2, 3, 9, 33, 330, 450])
+@pytest.mark.parametrize("n", few([1, 2, 3, 9, 33, 330, 450], keep=5))
 def test_flat_products_agree_with_differences_in_high_precision(n, engine):
     rng = np.random.default_rng(n)
     kind = np.arange(n) % (3 if n > 100 else n)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
+from oracle_states import all_states
 from tallytree.engine.tilt import tilt_to_mean, tilt_towards
 
 
 def enumerated(logits, coupling, tilt):
     """Mean and the variance of independent variables, of the count of a coupled chain, by all its states."""
-    states = np.array(list(itertools.product([0, 1], repeat=len(logits))))
+    states = all_states((2,) * len(logits))
     weights = np.exp(states @ (logits + tilt) + coupling * (states[:, 1:] * states[:, :-1]).sum(1))
     weights /= weights.sum()
     marginals = weights @ states

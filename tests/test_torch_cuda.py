@@ -6,7 +6,6 @@ The interpreter has to be asked for before Triton is imported, so the tests run 
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import math
 import os
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_states import all_states
 
 torch = pytest.importorskip("torch", reason="tallytree.torch needs PyTorch: pip install 'tallytree[torch]'")
 if importlib.util.find_spec("triton") is None:
@@ -61,7 +61,7 @@ class Law:
     """All configurations of one model with their probabilities."""
 
     def __init__(self, logits, groups, tables):
-        self.states = np.array(list(itertools.product([0, 1], repeat=len(logits))))
+        self.states = all_states((2,) * len(logits))
         forced = np.isposinf(logits)
         with np.errstate(invalid="ignore"):
             on = np.where(forced, 0.0, logits)
@@ -497,3 +497,14 @@ def test_no_row_waits_for_the_host():
         ttt.marginals(x, tt.exactly(20))
     copies = [e for e in seen.events() if "Memcpy DtoH" in e.name]
     assert len(copies) <= 3
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 40)])
+@pytest.mark.parametrize("everywhere", [True, False], ids=["all", "one"])
+def test_nan_among_the_logits_is_refused(where, shape, everywhere):
+    x = doubles(*shape)
+    x[..., : None if everywhere else 1] = math.nan
+    for groups in (tt.exactly(2), tt.between(1, 3)):
+        for function in (ttt.marginals, ttt.log_partition, ttt.sample):
+            with pytest.raises(tt.ParameterError, match="NaN"):
+                function(x.to(where), groups)

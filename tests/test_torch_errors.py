@@ -26,7 +26,7 @@ WRONG = {
     "ragged logits": (lambda: ttt.marginals([[0.0], [1.0, 2.0]]), "equal lengths"),
     "NaN": (lambda: ttt.marginals(NAN, tt.exactly(1)), "NaN"),
     "a number for a potential": (lambda: ttt.marginals(X, 2), "exactly"),
-    "too many": (lambda: ttt.marginals(X, ttt.exactly(torch.tensor([9, 1]))), "between 0 and 5"),
+    "too many": (lambda: ttt.marginals(X, ttt.exactly(torch.tensor([9, 1]))), "k <= n = 5"),
     "a batch that does not fit": (
         lambda: ttt.marginals(X, ttt.exactly(torch.tensor([1, 1, 1]))),
         "broadcast",

@@ -85,3 +85,47 @@ def test_tables_and_log_odds_of_the_other_byte_order(groups):
         assert np.array_equal(model.sample(5, rng=0), want.sample(5, rng=0))
     chunked = tt.ChunkedCountModel(other, groups, chunk_size=3)
     assert np.isclose(chunked.log_partition, want.log_partition)
+
+
+@pytest.mark.frameworks
+def test_a_tensor_that_numpy_cannot_read_names_the_function_that_takes_it():
+    torch = pytest.importorskip("torch")
+    elsewhere = torch.ones(3, dtype=torch.int64, device="meta")  # NumPy can read it as little as one on a GPU
+    followed = torch.ones(3, requires_grad=True)
+    for call in (lambda: tt.exactly(elsewhere), lambda: tt.gaussian(followed, 1.0)):
+        with pytest.raises(tt.ParameterError, match=r"tallytree\.torch\.(exactly|gaussian)"):
+            call()
+    for call in (
+        lambda: tt.exactly(elsewhere[0]),
+        lambda: tt.CountModel(followed, tt.exactly(1)),
+        lambda: tt.CountModel(np.zeros(2), followed),
+        lambda: tt.PoissonBinomial(followed),
+    ):
+        with pytest.raises(tt.ParameterError, match=r"tallytree\.torch.*detach"):
+            call()
+
+
+@pytest.mark.frameworks
+def test_a_traced_array_is_sent_to_the_functions_for_jax():
+    jax = pytest.importorskip("jax")
+    with pytest.raises(tt.ParameterError, match=r"tallytree\.jax\.exactly"):
+        jax.jit(lambda k: tt.exactly(k).log_table(3))(np.array([1, 2]))
+    with pytest.raises(tt.ParameterError, match=r"tallytree\.jax"):
+        jax.jit(lambda k: tt.exactly(k).log_table(3))(2)
+    with pytest.raises(tt.ParameterError, match=r"tallytree\.jax"):
+        jax.jit(lambda x: tt.CountModel(x, tt.exactly(1)).marginals)(np.zeros(2))
+
+
+def test_models_leave_the_arrays_that_they_are_given_alone():
+    unary, transitions, lengths = np.zeros((2, 4, 2)), np.zeros((2, 2)), np.array([3, 4])
+    weights, log_f, rates, pairs = np.ones(3), np.zeros(4), np.full(3, 0.5), np.array([[0, 1], [1, 2]])
+    chain = tt.ChainModel(unary, transitions, lengths=lengths)
+    linear = tt.LinearModel(np.zeros(3), weights, log_f, step=1.0)
+    thinned = tt.ThinnedModel(np.zeros(3), rates, tt.exactly(1))
+    forest = tt.Forest(pairs, np.zeros((2, 2, 2)))
+    before = [chain.log_partition, linear.log_partition, thinned.log_partition, forest.pairs.copy()]
+    for given in (unary, transitions, lengths, weights, log_f, rates, pairs):
+        given[...] = 1
+    again = [chain.replace().log_partition, linear.replace().log_partition, thinned.replace().log_partition]
+    assert all(np.array_equal(a, b) for a, b in zip(again, before))
+    assert np.array_equal(forest.pairs, before[3])

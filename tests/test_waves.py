@@ -174,7 +174,7 @@ def test_variables_with_infinite_logits_have_cavities_all_the_same(name):
     messages = one_pass(model)[1]
     fixed = np.isinf(theta)
     np.testing.assert_array_equal(messages[fixed], theta[fixed])
-    for d in np.flatnonzero(fixed)[::97]:
+    for d in np.flatnonzero(fixed)[::397]:
         free = theta.copy()
         free[d] = 0.0
         cavity = log_space_tree(free, sets).posterior_logits[d]

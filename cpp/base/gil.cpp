@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
+
+#include "base/fork_gate.hpp"
 
 #ifdef Py_LIMITED_API
 #include <dlfcn.h>
@@ -15,7 +18,7 @@ namespace {
 std::atomic<bool> near_the_end{false};
 std::atomic<int> asking{0};  // threads that wait for the lock
 
-void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+constexpr std::chrono::milliseconds kBetweenLooks(200);
 
 #ifdef Py_LIMITED_API
 // The stable ABI has the question from Python 3.13 on only: it is looked up in the interpreter that runs.
@@ -37,32 +40,54 @@ bool ending() { return Py_IsFinalizing(); }
 bool ending() { return _Py_IsFinalizing(); }
 #endif
 
-// Handlers that `atexit` calls after ours may still wait for this thread: it goes on if the end does not come.
-void sleep_through_the_end() {
-  for (int i = 0; i < 200; i++) {
-    while (ending()) nap();
-    nap();
+// Holds back the end while a thread asks for the lock.
+class Asking {
+ public:
+  Asking() { asking++; }
+  ~Asking() {
+    asking--;
+    asking.notify_all();
   }
-}
+};
+
+thread_local GilReleased* at_work = nullptr;
+thread_local std::chrono::steady_clock::time_point next_look;
 
 }  // namespace
 
+GilReleased::GilReleased() : outer_(at_work), state_(PyEval_SaveThread()) {
+  at_work = this;
+  next_look = std::chrono::steady_clock::now() + kBetweenLooks;
+}
+
 GilReleased::~GilReleased() {
-  asking++;
-  if (near_the_end) {
-    asking--;
-    sleep_through_the_end();
-    asking++;
-  }
+  at_work = outer_;
+  // Handlers that `atexit` calls after ours may still wait for this thread: it goes on if the end does not come.
+  if (near_the_end) do std::this_thread::sleep_for(kBetweenLooks);
+    while (ending());
+  const Asking here;
   PyEval_RestoreThread(state_);
-  asking--;
+}
+
+void let_signals_through() {
+  if (!at_work || near_the_end || std::chrono::steady_clock::now() < next_look) return;
+  std::exception_ptr raised;
+  {
+    const Asking here;
+    PyEval_RestoreThread(at_work->state_);
+    if (PyErr_CheckSignals() != 0) raised = std::make_exception_ptr(nanobind::python_error());
+    at_work->state_ = PyEval_SaveThread();
+  }
+  next_look = std::chrono::steady_clock::now() + kBetweenLooks;
+  if (raised) std::rethrow_exception(raised);
 }
 
 void watch_for_the_end() {
+  after_fork_in_child([] { asking = 0; });  // threads that asked are not in the child
   nanobind::module_::import_("atexit").attr("register")(nanobind::cpp_function([] {
     near_the_end = true;
     PyThreadState* state = PyEval_SaveThread();  // those that asked before get it now
-    while (asking > 0) nap();
+    for (int n; (n = asking) > 0;) asking.wait(n);
     PyEval_RestoreThread(state);
   }));
 }

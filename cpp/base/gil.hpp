@@ -6,16 +6,20 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include "base/interrupt.hpp"
+
 namespace tallytree {
 
 class GilReleased {
  public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
+  GilReleased();
   ~GilReleased();
   GilReleased(const GilReleased&) = delete;
   GilReleased& operator=(const GilReleased&) = delete;
 
  private:
+  friend void let_signals_through();
+  GilReleased* outer_;  // of the same thread: a handler of signals may call the engine
   PyThreadState* state_;
 };
 

@@ -138,7 +138,10 @@ class Pool {
 
   void work(Job& job, int thread) noexcept {
     try {
-      for (size_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.tasks;) job.task(i, thread);
+      for (size_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.tasks;) {
+        job.task(i, thread);
+        let_signals_through();
+      }
     } catch (...) {
       job.next = job.tasks;
       const std::lock_guard<std::mutex> lock(guard_);
@@ -181,7 +184,10 @@ void run_tasks(size_t tasks, int threads, TaskView task) {
   prepare_exceptions();
   threads = (int)std::min<size_t>((size_t)std::max(threads, 1), tasks);
   if (threads <= 1) {
-    for (size_t i = 0; i < tasks; i++) task(i, 0);
+    for (size_t i = 0; i < tasks; i++) {
+      task(i, 0);
+      let_signals_through();
+    }
     return;
   }
   Job job{task, tasks, threads - 1};

@@ -5,6 +5,8 @@
 #pragma once
 #include <cstddef>
 
+#include "base/interrupt.hpp"
+
 namespace tallytree {
 
 // Borrows a callable task(index, thread); valid while the callable is.
@@ -29,14 +31,17 @@ int thread_count(int threads);
 
 // Calls task(index, thread) for every index below `tasks` and returns when all are done; thread < threads. The calling
 // thread takes part as thread 0. May be called from within a task and from several threads at once. After an exception
-// no further tasks are begun, and the first one is rethrown here.
+// no further tasks are begun, and the first one is rethrown here. Between tasks the calling thread lets signals through.
 void run_tasks(size_t tasks, int threads, TaskView task);
 
 // The same for task(index), where threads need no memory of their own.
 template <class Task>
 void parallel_for(ptrdiff_t tasks, int threads, const Task& task) {
   if (threads <= 1 || tasks <= 1) {
-    for (ptrdiff_t i = 0; i < tasks; i++) task(i);
+    for (ptrdiff_t i = 0; i < tasks; i++) {
+      task(i);
+      let_signals_through();
+    }
   } else {
     run_tasks((size_t)tasks, threads, [&](size_t i, int) { task((ptrdiff_t)i); });
   }

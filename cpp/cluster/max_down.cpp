@@ -79,6 +79,7 @@ void MaxPass::down() {
     c.adjoint[0] = all > -HUGE_VAL ? all - c.value[0] : -HUGE_VAL;
   }
   for (int32_t i = model_.program.nodes; i-- > 0;) {
+    if (i % kNodesBetweenSignals == 0) let_signals_through();
     const int node = model_.order[i];
     if (model_.program.op[node] < kRake) single_down(node);
     else product_down(node);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/interrupt.hpp"
 #include "base/kernels.hpp"
 #include "cluster/terms.hpp"
 #include "base/workspace.hpp"
@@ -30,6 +31,8 @@ struct MaxCluster {
   double *value, *adjoint;
   int32_t lo, width;
 };
+
+constexpr int32_t kNodesBetweenSignals = 1024;
 
 class MaxPass {
  public:

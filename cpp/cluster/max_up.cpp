@@ -177,6 +177,7 @@ MaxPass::Found MaxPass::up(const MaxPass* outside, double threshold, double most
   arena_.reset();
   work_ = 0;
   for (int32_t i = 0; i < model_.program.nodes; i++) {
+    if (i % kNodesBetweenSignals == 0) let_signals_through();
     const int node = model_.order[i];
     const bool left = model_.program.op[node] < kRake ? single_up(node, outside, threshold)
                                                       : product_up(node, outside, threshold);

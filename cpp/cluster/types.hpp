@@ -1,6 +1,7 @@
 // Plain data of the passes over cluster programs, shared by the driver (compiled once) and the kernels (per level).
 #pragma once
-#include "tree/types.hpp"
+#include "base/interval.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree {
 

@@ -1,6 +1,6 @@
 // Sums of deviations, plain or weighted by a direction: what pass 1 of the flat solver and of its tangent share.
 #pragma once
-#include "flat/elementary.hpp"
+#include "base/deviation.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

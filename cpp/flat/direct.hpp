@@ -1,7 +1,7 @@
 // What the direct trees of flat models share, with derivatives and without: the table at the root.
 #pragma once
-#include "tree/lane_entries.hpp"
-#include "tree/lane_tree.hpp"
+#include "base/lane_entries.hpp"
+#include "base/lane_tree.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -1,6 +1,6 @@
 // Sums of powers: a potential f(c) = sum_j a_j r_j^c needs one factor g_ij = 1 - p_i + p_i r_j per variable and term.
 #include "base/real.hpp"
-#include "flat/elementary.hpp"
+#include "base/deviation.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -1,6 +1,6 @@
 // Chebyshev series at the leaves of a vector.
 #pragma once
-#include "flat/elementary.hpp"
+#include "base/deviation.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

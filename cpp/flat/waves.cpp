@@ -1,7 +1,7 @@
 // Sums over frequencies: the transform of a table on a window of counts, its inverse, products of characteristic
 // functions, and the two leave-one-out sums.
 #include "base/real.hpp"
-#include "flat/elementary.hpp"
+#include "base/deviation.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

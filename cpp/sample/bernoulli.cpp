@@ -1,6 +1,7 @@
 // Independent variables: each leaves its likely state where a random number falls below the probability of that.
-#include "flat/elementary.hpp"
-#include "sample/random.hpp"
+#include "base/deviation.hpp"
+#include "base/philox.hpp"
+#include "sample/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

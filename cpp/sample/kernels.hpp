@@ -3,18 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/streams.hpp"
+
 namespace tallytree {
 
 constexpr int kBlock = 64;       // variables of a block at most, and samples of a group: one machine word
 constexpr int kThresholds = 64;  // entries of a row of thresholds; the count 64 can occur only before the first variable
-
-// 128 random bits. Streams are numbered: (tag, id, group) names one, whatever thread uses it and when.
-struct SampleKey {
-  uint32_t word[4];
-};
-enum SampleTag : uint32_t {
-  kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5, kTagLane = 6, kTagHalf = 7, kTagDecision = 8
-};
 
 // P(variable i on | r of the variables i, i + 1, ... on). `high` holds the 15 leading bits, 2^15 for "always".
 struct BlockTable {

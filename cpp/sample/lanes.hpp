@@ -1,7 +1,8 @@
 // One variable after the other for up to 64 samples side by side: a random number against a threshold from a table.
 #pragma once
 #include "base/real.hpp"
-#include "sample/random.hpp"
+#include "base/philox.hpp"
+#include "sample/kernels.hpp"
 #if defined(__AVX512BW__)
 #include <immintrin.h>
 #elif defined(__SSSE3__)

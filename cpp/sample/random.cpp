@@ -1,5 +1,6 @@
 // Random words in bulk.
-#include "sample/random.hpp"
+#include "base/philox.hpp"
+#include "sample/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -1,6 +1,7 @@
 // Counts of two children given their parent's: samples with the same parent count share one table.
 #include "base/elementary.hpp"
-#include "sample/random.hpp"
+#include "base/philox.hpp"
+#include "sample/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

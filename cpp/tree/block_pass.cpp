@@ -3,7 +3,7 @@
 // The up values of a block are not kept: on the way down they are computed once more, which is cheaper than memory.
 #include "tree/leaf_weights.hpp"
 #include "tree/linear.hpp"
-#include "tree/lane_entries.hpp"
+#include "base/lane_entries.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

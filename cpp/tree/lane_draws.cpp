@@ -4,7 +4,7 @@
 // message. A weight that underflowed to zero is never chosen and the others keep their proportions, so samples follow
 // the law given that nothing underflowed: all that can be wrong is the share of the weight that was lost.
 #include "base/real.hpp"
-#include "sample/random.hpp"
+#include "base/philox.hpp"
 #include "tree/lane_forest.hpp"
 #include "tree/kernels.hpp"
 

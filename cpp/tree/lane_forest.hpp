@@ -4,9 +4,9 @@
 // underflow may have taken is followed as one absolute error per message and lane ("lost", as its log2).
 #pragma once
 #include "base/real.hpp"
-#include "tree/lane_entries.hpp"
+#include "base/lane_entries.hpp"
 #include "tree/lane_table.hpp"
-#include "tree/lane_tree.hpp"
+#include "base/lane_tree.hpp"
 #include "tree/types.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -6,9 +6,9 @@
 // as its log2): a table may lift it again. It is harmless as long as every <up, down> is far above it, and otherwise the
 // bound of the model is infinite.
 #include "base/real.hpp"
-#include "tree/lane_entries.hpp"
+#include "base/lane_entries.hpp"
 #include "tree/lane_table.hpp"
-#include "tree/lane_tree.hpp"
+#include "base/lane_tree.hpp"
 #include "tree/tangent_kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

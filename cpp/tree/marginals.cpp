@@ -1,5 +1,5 @@
 // P(y = 1) from log-odds and messages.
-#include "flat/elementary.hpp"
+#include "base/deviation.hpp"
 #include "base/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

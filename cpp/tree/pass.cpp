@@ -95,10 +95,11 @@ void Solver::up() {
   up_nodes(tree.top(), 0, true);
 }
 
-// `alone`: nobody else is at work, so a star can have all workers.
+// `alone`: nobody else is at work, so a star can have all workers. Nodes are large then.
 void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
   Worker& worker = workers[(size_t)thread];
   for (const int32_t i : nodes) {
+    if (alone) let_signals_through();
     if (usual(i)) {
       method.up(item, worker, i);
       continue;
@@ -113,6 +114,7 @@ void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone)
 
 void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
   for (size_t j = nodes.size(); j-- > 0;) {
+    if (alone) let_signals_through();
     const int32_t i = nodes[j], s = carved ? carved->star_of(i) : -1;
     if (s < 0 || !stars[(size_t)s].used)
       method.down(item, workers[(size_t)thread], i);

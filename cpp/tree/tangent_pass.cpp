@@ -73,9 +73,10 @@ void TangentSolver::pass() {
     for (size_t j = nodes.size(); j-- > 0;) kernels.down(item, workers[(size_t)t], nodes[j]);
   };
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up(subtrees[s], t); });
-  up(tree.top(), 0);
+  const std::vector<int32_t>& top = tree.top();
+  parallel_for((ptrdiff_t)top.size(), 1, [&](ptrdiff_t j) { kernels.up(item, workers[0], top[(size_t)j]); });
   for (const int32_t i : tree.inner_roots()) kernels.start_down(item, workers[0], i);
-  down(tree.top(), 0);
+  parallel_for((ptrdiff_t)top.size(), 1, [&](ptrdiff_t j) { kernels.down(item, workers[0], top[top.size() - 1 - (size_t)j]); });
   run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down(subtrees[s], t); });
 }
 

@@ -89,7 +89,7 @@ struct ChildShape {
   double mean, variance, overlap[kStarShiftCount];
 };
 
-// Models with more variables do not share the lanes of a register; also SMALL_IN_LANES of engine/choose.py.
+// Models with more variables do not share the lanes of a register; also SMALL_IN_LANES of engine/thresholds.py.
 constexpr int32_t kLaneModelMost = 320;
 
 // Up to one register of models on one tree. Arrays beyond `count` repeat the first.

@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy import optimize, special
 
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 from tallytree.estimators import ConditionalLogit
 
 births = data.load_csv("clogit/birthwt.csv")

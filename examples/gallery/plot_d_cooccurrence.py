@@ -25,7 +25,7 @@ from matplotlib.colors import ListedColormap
 from scipy import special, stats
 
 import tallytree as tt
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 
 plants = data.load_binary("plants").train.astype(float)
 rng = np.random.default_rng(0)

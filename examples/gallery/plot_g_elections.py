@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special, stats
 
 import tallytree as tt
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 
 states = data.load_csv("elections/president_2020_states.csv")
 published = data.load_csv("elections/president_2020_ev_distribution.csv")

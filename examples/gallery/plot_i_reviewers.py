@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import tallytree as tt
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 
 midl = data.load_npz("reviewers/midl.npz")
 scores = midl["scores"]
@@ -66,7 +66,7 @@ print(
 # Are they right? Long runs of a Gibbs sampler that draws whole rows and columns exactly:
 
 start = time.process_time()
-gibbs = problem.row_gibbs(sweeps=60, rng=0, burn_in=20, chains=16, moves="mixed")
+gibbs = problem.gibbs_marginals(sweeps=60, rng=0, burn_in=20, chains=16)
 sampler_seconds = time.process_time() - start
 difference = np.abs(gibbs.marginals - beliefs.marginals)
 print(

@@ -22,7 +22,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 from tallytree.estimators import MaxEntropySampler
 
 towns = data.load_csv("survey/MU284.csv")

@@ -19,7 +19,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tallytree import data
+from reproduction import data  # of the source tree: real data, by checksum
 from tallytree.estimators import CountDensity
 
 images = data.load_binary("caltech101_silhouettes_28")

@@ -106,7 +106,7 @@ _HOMES = {
     "structure.nested.count_tree": ("CountTree",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_SUBMODULES = ("chunked", "data", "estimators", "jax", "learn", "loopy", "plot", "potentials", "torch")
+_SUBMODULES = ("chunked", "estimators", "jax", "learn", "loopy", "plot", "potentials", "torch")
 
 __all__ = [
     *_HOME,

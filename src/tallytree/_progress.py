@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -119,3 +120,13 @@ class Iterations(Progress):
         """Tell what has been reached."""
         change = "" if math.isnan(residual) else f"change {residual:.1e}"  # sampling has no residual
         self.advance(note=change, told=(iteration, residual))
+
+
+@contextmanager
+def stoppable(progress: bool | Report, total: int, label: str) -> Iterator[Iterations]:
+    """Iterations that Ctrl-C ends early: what follows the ``with`` block returns what has been reached."""
+    with Iterations(progress, total, label) as shown:
+        try:
+            yield shown
+        except KeyboardInterrupt:
+            shown.interrupted = True

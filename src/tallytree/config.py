@@ -89,12 +89,12 @@ def from_environment() -> Settings:
             "C++20 compiler is available, or unset it."
         )
     wanted = os.environ.get("TALLYTREE_NUM_THREADS", "")
-    if wanted and (not wanted.isdigit() or int(wanted) < 1):
-        raise ParameterError(f"TALLYTREE_NUM_THREADS must be a positive integer; {wanted!r} is set.")
     return Settings(
         None if engine == "array" else _extension,
         _checked_level(os.environ.get("TALLYTREE_LEVEL", "")),
-        int(wanted) if wanted else _cores(),
+        _checked_threads(int(wanted) if wanted.isdigit() else wanted, "TALLYTREE_NUM_THREADS")
+        if wanted
+        else _cores(),
     )
 
 
@@ -132,9 +132,7 @@ def using(
     if level is not None:
         changes["level"] = _checked_level(level)
     if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads < 2**31:
-            raise ParameterError(f"`threads` must be a positive integer; {threads!r} arrived.")
-        changes["threads"] = threads
+        changes["threads"] = _checked_threads(threads)
     _current = replace(before, **changes)
     try:
         yield
@@ -196,17 +194,23 @@ def limit_threads(threads: SupportsIndex) -> ThreadLimit:
     ...     tt.CountModel([0.0, 0.0, 0.0, 0.0], tt.exactly(1)).marginals
     array([0.25, 0.25, 0.25, 0.25])
     """
+    before = settings().threads
+    _set_threads(_checked_threads(threads))
+    return ThreadLimit(before)
+
+
+def _checked_threads(threads: Any, name: str = "`threads`") -> int:
+    """A number of threads that the engine's 32 bits hold."""
     try:
         wanted = 0 if isinstance(threads, bool) else operator.index(threads)
     except TypeError:
         wanted = 0
-    if wanted < 1:
+    if not 1 <= wanted < 2**31:
         raise ParameterError(
-            f"`threads` must be a positive integer; {threads!r} arrived. Use 1 to run everything in the calling thread."
+            f"{name} must be a positive integer below 2**31; {threads!r} arrived. Use 1 to run everything in the "
+            "calling thread."
         )
-    before = settings().threads
-    _set_threads(wanted)
-    return ThreadLimit(before)
+    return wanted
 
 
 def show_config() -> None:

@@ -1,19 +1,51 @@
-"""What is computed once: properties, answers of an object, and what others derive from a structure."""
+"""Values that are computed once: the only caches of the package.
+
+`cached` is a property, `answer` one that users see, `once` a value under any other key, `recent` a function of its
+arguments. Nothing here holds a lock that a forked process could inherit in a locked state.
+"""
 
 from __future__ import annotations
 
-from _thread import RLock as _Lock
-from collections.abc import Callable
-from functools import cached_property
+import functools
+import os
+from _thread import RLock
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_under_way: dict[tuple[int, Hashable], Any] = {}  # a lock for every value that some thread is computing
+
+if hasattr(os, "register_at_fork"):  # the threads that compute them do not exist in a forked process
+    os.register_at_fork(after_in_child=_under_way.clear)
 
 
-class lazy(Generic[T]):
-    """Computed on first access, then a plain attribute.
+def once(owner: object, key: Hashable, compute: Callable[[], T]) -> T:
+    """The value that ``compute()`` had when the owner was first asked for this key.
 
-    Without the lock of functools: the value may be computed twice, and then both are the same.
+    It lives as long as the owner. Of several threads that ask, one computes and the others wait.
+    """
+    return _once(owner.__dict__.setdefault("_once", {}), key, compute)
+
+
+def _once(store: dict[Any, Any], key: Hashable, compute: Callable[..., T], *arguments: Any) -> T:
+    if key not in store:
+        mark = (id(store), key)
+        with _under_way.setdefault(mark, RLock()):
+            try:
+                if key not in store:
+                    store[key] = compute(*arguments)
+            finally:
+                _under_way.pop(mark, None)
+    value: T = store[key]
+    return value
+
+
+class cached(Generic[T]):
+    """A property that is computed on first access and is a plain attribute from then on.
+
+    Threads do not wait for one another: two that ask at once both compute it, and both get the first that is ready.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -24,76 +56,48 @@ class lazy(Generic[T]):
         self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
+    def __get__(self, instance: None, owner: type) -> cached[T]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> cached[T] | T:
         if instance is None:
             return self
-        value = instance.__dict__[self._name] = self._compute(instance)
+        value: T = instance.__dict__.setdefault(self._name, self._compute(instance))
         return value
 
 
-class Remembers:
-    """An object that keeps its answers; several threads may ask, one computes. Copies start without them."""
-
-    _cache: dict[Any, Any]
-    _lock: Any
-
-    def _forget(self) -> None:
-        self._cache = {}
-        self._lock = _Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def _cached(self, key: Any, compute: Callable[[], T]) -> T:
-        found: T | None = self._cache.get(key)
-        if found is None:
-            with self._lock:
-                found = self._cache.get(key)
-                if found is None:
-                    found = self._cache[key] = compute()
-        return found
-
-
-class answer(cached_property[T]):
-    """A property of something that remembers: computed once, under its lock, kept, and not to be set."""
+class answer(cached[T]):
+    """A property that is computed once, by one thread while others wait, and cannot be set."""
 
     @overload
-    def __get__(self, instance: None, owner: type[Any] | None = None) -> answer[T]: ...
+    def __get__(self, instance: None, owner: type) -> answer[T]: ...
     @overload
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> answer[T] | T:
         if instance is None:
             return self
-        cache, name = instance._cache, self.attrname
-        if name not in cache:
-            with instance._lock:
-                if name not in cache:
-                    cache[name] = self.func(instance)
-        return cache[name]
+        store = instance.__dict__
+        if self._name in store:
+            value: T = store[self._name]
+            return value
+        return _once(store, self._name, self._compute, instance)
 
     def __set__(self, instance: object, value: object) -> None:
-        raise AttributeError(f"`{self.attrname}` cannot be set: objects are frozen. Make a new one.")
+        raise AttributeError(f"`{self._name}` cannot be set: objects are frozen. Make a new one.")
 
 
-class Keeper:
-    """A structure that keeps, for those who solve it, what they derive from it: it lives as long as the structure."""
-
-    def kept(self, key: str, make: Callable[[], T]) -> T:
-        """What ``make()`` gave the first time it was asked for under this name."""
-        memo: dict[str, Any] | None = self.__dict__.get("_kept")
-        if memo is None:
-            memo = self.__dict__.setdefault("_kept", {})
-        if key not in memo:
-            memo[key] = make()
-        found: T = memo[key]
-        return found
+class Caching:
+    """The base of objects with cached values; their pickles hold what was given, not what follows from it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_kept"}
+        kind = type(self)
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name != "_once" and not isinstance(getattr(kind, name, None), cached)
+        }
+
+
+def recent(size: int) -> Callable[[F], F]:
+    """Decorate a function of hashable arguments to keep the values of the last `size` different calls."""
+    return functools.lru_cache(maxsize=size)  # type: ignore[return-value]  # no lock is held while it computes

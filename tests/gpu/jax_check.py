@@ -17,7 +17,7 @@ import numpy as np
 
 import tallytree as tt
 import tallytree.jax as ttj
-from tallytree.jax import spectral
+from tallytree.jax import characteristic
 
 SMALLER = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 
@@ -126,7 +126,7 @@ def one_large_model(rng):
     """The quick pass alone: compiling the slow one for so many variables takes minutes."""
     n = 2**20 // SMALLER
     logits, table = rng.normal(size=(1, n)) - 2.0, one_hot(n, n // 10)[None]
-    found = timed(f"{n} flat, exactly n / 10, quick pass", spectral.solve, logits, table, repeats=5)
+    found = timed(f"{n} flat, exactly n / 10, quick pass", characteristic.solve, logits, table, repeats=5)
     mu = 1.0 / (1.0 + np.exp(-(logits + np.asarray(found.messages))))
     error = abs(float(mu.sum()) - n // 10)
     print(f"  sum of the marginals less n / 10: {error:.1e}; bound {float(found.bound[0]):.1e}", flush=True)

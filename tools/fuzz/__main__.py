@@ -21,7 +21,8 @@ else of all. All samples are tested.
 Violations are counted by answer; the first few of each are printed with the command that repeats them. Samples: a model
 is refused at p < 1e-10 (exact binomial tails), and the sum of all chi-square statistics must be within 6 standard
 deviations, so that a whole run of 10^6 models has a false alarm less than once in a thousand runs. The last line is a
-summary in JSON. The exit status is 1 after any violation. Needs nothing but the package, NumPy and SciPy.
+summary in JSON. The exit status is 1 after any violation. Needs nothing but the package, NumPy and SciPy, except for
+the kinds that are named for a framework, which are skipped without it, and the files and Dask arrays of chunked models.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 import tallytree as tt
 from tallytree import config
@@ -61,6 +63,19 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=3, help="violations printed per answer")
     parser.add_argument("--show", action="store_true", help="print failing models as Python, made small")
     return parser.parse_args(arguments)
+
+
+def kinds_of(choice: list[str] | None) -> list[str]:
+    """The kinds that were asked for, without those whose framework is not installed."""
+    found = []
+    for kind in choice if choice and "all" not in choice else KINDS:
+        if KINDS[kind].needs and find_spec(KINDS[kind].needs) is None:
+            print(
+                f"{KINDS[kind].needs} is not installed: models of kind {kind} are skipped.", file=sys.stderr
+            )
+        else:
+            found.append(kind)
+    return found
 
 
 def engines_of(choice: str) -> list[str]:
@@ -112,7 +127,7 @@ class Printer:
 
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
-    kinds = options.kind if options.kind and "all" not in options.kind else list(KINDS)
+    kinds = kinds_of(options.kind)
     engines = engines_of(options.engine)
     models = options.models or (10**7 if options.seconds else 200)
     stop = time.monotonic() + options.seconds if options.seconds else float("inf")

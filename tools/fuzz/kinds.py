@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import batches, chains, counts, large, long, tangents
+from . import batches, chains, chunks, counts, exact, frameworks, large, long, tangents
 from .assignments import draw_assignment
 from .compare import Report
 from .graphs import draw_graph
@@ -28,6 +28,7 @@ class Case(Protocol):
 class Kind(NamedTuple):
     draw: Callable[[np.random.Generator], Any]
     lot: int = 1  # models in a case
+    needs: str = ""  # a package that not everybody has
 
 
 KINDS: dict[str, Kind] = {
@@ -40,7 +41,13 @@ KINDS: dict[str, Kind] = {
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
     "tangents": Kind(tangents.draw_tangents, tangents.LOT),
     "sums": Kind(draw_sum),
+    "quantiles": Kind(exact.draw_quantiles),
+    "cancelling": Kind(exact.draw_cancelling),
+    "near": Kind(exact.draw_near),
     "weighted": Kind(draw_weighted),
+    "chunked": Kind(chunks.draw_chunked),
+    "torch": Kind(frameworks.draw_torch, frameworks.TORCH_LOT, "torch"),
+    "jax": Kind(frameworks.draw_jax, frameworks.JAX_LOT, "jax"),
     "graphs": Kind(draw_graph),
     "assignments": Kind(draw_assignment),
 }

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .ergodicity import ErgodicityWarning as ErgodicityWarning
+    from .gibbs import ErgodicityWarning as ErgodicityWarning
     from .problem import Assignment as Assignment
     from .results import AssignmentBeliefs as AssignmentBeliefs
     from .results import AssignmentBounds as AssignmentBounds
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .results import GibbsMarginals as GibbsMarginals
 
 # Imported when first used: the function below has the name of this package, so `import tallytree` needs it at once.
-_HOME = {"Assignment": "problem", "ErgodicityWarning": "ergodicity"}  # the others are in results
+_HOME = {"Assignment": "problem", "ErgodicityWarning": "gibbs"}  # the others are in results
 
 __all__ = [
     "Assignment",
@@ -36,7 +36,7 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     ----------
     affinity : (I, J) array_like or sparse matrix
         Log-odds of the cells; ``-inf`` forbids a cell, ``inf`` forces it. In a sparse matrix only stored entries, zeros
-        among them, are allowed cells. Numbers below -1e15, such as masks of -1e20, are taken for ``-inf``; in tables
+        among them, are allowed cells. Numbers below -1e12, such as masks of -1e20, are taken for ``-inf``; in tables
         those that far below the largest entry.
     rows, columns : potential, array or list
         Potential of every row and of every column: one for all, or a list with one for each. Arrays hold log-tables,
@@ -48,8 +48,8 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     -------
     Assignment
         Its methods are ``loopy_bp`` (marginals), ``bounds``, ``mode`` (the best assignment, exact),
-        ``dual_decomposition``, ``sample``, and the baselines ``node_marginals``, ``lp_marginals``,
-        ``block_gibbs`` and ``row_gibbs``.
+        ``dual_decomposition``, ``sample``, ``gibbs_marginals``, and the baselines ``node_marginals`` and
+        ``lp_marginals``.
 
     Raises
     ------

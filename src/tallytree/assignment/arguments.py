@@ -13,7 +13,7 @@ from scipy import sparse
 from .. import checks
 from ..arrays import Bools, Float64
 from ..errors import ParameterError
-from ..models.graph_arguments import logits_without_masks, without_masks
+from ..models.factor_graph import logits_without_masks, without_masks
 from ..potentials import Potential, as_potential
 from .reduction import Cells
 

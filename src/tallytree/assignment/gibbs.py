@@ -1,30 +1,30 @@
-"""Markov chains on assignments that respect every count exactly; many chains side by side.
+"""A Markov chain on assignments that respects every count exactly; many chains side by side.
 
 All moves draw from an exact conditional distribution (Gibbs), so none is ever rejected:
 
-* 2x2 blocks: four cells of two rows and two columns (Tarlow et al. 2012); two cells where there is only one row or
-  column;
-* row blocks: a whole row, log-odds ``theta_ij + log f_j(n_j + 1) - log f_j(n_j)`` with n_j the rest of column
-  j, under the
-  potential of the row; column blocks likewise;
-* trades: two rows exchange, in the columns where they differ, which of them has the cell; column counts stay
-  as they are.
+* row blocks: a whole row, log-odds ``theta_ij + log f_j(n_j + 1) - log f_j(n_j)`` with n_j the rest of column j, under
+  the potential of the row; column blocks likewise;
+* trades: two rows, or two columns, exchange which of them has the cell where they differ; the counts of the other side
+  stay as they are.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from ..arrays import Bools, Float64
+from ..engine import native
+from ..engine.problem import Problem
+from ..engine.sample.sampler import Sampler
 from ..loopy.messages import count_sums
-from .draws import draw
+from ..structure.nested.count_tree import CountTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,31 @@ def row_log_odds(grid: Grid, y: Bools, totals: NDArray[np.intp], i: int) -> Floa
         return np.asarray(np.where(np.isinf(grid.theta[i]), grid.theta[i], grid.theta[i] + change))
 
 
+def _draw(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
+    """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1)."""
+    if native.present() and nu.shape[1] > 1:  # of one variable there is no tree
+        problem = Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), log_f, {})
+        return np.asarray(Sampler(problem).draw(1, rng)[0], bool)
+    return _draw_in_order(nu, log_f, rng)
+
+
+def _draw_in_order(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
+    """One variable after the other, by the weights of all completions: quicker than array code on trees."""
+    batch, n = nu.shape
+    log_on, log_off = np.asarray(log_expit(nu)).T, np.asarray(log_expit(-nu)).T
+    most = int(np.flatnonzero((log_f > -math.inf).any(0))[-1])
+    rest = np.full((n + 1, most + 2, batch), -math.inf)  # log-weight of what follows, by the count so far
+    rest[n, :-1] = log_f.T[: most + 1]
+    for i in range(n - 1, -1, -1):
+        rest[i, :-1] = np.logaddexp(log_off[i] + rest[i + 1, :-1], log_on[i] + rest[i + 1, 1:])
+    y, each, count = np.empty((n, batch), bool), np.arange(batch), np.zeros(batch, np.intp)
+    for i in range(n):
+        on = log_on[i] + rest[i + 1, count + 1, each]
+        y[i] = rng.random(batch) < np.exp(on - rest[i, count, each])
+        count += y[i]
+    return np.ascontiguousarray(y.T)
+
+
 def _exact(tables: Float64) -> bool:
     """Whether every table allows a single count."""
     return bool(((tables > -math.inf).sum(1) == 1).all())
@@ -75,7 +100,7 @@ def row_blocks(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float6
         nu = row_log_odds(grid, y, totals, i)
         table = grid.rows if grid.rows.shape[0] == 1 else grid.rows[i : i + 1]
         totals -= y[:, i]
-        y[:, i] = draw(nu, table, rng)
+        y[:, i] = _draw(nu, table, rng)
         totals += y[:, i]
         if marginals is not None:
             _, messages = count_sums(nu, table)
@@ -106,7 +131,7 @@ def trades(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
     log_f = _pick(grid.rows, a[:, None], base_a[..., None] + c)
     log_f = log_f + _pick(grid.rows, b[:, None], base_b[..., None] + size[..., None] - c)
     log_f = np.where(c <= size[..., None], log_f, -math.inf)
-    fresh = draw(nu.reshape(-1, width), log_f.reshape(-1, width + 1), rng).reshape(at.shape)
+    fresh = _draw(nu.reshape(-1, width), log_f.reshape(-1, width + 1), rng).reshape(at.shape)
     taken = ya.copy()
     np.put_along_axis(
         taken, at, np.where(c[:-1] < size[..., None], fresh, np.take_along_axis(ya, at, -1)), -1
@@ -115,7 +140,7 @@ def trades(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
     y[:, b] = np.where(swap, ~taken, yb)
 
 
-def mixed_sweep(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float64 | None = None) -> None:
+def sweep(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float64 | None = None) -> None:
     """Row blocks, column blocks and trades of both kinds, in place."""
     turned, view = grid.transposed, y.swapaxes(1, 2)
     row_blocks(grid, y, rng, marginals)
@@ -126,64 +151,56 @@ def mixed_sweep(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float
     view[...] = columns
 
 
-def square_blocks(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
-    """One step of 2x2 block Gibbs in place: as many blocks without a common row or column as fit, at random.
-
-    A matrix with a single row has blocks of two cells in it, one with a single column likewise.
-    """
-    _, n_rows, n_columns = y.shape
-    high, wide = min(2, n_rows), min(2, n_columns)
-    if high == 0 or wide == 0:
-        return
-    size = min(n_rows // high, n_columns // wide)
-    i = rng.permutation(n_rows)[: high * size].reshape(size, high)
-    j = rng.permutation(n_columns)[: wide * size].reshape(size, wide)
-    at_i, at_j = np.repeat(i, wide, axis=1), np.tile(j, (1, high))  # (P, cells), row by row
-    blocks = np.array(list(itertools.product((0, 1), repeat=high * wide)), np.intp)
-    theta = grid.theta[at_i, at_j][:, None, :]  # (P, 1, cells)
-    on = np.where(theta == math.inf, 0.0, theta)
-    off = np.where(theta == math.inf, -math.inf, 0.0)
-    score = np.where(blocks[None] == 1, on, off).sum(-1)  # (P, states)
-    now = y[:, at_i, at_j].astype(np.intp)  # (C, P, cells)
-    square = now.reshape(*now.shape[:2], high, wide)
-    row_rest = y.sum(2)[:, i] - square.sum(-1)
-    column_rest = y.sum(1)[:, j] - square.sum(-2)
-    new = blocks.reshape(-1, high, wide)
-    total = np.broadcast_to(score, (*now.shape[:2], len(blocks))).copy()
-    for k in range(high):
-        total += _pick(grid.rows, i[:, k, None], row_rest[..., k, None] + new[:, k].sum(-1))
-    for k in range(wide):
-        total += _pick(grid.columns, j[:, k, None], column_rest[..., k, None] + new[:, :, k].sum(-1))
-    weights = np.exp(total - total.max(-1, keepdims=True)).cumsum(-1)
-    u = rng.random(weights.shape[:2])[..., None] * weights[..., -1:]
-    y[:, at_i, at_j] = blocks[(u >= weights).sum(-1)] == 1
-
-
-def square_sweep(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
-    """As many steps as touch every cell once on average."""
-    high, wide = min(2, y.shape[1]), min(2, y.shape[2])
-    if high == 0 or wide == 0:
-        return
-    cells = high * wide * min(y.shape[1] // high, y.shape[2] // wide)
-    for _ in range(math.ceil(y.shape[1] * y.shape[2] / cells)):
-        square_blocks(grid, y, rng)
-
-
 def run(
-    grid: Grid, start: Bools, kind: str, sweeps: int, burn_in: int, chains: int, rng: np.random.Generator
+    grid: Grid,
+    start: Bools,
+    sweeps: int,
+    chains: int,
+    rng: np.random.Generator,
+    burn_in: int,
+    *,
+    average: bool,
 ) -> Iterator[tuple[bool, Bools, Float64 | None]]:
-    """After every sweep: whether it is kept, the states (C, I, J), and the conditional marginals it went through.
-
-    ``kind`` is "square" or "states", which have no such marginals, "rows" or "mixed".
-    """
+    """After every sweep: whether it is kept, the states (C, I, J), and with `average` its conditional marginals."""
     y = np.repeat(start[None], chains, axis=0)
     for s in range(burn_in + sweeps):
-        keep = s >= burn_in
-        marginals = np.zeros(y.shape) if keep and kind in ("rows", "mixed") else None
-        if kind == "square":
-            square_sweep(grid, y, rng)
-        elif kind == "rows":
-            row_blocks(grid, y, rng, marginals)
-        else:
-            mixed_sweep(grid, y, rng, marginals)
-        yield keep, y, marginals
+        marginals = np.zeros(y.shape) if average and s >= burn_in else None
+        sweep(grid, y, rng, marginals)
+        yield s >= burn_in, y, marginals
+
+
+class ErgodicityWarning(UserWarning):
+    """A Markov chain cannot reach every configuration, so its averages may be wrong.
+
+    See Also
+    --------
+    tallytree.assignment.Assignment
+
+    Examples
+    --------
+    >>> from tallytree.assignment import ErgodicityWarning
+    >>> issubclass(ErgodicityWarning, UserWarning)
+    True
+    """
+
+
+def warn_if_trapped(grid: Grid, free_tables: list[Float64], blocked: bool) -> None:
+    """The moves connect all but contrived problems; warn of those. `free_tables` are those of the free cells."""
+    why = ""
+    if _gaps(grid.rows) and _gaps(grid.columns):
+        why = "Allowed row and column counts are both disjoint, and the moves may not connect all assignments"
+    elif blocked and all((t > -math.inf).sum() == 1 for t in free_tables):
+        why = (
+            "With forbidden cells and exact counts in rows and columns, trades between pairs may not connect all "
+            "assignments"
+        )
+    if why:
+        text = f"{why}: the samples may depend on the start. Compare with loopy_bp."
+        warnings.warn(text, ErgodicityWarning, stacklevel=4)
+
+
+def _gaps(tables: Float64) -> bool:
+    """Whether a table allows counts that are not an interval."""
+    possible = tables > -math.inf
+    span = possible.shape[1] - np.argmax(possible, axis=1) - np.argmax(possible[:, ::-1], axis=1)
+    return bool((possible.sum(1) != span).any())

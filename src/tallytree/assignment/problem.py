@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import expit
 
-from ..arrays import Bools
+from .. import checks, display
+from .._progress import Iterations, Report, stoppable
+from ..arrays import Bools, Float64
 from ..checks.sums import read_only
+from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
-from .chains import Chains
-from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode
+from ..loopy.linear_program import best_configuration
+from ..memo import cached
+from ..models.factor_graph import FactorGraph
+from ..models.sampling import Size
+from . import arguments, gibbs, reduction
+from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
 
-class Assignment(Chains):
+class Assignment:
     """Binary matrix y with ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(row count) prod_j g_j(column count) / Z``.
 
     Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
@@ -48,6 +58,110 @@ class Assignment(Chains):
            [0.5, 0.5, 0.5, 0.5]])
     """
 
+    def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:
+        self._sparse = sparse.issparse(affinity)
+        self._cells = arguments.cells(affinity, forbidden)
+        n_rows, n_columns = self._cells.shape
+        self._tables = (
+            arguments.tables(rows, n_rows, n_columns, "rows"),
+            arguments.tables(columns, n_columns, n_rows, "columns"),
+        )
+        self._reduced = reduction.reduce(self._cells, *self._tables)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self._cells.shape
+
+    @property
+    def n_cells(self) -> int:
+        """Number of allowed cells."""
+        return len(self._cells.logits)
+
+    @property
+    def n_free(self) -> int:
+        """Number of cells that the constraints do not decide.
+
+        See Also
+        --------
+        decided, n_cells
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[0.0, 1.0], [-np.inf, 2.0]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.n_cells, problem.n_free
+        (3, 0)
+        """
+        return len(self._reduced.free)
+
+    @cached
+    def graph(self) -> FactorGraph:
+        """Factor graph of the free cells: rows first, then columns; log-weights differ by a constant.
+
+        See Also
+        --------
+        loopy_bp, FactorGraph
+
+        Examples
+        --------
+        >>> tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1)).graph.n_groups
+        5
+        """
+        return reduction.graph(self._cells, self._reduced)
+
+    @cached
+    def decided(self) -> Any:
+        """Matrix of 1 and 0 where every feasible assignment agrees, and -1 elsewhere.
+
+        See Also
+        --------
+        n_free
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[0.0, 1.0], [-np.inf, 2.0]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.decided
+        array([[1, 0],
+               [0, 1]], dtype=int8)
+        """
+        values = np.zeros(self.n_cells, np.int8)
+        values[self._reduced.free] = -1
+        values[self._reduced.on] = 1
+        return self._matrix(values, 0)
+
+    def log_weight(self, y: Any) -> float:
+        """Log of the unnormalised weight of one assignment, a dense or sparse matrix of 0 and 1.
+
+        Parameters
+        ----------
+        y : (I, J) array or sparse matrix
+            An assignment.
+
+        Returns
+        -------
+        float
+            Its logarithm; ``-inf`` for an assignment that breaks a count.
+
+        Raises
+        ------
+        ParameterError
+            If ``y`` is no matrix of 0 and 1 of this shape.
+
+        See Also
+        --------
+        mode
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.log_weight([[1, 0], [0, 1]]), problem.log_weight([[1, 1], [0, 0]])
+        (5.5, -inf)
+        """
+        on, outside = self._chosen(y)
+        if outside or not on[self._cells.logits == math.inf].all():
+            return -math.inf
+        return self._weight(on)
+
     def loopy_bp(self, **options: Any) -> AssignmentBeliefs:
         """Approximate marginals by loopy belief propagation; options as in :func:`tallytree.loopy_bp`.
 
@@ -68,7 +182,7 @@ class Assignment(Chains):
 
         See Also
         --------
-        bounds, row_gibbs, tallytree.loopy_bp
+        bounds, gibbs_marginals, tallytree.loopy_bp
 
         Notes
         -----
@@ -206,7 +320,7 @@ class Assignment(Chains):
     def _chosen_cells(self, on: Bools, weight: float, bound: float) -> AssignmentMode:
         return AssignmentMode(self._matrix(on, False), self._affinity(on), weight, bound)
 
-    # -- the paper's baselines, by name; the others are among the chains ---------------------------------------
+    # -- baselines of the paper, by name
 
     def node_marginals(self) -> Any:
         """Marginals of the affinities alone, without any count: the paper's "Node Marginals".
@@ -254,3 +368,255 @@ class Assignment(Chains):
                [0., 1.]])
         """
         return self._matrix(self._best_cells.astype(np.float64), 0.0)
+
+    # -- the Markov chain
+
+    def sample(
+        self,
+        size: Size = 1,
+        rng: Any = None,
+        *,
+        burn_in: int = 50,
+        thin: int = 5,
+        chains: int | None = None,
+        progress: bool | Report = False,
+    ) -> Any:
+        """Assignments that respect all counts, by Markov chains that start from the best one.
+
+        Parameters
+        ----------
+        size : int, tuple of int or None
+            Number of assignments; None draws one, without an axis for it. No tuple for a sparse problem.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness.
+        burn_in, thin : int
+            Sweeps before the first and between kept ones. A sweep redraws every row and every column from its exact
+            conditional distribution, then trades between pairs of rows and of columns.
+        chains : int, optional
+            Chains side by side; default min(size, 64).
+        progress : bool or callable
+            Show the sweeps, or call a function of their number and NaN.
+
+        Returns
+        -------
+        (size..., I, J) array of bool, or a list of sparse matrices for a sparse problem
+            Assignments.
+
+        Raises
+        ------
+        ParameterError
+            If a number is too small, or ``rng`` cannot be used.
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        mode, gibbs_marginals
+
+        Notes
+        -----
+        Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
+        ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached.
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1))
+        >>> problem.sample(4, rng=0).sum(axis=2)
+        array([[1, 1],
+               [1, 1],
+               [1, 1],
+               [1, 1]])
+        """
+        lead, every = checks.shape("size", size), _at_least("thin", thin, 1)
+        if self._sparse and len(lead) > 1:
+            raise ParameterError(
+                f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
+            )
+        count = math.prod(lead)
+        parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
+        burn = _at_least("burn_in", burn_in, 0)
+        sweeps = -(-count // max(parallel, 1)) * every
+        kept: list[Bools] = []
+        left = count
+        states = self._chains(sweeps, burn, parallel, rng) if count else ()
+        with Iterations(progress, burn + sweeps, "sample") as shown:
+            for s, (_, y, _) in enumerate(states, 1):
+                if s > burn and (s - burn) % every == 0:
+                    kept.append(y[:left].copy())
+                    left -= len(kept[-1])
+                shown.update(s, math.nan)
+        out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
+        if self._sparse:
+            matrices = [sparse.csr_array(m) for m in out]
+            return matrices if lead else matrices[0]
+        return out.reshape(*lead, *self.shape)
+
+    def gibbs_marginals(
+        self,
+        sweeps: int = 200,
+        rng: Any = None,
+        *,
+        burn_in: int = 20,
+        chains: int = 64,
+        progress: bool | Report = False,
+    ) -> GibbsMarginals:
+        """Marginals by the Markov chain of :meth:`sample`, started from the best assignment.
+
+        Averages the conditional marginals of the rows that it redraws, not states.
+
+        Parameters
+        ----------
+        sweeps : int
+            Length of a chain.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness.
+        burn_in : int
+            Sweeps that are thrown away.
+        chains : int
+            How many chains run.
+        progress : bool or callable
+            Whether to report.
+
+        Returns
+        -------
+        GibbsMarginals
+            Averages over chains and sweeps, with standard errors.
+
+        Raises
+        ------
+        ParameterError
+            If a number is too small, or ``rng`` cannot be used.
+        InfeasibleError
+            If no assignment meets the counts.
+
+        See Also
+        --------
+        loopy_bp, sample
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1))
+        >>> problem.gibbs_marginals(100, rng=0).marginals.round(1)
+        array([[0.3, 0.3, 0.3],
+               [0.3, 0.3, 0.3]])
+        """
+        sweeps, chains = _at_least("sweeps", sweeps, 1), _at_least("chains", chains, 1)
+        burn = _at_least("burn_in", burn_in, 0)
+        total = np.zeros((chains, *self.shape))
+        done = 0
+        with stoppable(progress, sweeps, "gibbs") as shown:
+            for keep, _, marginals in self._chains(sweeps, burn, chains, rng, average=True):
+                if keep:
+                    total += marginals
+                    done += 1
+                    shown.update(done, math.nan)
+        each = total[:, *self._cells.places] / max(done, 1)
+        mean, error = self._matrix(each.mean(0), 0.0), self._matrix(self._standard_error(each), 0.0)
+        return GibbsMarginals(mean, error, chains, done, shown.interrupted)
+
+    def _chains(
+        self, sweeps: int, burn_in: int, chains: int, rng: Any, *, average: bool = False
+    ) -> Iterator[tuple[bool, Bools, Any]]:
+        reduced, generator = self._reduced, checks.generator(rng)
+        theta = np.full(self.shape, -math.inf)
+        theta[self._cells.places] = self._scatter(self._cells.logits[reduced.free], math.inf, -math.inf)
+        grid = gibbs.Grid(theta, *self._tables)
+        blocked = 0 < self.n_free < self.shape[0] * self.shape[1]
+        gibbs.warn_if_trapped(grid, [*reduced.row_tables, *reduced.column_tables], blocked)
+        start = np.zeros(self.shape, bool)
+        start[self._cells.places] = self._best_cells
+        return gibbs.run(grid, start, sweeps, chains, generator, burn_in, average=average)
+
+    def _standard_error(self, each: Float64) -> Float64:
+        """Of the means (C, cells) of the chains; infinite where they say nothing, 0 where nothing is to be said."""
+        if len(each) == 1:
+            error = np.full(self.n_cells, math.inf)
+        else:
+            error = each.std(0, ddof=1) / math.sqrt(len(each))
+            error[(each == each[0]).all(0) & np.isin(each[0], (0.0, 1.0))] = math.inf
+        decided = np.ones(self.n_cells, bool)
+        decided[self._reduced.free] = False
+        return np.where(decided, 0.0, error)
+
+    # -- parts of the answers
+
+    @cached
+    def _best_cells(self) -> Bools:
+        reduced, cells = self._reduced, self._cells
+        row, column = cells.row[reduced.free], cells.column[reduced.free]
+        each = np.arange(len(reduced.free))
+        found = best_configuration(
+            cells.logits[reduced.free],
+            np.concatenate([row, self.shape[0] + column]),
+            np.concatenate([each, each]),
+            [*reduced.row_tables, *reduced.column_tables],
+        )
+        return np.asarray(self._scatter(found, True, False))
+
+    def _scatter(self, free: Any, on: Any, off: Any) -> Any:
+        """Values of all allowed cells from those of the free ones and of the decided ones."""
+        out = np.full(self.n_cells, off, dtype=np.asarray(free).dtype)
+        out[self._reduced.free] = free
+        out[self._reduced.on] = on
+        return out
+
+    def _matrix(self, values: NDArray[Any], fill: Any) -> Any:
+        """Values of the allowed cells in the form of the affinities, read-only where it is dense."""
+        if self._sparse:
+            return sparse.csr_array((values, self._cells.places), shape=self.shape)
+        out = np.full(self.shape, fill, dtype=values.dtype)
+        out[self._cells.places] = values
+        read_only(out)
+        return out
+
+    def _affinity(self, on: Bools) -> float:
+        chosen = self._cells.logits[on]
+        return float(chosen[np.isfinite(chosen)].sum())
+
+    def _weight(self, on: Bools) -> float:
+        total = self._affinity(on)
+        for index, tables, size in zip(self._cells.places, self._tables, self.shape):
+            counts = np.bincount(index[on], minlength=size)
+            total += float(tables[0 if len(tables) == 1 else np.arange(size), counts].sum())
+        return total
+
+    def _chosen(self, y: Any) -> tuple[Bools, bool]:
+        dense = arguments.dense(y, "y")
+        if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
+            raise ParameterError(
+                f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {checks.describe(dense)} arrived."
+            )
+        on = dense[self._cells.places] != 0
+        return on, int(on.sum()) != int((dense != 0).sum())
+
+    def __repr__(self) -> str:
+        cells = f"n_cells={self.n_cells}, n_free={self.n_free}"
+        return f"Assignment(shape={self.shape}, {cells}{', sparse' if self._sparse else ''})"
+
+    def _repr_html_(self) -> str:
+        """No answers: the approximate ones take time. Forbidden cells stay blank."""
+        cells = self._cells
+        alone = expit(cells.logits) if self.n_cells <= display.MOST_CELLS else np.empty(0)
+        title = "P(cell is on) without rows and columns"
+        return display.page(
+            repr(self), [display.heat_of_cells(cells.row, cells.column, alone, self.shape, title)]
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Assignment):
+            return NotImplemented
+        mine, theirs = ((*p._cells.places, p._cells.logits, *p._tables) for p in (self, other))
+        alike = self.shape == other.shape and self._sparse == other._sparse
+        return alike and all(map(np.array_equal, mine, theirs))
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self._cells.logits.tobytes()))
+
+
+def _at_least(name: str, value: Any, least: int) -> int:
+    number = checks.integer(name, value)
+    if number < least:
+        raise ParameterError(
+            f"`{name}` must be an integer of at least {least}; {number} arrived. Leave it out for the default."
+        )
+    return number

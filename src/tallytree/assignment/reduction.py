@@ -1,17 +1,28 @@
-"""An assignment problem without what its constraints decide: free cells, and the tables that are left for them."""
+"""An assignment problem without what its constraints decide: free cells, and the tables that are left for them.
+
+Whether row and column counts can be met at all, who clashes if not, and what they decide already: one maximum flow. A
+cell carries a unit from its row to its column; row i carries between ``low`` and ``high`` units in, column j out. Cells
+and counts that are the same in every feasible flow are those whose arc lies on no cycle of the residual graph, so its
+ends are in different strong components.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
 
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
 from ..errors import InfeasibleError
 from ..models.factor_graph import FactorGraph
 from ..models.group import Group
-from .feasibility import Side, decide
+
+_TRIED = 32  # rows or columns with unmet needs that are tried for a small explanation
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +130,191 @@ def graph(cells: Cells, reduced: Reduced) -> FactorGraph:
         starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
         groups += [Group(order[a:b], t) for a, b, t in zip(starts, ends, tables) if b > a]
     return FactorGraph(cells.logits[reduced.free], groups)
+
+
+# -- feasibility
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Smallest and largest count of every row, or of every column; forced cells are not counted."""
+
+    low: Ints
+    high: Ints
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @property
+    def is_uniform(self) -> bool:
+        return len(self) > 0 and bool((self.low == self.low[0]).all() and (self.high == self.high[0]).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """What every feasible assignment agrees on.
+
+    ``cells`` is 1 or 0 where a cell is decided and -1 where it is free; ``rows`` and ``columns`` hold the
+    count where it is decided and -1 elsewhere. Counts strictly between their limits are left alone: they send no
+    message to infinity.
+    """
+
+    cells: NDArray[np.int8]
+    rows: Ints
+    columns: Ints
+
+
+def decide(rows: Side, columns: Side, row: Ints, column: Ints) -> Decided:
+    """Decided cells and counts; raises InfeasibleError if the counts cannot be met by the cells (row[e], column[e])."""
+    if len(row) == len(rows) * len(columns) and rows.is_uniform and columns.is_uniform:
+        found = _by_symmetry(rows, columns)
+        if found is not None:
+            return found
+    flow = _circulation(rows, columns, row, column)
+    if flow is None:
+        raise InfeasibleError(_clash(rows, columns, row, column))
+    return _fixed(rows, columns, row, column, flow)
+
+
+def _by_symmetry(rows: Side, columns: Side) -> Decided | None:
+    """All cells allowed and all rows, all columns alike: any total that suits both sides can be spread evenly."""
+    n_cells = len(rows) * len(columns)
+    sides = [(int(s.low[0]), min(int(s.high[0]), n_cells // len(s)), len(s)) for s in (rows, columns)]
+    low, high = max(n * least for least, _, n in sides), min(n * most for _, most, n in sides)
+    if low > high or any(least > most for least, most, _ in sides):
+        return None
+    counts = []
+    for least, most, n in sides:
+        at_limit = low == high and low in (n * least, n * most)
+        counts.append(np.full(n, least if least == most else low // n if at_limit else -1, np.int64))
+    cells = np.full(n_cells, 0 if high == 0 else 1 if low == n_cells else -1, np.int8)
+    return Decided(cells, *counts)
+
+
+def _network(arcs: list[tuple[Any, Any, Any]], nodes: int) -> csr_array:
+    """Tails, heads and capacities, each one number or as many as there are arcs of a kind."""
+    alike = [np.broadcast_arrays(*np.atleast_1d(*arc)) for arc in arcs]
+    tail, head, capacity = (np.concatenate(each) for each in zip(*alike))
+    used = capacity > 0
+    return coo_array(
+        (capacity[used].astype(np.int32), (tail[used], head[used])), shape=(nodes, nodes)
+    ).tocsr()
+
+
+def _circulation(rows: Side, columns: Side, row: Ints, column: Ints) -> Bools | None:
+    """A feasible assignment of the cells, or None. Lower bounds go through a second source and sink."""
+    if (rows.low > rows.high).any() or (columns.low > columns.high).any():
+        return None
+    need = int(rows.low.sum() + columns.low.sum())
+    if need == 0:
+        return np.zeros(len(row), bool)
+    source, sink, hub = 0, 1, 2
+    r, c = 3 + np.arange(len(rows)), 3 + len(rows) + np.arange(len(columns))
+    arcs = [
+        (source, r, rows.low),
+        (hub, sink, rows.low.sum()),
+        (hub, r, rows.high - rows.low),
+        (r[row], c[column], 1),
+        (c, sink, columns.low),
+        (source, hub, columns.low.sum()),
+        (c, hub, columns.high - columns.low),
+    ]
+    found = maximum_flow(_network(arcs, 3 + len(rows) + len(columns)), source, sink)
+    if found.flow_value < need:
+        return None
+    return np.asarray(found.flow[r[row], c[column]]).ravel() > 0
+
+
+def _fixed(rows: Side, columns: Side, row: Ints, column: Ints, flow: Bools) -> Decided:
+    hub, r, c = 0, 1 + np.arange(len(rows)), 1 + len(rows) + np.arange(len(columns))
+    row_count = np.bincount(row[flow], minlength=len(rows))
+    column_count = np.bincount(column[flow], minlength=len(columns))
+    arcs = [
+        (np.where(flow, c[column], r[row]), np.where(flow, r[row], c[column]), 1),
+        (hub, r, row_count < rows.high),
+        (r, hub, row_count > rows.low),
+        (c, hub, column_count < columns.high),
+        (hub, c, column_count > columns.low),
+    ]
+    label = connected_components(_network(arcs, 1 + len(rows) + len(columns)), connection="strong")[1]
+    free = label[r[row]] == label[c[column]]
+    return Decided(
+        np.where(free, -1, flow).astype(np.int8),
+        np.where(label[r] == label[hub], -1, row_count),
+        np.where(label[c] == label[hub], -1, column_count),
+    )
+
+
+# -- the clash ------------------------------------------------------------------------------------------------------
+
+
+def _clash(rows: Side, columns: Side, row: Ints, column: Ints) -> str:
+    """Rows (or columns) that need more than the cells and the columns (rows) let them have.
+
+    If rows can meet their minima within the maxima of the columns, and columns theirs, then both can be met at once
+    (Mendelsohn and Dulmage); so one of the two flows fails, and its minimum cut names the culprits.
+    """
+    for name, side in (("Row", rows), ("Column", columns)):
+        empty = np.flatnonzero(side.low > side.high)
+        if len(empty):
+            i = int(empty[0])
+            low, high = side.low[i], side.high[i]
+            if high < 0:
+                noun = "cell" if high == -1 else "cells"
+                why = f"has {-high} {noun} more forced on than its potential allows"
+            else:
+                why = f"needs at least {low} more cells than are forced on, but may have at most {high} more"
+            return f"{name} {i} {why}. Relax its potential or unforce a cell."
+    found = _hall(rows.low, columns.high, row, column, ("row", "column"))
+    if found is None:
+        found = _hall(columns.low, rows.high, column, row, ("column", "row"))
+    return found or "The row and column counts cannot be met together. Relax a potential or allow more cells."
+
+
+def _hall(need: Ints, room: Ints, here: Ints, there: Ints, names: tuple[str, str]) -> str | None:
+    n, m = len(need), len(room)
+    if need.sum() == 0:
+        return None
+    source, sink = 0, 1
+    near, far = 2 + np.arange(n), 2 + n + np.arange(m)
+    arcs = [(source, near, need), (near[here], far[there], 1), (far, sink, room)]
+    network = _network(arcs, 2 + n + m)
+    found = maximum_flow(network, source, sink)
+    if found.flow_value >= need.sum():
+        return None
+    residual = csr_array(network - found.flow)[2:, 2:]
+    residual.data = np.maximum(residual.data, 0)
+    residual.eliminate_zeros()
+    served = np.asarray(found.flow[[source], :].toarray()).ravel()[near]
+    these, full = _smallest(residual, np.flatnonzero(served < need), n)
+    cells = int((np.isin(here, these) & ~np.isin(there, full)).sum())
+    wanted, space = int(need[these].sum()), int(room[full].sum())
+    parts = []
+    if len(full):
+        parts.append(f"{_named(names[1], full)} can take at most {space}")
+    if cells or not parts:
+        parts.append(f"{'the other ' if len(full) else ''}{names[1]}s offer {cells} allowed cells")
+    needs = "need at least {} together" if len(these) > 1 else "needs at least {}"
+    return (
+        f"{_named(names[0], these).capitalize()} {needs.format(wanted)}, but can have at most "
+        f"{space + cells}: {' and '.join(parts)}. Lower the minimum of these {names[0]}s, raise the maximum of these "
+        f"{names[1]}s, or allow more cells."
+    )
+
+
+def _smallest(residual: csr_array, short: Ints, n: int) -> tuple[Ints, Ints]:
+    """The smallest set among those that nodes with unmet needs can reach: none of them has any room left."""
+    best: tuple[Ints, Ints] | None = None
+    for start in short[:_TRIED].tolist():
+        reached = np.sort(breadth_first_order(residual, start, return_predecessors=False)).astype(np.int64)
+        cut = int(np.searchsorted(reached, n))
+        if best is None or len(reached) < len(best[0]) + len(best[1]):
+            best = (reached[:cut], reached[cut:] - n)
+    assert best is not None
+    return best
+
+
+def _named(name: str, which: Ints) -> str:
+    shown = ", ".join(map(str, which[:8].tolist()))
+    more = f" and {len(which) - 8} more" if len(which) > 8 else ""
+    return f"{name}{'s' if len(which) > 1 else ''} {shown}{more}"

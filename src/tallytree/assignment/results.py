@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _display
+from .. import display
 from ..arrays import Float64
 from ..loopy import LoopyResult
 
@@ -64,7 +64,7 @@ class AssignmentBeliefs:
         return f"AssignmentBeliefs(bethe_log_partition={self.bethe_log_partition:.6g}, {self.result!r})"
 
     def _repr_html_(self) -> str:
-        return _display.matrix_page(self, self.marginals, "P(cell is on), approximate", self.result.trace)
+        return display.matrix_page(self, self.marginals, "P(cell is on), approximate", self.result.trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class AssignmentMode:
         )
 
     def _repr_html_(self) -> str:
-        return _display.matrix_page(self, self.cells, "the cells that are on")
+        return display.matrix_page(self, self.cells, "the cells that are on")
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ class AssignmentBounds:
         return f"AssignmentBounds(lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.3g})"
 
     def _repr_html_(self) -> str:
-        return _display.matrix_page(self, self.marginals, "P(cell is on) of the upper bound")
+        return display.matrix_page(self, self.marginals, "P(cell is on) of the upper bound")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ class GibbsMarginals:
     Examples
     --------
     >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
-    >>> found = problem.row_gibbs(sweeps=20, rng=0, moves="mixed")
+    >>> found = problem.gibbs_marginals(sweeps=20, rng=0)
     >>> found.marginals.shape
     (2, 4)
     """
@@ -211,4 +211,4 @@ class GibbsMarginals:
     interrupted: bool = False
 
     def _repr_html_(self) -> str:
-        return _display.matrix_page(self, self.marginals, "P(cell is on), averages")
+        return display.matrix_page(self, self.marginals, "P(cell is on), averages")

@@ -1,22 +1,27 @@
-"""The only reader of what users pass in: every message says what was required, what arrived and what to do next.
+"""The only reader of what users pass in: a call declares what an argument must be, and gets it or an error.
 
-What everybody needs is here; configurations, numbers of potentials and sums have modules of their own.
+Single numbers: :func:`integer`, :func:`real`, :func:`flag`, :func:`one_of`, :func:`generator`. Arrays: :func:`array`
+with a shape and what its entries are (:data:`REALS`, :data:`LOGS`, :data:`PROBABILITIES`, :data:`WHOLE`, ...);
+:func:`logits` and :func:`log_table` also keep the dtype and are quick. Groups, configurations and sums have modules of
+their own. Every message says what was required, what arrived and, where a user would make the mistake, what to do next.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64, Ints
-from ..errors import ParameterError, StructureError
+from ..arrays import Float64
+from ..errors import ParameterError, TallyTreeError
 
 _DOUBLE = np.dtype(np.float64)
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 def describe(value: Any) -> str:
@@ -27,7 +32,235 @@ def describe(value: Any) -> str:
     return f"{text[:60]}..." if len(text) > 63 else text
 
 
-def unmasked(called: str, value: Any, otherwise: str | None = None) -> NDArray[Any]:
+# -- single numbers ------------------------------------------------------------------------------------------------
+
+
+def integer(name: str, value: Any, least: int | None = None, most: int | None = None, what: str = "") -> int:
+    """An integer of at most 64 bits, between `least` and `most`, which is `what`; truth values and floats are none."""
+    number = None
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            number = operator.index(value)
+        except (TypeError, RuntimeError):
+            refuse_framework(f"`{name}`", value)
+    low = -(2**63) if least is None else least
+    high = 2**63 - 1 if most is None else most
+    if number is None or not low <= number <= high:
+        limits = (
+            ("", f" of at least {least}")[least is not None] if most is None else f" between {low} and {most}"
+        )
+        size = " of at most 64 bits" if number is not None and abs(number) >= 2**63 else ""
+        hint = " Convert it with int(...)." if isinstance(value, (float, np.floating)) else ""
+        raise ParameterError(
+            f"`{name}` must be an integer{size}{limits}{what and f', {what}'}; {describe(value)} arrived.{hint}"
+        )
+    return number
+
+
+def real(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    strict: bool = False,
+    infinite: bool = False,
+) -> float:
+    """A number in ``[low, high]``, without ``low`` if `strict`, and finite unless `infinite`."""
+    number = math.nan
+    if not isinstance(value, (bool, np.bool_, str, bytes)) and getattr(value, "ndim", 0) == 0:
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            refuse_framework(f"`{name}`", value)
+    inside = low < number <= high if strict else low <= number <= high
+    if not inside or (math.isinf(number) and not infinite):
+        limits = f" {'above' if strict else 'of at least'} {low:g}" if low > -math.inf else ""
+        limits = f" in {'(' if strict else '['}{low:g}, {high:g}]" if high < math.inf else limits
+        raise ParameterError(
+            f"`{name}` must be a {'' if infinite else 'finite '}real number{limits}; {describe(value)} arrived."
+        )
+    return number + 0.0  # -0.0 becomes 0.0, so that equal numbers print alike
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"`{name}` must be True or False, but {describe(value)} arrived.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """The one of a few texts or integers that `value` is; truth values do not stand for 0 and 1."""
+    if isinstance(value, (str, int, np.integer)) and not isinstance(value, bool):
+        for choice in allowed:
+            if value == choice:
+                return choice
+    names = [repr(a) for a in allowed]
+    wanted = " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
+    raise ParameterError(f"`{name}` must be {wanted}; {describe(value)} arrived.")
+
+
+def instance(name: str, value: Any, kind: type, hint: str = "") -> Any:
+    """An object of a class."""
+    if not isinstance(value, kind):
+        raise ParameterError(f"`{name}` must be a {kind.__name__}{hint}; {describe(value)} arrived.")
+    return value
+
+
+def group_number(group: Any, total: int, instead: str = "") -> int:
+    """The number of a group, 0 to total - 1; negative numbers count from the end."""
+    number = integer("group", group)
+    if not -total <= number < total:
+        known = f"0 to {total - 1}" if total else "but the model has no groups"
+        raise ParameterError(f"`group` must be the number of a group, {known}{instead}; {number} arrived.")
+    return number % total
+
+
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """The axes that an integer, a sequence of them, or None for no axis asks for."""
+    if value is None:
+        return ()
+    several = isinstance(value, (tuple, list, range)) or getattr(value, "ndim", 0) == 1
+    axes = tuple(integer(name, axis, 0) for axis in value) if several else (integer(name, value, 0),)
+    if math.prod(max(axis, 1) for axis in axes) >= 2**60:
+        raise ParameterError(
+            f"`{name}` asks for more numbers than any machine holds; {describe(value)} arrived."
+        )
+    return axes
+
+
+def callback(name: str, value: Any) -> None:
+    """Refuse what is neither None nor a function."""
+    if value is not None and not callable(value):
+        raise ParameterError(f"`{name}` must be a function or None; {describe(value)} arrived. Leave it out.")
+
+
+def generator(rng: Any, name: str = "rng") -> np.random.Generator:
+    """A NumPy generator from what NumPy takes: a generator of any kind, a seed, or None."""
+    if isinstance(rng, np.random.RandomState):
+        return np.random.Generator(rng._bit_generator)  # both go on with the same stream
+    if not isinstance(rng, (bool, np.bool_)):
+        try:
+            return np.random.default_rng(rng)
+        except (TypeError, ValueError):
+            pass
+    raise ParameterError(
+        f"`{name}` must be a numpy.random.Generator, RandomState, BitGenerator or SeedSequence, a non-negative integer "
+        f"seed or None; {describe(rng)} arrived."
+    )
+
+
+# -- arrays --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What the entries of an array must be: of these NumPy kinds and between two ends, both included, so no NaN."""
+
+    what: str
+    low: float = -_LARGEST
+    high: float = _LARGEST
+    kinds: str = "fiub"
+    dtype: Any = np.float64
+    hint: str = ""
+
+
+REALS = Entries("finite real numbers", hint=" Leave out what is NaN or infinite.")
+LOGS = Entries("logarithms below +inf", low=-math.inf, hint=" Use -inf for what is impossible.")
+PROBABILITIES = Entries("probabilities between 0 and 1", 0.0, 1.0)
+INTEGERS = Entries("integers", -(2**62), 2**62, "iu", np.int64)
+NON_NEGATIVE = Entries("finite numbers of at least 0", 0.0)
+POSITIVE = Entries("finite numbers above 0", math.ulp(0.0))
+WHOLE = Entries("whole numbers of at least 0", 0, 2**62, "iu", np.int64)
+
+
+def integers(low: int, high: int, what: str = "integers") -> Entries:
+    """Integers between two ends."""
+    return Entries(f"{what} from {low} to {high}", low, high, "iu", np.int64)
+
+
+def number(name: str, value: Any, entries: Entries) -> Any:
+    """A single number of what :func:`array` reads arrays of."""
+    low, high = entries.low, entries.high
+    if "f" not in entries.kinds:
+        return integer(name, value, int(low), None if high >= 2**62 else int(high))
+    strict = low == POSITIVE.low
+    low, high = (-math.inf if low == -_LARGEST else low), (math.inf if high == _LARGEST else high)
+    return real(name, value, 0.0 if strict else low, high, strict=strict, infinite=entries.high == math.inf)
+
+
+def array(
+    name: str,
+    value: Any,
+    shape: tuple[Any, ...],
+    entries: Entries = REALS,
+    *,
+    hint: str = "",
+    error: type[TallyTreeError] = ParameterError,
+    copy: bool = False,
+) -> NDArray[Any]:
+    """An array of a declared shape: sizes, names of sizes that are free, and ``...`` for leading axes.
+
+    ``array("pairs", value, ("E", 2), WHOLE)`` reads pairs of whole numbers.
+    """
+    shown = ", ".join("..." if size is ... else str(size) for size in shape) + (
+        "," if len(shape) == 1 else ""
+    )
+    wanted = f"`{name}` must be an array of {entries.what}" + (
+        f", shape ({shown})" if shape != (...,) else ""
+    )
+    found = unmasked(f"`{name}`", value, f"{wanted}; rows of different lengths arrived.{hint}")
+    kind = found.dtype.kind
+    if found.size == 0 and kind == "f" and "f" not in entries.kinds:
+        kind = "i"  # an empty list has no type of its own
+    if kind not in entries.kinds or found.dtype == np.float16 or not _has_shape(found.shape, shape):
+        raise error(f"{wanted}; {describe(found)} arrived.{hint}")
+    if found.size and not (entries.low <= float(found.min()) and float(found.max()) <= entries.high):
+        place = tuple(np.argwhere(~((found >= entries.low) & (found <= entries.high)))[0].tolist())
+        entry = f"entry {place[0] if len(place) == 1 else place}" if place else "the number"
+        arrived = "NaN" if np.isnan(found[place]) else found[place]
+        raise error(f"{wanted}; {entry} is {arrived}.{hint or entries.hint}")
+    return found.astype(entries.dtype, copy=copy)
+
+
+def _has_shape(shape: tuple[int, ...], wanted: tuple[Any, ...]) -> bool:
+    if wanted[:1] == (...,):
+        wanted = wanted[1:]
+        shape = shape[max(len(shape) - len(wanted), 0) :]
+    return len(shape) == len(wanted) and all(isinstance(w, str) or w == own for w, own in zip(wanted, shape))
+
+
+def flags(name: str, value: Any, rows: int | str = "n") -> NDArray[np.bool_]:
+    """Truth values, (rows,); zeros and ones are taken for them."""
+    found = array(name, value, (rows,), Entries("truth values", 0, 1, "biuf", hint=" Compare them first."))
+    if not np.isin(found, (0, 1)).all():
+        raise ParameterError(
+            f"`{name}` must be an array of truth values; other numbers than 0 and 1 arrived."
+        )
+    return found.astype(np.bool_)
+
+
+def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
+    """`value` as an array; rows of different lengths are refused."""
+    ragged = f"`{name}` must be {what}, but rows of different lengths arrived. Give all rows one length."
+    return unmasked(f"`{name}`", value, ragged)
+
+
+def refuse_framework(called: str, value: Any, function: str = "") -> None:
+    """Raise for an array of PyTorch or JAX that NumPy cannot read; `function` is what takes it in `tallytree.torch`."""
+    package = type(value).__module__.partition(".")[0]
+    home = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}.get(package)
+    if home is not None:
+        what, plain = (
+            ("a tensor", ".detach().cpu()") if home == "torch" else ("a traced array", "numpy.asarray(...)")
+        )
+        raise ParameterError(
+            f"{called} must be numbers that NumPy can read; {what} on another device, or whose gradient is followed, "
+            f"arrived. Use `tallytree.{home}{function}`, which takes it, or pass its numbers by `{plain}`."
+        )
+
+
+def unmasked(called: str, value: Any, otherwise: str | None = None, function: str = "") -> NDArray[Any]:
     """`value` as an array; masked entries are refused: what lies under a mask is no number of the user's.
 
     `otherwise` is said of rows of different lengths, which are no array.
@@ -40,7 +273,8 @@ def unmasked(called: str, value: Any, otherwise: str | None = None) -> NDArray[A
         )
     try:
         return np.asarray(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RuntimeError):
+        refuse_framework(called, value, function)
         if otherwise is None:
             raise
         raise ParameterError(otherwise) from None
@@ -106,11 +340,7 @@ def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[
 def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) -> Float64:
     """A log-table (..., size + 1) with entries in [-inf, inf); in one of `unseen` or more nothing is looked at."""
     array, _ = real_array(name, value, axis="counts", label=name)
-    if array.shape[-1] != size + 1:
-        raise ParameterError(
-            f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
-            f"variables; one with {array.shape[-1]} entries arrived."
-        )
+    table_length(name, array, size)
     if unseen is not None and array.size >= unseen:
         return array
     if array.size <= _FEW and math.isfinite(np.vdot(array, array)):
@@ -125,132 +355,19 @@ def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) ->
     return array
 
 
-def count(name: str, value: Any, upper: int, what: str) -> int:
-    """An integer in 0..upper."""
-    number = integer(name, value)
-    if not 0 <= number <= upper:
-        raise ParameterError(f"`{name}` must be between 0 and {upper}, {what}; {number} arrived.")
-    return number
-
-
-def integer(name: str, value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"`{name}` must be an integer, but the truth value {value} arrived.")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ParameterError(f"`{name}` must be an integer, but {describe(value)} arrived.") from None
-    if abs(number) >= 2**63:
+def table_length(name: str, table: Any, size: int) -> None:
+    """Refuse a log-table, of whatever framework, that has not one entry per count of `size` variables."""
+    if table.shape[-1] != size + 1:
         raise ParameterError(
-            f"`{name}` must be an integer of at most 64 bits, but {describe(value)} arrived."
+            f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
+            f"variables; one with {table.shape[-1]} entries arrived."
         )
-    return number
 
 
-def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"`{name}` must be True or False, but {describe(value)} arrived.")
-    return bool(value)
-
-
-def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
-    """`value` as an array; rows of different lengths are refused."""
-    ragged = f"`{name}` must be {what}, but rows of different lengths arrived. Give all rows one length."
-    return unmasked(f"`{name}`", value, ragged)
-
-
-def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
-    if not isinstance(value, str) or value not in allowed:
-        names = ", ".join(repr(a) for a in allowed)
-        raise ParameterError(f"`{name}` must be one of {names}; {describe(value)} arrived.")
-    return value
-
-
-def members(value: Any, n_variables: int, label: str) -> Ints:
-    """The variables of one group as an index array; whether they repeat is checked for all groups together."""
-    if value is None:
-        return np.arange(n_variables)
-    if isinstance(value, slice):
-        return np.arange(n_variables)[value]
-    if isinstance(value, range):
-        return np.arange(value.start, value.stop, value.step)
-    try:
-        array = unmasked(label, value) if isinstance(value, np.ndarray) else np.asarray(list(value))
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise StructureError(
-            f"{label} must be a list of variable indices, a range, a slice, a boolean mask or None for all "
-            f"variables; {describe(value)} arrived."
-        ) from None
-    if array.ndim != 1:
-        raise StructureError(f"{label} must be one-dimensional; an array of shape {array.shape} arrived.")
-    if array.dtype.kind == "b":
-        if len(array) != n_variables:
-            raise StructureError(
-                f"{label} is a boolean mask of length {len(array)}, but there are {n_variables} variables. "
-                "A mask needs one entry per variable."
-            )
-        return np.flatnonzero(array)
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise StructureError(
-            f"{label} must hold integer indices of variables; values of type {array.dtype} arrived."
-        )
-    return array.astype(np.int64)
-
-
-def group_list(groups: Any) -> list[Any]:
-    """The groups of an iterable."""
-    if isinstance(groups, (str, bytes)) or not isinstance(groups, Iterable):
-        raise StructureError(
-            f"`groups` must be a list of groups, such as [[0, 1], None]; {describe(groups)} arrived."
-        )
-    try:
-        return list(groups)
-    except TypeError:  # an array without axes
-        raise StructureError("`groups` must be a list of groups; a single number arrived.") from None
-
-
-def all_members(groups: Iterable[Any], n_variables: int) -> tuple[Ints, Ints]:
-    """Member lists of all groups, concatenated, and the offsets between them; checked."""
-    lists = [members(g, n_variables, f"Group {i}") for i, g in enumerate(group_list(groups))]
-    sizes = np.array([len(m) for m in lists], np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    empty = np.flatnonzero(sizes == 0)
-    if len(empty):
-        raise StructureError(
-            f"Every group needs at least one variable, but group {empty[0]} is empty. Leave it out."
-        )
-    flat = np.concatenate([np.empty(0, np.int64), *lists])
-    bad = np.flatnonzero((flat < 0) | (flat >= n_variables))
-    if len(bad):
-        group = int(np.searchsorted(offsets, bad[0], side="right")) - 1
-        raise StructureError(
-            f"Group {group} names variable {int(flat[bad[0]])}, but variables are numbered 0 to {n_variables - 1}."
-        )
-    _refuse_repeats(flat, offsets, n_variables)
-    return flat, offsets
-
-
-def _refuse_repeats(flat: Ints, offsets: Ints, n_variables: int) -> None:
-    group = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    # Ranges and sorted lists, the common case, are recognised without sorting.
-    rising = (flat[1:] > flat[:-1]) | (group[1:] != group[:-1])
-    if rising.all():
-        return
-    suspects = np.zeros(len(offsets) - 1, bool)
-    suspects[group[1:][~rising]] = True
-    keep = suspects[group]
-    key = np.sort(group[keep] * n_variables + flat[keep])
-    twice = np.flatnonzero(key[1:] == key[:-1])
-    if len(twice):
-        g, v = divmod(int(key[twice[0]]), n_variables)
-        raise StructureError(
-            f"Group {g} names variable {v} more than once. List every variable once; "
-            "for a variable that counts double use integer weights with `PoissonBinomial`."
-        )
+def below_infinity(name: str, logs: Float64, what: str) -> None:
+    """Refuse NaN and +inf among logarithms; `what` is impossible stands for -inf."""
+    if not (logs < math.inf).all():
+        raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for {what}.")
 
 
 def listed(value: Any, count: int, wanted: str, hint: str = "") -> list[Any]:
@@ -264,32 +381,17 @@ def listed(value: Any, count: int, wanted: str, hint: str = "") -> list[Any]:
     return entries
 
 
-def below_infinity(name: str, logs: Float64, what: str) -> None:
-    """Refuse NaN and +inf among logarithms; `what` is impossible stands for -inf."""
-    if not (logs < math.inf).all():
-        raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for {what}.")
-
-
-def generator(rng: Any) -> np.random.Generator:
-    """A NumPy generator from a generator, a seed or None."""
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if rng is None or (
-        isinstance(rng, (int, np.integer)) and not isinstance(rng, (bool, np.bool_)) and rng >= 0
-    ):
-        return np.random.default_rng(rng)
-    raise ParameterError(
-        f"`rng` must be a numpy.random.Generator, a non-negative integer seed or None; {describe(rng)} arrived."
-    )
-
-
 def broadcast(
-    batch_shape: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]], *, grow: bool = True
+    batch_shape: tuple[int, ...],
+    shapes: Sequence[tuple[str, tuple[int, ...]]],
+    join: Callable[..., tuple[int, ...]] = np.broadcast_shapes,
+    *,
+    grow: bool = True,
 ) -> tuple[int, ...]:
     """The batch shape of several arrays together, each with a name for the message; without `grow` it must stay."""
     for name, shape in shapes:
         try:
-            common = np.broadcast_shapes(batch_shape, shape)
+            common = join(batch_shape, shape)
             if not grow and common != batch_shape:
                 raise ValueError
             batch_shape = common

@@ -15,31 +15,17 @@ from ..errors import ParameterError
 
 def states(y: ArrayLike, n: int) -> NDArray[np.bool_]:
     """Configurations (..., D) of zeros and ones."""
-    array = checks.rectangular("y", y, f"an array of 0 and 1 with {n} entries on the last axis")
-    if array.dtype.kind not in "fiub" or array.ndim == 0 or array.shape[-1] != n:
-        raise ParameterError(
-            f"`y` must be an array of 0 and 1 with {n} entries on the last axis; {checks.describe(array)} arrived."
-        )
-    on: NDArray[np.bool_] = array != 0
-    if not np.all((array == 1) == on):
+    found = checks.array("y", y, (..., n), checks.Entries("0 and 1", 0, 1))
+    on: NDArray[np.bool_] = found == 1.0
+    if not (on | (found == 0.0)).all():
         raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
     return on
 
 
 def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
     """Variable numbers, checked; None: all of them."""
-    if value is None:
-        return np.arange(n)
-    array = checks.rectangular(name, value, "an array of variable numbers")
-    if array.dtype.kind not in "iu" and array.size:
-        raise ParameterError(
-            f"`{name}` must hold the numbers of variables; {checks.describe(array)} arrived."
-        )
-    array = array.astype(np.int64)
-    if array.size and (array.min() < 0 or array.max() >= n):
-        bad = int(array[(array < 0) | (array >= n)].flat[0])
-        raise ParameterError(f"`{name}` names variable {bad}, but variables are numbered 0 to {n - 1}.")
-    return array
+    known = checks.integers(0, n - 1, "numbers of variables")
+    return np.arange(n) if value is None else checks.array(name, value, (...,), known)
 
 
 def one_hot(count: int, n: int) -> Float64:

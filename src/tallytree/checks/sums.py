@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from . import describe, unmasked
+from . import shape as axes
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
 
@@ -80,27 +80,11 @@ def integer_weights(value: ArrayLike, n: int) -> Ints:
     return weights
 
 
-def sample_shape(size: Any) -> tuple[int, ...]:
-    """The axes that ``size`` asks for: an integer, a tuple of them, or None for no axis."""
-    if size is None:
-        return ()
-    axes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    if any(isinstance(s, (bool, np.bool_)) or not isinstance(s, (int, np.integer)) or s < 0 for s in axes):
-        raise ParameterError(
-            f"`size` must be a non-negative integer or a tuple of them; {describe(size)} arrived."
-        )
-    if math.prod(max(int(s), 1) for s in axes) >= 2**60:
-        raise ParameterError(
-            f"`size` asks for more numbers than any machine holds; {describe(size)} arrived."
-        )
-    return tuple(int(s) for s in axes)
-
-
 def full_shape(size: Any, batch: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that `scipy.stats` gives to draws: ``size`` ends with the axes of the batch."""
     if size is None:
         return batch
-    shape = sample_shape(size)
+    shape = axes("size", size)
     tail = shape[len(shape) - len(batch) :]
     if len(shape) < len(batch) or any(b not in (1, s) for b, s in zip(batch, tail)):
         raise ParameterError(
@@ -108,25 +92,6 @@ def full_shape(size: Any, batch: tuple[int, ...]) -> tuple[int, ...]:
             f"size={(*shape, *batch)}, or call `sample({size!r})`, which adds the batch by itself."
         )
     return shape
-
-
-def uniform_source(random_state: Any) -> Callable[..., Float64]:
-    """A function that draws uniform numbers in [0, 1) of a given shape."""
-    if isinstance(random_state, np.random.RandomState):
-        return random_state.random_sample
-    if isinstance(random_state, np.random.Generator):
-        return random_state.random
-    seed = random_state is None or (
-        isinstance(random_state, (int, np.integer))
-        and not isinstance(random_state, (bool, np.bool_))
-        and random_state >= 0
-    )
-    if not seed:
-        raise ParameterError(
-            "`random_state` must be a non-negative integer seed, a numpy.random.Generator, a "
-            f"numpy.random.RandomState or None; {describe(random_state)} arrived."
-        )
-    return np.random.default_rng(random_state).random
 
 
 def moment_letters(moments: Any, known: Iterable[str]) -> list[str]:

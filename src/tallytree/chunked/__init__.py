@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from ..engine.count.chunks import CountWindow
-from .conditional import ConditionalLogitFit, fit_conditional_logit
 from .model import ChunkedCountModel
 from .poisson_binomial import ChunkedPoissonBinomial
 
 __all__ = [
     "ChunkedCountModel",
     "ChunkedPoissonBinomial",
-    "ConditionalLogitFit",
     "CountWindow",
-    "fit_conditional_logit",
 ]

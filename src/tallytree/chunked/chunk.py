@@ -8,13 +8,65 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SourceError
-from .extras import require
+from ..errors import ParameterError, SourceError
+
+# -- optional packages ---------------------------------------------------------------------------------------------
+
+
+_EXTRA = {"dask": "dask", "distributed": "dask", "zarr": "zarr", "pyarrow": "parquet"}
+
+
+def require(module: str, purpose: str) -> Any:
+    """A module, or the command that installs it."""
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] != package:
+            raise
+        raise ParameterError(
+            f'{purpose} needs {package}, which is not installed. Run: pip install "tallytree[{_EXTRA[package]}]"'
+        ) from None
+
+
+def comes_from(value: Any, package: str) -> bool:
+    """Whether an object is of a class of this package, without importing it."""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
+
+
+# -- fingerprints --------------------------------------------------------------------------------------------------
+
+
+_ROW = 1024  # words
+_BLOCK = 64  # rows: half a megabyte, so that the second sum finds the words in the cache
+
+
+def fingerprint(values: NDArray[Any]) -> int:
+    """64 bits that differ, for all practical purposes, between arrays whose bytes differ; at about the speed of memory.
+
+    The bytes are laid out as rows of words. The sums of all rows and of all columns, modulo 2^64, are hashed: a change
+    confined to one row or one column, and any exchange of two words, changes at least one of the sums.
+    """
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    whole = len(data) - len(data) % (8 * _ROW)
+    words = data[:whole].view(np.uint64).reshape(-1, _ROW)
+    across, down = np.empty(len(words), np.uint64), np.zeros(_ROW, np.uint64)
+    for first in range(0, len(words), _BLOCK):
+        block = words[first : first + _BLOCK]
+        np.add.reduce(block, axis=1, out=across[first : first + len(block)])
+        down += np.add.reduce(block, axis=0)
+    digest = blake2b(digest_size=8)
+    for part in (np.int64(len(data)), across, down, data[whole:]):
+        digest.update(np.ascontiguousarray(part).data)
+    return int.from_bytes(digest.digest(), "little")
+
 
 Values = NDArray[Any]
 
@@ -31,6 +83,10 @@ class Chunk:
     def size(self) -> int:
         """Number of entries."""
         return self.stop - self.start
+
+    def place(self, at: int) -> str:
+        """Where an entry of the chunk lies, for messages."""
+        return f"chunk {self.number:,} at position {at:,} (entry {self.start + at:,})"
 
     def load(self) -> Values:
         """The entries, in the dtype of the source."""

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64, Ints
-from ..engine import far
+from ..engine import masks
 from ..errors import InfeasibleError, ParameterError
-from ..memo import lazy
+from ..memo import cached
 from ..potentials import Potential, as_potential, uniform
 from ..potentials.base import Product
-from ..potentials.bends import Bends
-from ..potentials.causes import NoisyAnd, NoisyOr
-from ..potentials.constraints import AtLeast, AtMost, Interval
-from ..potentials.exponentials import ExponentialMixture, Geometric, SpikeAndSlab, Uniform
-from ..potentials.remainders import Modulo, Parity
+from ..potentials.constraints import AtLeast, AtMost, Interval, Modulo, Parity
+from ..potentials.envelope import Envelope
+from ..potentials.exponentials import ExponentialMixture, Geometric, NoisyAnd, NoisyOr, SpikeAndSlab, Uniform
 
 _BLOCK = 1 << 20  # counts looked at at a time
 _SHORT = (NoisyOr, NoisyAnd, Geometric, SpikeAndSlab, ExponentialMixture, Parity, Modulo, AtLeast, AtMost)
@@ -27,7 +25,7 @@ _SHORT = (NoisyOr, NoisyAnd, Geometric, SpikeAndSlab, ExponentialMixture, Parity
 class CountPotential:
     """A potential on the count of ``n`` variables.
 
-    Numbers below ``-FAR`` are -inf, as in every model; see :mod:`~tallytree.engine.far`.
+    Numbers below ``-MASK`` are -inf, as in every model; see :mod:`~tallytree.engine.masks`.
     """
 
     def __init__(self, given: Any, n: int) -> None:
@@ -56,7 +54,7 @@ class CountPotential:
     def window(self, first: int, last: int) -> Float64:
         """Log f(first), ..., log f(last)."""
         log_f = np.asarray(self.potential._log_window(self.n, first, last), np.float64)
-        return log_f if self.is_interval else np.where(log_f < -far.FAR, -math.inf, log_f)
+        return log_f if self.is_interval else np.where(log_f < -masks.MASK, -math.inf, log_f)
 
     def at(self, k: int) -> float:
         """Log f(k)."""
@@ -76,9 +74,9 @@ class CountPotential:
         """The largest ``log f(k) - slope (k - first)`` for ``first <= k <= last``, -inf if none is possible."""
         return self._bends.largest(first, last, slope)
 
-    @lazy
-    def _bends(self) -> Bends:
-        return Bends(self.potential, self.n, self.window)
+    @cached
+    def _bends(self) -> Envelope:
+        return Envelope(self.potential, self.n, self.window)
 
     def support_within(self, least: int, most: int) -> tuple[int, int]:
         """First and last possible count between `least` and `most`; the first exceeds the last if there is none."""

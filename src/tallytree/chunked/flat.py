@@ -7,20 +7,59 @@ once is not asked again. Then each chunk is mapped by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.count import chunks as verbs
+from ..engine.count.chunks.solution import unpacked
+from ..engine.pmf.log_pmf import log_pmf
 from ..errors import InfeasibleError
-from .balanced import levels_of, split_total
+from ..potentials import Potential
 from .count_potential import CountPotential
 from .passes import Job, Passes
 from .reading import Loaded
-from .seeds import chunk_seeds
+
+T = TypeVar("T")
+
+
+# -- balanced trees ------------------------------------------------------------------------------------------------
+
+
+def levels_of(leaves: Sequence[T], join: Callable[[T, T], T]) -> list[list[T]]:
+    """All levels, the leaves first; the last of an odd number moves up as it is."""
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
+        levels.append([join(*pair) if len(pair) == 2 else pair[0] for pair in pairs])
+    return levels
+
+
+def split_total(levels: list[list[T]], total: int, left_of: Callable[[T, T, int], int]) -> list[int]:
+    """Counts of all leaves given their sum; ``left_of(left, right, sum)`` draws the count of the left one of two."""
+    counts = [total]
+    for below in reversed(levels[:-1]):
+        split: list[int] = []
+        for i, count in enumerate(counts):
+            if 2 * i + 1 == len(below):
+                split.append(count)
+                continue
+            left = left_of(below[2 * i], below[2 * i + 1], count)
+            split += [left, count - left]
+        counts = split
+    return counts
+
+
+# -- streams of random numbers -------------------------------------------------------------------------------------
+
+
+def chunk_seeds(key: tuple[int, ...], chunks: int) -> list[np.random.SeedSequence]:
+    """Seeds of independent streams, a hash of the key and the number of the chunk; the last one is for the splits."""
+    return [np.random.SeedSequence(key, spawn_key=(i,)) for i in range(chunks + 1)]
 
 
 class Reductions:
@@ -115,7 +154,7 @@ def split_counts(leaves: list[verbs.Sums], total: verbs.Total, rng: np.random.Ge
             return only
 
     def left_of(left: verbs.Sums, right: verbs.Sums, count: int) -> int:
-        return verbs.split(verbs.law_of(left, total.tilt), verbs.law_of(right, total.tilt), count, rng)
+        return verbs.law_of(left, total.tilt).draw_part(verbs.law_of(right, total.tilt), count, rng)
 
     levels = levels_of(leaves, lambda left, right: verbs.merge([left, right]))
     return split_total(levels, total.on, left_of)
@@ -140,3 +179,36 @@ def _drawn(loaded: Loaded) -> Any:
 def _told(loaded: Loaded) -> Any:
     """Task: states that were drawn before, the note of the reading."""
     return loaded.reading.note
+
+
+# -- several potentials on the count of the same chunks ------------------------------------------------------------
+
+
+def solved_together(reductions: Reductions, potentials: Sequence[Potential], n: int) -> list[verbs.Solution]:
+    """Solutions of several potentials on n variables; all ask at the same time, so that a pass serves them all."""
+    talks = {i: verbs.solve(CountPotential(one, n)) for i, one in enumerate(potentials)}
+    asked = {i: next(talk) for i, talk in talks.items()}
+    found: dict[int, verbs.Solution] = {}
+    while talks:
+        union = tuple(dict.fromkeys(request for requests in asked.values() for request in requests))
+        sums = reductions(union)
+        for i in list(talks):
+            try:
+                asked[i] = talks[i].send(sums)
+            except StopIteration as end:
+                found[i] = end.value
+                del talks[i], asked[i]
+    return [found[i] for i in range(len(potentials))]
+
+
+def log_mean(solution: verbs.Solution) -> float:
+    """Log E f(X): the probability of an event, without the norm of the log-odds, beside which it would vanish."""
+    if solution.impossible:
+        return -math.inf
+    if solution.gathered is not None:
+        weights = log_pmf(solution.gathered[None])[0] + solution.table.window(0, len(solution.gathered))
+        top = float(weights.max())
+        return top + math.log(np.exp(weights - top).sum()) if top > -math.inf else top
+    if solution.sums.n == 0:
+        return solution.log_partition
+    return unpacked(solution.mapping.series).log_mean

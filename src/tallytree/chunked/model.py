@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from .. import _display, checks
+from .. import checks, display
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
-from ..memo import Remembers, answer
+from ..memo import Caching, answer, once
 from . import mode as modes
-from . import states
 from .count_potential import CountPotential
-from .evidence import more_evidence
 from .executors import as_executor
 from .flat import Flat
-from .grouped import Grouped
-from .layout import Answers, answer_in_layout
-from .passes import Job, Passes
-from .reading import check_dtype
+from .passes import Answers, Job, Passes, answer_in_layout
+from .reading import check_dtype, more_evidence, total_weight, weigh
+from .scattered import Grouped
 from .sink import as_sink
 from .source import Source, as_source
 
 _LONGEST = 1 << 27  # entries of a table of counts
 
 
-class ChunkedCountModel(Remembers):
+class ChunkedCountModel(Caching):
     """Distribution over binary vectors with a potential on their count, read chunk by chunk.
 
     ``p(y) = exp(sum_d logits_d y_d) f(sum_d y_d) / Z`` with as many variables as a disk or a cluster holds. Answers
@@ -38,10 +35,10 @@ class ChunkedCountModel(Remembers):
     Parameters
     ----------
     source : array, path, dask.array, zarr array, list or function
-        The log-odds, float32 or float64: a NumPy array or memmap, a path to ``.npy``, ``.parquet`` or ``.zarr``, a Zarr
-        or Dask array, a list of chunks, or a function that returns an iterator of chunks. It is read two or three times
-        and must not change meanwhile; a chunk that does is named in the error. ``-inf`` excludes a variable, ``inf``
-        forces it on.
+        The log-odds, float32 or float64: a NumPy array or memmap, a path to ``.npy``, ``.parquet`` or ``.zarr`` or to a
+        folder of Parquet files, a Zarr or Dask array, a list of chunks, or a function that returns an iterator of
+        chunks. It is read two or three times and must not change meanwhile; a chunk that does is named in the error.
+        ``-inf`` excludes a variable, ``inf`` forces it on.
     potential : potential, optional
         On the count of all variables, as in :class:`~tallytree.CountModel`. Named ones are evaluated on a window, so
         there is no table.
@@ -135,7 +132,6 @@ class ChunkedCountModel(Remembers):
             "scheduler": executor, "progress": progress, "scratch": scratch,
             "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
         }  # fmt: skip
-        self._forget()
 
     def __repr__(self) -> str:
         known = f", {len(self._evidence):,} known" if self._evidence else ""
@@ -147,8 +143,8 @@ class ChunkedCountModel(Remembers):
 
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
-        known = f": log_partition={self.log_partition:.6g}" if "_solver" in self._cache else ""
-        return _display.chunks_page(f"{self!r}{known}", self._source.sizes)
+        known = f": log_partition={self.log_partition:.6g}" if "_solver" in self.__dict__ else ""
+        return display.chunks_page(f"{self!r}{known}", self._source.sizes)
 
     @property
     def n_variables(self) -> int:
@@ -213,7 +209,7 @@ class ChunkedCountModel(Remembers):
         >>> bool(model.error_bound < 1e-10)
         True
         """
-        return np.float64(self._cached("error bound", lambda: self._solver.error_bound + 0.0))
+        return np.float64(once(self, "error bound", lambda: self._solver.error_bound + 0.0))
 
     def count_log_probs(self, window: bool = True) -> Any:
         """Log-probabilities of the count of all variables.
@@ -282,7 +278,7 @@ class ChunkedCountModel(Remembers):
         >>> [window.first for window in tt.ChunkedCountModel(np.zeros(3), tt.exactly(1)).count_windows()]
         [0]
         """
-        found: tuple[CountWindow, ...] = self._cached("counts", self._solver.count_windows)
+        found: tuple[CountWindow, ...] = once(self, "counts", self._solver.count_windows)
         return found
 
     def log_prob(self, y: Any, *, column: str | None = None) -> np.float64:
@@ -317,7 +313,7 @@ class ChunkedCountModel(Remembers):
         np.float64(-1.3863)
         """
         given = as_source(y, label="y", column=column).cut_like(self._source)
-        weight = states.total(self._passes.each("log_prob", Job(states.weigh, [given])))
+        weight = total_weight(self._passes.each("log_prob", Job(weigh, [given])))
         log_f = self._potential.at(weight.on)
         if self._groups is not None:
             log_f += self._groups.log_weight(self._passes, given)
@@ -404,7 +400,7 @@ class ChunkedCountModel(Remembers):
         ----------
         size : None
             One draw is made at a time; as the first argument it stands where other models have the number of draws.
-        rng : numpy.random.Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed.
         out : array or path, optional
             Where to write, as in :meth:`marginals`; states are uint8.
@@ -441,7 +437,9 @@ class ChunkedCountModel(Remembers):
             )
         generator = checks.generator(rng)
         key = tuple(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist())
-        return self._written("sample", self._solver.draw(key), out, np.dtype(np.uint8), overwrite, key)
+        return self._written(
+            "sample", lambda: self._solver.draw(key), out, np.dtype(np.uint8), overwrite, key
+        )
 
     def mode(self, out: Any = None, *, overwrite: bool = False) -> Any:
         """The most probable configuration; of several the one with fewest on, then with those that come first.
@@ -474,7 +472,10 @@ class ChunkedCountModel(Remembers):
         >>> tt.ChunkedCountModel([0.5, -1.0, 2.0], tt.exactly(2)).mode()
         array([1, 0, 1], dtype=uint8)
         """
-        job = self._cached("mode", lambda: modes.decide(self._passes, self._best))
+
+        def job() -> Job:
+            return once(self, "mode", lambda: modes.decide(self._passes, self._best))
+
         return self._written("mode", job, out, np.dtype(np.uint8), overwrite)
 
     @property
@@ -508,17 +509,18 @@ class ChunkedCountModel(Remembers):
         return modes.find(self._passes, self._potential)
 
     def _vector(self, what: str, out: Any, overwrite: bool) -> Any:
-        return self._written(what, self._solver.map(what, self._dtype), out, self._dtype, overwrite)
+        return self._written(what, lambda: self._solver.map(what, self._dtype), out, self._dtype, overwrite)
 
     def _written(
-        self, what: str, job: Job, out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
+        self, what: str, job: Callable[[], Job], out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
     ) -> Any:
         checks.flag("overwrite", overwrite)
+        sink = None if out is None else as_sink(out, what, self.n_variables, dtype, overwrite)
+        todo = job()
         passes = self._passes if what == "mode" else self._solver.passes
-        if out is None:
-            return answer_in_layout(Answers(passes, what, job, dtype), self._source)
-        sink = as_sink(out, self._header(what, dtype, *more), self.n_variables, dtype, overwrite)
-        return passes.write(what, job, sink)
+        if sink is None:
+            return answer_in_layout(Answers(passes, what, todo, dtype), self._source)
+        return passes.write(what, todo, sink, self._header(what, dtype, *more))
 
     def _header(self, what: str, dtype: np.dtype[Any], *more: Any) -> dict[str, Any]:
         """What an unfinished output must say to be taken up again."""

@@ -10,18 +10,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._progress import Progress
 from ..errors import ParameterError
-from .chunk import Chunk
-from .executors import Executor, Task
-from .fingerprint import fingerprint
-from .fold import Merge
-from .journal import Entry
+from .chunk import Chunk, fingerprint, require
+from .executors import Cluster, Executor, Merge, Task
 from .reading import Evidence, Loaded, Reading, load
-from .sink import Sink, refused
+from .sink import Entry, Sink, Writer
 from .source import Source
-from .writers import Writer
 
 
 class Job(NamedTuple):
@@ -84,27 +81,23 @@ class Passes:
             for found in self.executor.map(partial(made, job.task), self.readings(job, numbers)):
                 yield self._noted(bar, found)
 
-    def write(self, label: str, job: Job, sink: Sink) -> Any:
+    def write(self, label: str, job: Job, sink: Sink, header: dict[str, Any]) -> Any:
         """What a job makes of every chunk, into a sink; chunks that are there already are not made again."""
         chunks = self.source.chunks
-        before = sink.begin(chunks)
+        before = sink.begin(chunks, header)
         kept = {i for i, entry in before.items() if self.seen.get(i, entry.source) == entry.source}
         todo = [chunk.number for chunk in chunks if chunk.number not in kept]
         # Where workers cannot write, or would disturb one another, values come back and are written in order.
         here = not sink.separate or (self.executor.remote and not sink.travels)
         task: Task = partial(made, job.task) if here else partial(_made_and_written, job.task, sink.writer)
-        with self._progress(label, sum(chunks[i].size for i in kept)) as bar:
-            try:
-                for found in self.executor.map(task, self.readings(job, todo)):
-                    (number, mark), result = found
-                    if here:
-                        sink.writer.write(chunks[number], result)
-                        result = fingerprint(result)
-                    sink.done(number, Entry(mark, result))
-                    self._noted(bar, found)
-            except OSError as error:
-                _explain(sink, self.source, error)
-                raise
+        with self._progress(label, sum(chunks[i].size for i in kept)) as bar, sink.writing():
+            for found in self.executor.map(task, self.readings(job, todo)):
+                (number, mark), result = found
+                if here:
+                    sink.writer.write(chunks[number], result)
+                    result = fingerprint(result)
+                sink.done(number, Entry(mark, result))
+                self._noted(bar, found)
         return sink.finish()
 
     def _progress(self, label: str, done: int = 0) -> Progress:
@@ -127,13 +120,6 @@ def require_travelling(source: Source, executor: Executor) -> None:
         )
 
 
-def _explain(sink: Sink, source: Source, error: OSError) -> None:
-    target = getattr(sink, "target", None)
-    if target is not None and error.errno is not None:
-        needed = source.length * getattr(sink, "dtype", np.dtype(np.float64)).itemsize
-        raise refused(target, needed, error) from None
-
-
 def made(task: Callable[[Loaded], Any], reading: Reading) -> Found:
     """What a task makes of a chunk, with the chunk's number and fingerprint."""
     loaded = load(reading)
@@ -145,3 +131,53 @@ def _made_and_written(task: Callable[[Loaded], Any], writer: Writer, reading: Re
     found, values = made(task, reading)
     writer.write(reading.chunk, values)
     return found, fingerprint(values)
+
+
+# -- answers without `out`, of the kind of the source --------------------------------------------------------------
+
+
+class Answers:
+    """Chunks of an answer, computed when they are iterated over."""
+
+    def __init__(self, passes: Passes, what: str, job: Job, dtype: np.dtype[Any]) -> None:
+        self.passes, self.what, self.job, self.dtype = passes, what, job, dtype
+
+    def __len__(self) -> int:
+        return len(self.passes.source.chunks)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return self.passes.each(self.what, self.job)
+
+    def __repr__(self) -> str:
+        return f"<{self.what}: {self.passes.source.length:,} entries of {self.dtype} in {len(self):,} chunks>"
+
+
+def answer_in_layout(answers: Answers, asked: Source) -> Any:
+    """An array for an array, a Dask array in the chunks of `asked` for a Dask array, otherwise chunks."""
+    source = answers.passes.source
+    if asked.kind == "dask":
+        return lazily(answers).rechunk((tuple(asked.sizes),)) if asked.length else lazily(answers)
+    if source.kind != "array":
+        return answers
+    out = np.empty(source.length, answers.dtype)
+    for chunk, values in zip(source.chunks, answers):
+        out[chunk.start : chunk.stop] = values
+    return out
+
+
+def lazily(answers: Answers) -> Any:
+    """A Dask array with the chunks of the passes; its graph holds the task and the graph of the source."""
+    array = require("dask.array", "Dask arrays")
+    executor = answers.passes.executor
+    cluster = executor if isinstance(executor, Cluster) else Cluster()
+    task = partial(_values, answers.job.task)
+    blocks = [
+        array.from_delayed(cluster.node(task, reading), (reading.chunk.size,), answers.dtype)
+        for reading in answers.passes.readings(answers.job)
+    ]
+    return array.concatenate(blocks) if blocks else array.empty((0,), dtype=answers.dtype)
+
+
+def _values(task: Callable[[Loaded], Any], reading: Reading) -> Any:
+    """What a task makes of a chunk, alone."""
+    return made(task, reading)[1]

@@ -10,25 +10,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import _display, checks
-from ..arrays import Float64, Ints
+from .. import checks, display
+from ..arrays import Ints
 from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
+from ..engine.law import Law
+from ..engine.pmf.tails import least_reached, most_left
 from ..errors import ParameterError
-from ..memo import Remembers, answer
+from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
 from .executors import as_executor
-from .flat import Reductions
+from .flat import Reductions, log_mean, solved_together
 from .passes import Passes
 from .reading import Loaded, check_dtype
 from .source import as_source
-from .together import log_mean, solved_together
 
 _LOG_HALF = math.log(0.5)
 _SURE = 1e-9  # levels nearer to 0 or 1 than this are looked for outside the window of likely counts
 
 
-class ChunkedPoissonBinomial(Remembers):
+class ChunkedPoissonBinomial(Caching):
     """Distribution of the number of independent events that happen, read chunk by chunk.
 
     Parameters
@@ -92,7 +93,6 @@ class ChunkedPoissonBinomial(Remembers):
         executor = as_executor(scheduler, workers, source.kind == "dask")
         scale = "logit" if probs is None else "prob"
         self._passes = Passes(source, executor, {}, checks.flag("progress", progress), scale)
-        self._forget()
 
     @answer
     def _reductions(self) -> Reductions:
@@ -108,8 +108,8 @@ class ChunkedPoissonBinomial(Remembers):
 
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
-        known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self._cache else ""
-        return _display.chunks_page(f"{self!r}{known}", self._passes.source.sizes)
+        known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self.__dict__ else ""
+        return display.chunks_page(f"{self!r}{known}", self._passes.source.sizes)
 
     # -- moments -----------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class ChunkedPoissonBinomial(Remembers):
         0.0
         """
         _, variance, third = self._moments
-        return third / variance**1.5 if variance > 0.0 else math.nan
+        return third / variance / math.sqrt(variance) if variance > 0.0 else math.nan
 
     # -- probabilities -----------------------------------------------------------------------------------------
 
@@ -414,24 +414,26 @@ class ChunkedPoissonBinomial(Remembers):
         return out.reshape(levels.shape)[()]
 
     def _quantile(self, level: float) -> int:
-        first, upto = self._upto
         if _SURE < level < 1.0 - _SURE:
-            return first + int(np.searchsorted(upto, level))
+            return self._likely.quantile(level, self.n)
         low, high = self._range
         if level in (0.0, 1.0):
             return low - 1 if level == 0.0 else high
         while low < high:
             middle = (low + high) // 2
-            reached = self.cdf(middle) >= level if level < 0.5 else self.sf(middle) <= 1.0 - level
+            if level < 0.5:
+                reached = self.cdf(middle) >= least_reached(level, self.n)
+            else:
+                reached = self.sf(middle) <= most_left(1.0 - level, self.n)
             low, high = (low, middle) if reached else (middle + 1, high)
         return low
 
     @answer
-    def _upto(self) -> tuple[int, Float64]:
-        """First likely count, and P(X <= k) from there."""
+    def _likely(self) -> Law:
+        """The law of X on the counts that are likely."""
         (solution,) = solved_together(self._reductions, [uniform()], self.n)
         (window,) = verbs.solve_chunks(self._reductions, verbs.count_windows(solution))
-        return window.first, np.cumsum(np.exp(window.log_probs))
+        return Law(*window)
 
     @property
     def _range(self) -> tuple[int, int]:

@@ -7,17 +7,18 @@ the chunk: sums of different data must not be put together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import checks
 from ..arrays import Float64, Ints
-from ..engine import far
+from ..engine import masks
 from ..errors import ParameterError, SourceError
-from .chunk import Chunk, Held
-from .fingerprint import fingerprint
+from .chunk import Chunk, Held, fingerprint
 
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -106,13 +107,17 @@ def load(reading: Reading) -> Loaded:
         return Loaded(reading, values, mark, 0.0)
     smallest, largest = float(values.min()), float(values.max())
     if math.isnan(smallest):
-        _refuse_nan(reading, values)
+        where = reading.chunk.place(int(np.argmax(np.isnan(values))))
+        raise SourceError(
+            f"`{reading.label}` must not hold NaN, but there is one in {where}. Use 0 where nothing is known, -inf to "
+            "exclude a variable, inf to force it on."
+        )
     if reading.scale == "prob":
         values = _log_odds(reading, values, smallest, largest)
         smallest, largest = float(values.min()), float(values.max())
     constant = 0.0
-    if not far.between(smallest, largest) and not far.all_near(values):
-        near, added = far.near_logits(values.astype(np.float64))
+    if not masks.absent_between(smallest, largest) and not masks.absent(values):
+        near, added = masks.resolve_logits(values.astype(np.float64))
         values = near.astype(values.dtype)
         constant += float(added)
     if reading.evidence is not None:
@@ -139,18 +144,82 @@ def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: f
             "Log-odds go in `logits`." if reading.label == "probs" else "For log-odds leave out scale='prob'."
         )
         raise SourceError(
-            f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in chunk "
-            f"{reading.chunk.number:,} at position {at:,} (entry {reading.chunk.start + at:,}). {hint}"
+            f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in "
+            f"{reading.chunk.place(at)}. {hint}"
         )
     p = probs.astype(np.float64)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def _refuse_nan(reading: Reading, values: NDArray[Any]) -> None:
-    chunk, at = reading.chunk, int(np.argmax(np.isnan(values)))
-    raise SourceError(
-        f"`{reading.label}` must not hold NaN, but chunk {chunk.number:,} has one at position {at:,} (entry "
-        f"{chunk.start + at:,} of the source). Use 0 where nothing is known, -inf to exclude a variable, inf to force "
-        "it on."
-    )
+# -- evidence ------------------------------------------------------------------------------------------------------
+
+
+def more_evidence(known: Mapping[int, int], evidence: Mapping[int, int], n: int) -> dict[int, int]:
+    """What is known of n variables together with what a user adds to it, ``{index: 0 or 1}``."""
+    if not isinstance(evidence, Mapping):
+        raise ParameterError(
+            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
+            f"{checks.describe(evidence)} arrived."
+        )
+    found = dict(known)
+    for key, value in evidence.items():
+        index = checks.integer("evidence", key)
+        if not -n <= index < n:
+            raise ParameterError(f"`evidence` must name variables 0 to {n - 1}; {index} arrived.")
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
+            raise ParameterError(
+                f"`evidence` must give 0 or 1 to every variable; {checks.describe(value)} arrived for {index}."
+            )
+        index %= n
+        if found.setdefault(index, int(value)) != value:
+            raise ParameterError(
+                f"`evidence` contradicts what is known: variable {index} is {found[index]} already, and {int(value)} "
+                "arrived."
+            )
+    return found
+
+
+# -- configurations in the layout of the source --------------------------------------------------------------------
+
+
+class Weight(NamedTuple):
+    """Of a configuration: how many variables are on, and the sum of their log-odds; -inf if it is impossible."""
+
+    on: int
+    log_weight: float
+
+
+def states_of(chunk: Chunk) -> NDArray[np.bool_]:
+    """The states of a chunk of `y`: 0 and 1 in any dtype."""
+    values = chunk.load()
+    on = np.asarray(values == 1)
+    wrong = ~on & np.asarray(values != 0)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise SourceError(f"`y` must hold 0 and 1; {values[at]!r} arrived in {chunk.place(at)}.")
+    return on
+
+
+def weigh(loaded: Loaded) -> Weight:
+    """Task: the log-weight of the configuration that lies beside a chunk."""
+    reading, nu = loaded.reading, loaded.logits
+    on = states_of(reading.beside[0])
+    weight = loaded.constant
+    if reading.evidence is not None:
+        # What evidence forces on is in the constant, and its log-odds have become infinite.
+        at, known = reading.evidence
+        if np.any(on[at] != known):
+            weight = -math.inf
+    chosen = nu[on]
+    if np.any(chosen == -math.inf) or np.any(nu[~on] == math.inf):
+        weight = -math.inf
+    else:
+        weight += float(np.where(chosen == math.inf, 0.0, chosen).sum())
+    return Weight(int(np.count_nonzero(on)), weight)
+
+
+def total_weight(parts: Iterable[Weight]) -> Weight:
+    """The weight of a configuration from those of its chunks."""
+    found = list(parts)
+    return Weight(sum(part.on for part in found), math.fsum(part.log_weight for part in found))

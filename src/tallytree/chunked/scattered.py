@@ -6,6 +6,7 @@ every chunk's share of every bundle to its place in a scratch folder. Answers co
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -20,16 +21,32 @@ from numpy.typing import NDArray
 
 from ..arrays import Ints
 from ..engine.count.chunks import CountWindow
-from .bundle import GroupPotentials
+from ..errors import ParameterError
+from ..memo import Caching, once
 from .chunk import Chunk, InFile
 from .count_potential import CountPotential
-from .group_index import GroupIndex, read_ids
-from .passes import Job, Passes
-from .reading import Loaded, Reading, numbers
-from .sink import reserve
-from .source import Source
-from .two_level import TwoLevel
-from .writers import IntoFile
+from .executors import Executor
+from .groups import (
+    GroupIndex,
+    GroupPotentials,
+    TwoLevel,
+    bundle_bounds,
+    group_potentials,
+    read_ids,
+    read_index,
+)
+from .passes import Job, Passes, require_travelling
+from .reading import Loaded, Reading, numbers, states_of
+from .sink import IntoFile, reserve
+from .source import Iterated, Source, as_source, recut
+
+
+class Scratch:
+    """A folder for temporary files, removed with this object; a copy in another process leaves it alone."""
+
+    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        self.path = tempfile.mkdtemp(prefix="tallytree-", dir=parent)
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +55,7 @@ class Places:
 
     ids: NDArray[Any]
     bundle: Ints
+    folder: Scratch  # where the shares lie; it is there as long as a task may read them
 
     def order(self, values: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
         """Codes of a chunk's ids, its variables in the order of their bundles, and how many each bundle has."""
@@ -64,12 +82,10 @@ class Scattered:
         scratch: str | os.PathLike[str] | None,
     ) -> None:
         self.passes, self._ids = passes, ids
-        self._folder = tempfile.mkdtemp(prefix="tallytree-", dir=scratch)
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         before = np.cumsum(index.sizes) - index.sizes
         # Ids that follow one another share a bundle while it is no longer than a chunk.
         cuts = np.unique(before // step, return_inverse=True)[1]
-        self._places = Places(index.ids, cuts.astype(np.int64))
+        self._places = Places(index.ids, cuts.astype(np.int64), Scratch(scratch))
         ends = np.append(0, np.cumsum(np.bincount(cuts, index.sizes))).astype(np.int64)
         held = np.array(
             list(passes.executor.map(partial(_count, self._places), map(Reading, ids.walk()))), np.int64
@@ -82,7 +98,7 @@ class Scattered:
         self.log_partition = self._solver.log_partition
 
     def _reserved(self, name: str, dtype: np.dtype[Any]) -> IntoFile:
-        path = Path(self._folder) / name
+        path = Path(self._places.folder.path) / name
         with open(path, "wb") as file:
             reserve(file.fileno(), self.passes.source.length * dtype.itemsize)
         return IntoFile(str(path), 0, dtype.str)
@@ -165,3 +181,85 @@ def _collected(places: Places, file: IntoFile, loaded: Loaded) -> NDArray[Any]:
 def _shares(starts: Ints, sizes: Ints) -> list[Chunk]:
     """Where a chunk's share of every bundle lies, empty ones left out."""
     return [Chunk(0, start, start + size) for start, size in zip(starts.tolist(), sizes.tolist()) if size]
+
+
+# -- where the groups of a model lie -------------------------------------------------------------------------------
+
+
+BUNDLE = 1 << 16  # variables that are solved together in memory: 4 us each, and more in longer ones
+
+
+class Grouped(Caching):
+    """Ids and potentials of the groups, before anything is read."""
+
+    def __init__(
+        self, source: Source, ids: Any, potential: Any, chunk_size: int | None, scratch: Any
+    ) -> None:
+        column = None
+        if (
+            isinstance(ids, str)
+            and source.kind == "parquet"
+            and Path(ids).suffix not in (".npy", ".parquet", ".zarr")
+        ):
+            ids, column = source.original, ids
+        self.ids = as_source(ids, label="groups", column=column, chunk_size=chunk_size).cut_like(source)
+        self.potentials: GroupPotentials = group_potentials(potential)
+        self._step = BUNDLE if chunk_size is None else min(BUNDLE, chunk_size)
+        self._scratch = scratch
+
+    def __str__(self) -> str:
+        return (
+            repr(self.potentials.common)
+            if self.potentials.common
+            else f"{len(self.potentials.own)} potentials"
+        )
+
+    def index(self, executor: Executor) -> GroupIndex:
+        """All groups; one pass over the ids, once."""
+        return once(self, "index", lambda: self._read(executor))
+
+    def _read(self, executor: Executor) -> GroupIndex:
+        require_travelling(self.ids, executor)
+        index = read_index(self.ids, executor)
+        present = set(index.ids.tolist())
+        unknown = [k for k, own in self.potentials.own.items() if own is not None and k not in present]
+        if unknown:
+            raise ParameterError(
+                f"`group_potential` names the group {unknown[0]!r}, but no variable has that id. Remove it, or check "
+                "that ids are integers in both or text in both."
+            )
+        return index
+
+    def solver(self, passes: Passes, total: CountPotential) -> TwoLevel | Scattered:
+        """Bundles of whole groups, read in place where groups are stretches."""
+        index = self.index(passes.executor)
+        if index.starts is not None:
+            bounds = bundle_bounds(index.starts, passes.source.length, self._step)
+            if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
+                return TwoLevel(passes, self.ids, self.potentials, total)
+            # Chunks of an iterable cannot be cut where the groups end.
+            if not isinstance(passes.source, Iterated) and not isinstance(self.ids, Iterated):
+                inner = passes.over(recut(passes.source, bounds), passes.known)
+                return TwoLevel(inner, recut(self.ids, bounds), self.potentials, total)
+        return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
+
+    def log_weight(self, passes: Passes, y: Source) -> float:
+        """``sum_g log f_g(count of group g)`` of a configuration."""
+        index = self.index(passes.executor)
+        found = passes.each("groups", Job(partial(_count_on, index.ids), [self.ids, y]))
+        counts: Any = np.zeros(len(index.ids), np.int64)
+        for codes, on in found:
+            counts[codes] += on
+        parts = []
+        for name, size, count in zip(index.ids.tolist(), index.sizes.tolist(), counts):
+            potential = self.potentials.of(name)
+            if potential is not None:
+                parts.append(CountPotential(potential, size).at(int(count)))
+        return math.fsum(parts)
+
+
+def _count_on(names: Any, loaded: Loaded) -> Any:
+    ids, y = loaded.reading.beside
+    codes = np.searchsorted(names, read_ids(ids))
+    present, where = np.unique(codes, return_inverse=True)
+    return present, np.bincount(where, states_of(y), len(present)).astype(np.int64)

@@ -3,22 +3,180 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import OutputError, ParameterError
-from .chunk import Chunk
-from .extras import comes_from, require
-from .fingerprint import fingerprint
-from .journal import Entry, Journal
-from .writers import IntoArray, IntoFile, IntoParts, IntoZarr, Writer
+from .chunk import Chunk, InFile, comes_from, fingerprint, require
+
+# -- writers of single chunks, which travel with the tasks and write where these run -------------------------------
+
+
+Values = NDArray[Any]
+
+
+class Writer(Protocol):
+    """Writes values of a chunk, and reads them back."""
+
+    def write(self, chunk: Chunk, values: Values) -> None: ...
+    def read(self, chunk: Chunk) -> Values: ...
+
+
+@dataclass(frozen=True, eq=False)
+class IntoArray:
+    """Into something that takes slices: an array of this process, or a Zarr array that the user has opened."""
+
+    array: Any
+
+    def write(self, chunk: Chunk, values: Values) -> None:
+        self.array[chunk.start : chunk.stop] = values
+
+    def read(self, chunk: Chunk) -> Values:
+        return np.asarray(self.array[chunk.start : chunk.stop])
+
+
+@dataclass(frozen=True)
+class IntoFile:
+    """Into a flat binary file. It is written, not mapped: a full disk is then an error and not a signal."""
+
+    path: str
+    offset: int
+    dtype: str
+
+    def write(self, chunk: Chunk, values: Values) -> None:
+        data = np.ascontiguousarray(values, self.dtype).data.cast("B")
+        with open(self.path, "r+b", buffering=0) as file:
+            file.seek(self.offset + chunk.start * np.dtype(self.dtype).itemsize)
+            while data:
+                data = data[file.write(data) :]
+
+    def read(self, chunk: Chunk) -> Values:
+        return InFile(chunk.number, chunk.start, chunk.stop, self.path, self.offset, self.dtype).load()
+
+
+@dataclass(frozen=True)
+class IntoZarr:
+    """Into a Zarr array whose chunks are those of the source."""
+
+    path: str
+
+    def write(self, chunk: Chunk, values: Values) -> None:
+        self._array("r+")[chunk.start : chunk.stop] = values
+
+    def read(self, chunk: Chunk) -> Values:
+        return np.asarray(self._array("r")[chunk.start : chunk.stop])
+
+    def _array(self, mode: str) -> Any:
+        return require("zarr", "Writing Zarr arrays").open_array(self.path, mode=mode)
+
+
+@dataclass(frozen=True)
+class IntoParts:
+    """Into one Parquet file per chunk, which are put together in the end."""
+
+    folder: str
+    column: str
+
+    def path(self, number: int) -> Path:
+        return Path(self.folder) / f"{number:09d}.parquet"
+
+    def write(self, chunk: Chunk, values: Values) -> None:
+        pyarrow = require("pyarrow", "Writing Parquet files")
+        parquet = require("pyarrow.parquet", "Writing Parquet files")
+        final = self.path(chunk.number)
+        aside = final.with_suffix(".tmp")
+        parquet.write_table(pyarrow.table({self.column: np.ascontiguousarray(values)}), aside)
+        os.replace(aside, final)
+
+    def read(self, chunk: Chunk) -> Values:
+        parquet = require("pyarrow.parquet", "Reading Parquet files")
+        return np.asarray(parquet.read_table(self.path(chunk.number)).column(0).to_numpy())
+
+
+# -- the journal ---------------------------------------------------------------------------------------------------
+
+
+_VERSION = 1
+_ENTRY = ("chunk", "source", "written")
+
+
+class Entry(NamedTuple):
+    """Fingerprints of what was read and of what was written."""
+
+    source: int
+    written: int
+
+
+class Journal:
+    """Finished chunks of one output, so that a run that was killed goes on where it was.
+
+    One line of JSON per finished chunk, behind a header that says what is being written. It stands beside the output as
+    long as this has its provisional name. A last line that was cut short by a crash counts as not written.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path = path
+        self._header = {"tallytree": _VERSION, **header}
+        self.finished: dict[int, Entry] = {}
+
+    def open(self, target: Path) -> bool:
+        """Read what an earlier run left; True if there is something to go on with."""
+        try:
+            text = self.path.read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            return False
+        lines = text.split("\n")[:-1]  # behind the last newline: nothing, or half a line
+        if not lines:
+            return False
+        if _parsed(lines[0]) != self._header:
+            raise OutputError(
+                f"`out`: beside {target} lies the unfinished output of another model or question, "
+                f"{self.path.name}. Pass overwrite=True to start again, or choose another name."
+            )
+        for line in lines[1:]:
+            entry = _parsed(line)
+            if isinstance(entry, dict) and all(type(entry.get(name)) is int for name in _ENTRY):
+                self.finished[entry["chunk"]] = Entry(entry["source"], entry["written"])
+        return True
+
+    def start(self) -> None:
+        """Begin anew."""
+        self.finished = {}
+        self.path.write_text(json.dumps(self._header) + "\n", "utf-8")
+
+    def add(self, chunk: int, entry: Entry) -> None:
+        """Note a chunk that has been written."""
+        line = json.dumps({"chunk": chunk, "source": entry.source, "written": entry.written}) + "\n"
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
+        self.finished[chunk] = entry
+
+    def forget(self) -> None:
+        """Remove the journal of a finished output."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
+
 
 _KINDS = "an array, or a path that ends in .npy, .zarr or .parquet"
 
@@ -34,11 +192,15 @@ class Sink:
         self.writer, self._array = IntoArray(array), array
         self.travels = not isinstance(array, np.ndarray)
 
-    def begin(self, chunks: Sequence[Chunk]) -> dict[int, Entry]:
-        """Get ready; chunks that an earlier run has finished."""
+    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
+        """Get ready; chunks that an earlier run has finished, if that had the same header."""
         if self.travels:
             self.separate = _aligned(chunks, int(self._array.chunks[0]))
         return {}
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Say of a failure to write what it means."""
+        return nullcontext()
 
     def done(self, number: int, entry: Entry) -> None:
         """A chunk has been written."""
@@ -53,14 +215,9 @@ class FileSink(Sink):
 
     travels = True
 
-    def __init__(self, target: Path, header: dict[str, Any], dtype: np.dtype[Any], overwrite: bool) -> None:
-        self.target, self.dtype, self.overwrite = target, dtype, overwrite
+    def __init__(self, target: Path, what: str, dtype: np.dtype[Any], overwrite: bool) -> None:
+        self.target, self.column, self.dtype, self.overwrite = target, what, dtype, overwrite
         self.aside = target.with_name(f".{target.name}.partial")
-        self.journal = Journal(target.with_name(f".{target.name}.journal"), header)
-        self.column = str(header["what"])
-        self._check()
-
-    def _check(self) -> None:
         if not self.target.parent.is_dir():
             raise OutputError(
                 f"`out`: cannot write {self.target}: the folder {self.target.parent} does not exist."
@@ -70,17 +227,19 @@ class FileSink(Sink):
                 f"`out`: {self.target} exists already. Choose another name, or pass overwrite=True to replace it."
             )
 
-    def begin(self, chunks: Sequence[Chunk]) -> dict[int, Entry]:
+    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
         self.chunks = chunks
+        self.journal = Journal(self.target.with_name(f".{self.target.name}.journal"), header)
         if self.overwrite and self._belongs_to_others():
             self.discard()
-        if not self.journal.open(self.target) or not self.aside.exists():
+        if not self.journal.open(self.target) or not self._resumable():
             self.discard()
-            with full_disk(self.target, self._bytes()):
+            with self.writing():
                 self._create()
                 self.journal.start()
         self._make_writer()
-        kept = {i: e for i, e in self.journal.finished.items() if self._intact(chunks[i], e)}
+        finished = self.journal.finished.items()
+        kept = {i: e for i, e in finished if 0 <= i < len(chunks) and self._intact(chunks[i], e)}
         self.journal.finished = kept
         return kept
 
@@ -98,15 +257,32 @@ class FileSink(Sink):
         except (OSError, ValueError, KeyError):
             return False
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, OutputError) or error.errno is None:
+                raise
+            room = ""
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                free = shutil.disk_usage(self.target.parent).free
+                room = (
+                    f" The output takes {self._bytes() / 1e9:.3g} GB and {free / 1e9:.3g} GB are free. Make room and "
+                    "run the same again: it goes on after the chunks that are finished."
+                )
+            reason = (error.strerror or str(error)).lower()
+            raise OutputError(f"`out`: cannot write {self.target}: {reason}.{room}") from None
+
     def _bytes(self) -> int:
         return sum(chunk.size for chunk in self.chunks) * self.dtype.itemsize
 
     def done(self, number: int, entry: Entry) -> None:
-        with full_disk(self.target, self._bytes()):
+        with self.writing():
             self.journal.add(number, entry)
 
     def finish(self) -> Any:
-        with full_disk(self.target, self._bytes()):
+        with self.writing():
             finished = self._finished()
             if self.overwrite and self.target.is_dir():
                 shutil.rmtree(self.target)
@@ -127,6 +303,10 @@ class FileSink(Sink):
     def _create(self) -> None:
         raise NotImplementedError
 
+    def _resumable(self) -> bool:
+        """Whether what an earlier run has left can be written to."""
+        return self.aside.is_dir()
+
     def _make_writer(self) -> None:
         raise NotImplementedError
 
@@ -138,18 +318,27 @@ class FileSink(Sink):
 class NpySink(FileSink):
     """A ``.npy`` file, whose space is reserved before any work is done."""
 
-    def _create(self) -> None:
+    def _header(self) -> bytes:
         length = self.chunks[-1].stop if self.chunks else 0
+        file = BytesIO()
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        return file.getvalue()
+
+    def _create(self) -> None:
         with open(self.aside, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            reserve(file.fileno(), file.tell() + length * self.dtype.itemsize)
+            file.write(self._header())
+            reserve(file.fileno(), len(self._header()) + self._bytes())
+
+    def _resumable(self) -> bool:
+        header = self._header()
+        if not self.aside.is_file() or self.aside.stat().st_size != len(header) + self._bytes():
+            return False
+        with open(self.aside, "rb") as file:
+            return file.read(len(header)) == header
 
     def _make_writer(self) -> None:
-        with open(self.aside, "rb") as file:
-            np.lib.format.read_magic(file)
-            np.lib.format.read_array_header_1_0(file)
-            self.writer = IntoFile(str(self.aside.absolute()), file.tell(), self.dtype.str)
+        self.writer = IntoFile(str(self.aside.absolute()), len(self._header()), self.dtype.str)
 
     def _finished(self) -> Path:
         with open(self.aside, "rb+") as file:
@@ -164,10 +353,19 @@ class ZarrSink(FileSink):
         super().__init__(*arguments)
         require("zarr", "Writing Zarr arrays")
 
-    def begin(self, chunks: Sequence[Chunk]) -> dict[int, Entry]:
+    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
         self._step = max((chunk.size for chunk in chunks), default=1) or 1
         self.separate = _aligned(chunks, self._step)
-        return super().begin(chunks)
+        return super().begin(chunks, header)
+
+    def _resumable(self) -> bool:
+        zarr = require("zarr", "Writing Zarr arrays")
+        try:
+            return bool(
+                zarr.open_array(str(self.aside), mode="r").shape == (sum(c.size for c in self.chunks),)
+            )
+        except (OSError, ValueError, KeyError):
+            return False
 
     def _create(self) -> None:
         length = self.chunks[-1].stop if self.chunks else 0
@@ -219,30 +417,6 @@ def reserve(handle: int, size: int) -> None:
     os.ftruncate(handle, size)
 
 
-@contextmanager
-def full_disk(target: Path, needed: int) -> Iterator[None]:
-    """Say what a failure to write means."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, OutputError):
-            raise
-        raise refused(target, needed, error) from None
-
-
-def refused(target: Path, needed: int, error: OSError) -> OutputError:
-    """The error for an output that the system does not take."""
-    reason = (error.strerror or str(error)).lower()
-    room = ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        free = shutil.disk_usage(target.parent).free
-        room = (
-            f" The output takes {needed / 1e9:.3g} GB and {free / 1e9:.3g} GB are free. Make room and run the same "
-            "again: it goes on after the chunks that are finished."
-        )
-    return OutputError(f"`out`: cannot write {target}: {reason}.{room}")
-
-
 _SINKS: dict[str, type[FileSink]] = {
     ".npy": NpySink,
     ".zarr": ZarrSink,
@@ -251,14 +425,14 @@ _SINKS: dict[str, type[FileSink]] = {
 }
 
 
-def as_sink(out: Any, header: dict[str, Any], length: int, dtype: np.dtype[Any], overwrite: bool) -> Sink:
-    """Read the argument `out`."""
+def as_sink(out: Any, what: str, length: int, dtype: np.dtype[Any], overwrite: bool) -> Sink:
+    """Read the argument `out`, before any work is done; `what` is the name of the answer."""
     if isinstance(out, (str, os.PathLike)):
         path = Path(out)
         kind = _SINKS.get(path.suffix.lower())
         if kind is None:
             raise ParameterError(f"`out` must be {_KINDS}; {str(path)!r} arrived.")
-        return kind(path, header, dtype, overwrite)
+        return kind(path, what, dtype, overwrite)
     if not isinstance(out, np.ndarray) and not comes_from(out, "zarr"):
         raise ParameterError(f"`out` must be {_KINDS}; {checks.describe(out)} arrived.")
     if tuple(out.shape) != (length,) or np.dtype(out.dtype) != dtype:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
+from ..checks.labels import label_column
 from ..errors import ParameterError, SourceError
-from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts
-from .extras import comes_from, require
+from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts, comes_from, require
 
+_HEADER = 4096  # bytes: the header of a .npy file is shorter
 CHUNK = 1 << 20  # entries: 8 MB, long beside the cost of a call and short beside the memory of a laptop
 KINDS = (
-    "a NumPy array or memmap, a path to .npy, .parquet or .zarr, a zarr or dask array, or a list of chunks or a "
-    "function that returns an iterator of chunks"
+    "a NumPy array or memmap, a path to .npy, .parquet, .zarr or a folder of Parquet files, a zarr or dask array, or a "
+    "list of chunks or a function that returns an iterator of chunks"
 )
 
 
@@ -54,7 +57,7 @@ class Source:
         """Some entries as a chunk of their own."""
         first = int(np.searchsorted(self._ends, start, side="right"))
         last = int(np.searchsorted(self._ends, stop, side="left"))
-        return Parts(number, start, stop, self.chunks[first : last + 1])
+        return Parts(number, start, stop, self.chunks[min(first, last) : last + 1])
 
     @property
     def sizes(self) -> list[int]:
@@ -86,7 +89,7 @@ class Iterated(Source):
         for number, values in enumerate(start()):
             array = _vector(values, number, label)
             dtype = array.dtype if dtype is None else dtype
-            if array.dtype != dtype:
+            if array.dtype != dtype and label != "groups":  # kinds of ids are compared when they are read
                 raise SourceError(
                     f"`{label}` must have one dtype; chunk {number:,} has {array.dtype} and those before "
                     f"{dtype}. Convert them to one."
@@ -131,7 +134,7 @@ def as_source(
     """Read the argument of a model: see :data:`KINDS`."""
     if isinstance(value, Source):
         return value
-    step = _step(chunk_size)
+    step = CHUNK if chunk_size is None else checks.integer("chunk_size", chunk_size, 1)
     if column is not None and not isinstance(column, str):
         raise ParameterError(
             f"`column` must be the name of a column of a Parquet file, or None; {checks.describe(column)} arrived."
@@ -141,17 +144,17 @@ def as_source(
     if isinstance(value, np.ndarray):
         checks.unmasked(f"`{label}`", value)
         return _from_array(value, label, step)
-    if comes_from(value, "dask") and hasattr(value, "to_delayed"):
+    if comes_from(value, "dask"):
         return _from_dask(value, label)
     if comes_from(value, "zarr") and hasattr(value, "chunks"):
         return _from_zarr(value, label, step)
     if callable(value):
         return Iterated(lambda: _fresh(value, label), value, label)
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
-        given = np.asarray(value)
+        given = _column_of(label, value)
         return _from_array(given.astype(np.float64) if given.dtype.kind in "iub" else given, label, step)
     if hasattr(value, "__array__") and np.asarray(value).ndim == 1:  # a column of pandas or Arrow
-        return _from_array(checks.unmasked(f"`{label}`", value), label, step)
+        return _from_array(_column_of(label, value), label, step)
     try:
         first = iter(value)
     except TypeError:
@@ -174,24 +177,18 @@ def _fresh(function: Any, label: str) -> Iterator[Any]:
         ) from None
 
 
-def _step(chunk_size: int | None) -> int:
-    if chunk_size is None:
-        return CHUNK
-    step = checks.integer("chunk_size", chunk_size)
-    if step < 1:
-        raise ParameterError(
-            f"`chunk_size` must be a number of entries, at least 1; {step} arrived. The default is {CHUNK:,}."
-        )
-    return step
-
-
 def _vector(values: Any, number: int, label: str) -> NDArray[Any]:
-    array = checks.unmasked(f"Chunk {number:,} of `{label}`", values)
+    array = _column_of(label, values, f"Chunk {number:,} of `{label}`")
     if array.ndim != 1:
         raise SourceError(
             f"`{label}` must consist of one-dimensional chunks; chunk {number:,} has shape {array.shape}."
         )
     return array
+
+
+def _column_of(label: str, values: Any, called: str | None = None) -> NDArray[Any]:
+    """What the user passed as an array; ids keep their types, other lists become numbers."""
+    return (label_column if label == "groups" else checks.unmasked)(called or f"`{label}`", values)
 
 
 def _one_axis(shape: tuple[int, ...], label: str) -> int:
@@ -239,55 +236,83 @@ def _file_of(array: NDArray[Any]) -> tuple[str, int] | None:
 
 def _from_path(path: Path, label: str, column: str | None, step: int) -> Source:
     ending = path.suffix.lower()
-    if ending not in (".npy", ".parquet", ".pq", ".zarr"):
+    folder = path.is_dir() and ending != ".zarr"
+    if not folder and ending not in (".npy", ".parquet", ".pq", ".zarr"):
         raise ParameterError(
-            f"`{label}` must name a file that ends in .npy, .parquet or .zarr, which says its format; "
-            f"{str(path)!r} arrived."
+            f"`{label}` must name a file that ends in .npy, .parquet or .zarr, which says its format, or a folder of "
+            f"Parquet files; {str(path)!r} arrived."
         )
     if not path.exists():
         raise ParameterError(f"`{label}`: cannot read {path}: there is no such file.")
     if ending == ".zarr":
-        return _from_zarr(require("zarr", "Reading Zarr arrays").open(str(path), mode="r"), label, step)
-    if ending != ".npy":
+        zarr = require("zarr", "Reading Zarr arrays")
+        with _readable(label, path, "Zarr array", OSError, ValueError, KeyError):
+            opened = zarr.open(str(path), mode="r")
+        return _from_zarr(opened, label, step)
+    if folder or ending != ".npy":
         return _from_parquet(path, label, column)
-    try:
-        mapped = np.lib.format.open_memmap(path, mode="r")
-    except ValueError as error:
-        if path.stat().st_size and _is_empty_npy(path):
-            return Source("npy", [], np.load(path).dtype, path, label)
-        raise ParameterError(f"`{label}`: {path} is not a readable .npy file: {error}.") from None
+    with _readable(label, path, ".npy file", OSError, ValueError):
+        try:
+            mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        except ValueError:
+            if path.stat().st_size > _HEADER:
+                raise
+            with open(path, "rb") as file:  # a vector without entries, which cannot be mapped
+                mapped = np.lib.format.read_array(file, allow_pickle=False)
     found = _from_array(mapped, label, step)
     return Source("npy", found.chunks, found.dtype, path, label)
 
 
-def _is_empty_npy(path: Path) -> bool:
-    """A vector without entries cannot be mapped."""
+@contextmanager
+def _readable(label: str, path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Say of a file that cannot be read what it should have been."""
     try:
-        return bool(np.load(path, allow_pickle=False).shape == (0,))
-    except ValueError:
-        return False
+        yield
+    except errors as error:
+        raise ParameterError(f"`{label}`: {path} is not a readable {what}: {error}.") from None
 
 
 def _from_parquet(path: Path, label: str, column: str | None) -> Source:
+    """A file, or the files of a folder in the order of their names, with numbers in these in their own order."""
     pyarrow = require("pyarrow", "Reading Parquet files")
     parquet = require("pyarrow.parquet", "Reading Parquet files")
-    try:
-        with parquet.ParquetFile(path) as file:
+    chunks: list[InParquet] = []
+    kinds: dict[Any, Path] = {}
+    start = 0
+    for part in _parts_of(path, label) if path.is_dir() else [path]:
+        failures = (OSError, pyarrow.ArrowException)
+        with _readable(label, part, "Parquet file", *failures), parquet.ParquetFile(part) as file:
             schema, metadata = file.schema_arrow, file.metadata
-    except pyarrow.ArrowException as error:
-        raise ParameterError(f"`{label}`: {path} is not a readable Parquet file: {error}.") from None
-    name = _column(schema.names, path, label, column)
+        name = _column(schema.names, part, label, column)
+        kinds.setdefault(schema.field(name).type, part)
+        for group in range(metadata.num_row_groups):
+            stop = start + metadata.row_group(group).num_rows
+            chunks.append(InParquet(len(chunks), start, stop, str(part.absolute()), name, group))
+            start = stop
+    if len(kinds) > 1:
+        (one, here), (other, there) = list(kinds.items())[:2]
+        raise ParameterError(
+            f"`{label}`: the files of {path} must have columns `{name}` of one type; {here.name} has {one} and "
+            f"{there.name} has {other}. Write them with one schema."
+        )
+    dtype: np.dtype[Any]
     try:
-        dtype = np.dtype(schema.field(name).type.to_pandas_dtype())
+        dtype = np.dtype(next(iter(kinds)).to_pandas_dtype())
     except (TypeError, NotImplementedError):
         dtype = np.dtype(object)
-    chunks: list[InParquet] = []
-    start = 0
-    for group in range(metadata.num_row_groups):
-        stop = start + metadata.row_group(group).num_rows
-        chunks.append(InParquet(len(chunks), start, stop, str(path.absolute()), name, group))
-        start = stop
-    return Source("parquet", chunks, dtype, path, label)
+    return Source("parquet", chunks, dtype, path.absolute(), label)
+
+
+def _parts_of(folder: Path, label: str) -> list[Path]:
+    """The Parquet files of a folder, part 2 before part 10; names that begin with ``_`` or ``.`` are no parts."""
+    found = [
+        path for path in folder.iterdir() if path.suffix in (".parquet", ".pq") and path.name[0] not in "._"
+    ]
+    if not found:
+        raise ParameterError(f"`{label}`: the folder {folder} has no files that end in .parquet.")
+    return sorted(
+        found, key=lambda path: [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", path.name)]
+    )
 
 
 def _column(names: list[str], path: Path, label: str, column: str | None) -> str:
@@ -318,12 +343,13 @@ def _from_zarr(array: Any, label: str, step: int) -> Source:
 
 
 def _from_dask(array: Any, label: str) -> Source:
+    if not hasattr(array, "chunks") or any(size != size for axis in array.chunks for size in axis):
+        raise ParameterError(
+            f"`{label}` must be a dask array whose chunks have known sizes; {checks.describe(array)} arrived. Call its "
+            "`compute_chunk_sizes()` first, or `to_dask_array(lengths=True)` of a column of a data frame."
+        )
     _one_axis(array.shape, label)
     sizes = array.chunks[0]
-    if any(size != size for size in sizes):
-        raise ParameterError(
-            f"`{label}` is a dask array whose chunks have unknown sizes. Call its `compute_chunk_sizes()` first."
-        )
     ends = np.cumsum([0, *sizes]).tolist()
     blocks = array.to_delayed().reshape(-1)
     chunks = [InDask(i, ends[i], ends[i + 1], block) for i, block in enumerate(blocks)]

@@ -17,8 +17,8 @@ from ..config import show_config
 from ..engine.count.infer import METHODS
 from ..errors import TallyTreeError
 from ..potentials.parsing import usage
-from . import demo, infer, reproduce
-from .problems import UsageProblem, reason
+from . import demo, infer
+from .tables import UsageProblem, reason
 
 _OK, _FAILED, _BAD_INPUT, _INTERRUPTED, _BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -28,12 +28,9 @@ Posterior probability that each row of FILE is on, given what is known about
 counts. FILE is CSV (plain or gzip) or Parquet with a header; column `logit`
 holds log-odds, or column `prob` probabilities.
 """
-_REPRODUCE_ABOUT = """\
-Experiments of Tarlow et al., Fast Exact Inference for Recursive Cardinality
-Models (UAI 2012), section 6: figures, tables and report.html in DIR, every claim
-of the paper with a verdict computed from the numbers. An interrupted run
-continues where it was. Needs the extras plot and sklearn.
-"""
+_MOVED = """\
+`reproduce` left the package: the experiments of the paper are beside it, in the source tree.
+Run `python -m reproduction all --quick` in a checkout or an unpacked source distribution."""
 _SPECS = """\
 SPEC, a potential on a count:
   exactly:12   at_least:1   at_most:3   between:1:3   one_of:0,3   parity:even
@@ -80,13 +77,6 @@ def _not_negative(text: str) -> int:
     return number
 
 
-def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer; {text!r} arrived")
-    return number
-
-
 def _delimiter(text: str) -> str:
     named = {"tab": "\t", "\\t": "\t"}.get(text, text)
     if len(named) != 1 or not named.isascii() or named in '"\r\n':
@@ -111,7 +101,6 @@ def parser() -> argparse.ArgumentParser:
         "demo", help=text, description=text.capitalize() + ".", parents=[common]
     ).set_defaults(run=demo.run)
     _add_infer(commands, common)
-    _add_reproduce(commands, common)
     text = "engine, instruction set, threads and versions in use"
     commands.add_parser(
         "config", help=text, description=text.capitalize() + ".", parents=[common]
@@ -189,44 +178,6 @@ def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -
     out.add_argument("--quiet", action="store_true", help="print nothing")
 
 
-def _add_reproduce(commands: argparse._SubParsersAction[_Parser], common: _Parser) -> None:
-    sub = commands.add_parser(
-        "reproduce",
-        help="the experiments of the paper behind this library, with a report",
-        description=_REPRODUCE_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common],
-    )
-    sub.set_defaults(run=reproduce.run, size="quick")
-    sub.add_argument(
-        "part",
-        nargs="?",
-        default="all",
-        choices=("runtime", "matching", "bags", "images", "densities", "all"),
-        metavar="PART",
-        help="runtime, matching, bags, images, densities or all (default: all)",
-    )
-    sub.add_argument(
-        "--out", metavar="DIR", required=True, help="folder for the results, made if it is not there"
-    )
-    size = sub.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", dest="size", action="store_const", const="quick", help="a few minutes (default)"
-    )
-    size.add_argument(
-        "--full", dest="size", action="store_const", const="full", help="the sizes of the paper"
-    )
-    size.add_argument("--tiny", dest="size", action="store_const", const="tiny", help=argparse.SUPPRESS)
-    sub.add_argument(
-        "--seed", metavar="N", type=_not_negative, default=0, help="of random numbers (default: 0)"
-    )
-    sub.add_argument("--jobs", metavar="N", type=_positive, default=1, help="processes (default: 1)")
-    sub.add_argument(
-        "--data", metavar="FOLDER", help="folder with the data sets (default: that named by TALLYTREE_DATA)"
-    )
-    sub.add_argument("--quiet", action="store_true", help="print nothing")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the result is the exit code.
 
@@ -261,6 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(words: list[str]) -> int:
+    if words[:1] == ["reproduce"]:
+        raise UsageProblem(_MOVED)
     top = parser()
     try:
         arguments = top.parse_args(words)

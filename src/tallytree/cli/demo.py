@@ -14,8 +14,7 @@ from ..arrays import Float64
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import at_least, exactly, gaussian
-from .count_table import count_table
-from .terminal import Column, Terminal, probability, seconds
+from .terminal import Column, Terminal, count_table, probability, seconds
 
 STORY = (
     "Twelve valves in three halls. A microphone at each valve gives the odds that it leaks. "

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..arrays import Float64
-from .csv_files import write_csv
-from .parquet_files import require_pyarrow, write_parquet
-from .problems import InputProblem, reason
-from .tables import CSV, PARQUET, InputTable, format_of
+from .arrow import require_pyarrow, write_parquet
+from .tables import CSV, PARQUET, InputProblem, InputTable, format_of, reason, write_csv
 
 ADDED = ("posterior_prob", "posterior_logit")  # the columns that are written beside those of the input
 

@@ -13,9 +13,7 @@ from ..errors import InfeasibleError, TallyTreeError
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, parse_potential, table
-from .csv_files import header_hint
-from .problems import InputProblem, quoted, require_column
-from .tables import Codes, InputTable, place, read_table
+from .tables import Codes, InputProblem, InputTable, header_hint, place, quoted, read_table, require_column
 
 LOGIT, PROB = "logit", "prob"
 _CLASHING = 6  # potentials that a message lists
@@ -135,7 +133,7 @@ def number_column(path: str, names: Sequence[str], column: str | None, scale: st
 
 def log_odds(source: InputTable, column: str, scale: str) -> Float64:
     """The log-odds of the rows."""
-    values = source.numbers(column)
+    values: Float64 = source.numbers(column)
     if scale == LOGIT:
         return values
     bad = np.flatnonzero((values < 0) | (values > 1))

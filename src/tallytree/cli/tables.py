@@ -1,56 +1,68 @@
-"""Tables read from files: what every format can answer, and which format a file has."""
+"""Tables read from files: which format a file has, CSV files as text, and what is wrong with a file, in words."""
 
 from __future__ import annotations
 
+import csv
+import difflib
 import gzip
 import io
 import os
+import re
 import shutil
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
 from ..arrays import Float64, Ints
-from .problems import InputProblem, reason
+from ..errors import TallyTreeError
+
+
+class InputProblem(TallyTreeError):
+    """A file or an argument that cannot be used; the message says what to do about it."""
+
+
+class UsageProblem(InputProblem):
+    """Arguments that do not make a command."""
+
+
+def reason(error: OSError | EOFError) -> str:
+    """Why the system refused, without the number of the error: ``permission denied``."""
+    if isinstance(error, EOFError):
+        return "it is packed by gzip and ends too early"
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
+
+
+def quoted(names: Sequence[str], most: int = 12) -> str:
+    """Column names as a list for a message."""
+    shown = ", ".join(f"`{name}`" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def require_column(path: str, name: str, names: Sequence[str]) -> None:
+    """Refuse a column that the file does not have, with the nearest one that it has."""
+    if name in names:
+        return
+    folded = {known.strip().casefold(): known for known in names}
+    near = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
+    hint = f" Did you mean `{folded[near[0]]}`?" if near else ""
+    raise InputProblem(f"{path} has no column `{name}`; its columns are {quoted(names)}.{hint}")
+
+
+# -- where bytes come from
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
 GZIP = b"\x1f\x8b"
-
-
-class InputTable(Protocol):
-    """Rows and named columns of a file, whatever its format."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def n_rows(self) -> int: ...
-    @property
-    def unit(self) -> str:
-        """What rows are counted in: ``line`` or ``row``."""
-
-    def number_of(self, row: int) -> int:
-        """Line or row number as the user counts."""
-
-    def cell(self, row: int, name: str) -> str:
-        """One cell as text."""
-
-    def numbers(self, name: str) -> Float64:
-        """A column of numbers; refuses cells that are none."""
-
-    def codes(self, name: str) -> Codes:
-        """A column of labels as integers."""
-
-    def rows(self) -> Iterator[Sequence[Any]]:
-        """All cells, row by row."""
+InputTable = Any  # CsvTable, or ParquetTable of `arrow`: both answer to the same names
 
 
 def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
@@ -171,14 +183,11 @@ def read_table(path: str, delimiter: str | None = None, check: Check | None = No
     path = source.path
     if not start:
         raise InputProblem(f"{path} is empty. It needs a header line and one line per variable.")
-    table: InputTable
     if start == b"PAR1" or format_of(path) == PARQUET:
-        from .parquet_files import read_parquet  # needs pyarrow
+        from .arrow import read_parquet  # needs pyarrow
 
-        table = read_parquet(source, check)
+        table: InputTable = read_parquet(source, check)
     else:
-        from .csv_files import read_csv
-
         table = read_csv(source, check)
     refuse_repeated(table.names, path)
     if table.n_rows == 0:
@@ -196,3 +205,188 @@ def refuse_repeated(names: Sequence[str], path: str) -> None:
 def place(table: InputTable, row: int) -> str:
     """Where a row is, for messages: ``data.csv, line 7``."""
     return f"{table.path}, {table.unit} {table.number_of(row)}"
+
+
+# -- CSV
+
+_MANY = 1 << 20  # bytes of text from which loading pyarrow pays
+
+
+@dataclass(frozen=True, eq=False)
+class CsvTable:
+    """A CSV file as text."""
+
+    path: str
+    names: list[str]
+    text: list[list[str]]
+    first_lines: array[int]  # where every row starts: quoted cells may run over several lines
+    unit: str = "line"
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.text)
+
+    def number_of(self, row: int) -> int:
+        return self.first_lines[row]
+
+    def column(self, name: str) -> list[str]:
+        index = self.names.index(name)
+        return [row[index] for row in self.text]
+
+    def cells(self, rows: Ints, names: Sequence[str]) -> list[list[str]]:
+        """Text of some rows, for every column that is named."""
+        return [[self.text[i][self.names.index(name)] for i in rows.tolist()] for name in names]
+
+    def numbers(self, name: str) -> Float64:
+        return numbers_of(self, name, self.column(name))
+
+    def codes(self, name: str) -> Codes:
+        known: dict[str, int] = {}
+        codes = np.array(numbered(self.column(name), known), np.int64)
+        return Codes(codes, list(known))
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        return iter(self.text)
+
+
+def read_csv(source: Source, check: Check | None = None) -> InputTable:
+    """Read a CSV file; `check` sees its header before any row is read."""
+    try:
+        with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=source.delimiter, strict=True)
+            names = next(filter(None, reader), [])
+            if check is not None and any(name.strip() for name in names):
+                check(names, source.path)
+        with source.open() as raw:
+            content = raw.read()
+    except (UnicodeDecodeError, csv.Error, OSError, EOFError):
+        return _by_hand(source)  # which says what is wrong
+    if len(content) >= _MANY and any(name.strip() for name in names):
+        from .arrow import arrow_text
+
+        found = arrow_text(source.path, content, source.delimiter, names)
+        if found is not None:
+            return found
+    return _by_hand(source)
+
+
+def _by_hand(source: Source) -> CsvTable:
+    """Read a CSV file strictly, row by row."""
+    path = source.path
+    cells: list[list[str]] = []
+    first_lines = array("q")
+    line = 0
+    try:
+        with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=source.delimiter, strict=True)
+            names = next(filter(None, reader), [])
+            line = reader.line_num
+            for row in reader:
+                if row:
+                    cells.append(row)
+                    first_lines.append(line + 1)
+                line = reader.line_num
+    except UnicodeDecodeError as error:
+        raise InputProblem(_not_text(source, error)) from None
+    except csv.Error as error:
+        raise InputProblem(
+            f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
+        ) from None
+    except (OSError, EOFError) as error:
+        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
+    if not any(name.strip() for name in names):
+        raise InputProblem(f"{path} has no header. Its first line must name the columns, such as name,logit.")
+    width = len(names)
+    for row_number, row in enumerate(cells):
+        if len(row) != width:
+            raise InputProblem(
+                f"{path}, line {first_lines[row_number]}: the row has {_cells(len(row))}, but the header has {width}. "
+                'Put cells that contain commas in double quotes: "a,b".'
+            )
+    return CsvTable(path, names, cells, first_lines)
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
+def _not_text(source: Source, error: UnicodeDecodeError) -> str:
+    path = source.path
+    with source.open() as file:
+        start = file.read(4)
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return f"{path} is UTF-16 text. Save it as CSV in UTF-8."
+    if start[:2] in (b"PK", b"\x1f\x8b"):
+        return (
+            f"{path} is a compressed file or a spreadsheet, not CSV. Unpack it, or export it as CSV in UTF-8."
+        )
+    byte = error.object[error.start]
+    return f"{path} is not UTF-8 text (it contains the byte 0x{byte:02x}). Save it as CSV in UTF-8."
+
+
+_SHOWN = {";": ";", "\t": "tab"}
+
+
+def header_hint(names: Sequence[str]) -> str:
+    """Why a header may lack the expected names."""
+    if len(names) == 1:
+        for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in names[0]:
+                return (
+                    f" Its columns seem to be separated by {word}: say so with --delimiter '{_SHOWN[mark]}'."
+                )
+    if all(is_number(name) for name in names):
+        return " Its first line holds numbers: add a header line that names the columns."
+    return ""
+
+
+def write_csv(
+    file: IO[str], names: Iterable[str], rows: Iterable[Sequence[Any]], extra: Sequence[Float64]
+) -> None:
+    """Write rows as they were read, with further columns of numbers that read back bit for bit."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(
+        chain(row, numbers) for row, numbers in zip(rows, zip(*(column.tolist() for column in extra)))
+    )
+
+
+# -- cells of text as numbers
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+
+
+def numbers_of(table: InputTable, name: str, text: Sequence[str]) -> Float64:
+    """A column of text as numbers; refuses cells that are none."""
+    try:
+        values = np.fromiter(map(float, text), np.float64, len(text))
+    except ValueError:
+        row = next(i for i, cell in enumerate(text) if not is_number(cell))
+    else:
+        # float() also takes 1_000, which no other program reads as a thousand
+        row = next((i for i, cell in enumerate(text) if "_" in cell), -1)
+        if row < 0 and np.isnan(values).any():
+            row = int(np.argmax(np.isnan(values)))
+        if row < 0:
+            return values
+    raise InputProblem(f"{place(table, row)}: column `{name}` {_complaint(text[row])}")
+
+
+def is_number(cell: str) -> bool:
+    """Whether Python reads the text as a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _complaint(cell: str) -> str:
+    if not cell.strip():
+        return "is empty. Every row needs a number."
+    if cell.strip().lower().lstrip("+-") == "nan":
+        return "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
+    shown = cell if len(cell) <= 40 else cell[:39] + "…"
+    if _NUMBER.fullmatch(cell.replace(",", ".")):
+        return f"must hold numbers with a decimal point; {shown!r} arrived."
+    return f"must hold numbers; {shown!r} arrived."

@@ -1,4 +1,4 @@
-"""Sums of numbers that are given by their logarithms."""
+"""Sums of numbers that are given by their logarithms, and sums in which large numbers cancel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
+
+_ROUNDED = 2.0**-50  # of the sizes of all terms: what a sum in the usual order may lose
+
+
+def accurate_sum(values: Float64) -> Float64:
+    """Sums over the last axis; those in which large numbers cancel are exact up to one rounding."""
+    total = np.asarray(values.sum(-1))
+    if np.vdot(values, values) * values.shape[-1] <= (1e-13 / _ROUNDED) ** 2:  # the usual case, kept short
+        return total
+    size = np.asarray(np.abs(values).sum(-1))
+    lost = (_ROUNDED * size > 1e-13 * (1.0 + np.abs(total))) & np.isfinite(size)
+    for place in np.argwhere(lost).tolist():
+        total[tuple(place)] = math.fsum(values[tuple(place)].tolist())
+    return total
 
 
 def anchor(log_values: Float64, axis: Any = -1) -> Float64:

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from .. import config
 from ..arrays import Float64, Ints
+from ..memo import once
 from ..structure.nested.tree import TreeProgram
 from .answer import Answer
-from .choose import MIXTURE_TERMS
 from .problem import ForestProblem, Problem, Rows
+from .thresholds import MIXTURE_TERMS
 
 
 def present() -> bool:
     """Whether the compiled engine is in use."""
-    return config.settings().native is not None
+    return config.native() is not None
 
 
 def _extension() -> Any:
@@ -150,7 +151,8 @@ def flat_map(solution: Float64, nu: NDArray[Any], out: NDArray[Any], marginals: 
 
 def _plan(program: TreeProgram) -> Any:
     """Analysis of the tree, FFT plans and memory outlive a call: they belong to the tree they serve."""
-    return program.kept(
+    return once(
+        program,
         "native plan",
         lambda: _extension().TreePlan(
             program.left, program.right, program.table_offset, program.n_leaves, program.table_total
@@ -229,7 +231,7 @@ def root_counts(
 def cluster_pass(
     problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
 ) -> Any:
-    """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.passes`."""
+    """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.ladder`."""
     edges, tops = np.exp(problem.log_edge - edge_top), edge_top[:, :, 0, 0]
     arguments = (*map(np.ascontiguousarray, (edges, tops, problem.tables, table_top, problem.offset)),)
     return _over_clusters("cluster_pass", problem, *arguments, keep, fourier)

@@ -68,6 +68,8 @@ class Problem(_Batch):
         Part of log Z that no variable can change.
     log_leaves : (B,) or None
         `constant` plus the sum of ``log(1 + e^nu)``, where tables of single variables would lose digits of it.
+    folded
+        Sum of the magnitudes at which tables were added to others when the problem was made: there they were rounded.
     """
 
     tree: CountTree
@@ -76,6 +78,7 @@ class Problem(_Batch):
     mixtures: Mapping[int, Mixture] = field(default_factory=dict)
     constant: Any = 0.0
     log_leaves: Float64 | None = None
+    folded: float = 0.0
 
     def take(self, rows: Ints) -> Problem:
         """Some models of the batch."""
@@ -166,3 +169,13 @@ class ForestProblem(_Batch):
         leaf[place, variables] = -math.inf
         leaf[place, variables, state] = kept
         return replace(part, log_leaf=leaf)
+
+
+def without_edges(problem: Problem) -> ForestProblem:
+    """The same models on a forest that has no edges."""
+    n, nu = problem.nu.shape[1], problem.nu
+    structure = ForestStructure(np.empty((0, 2), np.int64), np.ones(n, np.int64), problem.tree.family)
+    forced = nu == math.inf
+    leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1)
+    score = np.broadcast_to([0, 1], (n, 2))
+    return ForestProblem(structure, score, leaf, np.zeros((1, 0, 2, 2)), problem.tables)

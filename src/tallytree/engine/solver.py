@@ -13,11 +13,11 @@ import numpy as np
 from scipy.special import expit
 
 from ..arrays import Float64, Ints, States
-from ..memo import Remembers
+from ..memo import Caching
 from .answer import Answer, Derivatives
 
 
-class Solver(ABC, Remembers):
+class Solver(ABC, Caching):
     """Answers for one batch of models; each is computed when first asked for, and once."""
 
     can: ClassVar[frozenset[str]]  # the verbs beyond those of every solver: "ranked", "edges"
@@ -30,6 +30,17 @@ class Solver(ABC, Remembers):
     @abstractmethod
     def log_norm(self) -> Float64:
         """Log Z, (B,), the constants of the problem included; -inf for an impossible model."""
+
+    @abstractmethod
+    def error_bound(self) -> Float64:
+        """Bound on the errors of all posterior log-odds and of log Z up to its rounding, (B,)."""
+
+    @abstractmethod
+    def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
+        """Log-probabilities of configurations (S, B, D), and the size of the numbers they are sums of, (S, B) each.
+
+        For possible models whose log-weights are so large that their difference to log Z loses digits.
+        """
 
     @abstractmethod
     def odds(self) -> Float64:

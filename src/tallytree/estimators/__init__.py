@@ -9,7 +9,7 @@ except ImportError:
         "tallytree.estimators needs scikit-learn. Install it with `pip install tallytree[sklearn]`."
     ) from None
 
-from ._routing import MissingGroupsWarning
+from ._bags import CollinearityWarning, MissingGroupsWarning
 from .bag_classifier import BagClassifier
 from .conditional_logit import ConditionalLogit
 from .count_density import CountDensity
@@ -18,6 +18,7 @@ from .max_entropy import HorvitzThompson, MaxEntropySampler
 
 __all__ = [
     "BagClassifier",
+    "CollinearityWarning",
     "ConditionalLogit",
     "CountDensity",
     "HorvitzThompson",

@@ -1,17 +1,20 @@
-"""Likelihoods of bags of independent instances: of their labels, and of their counts."""
+"""Likelihoods of bags of independent instances, of their labels and of their counts, and the potentials of labels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..learn.fixed_counts import fixed_counts
 from ..models.count import CountModel
-from ._bag_potentials import BagPotential
+from ..potentials import noisy_or
 from ._bags import Bags
 
 
@@ -100,3 +103,53 @@ class CountLikelihood:
             log_sums.append((members, found.log_sum))
             marginals[index] = found.marginals
         return log_sums, marginals[:-1]
+
+
+KINDS = ("at-least-one", "noisy-or", "normal", "free")
+
+
+@dataclass(frozen=True)
+class BagPotential:
+    """A family of potentials with its settings; `free` ones have values at knots of the active fraction c / n."""
+
+    kind: str
+    rate: float
+    leak: float
+    mu: float
+    sigma: float
+    n_knots: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("potential", self.kind, tuple(KINDS))
+        checks.real("rate", self.rate, 0.0, 1.0, strict=True)
+        checks.real("leak", self.leak, 0.0, math.nextafter(1.0, 0.0))
+        checks.real("mu", self.mu)
+        checks.real("sigma", self.sigma, 0.0, strict=True)
+        checks.integer("n_knots", self.n_knots, 2)
+
+    def tables(self, sizes: Ints, width: int, values: Float64) -> Float64:
+        """Log f^(t)(c), (2, B, width + 1); -inf beyond the bag's size."""
+        count = np.arange(width + 1.0)
+        fraction = count / sizes[:, None]
+        if self.kind == "normal":
+            log_f = np.stack([fraction**2, (self.mu - fraction) ** 2]) / (-2.0 * self.sigma**2)
+        elif self.kind == "free":
+            log_f = np.stack([self.basis(sizes, width) @ v for v in values.reshape(2, self.n_knots)])
+        else:
+            rate, leak = (1.0, 0.0) if self.kind == "at-least-one" else (self.rate, self.leak)
+            both = np.stack([noisy_or(rate, leak, t=t).log_table(width) for t in (0, 1)])
+            log_f = np.broadcast_to(both[:, None, :], (2, len(sizes), width + 1))
+        return np.where(count <= sizes[:, None], log_f, -math.inf)
+
+    def basis(self, sizes: Ints, width: int) -> Float64:
+        """Weights of linear interpolation between the knots at the fractions c / n, (B, width + 1, n_knots)."""
+        place = np.minimum(np.arange(width + 1.0) / sizes[:, None], 1.0) * (self.n_knots - 1)
+        return np.maximum(0.0, 1.0 - np.abs(place[:, :, None] - np.arange(self.n_knots)))
+
+
+def start_values(potential: BagPotential) -> Float64:
+    """Where learned tables start: active instances speak for the positive label."""
+    if potential.kind != "free":
+        return np.zeros(0)
+    knots = np.linspace(0.0, 1.0, potential.n_knots)
+    return np.concatenate([-2.0 * knots, -2.0 * (1.0 - knots)])

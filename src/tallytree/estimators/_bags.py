@@ -1,16 +1,20 @@
-"""Group vectors: which rows form a bag or stratum, in the order of the sorted group labels."""
+"""Group vectors, which say what rows form a bag or stratum, with their answers and weights; warnings of estimators."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from ..arrays import Float64, Ints
+from ..checks.labels import label_column, labels
 from ..errors import ParameterError
 from ..learn.fixed_counts import padded_batches
 from ..learn.statistics import row_weights
@@ -56,45 +60,15 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") ->
         codes = np.arange(n_rows) if alone else np.zeros(n_rows, np.int64)
         count = n_rows if alone else 1
         return Bags(np.arange(count), codes, np.bincount(codes, minlength=count))
-    try:
-        array = np.asarray(groups)
-    except ValueError:
-        raise ParameterError(f"`{name}` must be a vector of labels; a ragged list arrived.") from None
+    array = label_column(f"`{name}`", groups)
     if array.ndim != 1 or len(array) != n_rows:
         raise ParameterError(
             f"`{name}` must have one entry per row of `X`, {n_rows} in all; an array of shape "
             f"{array.shape} arrived."
         )
-    missing = np.flatnonzero(_missing(array))
-    if len(missing):
-        raise ParameterError(
-            f"`{name}` must not contain missing labels, but row {missing[0]} has {array[missing[0]]!s}. Drop those "
-            "rows, or give each a group of its own."
-        )
-    try:
-        labels, codes = np.unique(array, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in array.tolist()})
-        raise ParameterError(
-            f"`{name}` must hold labels of one kind, all numbers or all text; {' and '.join(kinds)} arrived. "
-            f"Convert them, as in np.asarray({name}).astype(str)."
-        ) from None
+    found, codes = np.unique(labels(name, array), return_inverse=True)
     codes = codes.astype(np.int64)
-    return Bags(labels, codes, np.bincount(codes, minlength=len(labels)))
-
-
-def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which labels are NaN, None, NaT or pandas' NA: those that are not equal to themselves, and None."""
-    if labels.dtype.kind in "fcmM":
-        return np.asarray(labels != labels)
-    if labels.dtype.kind != "O":
-        return np.zeros(len(labels), bool)
-
-    def absent(label: Any) -> bool:
-        same = label == label
-        return label is None or not isinstance(same, (bool, np.bool_)) or not same
-
-    return np.array([absent(label) for label in labels], bool)
+    return Bags(found, codes, np.bincount(codes, minlength=len(found)))
 
 
 def target_vector(y: Any) -> NDArray[Any]:
@@ -105,15 +79,17 @@ def target_vector(y: Any) -> NDArray[Any]:
     return np.asarray(column_or_1d(values, warn=True))
 
 
-def binary_labels(y: Any, name: str = "y") -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The two classes, sorted, and which entries belong to the second."""
+def binary_labels(y: Any, counted: Any = True) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The two classes, sorted, and which entries belong to the second; both must be among the `counted` entries."""
+    check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) > 2:
         raise ParameterError(
-            f"Only binary classification is supported: `{name}` must hold two values; {len(classes)} "
-            "arrived. "
+            f"Only binary classification is supported: `y` must hold two values; {len(classes)} arrived. "
             "Unknown label type for anything else: code the classes of interest as 0 and 1."
         )
+    if len(np.unique(codes[np.broadcast_to(counted, codes.shape)])) < 2:
+        raise ParameterError("`y` must hold two classes; only one class arrived, or has weights above 0.")
     return classes, codes.astype(np.int64) == 1
 
 
@@ -127,21 +103,83 @@ def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
             f"`{name}` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
             f"array of shape {answers.shape} arrived."
         )
-    first = np.zeros(bags.n_bags, np.int64)
-    first[bags.codes[::-1]] = np.arange(len(bags.codes))[::-1]
-    found = np.asarray(answers[first])
-    if (found[bags.codes] != answers).any():
-        where = int(np.flatnonzero(found[bags.codes] != answers)[0])
-        label = bags.labels[bags.codes[where]]
+    rows = np.argsort(bags.codes, kind="stable")[np.cumsum(bags.sizes) - bags.sizes]  # the first of every bag
+    stray = np.flatnonzero(answers[rows][bags.codes] != answers)
+    if len(stray):
         raise ParameterError(
-            f"`{name}` given per instance must be constant within each bag, but bag {str(label)!r} has several values. "
-            "Pass one value per bag, in the order of the sorted labels of `groups`."
+            f"`{name}` must be constant within every group of `groups`, but row {stray[0]} differs from the first of "
+            "its group. Pass one value per group, in the order of the sorted labels, or one per row."
         )
-    return found
+    return np.asarray(answers[rows])
 
 
-def bag_weights(sample_weight: ArrayLike | None, bags: Bags) -> Float64:
-    """Weights of the bags, 1 without any; one per instance is taken if it is the same within every bag."""
+def bag_shares(sample_weight: ArrayLike | None, bags: Bags) -> Float64:
+    """Weights of the bags with sum 1; one per instance is taken if it is the same within every bag."""
     given = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
     weights = row_weights(given, bags.n_bags, name="sample_weight")
-    return np.ones(bags.n_bags) if weights is None else weights
+    shares = np.ones(bags.n_bags) if weights is None else weights / weights.max()
+    return np.asarray(shares / shares.sum())
+
+
+class MissingGroupsWarning(UserWarning):
+    """An estimator that learns from groups of rows was fitted without `groups`.
+
+    See Also
+    --------
+    tallytree.estimators.ConditionalLogit
+    tallytree.estimators.BagClassifier
+
+    Examples
+    --------
+    >>> issubclass(tt.estimators.MissingGroupsWarning, UserWarning)
+    True
+    """
+
+
+class CollinearityWarning(UserWarning):
+    """Columns that are combinations of earlier ones within strata were left out of a fit; they have no estimate.
+
+    See Also
+    --------
+    tallytree.estimators.ConditionalLogit
+
+    Examples
+    --------
+    >>> issubclass(tt.estimators.CollinearityWarning, UserWarning)
+    True
+    """
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called the package."""
+    package, level = __name__.partition(".")[0], 1
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)
+
+
+def warn_without_groups(estimator: str, taken: str, instead: str) -> None:
+    """Warn that a fit has no groups; `taken` says how rows are read then, `instead` how to say that it is meant."""
+    warn(
+        f"{estimator}.fit got no `groups`: {taken}. Pass `groups`, one label per row; {instead} if this is meant. "
+        + _recipe(estimator),
+        MissingGroupsWarning,
+    )
+
+
+def refuse_without_groups(estimator: str, method: str) -> None:
+    """Raise because a model fitted with groups is asked about rows without them."""
+    raise ParameterError(
+        f"{estimator}.{method} needs `groups`, one label per row, because the model was fitted with groups; none "
+        "arrived. " + _recipe(estimator)
+    )
+
+
+def _recipe(estimator: str) -> str:
+    return (
+        "Cross-validation hands `groups` to the splitter only, unless it is routed: "
+        "sklearn.set_config(enable_metadata_routing=True), then "
+        f"cross_val_score({estimator}(), X, y, params={{'groups': groups}}, cv=GroupKFold()) or "
+        f"GridSearchCV({estimator}(), grid, cv=GroupKFold()).fit(X, y, groups=groups)."
+    )

@@ -1,4 +1,4 @@
-"""Components of a density: what can be fitted to weighted rows, scored, conditioned and drawn from."""
+"""Components of a density, fitted to weighted rows again and again, and nested groups of variables by clustering."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
+from .. import checks
 from ..arrays import Float64
-from ..learn.evidence import Density
-from ..learn.forest import chow_liu
-from ..learn.forest_counts import fit_tree_counts
+from ..errors import ParameterError
+from ..learn.forest import Density, chow_liu, fit_tree_counts
 from ..learn.maximum_likelihood import fit
 from ..learn.statistics import CountFeatures, TrainingRows
 from ..models.count import CountModel
@@ -34,49 +36,25 @@ class CountComponent(Density):
 class CountTrainer:
     """Fits count models on one tree to weighted rows, again and again; penalties pull towards independent variables."""
 
-    def __init__(
-        self,
-        rows: NDArray[Any],
-        tree: CountTree,
-        *,
-        pseudo_count: float,
-        l2: float,
-        smoothness: float,
-        method: str,
-        tol: float,
-    ) -> None:
-        self._features = CountFeatures(tree)
+    def __init__(self, rows: NDArray[Any], tree: CountTree, settings: Any) -> None:
+        self._features, self._settings = CountFeatures(tree), settings
         self._rows = TrainingRows(self._features, rows)
-        self._tree = tree
-        self._pseudo_count, self._l2, self._smoothness = pseudo_count, l2, smoothness
-        self._method, self._tol = method, tol
         self._last: CountModel | None = None
-        self.n_iterations = 0
-        self.converged = False
+        self.n_iterations, self.converged = 0, False
 
     def fit(self, weights: Float64, steps: int) -> Density:
         """Weighted maximum likelihood from the previous model."""
-        found = self._rows.mean(weights)
+        found, use = self._rows.mean(weights), self._settings
         on, off = found.weight * found.logits, found.weight * (1.0 - found.logits)
-        empty = np.zeros(self._features.n_cells)
         with np.errstate(divide="ignore"):
             # Without a pseudo-count a variable that never changes has an infinite logit.
-            logits = np.log(on + self._pseudo_count) - np.log(off + self._pseudo_count)
-        base = CountModel.from_tree(self._tree, logits, empty)
-        result = fit(
-            base,
-            found,
-            start=self._last,
-            l2=self._l2 / found.weight,
-            smoothness=self._smoothness / found.weight,
-            method=self._method,
-            tol=self._tol,
-            max_iter=steps,
-            gauge=None,
-        )
-        self._last = result.model
+            logits = np.log(on + use.pseudo_count) - np.log(off + use.pseudo_count)
+        base = CountModel.from_tree(self._features.tree, logits, np.zeros(self._features.n_cells))
+        penalties = {"l2": use.l2 / found.weight, "smoothness": use.smoothness / found.weight}
+        stopping = {"method": use.method, "tol": use.tol, "max_iter": steps}
+        result = fit(base, found, start=self._last, gauge=None, **penalties, **stopping)
+        self._last, self.converged = result.model, result.converged
         self.n_iterations += result.n_iterations
-        self.converged = result.converged
         return CountComponent(result.model)
 
     def log_prob(self) -> Float64:
@@ -84,24 +62,22 @@ class CountTrainer:
         model = self._last
         assert model is not None
         packed = np.concatenate([np.zeros(0), *model.tables])
-        return self._rows.log_weight(np.asarray(model.logits, np.float64), packed) - float(
-            model.log_partition
-        )
+        found = self._rows.log_weight(np.asarray(model.logits, np.float64), packed)
+        return found - float(model.log_partition)
 
 
 class TreeTrainer:
     """Fits Chow-Liu trees, with or without a potential on the count; closed form."""
 
-    def __init__(self, rows: NDArray[Any], *, pseudo_count: float, counts: bool) -> None:
-        self._rows, self._pseudo_count, self._counts = rows, pseudo_count, counts
+    def __init__(self, rows: NDArray[Any], settings: Any) -> None:
+        self._rows, self._settings = rows, settings
         self._last: Density | None = None
-        self.n_iterations = 0
-        self.converged = True
+        self.n_iterations, self.converged = 0, True
 
     def fit(self, weights: Float64, steps: int) -> Density:
         """Weighted Chow-Liu tree."""
-        build = fit_tree_counts if self._counts else chow_liu
-        self._last = build(self._rows, weights, self._pseudo_count)
+        build = fit_tree_counts if self._settings.kind == "tree+counts" else chow_liu
+        self._last = build(self._rows, weights, self._settings.pseudo_count)
         self.n_iterations += 1
         return self._last
 
@@ -109,3 +85,55 @@ class TreeTrainer:
         """Log-probabilities of the training rows."""
         assert self._last is not None
         return self._last.log_prob(self._rows)
+
+
+LINKAGES = ("single", "complete", "average", "weighted", "centroid", "median", "ward")  # of SciPy
+
+
+def disagreement(rows: NDArray[Any], weights: Float64 | None = None) -> Float64:
+    """How often two columns differ, (D, D)."""
+    y = rows.astype(np.float64)
+    w = np.ones(len(y)) if weights is None else weights
+    both = y.T @ (y * w[:, None])
+    single = np.diag(both)
+    apart = (single[:, None] + single[None, :] - 2.0 * both) / w.sum()
+    np.fill_diagonal(apart, 0.0)
+    return np.asarray(np.maximum(apart, 0.0))
+
+
+def cluster(
+    rows: NDArray[Any],
+    structure: Any,
+    method: Any,
+    rng: np.random.RandomState,
+    weights: Float64 | None = None,
+) -> CountTree:
+    """A count tree over the columns.
+
+    Parameters
+    ----------
+    structure : {"adaptive", "anti", "random", "flat"}, CountTree or linkage matrix
+        "adaptive" joins columns that agree often, "anti" negates the distances first, "random" joins at
+        random, "flat" is one group of all variables.
+    method : str
+        Linkage method of SciPy.
+    """
+    d = rows.shape[1]
+    checks.one_of("linkage", method, LINKAGES)
+    if not isinstance(structure, str):
+        tree = structure if isinstance(structure, CountTree) else CountTree.from_linkage(structure)
+        if tree.n_variables != d:
+            raise ParameterError(
+                f"`structure` must be a tree or linkage over {d} variables; one over {tree.n_variables} arrived."
+            )
+        return tree
+    checks.one_of("structure", structure, ("adaptive", "anti", "random", "flat"))
+    if d == 1 or structure == "flat":
+        return CountTree.flat(d)
+    if structure == "random":
+        return CountTree.from_linkage(linkage(rng.random_sample(d * (d - 1) // 2), method))
+    distance = disagreement(rows, weights)
+    if structure == "anti":
+        distance = distance.max() - distance
+        np.fill_diagonal(distance, 0.0)
+    return CountTree.from_linkage(linkage(squareform(distance, checks=False), method))

@@ -1,35 +1,22 @@
-"""The numbers of a conditional logistic regression: estimate, covariances, and what was used of the data."""
+"""The numbers of a conditional logistic regression: what goes with its rows, estimates, covariances, what was used."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from .. import checks
 from ..arrays import Float64, Ints
-from ..checks.numbers import check_count, check_real
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood
+from ..learn.conditional import ConditionalLikelihood, Strata
 from ..learn.newton import NewtonFit, aliased_columns, equilibrated, newton
-from ..learn.strata import Strata
-
-
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """Penalty and stopping rule, checked."""
-
-    l2: float
-    tol: float
-    max_iter: int
-    level: float
-
-    def __post_init__(self) -> None:
-        check_real(self.l2, "l2", 0.0)
-        check_real(self.tol, "tol", 0.0, strict=True)
-        check_count(self.max_iter, "max_iter", 1)
-        if check_real(self.level, "level", 0.0, 1.0, strict=True) == 1.0:
-            raise ParameterError("`level` must be below 1; 1.0 arrived. Choose a value between 0 and 1.")
+from ..learn.statistics import row_weights
+from ._bags import binary_labels, warn
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +27,7 @@ class Estimate:
     covariance: Float64
     robust: Float64 | None
     aliased: NDArray[np.bool_]
+    value: float
     null: float
     search: NewtonFit
     settled: bool
@@ -50,18 +38,24 @@ class Estimate:
 def estimate(
     x: Float64,
     strata: Strata,
-    settings: Settings,
-    *,
+    l2: float,
+    tol: float,
+    max_iter: int,
     offset: Float64 | None,
     weights: Float64 | None,
     clusters: Ints | None,
 ) -> Estimate:
-    """Fit by Newton's method on scaled columns, without those that are combinations of earlier ones.
+    """Fit by Newton's method on centred and scaled columns, without those that are combinations of earlier ones.
 
-    `weights` are those of the strata, `clusters` the cluster of every row.
+    `weights` are those of the strata, `clusters` the cluster of every row. With a penalty no column is left out:
+    the maximum is unique all the same.
     """
+    size, x = np.abs(x).max(0), x - x.mean(0)
     scale = np.abs(x).max(0)
     scale = np.where(scale > 0, scale, 1.0)
+    # Newton's method knows when it has converged by the size of the log-likelihood: weights are 1 at most.
+    mass = 1.0 if weights is None else float(weights.max())
+    weights, l2 = None if weights is None else weights / mass, l2 / mass
     full = ConditionalLikelihood(x / scale, strata, offset, weights)
     if not full.informative.any():
         raise ParameterError(
@@ -69,27 +63,20 @@ def estimate(
             "within at least one group of `groups`."
         )
     within = full.within()
-    aliased = aliased_columns(within, np.abs(x / scale).max(0))
+    aliased = np.zeros(x.shape[1], bool) if l2 > 0 else aliased_columns(within, size / scale)
     kept = np.flatnonzero(~aliased)
     # The penalty is on the coefficients of x, not of x / scale; with one, Newton runs on x itself.
-    unit = scale[kept] if settings.l2 == 0 else np.ones(len(kept))
+    unit = scale[kept] if l2 == 0 else np.ones(len(kept))
     likelihood = full
-    if len(kept) < x.shape[1] or settings.l2 > 0:
+    if len(kept) < x.shape[1] or l2 > 0:
         likelihood = ConditionalLikelihood(x[:, kept] / unit, strata, offset, weights)
     start = np.zeros(len(kept))
     null = likelihood.value(start)
-    spread = within.std(0)[kept] * (scale[kept] if settings.l2 > 0 else 1.0)
-    found = newton(
-        likelihood,
-        start,
-        l2=settings.l2,
-        tolerance=settings.tol,
-        max_iterations=settings.max_iter,
-        spread=spread,
-    )
+    spread = within.std(0)[kept] * (scale[kept] if l2 > 0 else 1.0)
+    found = newton(likelihood, start, l2=l2, tolerance=tol, max_iterations=max_iter, spread=spread)
     # The likelihood may converge while a coefficient runs away: whole steps that gain next to nothing.
     runs_away = bool((np.abs(found.last_step) * spread > 0.05).any())
-    inverse = _inverse(found.information + settings.l2 * np.eye(len(kept)))
+    inverse = _inverse(found.information + l2 * np.eye(len(kept)))
     robust, n_clusters = None, 0
     if clusters is not None:
         of_stratum = _clusters_of_strata(clusters, strata, full.informative)
@@ -101,12 +88,13 @@ def estimate(
     coef[kept] = found.beta / unit
     return Estimate(
         coef,
-        _spread_out(inverse, kept, unit, x.shape[1]),
+        _spread_out(inverse, kept, unit * math.sqrt(mass), x.shape[1]),
         robust,
         aliased,
-        null,
+        mass * found.value,
+        mass * null,
         found,
-        found.converged and not runs_away and bool((np.diag(found.information) > 0).all()),
+        found.converged and not runs_away and bool((np.diag(found.information) + l2 > 0).all()),
         full,
         n_clusters,
     )
@@ -138,3 +126,77 @@ def _clusters_of_strata(clusters: Ints, strata: Strata, informative: NDArray[np.
             "clusters that share a group."
         )
     return first
+
+
+def cases_per_group(n_cases: ArrayLike | None, sizes: Ints) -> Ints:
+    """Numbers of cases, one per group."""
+    k = checks.array("n_cases", 1 if n_cases is None else n_cases, (...,), checks.WHOLE)
+    if k.shape not in ((), sizes.shape) or (k > sizes).any():
+        raise ParameterError(
+            f"`n_cases` must be an integer, or {len(sizes)} integers, one per group, and lie between 0 and the size of "
+            f"each group; {checks.describe(n_cases)} arrived."
+        )
+    return np.broadcast_to(k, sizes.shape)
+
+
+def repeated_rows(sample_weight: Any, n: int) -> Ints:
+    """Row numbers, each as often as its whole-numbered weight says."""
+    weights = row_weights(sample_weight, n, name="sample_weight")
+    if weights is None:
+        return np.arange(n)
+    fraction = np.flatnonzero(weights != np.rint(weights))
+    if len(fraction):
+        raise ParameterError(
+            "`sample_weight` of single rows must be whole numbers, how often each row occurs; "
+            f"{weights[fraction[0]]:g} arrived for row {fraction[0]}. Weights of whole strata may be any numbers; they "
+            "need `groups`."
+        )
+    return np.repeat(np.arange(n), weights.astype(np.int64))
+
+
+# Words that say which side they are on; the order of the alphabet is then no guide.
+_CASE = re.compile(
+    r"cases?|yes|y|true|t|event|dead|died|death|pos(itive)?|diseased?|affected|exposed|failure|failed|chosen|ill|sick|"
+    r"infected|\+"
+)
+_CONTROL = re.compile(
+    "controls?|ctrl|no|n|false|f|none|alive|censored|neg(ative)?|healthy|unaffected|unexposed|success|not chosen|well|"
+    "uninfected|normal|-"
+)
+
+
+def control_and_case(y: NDArray[Any], case: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The labels of control and case, and which entries are cases.
+
+    Numbers and truth values: the larger is the case. Text: `case` says it; without it, labels whose meaning
+    goes against the alphabet are refused, and others give a warning that names the label taken.
+    """
+    classes, second = binary_labels(y)
+    if case is not None:
+        chosen = np.flatnonzero([label == case for label in classes.tolist()])
+        if len(chosen) != 1:
+            raise ParameterError(
+                f"`case` must be one of the labels in `y`, {classes[0]!r} or {classes[1]!r}; {case!r} arrived."
+            )
+        return (classes, second) if chosen[0] == 1 else (classes[::-1], ~second)
+    if classes.dtype.kind in "OUS" and all(isinstance(label, (str, bytes)) for label in classes.tolist()):
+        _consider_words(str(classes[0]), str(classes[1]))
+    return classes, second
+
+
+def _consider_words(first: str, second: str) -> None:
+    """Warn where the alphabet decides which label is the case, and refuse where words speak against it."""
+    low, high = first.strip().lower(), second.strip().lower()
+    against = _CASE.fullmatch(low) or _CONTROL.fullmatch(high)
+    both = f"`y` holds the labels {first!r} and {second!r}"
+    advice = f"Say which one is: ConditionalLogit(case={first!r}) or case={second!r}."
+    if against:
+        raise ParameterError(
+            f"{both}; which is the case is ambiguous: the second in alphabetical order would be {second!r}. "
+            + advice
+        )
+    if not (_CONTROL.fullmatch(low) or _CASE.fullmatch(high)):
+        warn(
+            f"{both}; {second!r}, the second in alphabetical order, is taken as the case. {advice}",
+            UserWarning,
+        )

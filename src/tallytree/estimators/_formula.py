@@ -1,11 +1,14 @@
 """Model formulas with ``strata(...)``, ``offset(...)``, ``cluster(...)`` and ``Surv(...)``, read by formulaic.
 
 All parts of a formula are one specification of formulaic: what it learned from the table of the fit (means of
-``scale``, knots of ``bs``, levels of factors) stays with the model and is used again for new tables.
+``scale``, knots of ``bs``, levels of factors) stays with the model and is used again for new tables. The parts are
+columns of numbers to formulaic, as ``scale(x)`` is: they may hold any expression of columns and transforms, and a row
+where one of them is missing is left out.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,51 +17,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import checks
 from ..errors import ParameterError
-from ._formula_terms import (
-    CLUSTER,
-    COVARIATES,
-    OFFSET,
-    RESPONSE,
-    STRATA,
-    SURVIVAL,
-    parts_of,
-    said,
-    transforms,
-)
+
+COVARIATES, RESPONSE, SURVIVAL = "covariates", "response", "survival"
+STRATA, OFFSET, CLUSTER = "strata", "offset", "cluster"
+
+_CALL = re.compile(r"(strata|offset|cluster|Surv)\s*\(")
+_OWN = "tallytree_"  # before the names of the transforms here: a column may be called `strata` or `offset`
 
 
 @dataclass(frozen=True, eq=False)
 class Specification:
-    """A formula and what formulaic learned from the table of the fit."""
+    """A formula, what formulaic learned from the table of the fit, and what the formula took from its caller."""
 
     formula: str
     specs: dict[str, Any]  # formulaic's ModelSpec of every part
+    context: dict[str, Any]
 
     def has(self, part: str) -> bool:
         """Whether the formula has strata, clusters, an offset, a survival time."""
         return part in self.specs
 
-    def labels(self) -> list[Any]:
-        """Labels of the response in the table of the fit."""
-        state = self.specs[RESPONSE].transform_state
-        return next(part["labels"] for part in state.values() if "labels" in part)
+    def new(self, data: Any, *parts: str) -> list[Any]:
+        """Parts of the formula for new data, None for one that it does not have; missing values are refused."""
+        table, known = table_of(data), {part: self.specs[part] for part in parts if self.has(part)}
+        if not known:
+            return [None] * len(parts)
+        specs = _packages()[0].ModelSpecs(**known)
+        required = f"`X` must hold the columns of the formula {self.formula!r}"
+        found = _computed(specs, table, required, set(), self.context)
+        absent = np.ones(len(table), bool)
+        absent[np.asarray(found[next(iter(known))].index)] = False
+        if absent.any():
+            raise ParameterError(
+                f"`X` must not have missing values in the columns of the formula, but row {np.flatnonzero(absent)[0]} "
+                "has. Drop or fill such rows."
+            )
+        return [self.values(part, found[part]) if part in known else None for part in parts]
 
-
-@dataclass(frozen=True, eq=False)
-class Design:
-    """What a formula picks out of a table, on the rows where nothing is missing."""
-
-    x: NDArray[np.float64]
-    names: tuple[str, ...]
-    groups: NDArray[np.int64] | None
-    clusters: NDArray[np.int64] | None
-    offset: NDArray[np.float64] | None
-    response: NDArray[Any] | None
-    survival: dict[str, NDArray[np.float64]]  # time, event and, for delayed entry, entry
-    rows: NDArray[np.int64]  # numbers of the rows kept
-    n_missing: int
-    specification: Specification
+    def values(self, part: str, matrix: Any) -> Any:
+        """What a matrix of formulaic means: a table of covariates, labels, codes, a sum, or times by their roles."""
+        if part == COVARIATES:
+            names = [name for name in matrix.columns if name != "Intercept"]
+            return _packages()[1].DataFrame(matrix[names].to_numpy(np.float64), columns=names)
+        numbers = matrix.to_numpy(np.float64)
+        if part == RESPONSE:
+            states = self.specs[RESPONSE].transform_state.values()
+            labels = next(state["labels"] for state in states if "labels" in state)
+            return np.asarray(labels)[numbers[:, 0].astype(np.int64)]
+        if part == OFFSET:
+            return numbers.sum(axis=1)  # offsets add up
+        if part == SURVIVAL:
+            return dict(zip(("entry", "time", "event")[-numbers.shape[1] :], numbers.T))
+        # Strata and clusters: of one term, or of the combinations of several.
+        return np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def is_table(data: Any) -> bool:
@@ -71,86 +84,64 @@ def table_of(data: Any) -> Any:
     """Data as a DataFrame with its rows numbered."""
     _, pd = _packages()
     frame = data.to_pandas() if hasattr(data, "to_pandas") else data  # tables of Arrow and Polars
-    return pd.DataFrame(frame).reset_index(drop=True)
+    try:
+        return pd.DataFrame(frame).reset_index(drop=True)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"`data` must be a table with named columns; {checks.describe(data)} arrived."
+        ) from error
 
 
-def read_formula(formula: Any, table: Any, complete: tuple[str, ...] = ()) -> Design:
-    """Covariates, strata, offset and response of a formula; rows with anything missing are left out.
+def caller_names(context: Any, frames: int) -> Mapping[str, Any]:
+    """The names that a formula may use beside columns: a mapping, or those in scope some frames above."""
+    if context is None or isinstance(context, Mapping):
+        return context or {}
+    depth = checks.integer("context", context, 0) + frames + 1
+    try:
+        names: Mapping[str, Any] | None = _packages()[0].utils.context.capture_context(depth)
+    except (ValueError, OverflowError) as error:
+        raise ParameterError(
+            f"`context` must be a number of frames above the call; {context} arrived."
+        ) from error
+    return names or {}
+
+
+def read_formula(
+    formula: Any, table: Any, complete: tuple[str, ...], context: Mapping[str, Any]
+) -> tuple[Specification, dict[str, Any], NDArray[np.int64]]:
+    """The specification, the values of every part of the formula, and the rows where nothing is missing.
 
     Factors are coded by treatment contrasts against their first level, as if an intercept were there, and the
     intercept is dropped: it cancels within every stratum. Columns named in `complete` must be present too.
+    Names that are no columns are looked up in `context`, then among formulaic's own.
     """
     formulaic, pd = _packages()
     parts = parts_of(formulaic, formula)
     absent = set(np.flatnonzero(pd.isna(table[list(complete)]).any(axis=1)).tolist()) if complete else set()
     spec = formulaic.ModelSpec.from_spec(formulaic.Formula(**parts), na_action="drop")
-    found = _computed(spec, table, f"`data` must hold the columns of the formula {formula!r}", absent)
+    required = f"`data` must hold the columns of the formula {formula!r}"
+    found = _computed(spec, table, required, absent, context)
     rows = np.asarray(found[COVARIATES].index, np.int64)
-    specification = Specification(formula, {part: found[part].model_spec for part in parts})
-    x, names = _columns(found[COVARIATES])
-    return Design(
-        x,
-        names,
-        _codes(found[STRATA]) if specification.has(STRATA) else None,
-        _codes(found[CLUSTER]) if specification.has(CLUSTER) else None,
-        _sum(found[OFFSET]) if specification.has(OFFSET) else None,
-        _labelled(specification, found[RESPONSE]) if specification.has(RESPONSE) else None,
-        _survival(found[SURVIVAL]) if specification.has(SURVIVAL) else {},
-        rows,
-        len(table) - len(rows),
-        specification,
-    )
+    if not len(rows):
+        raise ParameterError(f"`data` must have complete rows for {formula!r}; no row of {len(table)} is.")
+    specs = {part: found[part].model_spec for part in parts}
+    used = {
+        str(v).partition(".")[0] for s in specs.values() for v in s.variables_by_source.get("context", ())
+    }
+    own = formulaic.transforms.TRANSFORMS
+    taken = {name: context[name] for name in used & set(context) if context[name] is not own.get(name)}
+    specification = Specification(formula, specs, taken)
+    return specification, {part: specification.values(part, found[part]) for part in parts}, rows
 
 
-def new_covariates(specification: Specification, data: Any) -> tuple[Any, NDArray[np.float64] | None]:
-    """Design matrix of new data as a DataFrame, and the offset; rows with missing values are refused."""
-    with_offset = specification.has(OFFSET)
-    found = _new(specification, data, (COVARIATES, OFFSET) if with_offset else (COVARIATES,))
-    x, names = _columns(found[COVARIATES])
-    table = _packages()[1].DataFrame(x, columns=list(names))
-    return table, _sum(found[OFFSET]) if with_offset else None
-
-
-def new_groups(specification: Specification, data: Any) -> NDArray[np.int64] | None:
-    """Strata of new data, or None where the formula has none."""
-    return _codes(_new(specification, data, (STRATA,))[STRATA]) if specification.has(STRATA) else None
-
-
-def new_response(specification: Specification, data: Any) -> NDArray[Any]:
-    """Response of new data."""
-    if not specification.has(RESPONSE):
-        raise ParameterError(
-            "Formulas with `Surv` have no `log_likelihood` of new data; pass `y` and `groups`."
-        )
-    return _labelled(specification, _new(specification, data, (RESPONSE,))[RESPONSE])
-
-
-def _new(specification: Specification, data: Any, parts: tuple[str, ...]) -> Any:
-    """Parts of the formula for new data, by what was learned from the data of the fit."""
-    formulaic, _ = _packages()
-    table = table_of(data)
-    specs = formulaic.ModelSpecs(**{part: specification.specs[part] for part in parts})
-    found = _computed(
-        specs, table, f"`X` must hold the columns of the formula {specification.formula!r}", set()
-    )
-    absent = np.ones(len(table), bool)
-    absent[np.asarray(found[parts[0]].index)] = False
-    if absent.any():
-        raise ParameterError(
-            f"`X` must not have missing values in the columns of the formula, but row {np.flatnonzero(absent)[0]} "
-            "has. Drop or fill such rows."
-        )
-    return found
-
-
-def _computed(spec: Any, table: Any, required: str, dropped: set[int]) -> Any:
+def _computed(spec: Any, table: Any, required: str, dropped: set[int], context: Mapping[str, Any]) -> Any:
     """Matrices of a specification; whatever formulaic objects to, a level that the fit has not seen too, is refused."""
     from formulaic.errors import DataMismatchWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataMismatchWarning)
         try:
-            return spec.get_model_matrix(table, context=transforms(), drop_rows=dropped)
+            return spec.get_model_matrix(table, context={**context, **transforms()}, drop_rows=dropped)
         except ParameterError:
             raise
         except DataMismatchWarning as error:
@@ -159,7 +150,7 @@ def _computed(spec: Any, table: Any, required: str, dropped: set[int]) -> Any:
         except Exception as error:
             if isinstance(error.__cause__, ParameterError):
                 raise error.__cause__ from None
-            raise ParameterError(f"{required}; this failed: {said(error)}") from None
+            raise ParameterError(f"{required}; this failed: {said(error).rstrip('.')}.") from None
 
 
 def _packages() -> tuple[Any, Any]:
@@ -173,27 +164,147 @@ def _packages() -> tuple[Any, Any]:
     return formulaic, pd
 
 
-def _columns(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    names = [name for name in matrix.columns if name != "Intercept"]
-    return matrix[names].to_numpy(np.float64), tuple(names)
+def parts_of(formulaic: Any, formula: Any) -> dict[str, list[Any]]:
+    """The terms of a formula by part; strata, offset and clusters only where it has them."""
+    if not isinstance(formula, str) or formula.count("~") != 1:
+        raise ParameterError(
+            "`formula` must be text of the form 'case ~ a + b + strata(set)' or 'Surv(time, event) ~ a + b'; "
+            f"{formula!r} arrived."
+        )
+    left, right = (side.strip() for side in formula.split("~"))
+    if not left:
+        raise ParameterError(f"`formula` must have a response before '~'; {formula!r} arrived.")
+    if re.search(r"(^|[\s+*:-])\.($|[\s+*:-])", right):
+        raise ParameterError(
+            f"`formula` must name its covariates; {formula!r} arrived, where '.' names all columns."
+        )
+    try:
+        terms = list(formulaic.Formula(right or "1"))
+    except Exception as error:
+        raise ParameterError(
+            f"`formula` must be in formulaic's syntax; {formula!r} arrived. {said(error)}"
+        ) from None
+    parts: dict[str, list[Any]] = {COVARIATES: ["1"]}
+    # The left side is one expression, as in R: `status == 2` compares.
+    call = _CALL.match(left)
+    if call and call.group(1) == "Surv":
+        parts[SURVIVAL] = [_own(SURVIVAL, left[call.end() :])]
+    else:
+        parts[RESPONSE] = [_own(RESPONSE, f"{left})")]
+    for term in terms:
+        kind = _kind(term)
+        if kind != COVARIATES:
+            expression = term.factors[0].expr
+            parts.setdefault(kind, []).append(_own(kind, expression.partition("(")[2]))
+        elif str(term) != "1":
+            parts[COVARIATES].append(term)
+    return parts
 
 
-def _sum(matrix: Any) -> NDArray[np.float64]:
-    """Offsets add up."""
-    return np.asarray(matrix.to_numpy(np.float64).sum(axis=1))
+def said(error: Exception) -> str:
+    """The words of formulaic on one line, with the names that users wrote."""
+    words = " ".join(str(error).replace(_OWN + SURVIVAL, "Surv").replace(_OWN, "").split())
+    return re.sub("\x1b?\\[[0-9;]*m|[⧛⧚]", "", words)
 
 
-def _codes(matrix: Any) -> NDArray[np.int64]:
-    """Numbers of strata, from one term or the combinations of several."""
-    return np.unique(matrix.to_numpy(np.float64), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+def _own(name: str, rest: str) -> Any:
+    """A term that calls a transform of this module; `rest` is what follows the opening parenthesis."""
+    from formulaic.parser.types import Factor, Term
+
+    return Term([Factor(f"{_OWN}{name}({rest}", eval_method="python")])
 
 
-def _labelled(specification: Specification, matrix: Any) -> NDArray[Any]:
-    labels = np.asarray(specification.labels())
-    return np.asarray(labels[matrix.to_numpy(np.float64)[:, 0].astype(np.int64)])
+def _kind(term: Any) -> str:
+    """Which part a term of the right side belongs to."""
+    calls = [match.group(1) for factor in term.factors if (match := _CALL.match(factor.expr))]
+    if not calls:
+        return COVARIATES
+    if "Surv" in calls:
+        raise ParameterError(
+            f"`Surv(...)` must stand before '~' in a formula; {str(term)!r} arrived after it."
+        )
+    if len(term.factors) > 1:
+        raise ParameterError(
+            f"`{calls[0]}(...)` must be a term of its own in a formula; {str(term)!r} arrived. "
+            "Write an interaction with the column itself, as in a:C(set)."
+        )
+    return calls[0]
 
 
-def _survival(matrix: Any) -> dict[str, NDArray[np.float64]]:
-    """Time, event and, for delayed entry, the start of being at risk."""
-    roles = ("time", "event") if matrix.shape[1] == 2 else ("entry", "time", "event")
-    return dict(zip(roles, matrix.to_numpy(np.float64).T))
+def transforms() -> dict[str, Any]:
+    """What formulas know beside formulaic's own transforms."""
+    from formulaic.transforms import stateful_transform
+
+    known = {STRATA: strata, CLUSTER: strata, OFFSET: offset, SURVIVAL: survival}
+    known[RESPONSE] = stateful_transform(response)
+    return {_OWN + name: transform for name, transform in known.items()}
+
+
+def _numbers(values: Any) -> Any:
+    from formulaic.materializers.types import FactorValues
+
+    return FactorValues(values, kind="numerical")
+
+
+def strata(*columns: Any) -> Any:
+    """The stratum, or cluster, of every row: equal numbers where all columns agree, NaN where one is missing."""
+    import pandas as pd
+
+    table = pd.concat(
+        [pd.Series(column).reset_index(drop=True) for column in columns], axis=1, keys=range(len(columns))
+    )
+    codes = table.groupby(list(table.columns), sort=True, observed=True, dropna=True).ngroup()
+    return _numbers(codes.astype(np.float64).where(codes >= 0))
+
+
+def offset(values: Any) -> Any:
+    """A known part of the linear predictor."""
+    return _numbers(_real(values, "`offset(...)`"))
+
+
+def survival(*columns: Any) -> Any:
+    """``Surv(time, event)`` or, for delayed entry, ``Surv(entry, time, event)``."""
+    if len(columns) not in (2, 3):
+        raise ParameterError(
+            "`Surv` takes a time and an event, as in 'Surv(time, event)', or entry, time and event; "
+            f"{len(columns)} arguments arrived."
+        )
+    event = _real(columns[-1], "The event in `Surv(time, event)`")
+    found = sorted(set(event.dropna().unique().tolist()))
+    if not set(found) <= {0.0, 1.0}:
+        raise ParameterError(
+            f"The event in `Surv(time, event)` must be 0/1 or true/false; values {found[:5]} arrived. "
+            "Write the comparison, as in Surv(time, status == 2)."
+        )
+    times = [_real(column, "The times in `Surv(...)`") for column in columns[:-1]]
+    roles = ("time", "event") if len(columns) == 2 else ("entry", "time", "event")
+    return _numbers(dict(zip(roles, [*times, event])))
+
+
+def response(values: Any, _state: Any = None) -> Any:
+    """The number of every row's label among the sorted labels, which stay with the fit."""
+    import pandas as pd
+
+    column = pd.Series(values).reset_index(drop=True)
+    known = _state is not None and "labels" in _state
+    if not known:
+        _state["labels"] = sorted(column.dropna().unique().tolist())
+    place = {label: float(i) for i, label in enumerate(_state["labels"])}
+    codes = column.map(place).astype(np.float64)
+    strange = column[codes.isna() & column.notna()]
+    if len(strange):
+        raise ParameterError(
+            f"The response must be one of the labels of the fit, {_state['labels']}; {strange.iloc[0]!r} arrived."
+        )
+    return _numbers(codes)
+
+
+def _real(values: Any, what: str) -> Any:
+    """A column of real numbers; missing ones stay missing."""
+    import pandas as pd
+
+    column = pd.Series(values).reset_index(drop=True)
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{what} must hold numbers; a column of {column.dtype} arrived.") from None

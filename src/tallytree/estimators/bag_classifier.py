@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
 from ..arrays import Float64
-from ..errors import ParameterError
-from ._bag_likelihoods import BagLikelihood
+from ._bag_likelihoods import BagLikelihood, BagPotential, start_values
 from ._bag_model import BagModel
-from ._bag_potentials import settings, start_values
-from ._bags import Bags, bag_answers, bag_weights, binary_labels, make_bags
-from ._linear import check_penalties, check_stopping
-from ._routing import refuse_without_groups
+from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, refuse_without_groups
 
 
 class BagClassifier(BagModel):
@@ -87,8 +82,7 @@ class BagClassifier(BagModel):
     with groups refuses questions without them. In cross-validation `groups` must be routed::
 
         sklearn.set_config(enable_metadata_routing=True)
-        model = BagClassifier().set_fit_request(groups=True).set_score_request(groups=True)
-        cross_val_score(model, X, y, params={"groups": groups}, cv=GroupKFold())
+        cross_val_score(BagClassifier(), X, y, params={"groups": groups}, cv=GroupKFold())
 
     Examples
     --------
@@ -100,6 +94,9 @@ class BagClassifier(BagModel):
     >>> model.instance_probabilities(X, groups=bags).round(1)[:4]
     array([0., 1., 0., 0.])
     """
+
+    __metadata_request__fit: ClassVar = {"groups": True}
+    __metadata_request__score: ClassVar = {"groups": True}
 
     def __init__(
         self,
@@ -176,36 +173,34 @@ class BagClassifier(BagModel):
         array([0, 1])
         """
         x = self._covariates(X, reset=True)
-        potential = settings(self)
-        check_penalties(l1=self.l1, l2=self.l2, table_l2=self.table_l2)
-        check_stopping(self.tol, self.max_iter, self.fit_intercept)
-        if checks.integer("n_init", self.n_init) < 1:
-            raise ParameterError(f"`n_init` must be at least 1; {self.n_init!r} arrived.")
-        bags = self._bags_of_fit(groups, x.shape[0], "", score=True)
-        answers = bag_answers(y, bags)
-        check_classification_targets(answers)
-        self.classes_, positive = binary_labels(answers)
-        if len(self.classes_) < 2:
-            raise ParameterError("`y` must hold two classes of bags; only one class arrived.")
+        potential = self._potential()
+        self._check_settings()
+        checks.real("table_l2", self.table_l2, 0.0)
+        checks.integer("n_init", self.n_init, 1)
+        bags = self._bags_of_fit(groups, x.shape[0])
+        shares = bag_shares(sample_weight, bags)
+        self.classes_, positive = binary_labels(bag_answers(y, bags), shares > 0)
         likelihood, tables = BagLikelihood(bags, potential), start_values(potential)
         rng = check_random_state(self.random_state)
-        observed = bag_weights(sample_weight, bags)
-        loss, found = partial(likelihood.loss, positive=positive, observed=observed), []
+        loss, found = partial(likelihood.loss, positive=positive, observed=shares), []
         for attempt in range(self.n_init):
             scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
             weights = scale * rng.standard_normal(x.shape[1])
-            found.append(self._minimised(x, loss, observed.sum(), weights, tables, self.table_l2))
-        self.knots_ = self._accept(min(found, key=lambda fit: fit.value)).reshape(2, -1)
+            found.append(self._minimised(x, loss, weights, tables, self.table_l2))
+        self.knots_ = self._accept(min(found, key=lambda fit: fit.fun), shares).reshape(2, -1)
         self.has_groups_ = groups is not None
         return self
+
+    def _potential(self) -> BagPotential:
+        return BagPotential(self.potential, self.rate, self.leak, self.mu, self.sigma, self.n_knots)
 
     def _scores(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, BagLikelihood]:
         check_is_fitted(self)
         if groups is None and self.has_groups_:
-            refuse_without_groups(type(self).__name__, method, score=True)
+            refuse_without_groups(type(self).__name__, method)
         x = self._covariates(X)
         bags = make_bags(groups, x.shape[0], alone=True)
-        return self._linear_scores(x), BagLikelihood(bags, settings(self))
+        return self._linear_scores(x), BagLikelihood(bags, self._potential())
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Log-odds of the second class for every bag, (n_bags,).
@@ -365,7 +360,7 @@ class BagClassifier(BagModel):
         """
         odds, bags = self._log_odds(X, groups, "score")
         right = self._labels(odds) == bag_answers(y, bags)
-        return float(np.average(right, weights=bag_weights(sample_weight, bags)))
+        return float(np.average(right, weights=bag_shares(sample_weight, bags)))
 
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None

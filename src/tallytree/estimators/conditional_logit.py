@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,19 +11,24 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
+from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
+from ..learn.conditional import Strata, risk_sets, strata_of_groups
 from ..learn.fixed_counts import balancing_shift
-from ..learn.strata import Strata, risk_sets, strata_of_groups
-from ._answers_html import ShowsAnswers
-from ._bags import make_bags
-from ._case import control_and_case
-from ._conditional_fit import Settings, estimate
-from ._conditional_inputs import named_columns, repeated_rows, row_vector, weights_of_strata
-from ._conditional_predictions import ConditionalPredictions
-from ._conditional_report import WaldReport
-from ._formula import read_formula, table_of
-from ._routing import warn_without_groups
+from ..learn.statistics import row_weights
+from ._bags import (
+    CollinearityWarning,
+    MissingGroupsWarning,
+    bag_answers,
+    make_bags,
+    warn,
+    warn_without_groups,
+)
+from ._conditional_fit import control_and_case, estimate, repeated_rows
+from ._conditional_report import ConditionalPredictions, WaldReport, confidence_level
+from ._formula import caller_names, read_formula, table_of
+from ._mixins import ShowsAnswers
 
 
 class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEstimator):  # type: ignore[misc]
@@ -51,7 +56,8 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
     Attributes
     ----------
     coef_ : (n_features,) array
-        Coefficients; NaN for a column that is a linear combination of earlier ones within strata, as in R.
+        Coefficients; NaN for a column that is a linear combination of earlier ones within strata, as in R, which
+        :class:`CollinearityWarning` names. With `l2` above 0 all are numbers.
     standard_errors_ : (n_features,) array
         Roots of the diagonal of `covariance_`; 0 where `coef_` is NaN.
     covariance_ : (n_features, n_features) array
@@ -93,8 +99,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
     cross-validation `groups` must be routed::
 
         sklearn.set_config(enable_metadata_routing=True)
-        model = ConditionalLogit().set_fit_request(groups=True)
-        GridSearchCV(model, {"l2": [0.0, 1.0]}, cv=GroupKFold()).fit(X, y, groups=groups)
+        GridSearchCV(ConditionalLogit(), {"l2": [0.0, 1.0]}, cv=GroupKFold()).fit(X, y, groups=groups)
 
     Accuracy: log-likelihoods to 1e-12 relative; coefficients and standard errors of R's ``survival``
     (method "exact") are reproduced to 1e-6 on its examples.
@@ -113,6 +118,8 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
     >>> fit.coef_.round(4), fit.standard_errors_.round(4)
     (array([-0.1311]), array([0.8485]))
     """
+
+    __metadata_request__fit: ClassVar = {"groups": True}
 
     def __init__(
         self,
@@ -184,7 +191,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         """
         if groups is None:
             taken = "all rows are taken as one stratum"
-            warn_without_groups(type(self).__name__, taken, "groups=np.zeros(len(X))", score=False)
+            warn_without_groups(type(self).__name__, taken, "groups=np.zeros(len(X))")
         return self._fit_sets(X, y, groups, offset, sample_weight, cluster)
 
     def _fit_sets(
@@ -192,7 +199,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
     ) -> ConditionalLogit:
         x, answer = validate_data(self, X, y, dtype=np.float64)
         self.classes_, cases = control_and_case(answer, self.case)
-        known = None if offset is None else row_vector("offset", offset, len(x))
+        known = None if offset is None else checks.array("offset", offset, (len(x),))
         rows, weights = np.arange(len(x)), None
         if groups is None:
             rows = repeated_rows(sample_weight, len(x))
@@ -200,7 +207,8 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         else:
             bags = make_bags(groups, len(x), alone=False)
             strata = strata_of_groups(bags.codes, cases)
-            weights = weights_of_strata(sample_weight, bags.codes, bags.n_bags)
+            given = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
+            weights = row_weights(given, bags.n_bags, name="sample_weight")
         self._fit(x, strata, known, weights, cluster)
         self.has_groups_ = groups is not None
         self.intercept_ = self._matching_intercept(
@@ -260,15 +268,13 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         (2, 2)
         """
         x = validate_data(self, X, dtype=np.float64)
-        times = row_vector("time", time, len(x))
-        seen = row_vector("event", event, len(x))
-        if not np.isin(seen, (0.0, 1.0)).all():
-            raise ParameterError("`event` must hold only 0 and 1 (or truth values); other values arrived.")
-        started = None if entry is None else row_vector("entry", entry, len(x))
-        known = None if offset is None else row_vector("offset", offset, len(x))
+        times = checks.array("time", time, (len(x),))
+        seen = checks.flags("event", event, len(x))
+        started = None if entry is None else checks.array("entry", entry, (len(x),))
+        known = None if offset is None else checks.array("offset", offset, (len(x),))
         codes = None if groups is None else make_bags(groups, len(x), alone=False).codes
         rows = repeated_rows(sample_weight, len(x))
-        x, times, cases = x[rows], times[rows], seen[rows] == 1
+        x, times, cases = x[rows], times[rows], seen[rows]
         known, started = (None if v is None else v[rows] for v in (known, started))
         codes = None if codes is None else codes[rows]
         self.classes_ = np.array([0, 1])
@@ -285,6 +291,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         *,
         sample_weight: str | None = None,
         cluster: str | None = None,
+        context: int | Mapping[str, Any] | None = 0,
         **parameters: Any,
     ) -> ConditionalLogit:
         """Fit a formula such as ``"case ~ a + b + strata(set)"`` or ``"Surv(time, event) ~ a + b"``.
@@ -302,6 +309,9 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
         sample_weight, cluster : str, optional
             Columns with the weights and clusters of :meth:`fit`; ``cluster(...)`` in the formula does the same.
+        context : int or mapping, optional
+            Where functions and variables are looked up that are no columns: in the scope of the caller, so many frames
+            above it, or in a mapping; None for nowhere. What the formula uses stays with the model.
         **parameters
             Of the estimator.
 
@@ -327,29 +337,37 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         """
         extra = tuple(name for name in (sample_weight, cluster) if name is not None)
         table = table_of(data)
-        columns = named_columns(table, extra)
-        design = read_formula(formula, table, extra)
+        for name in extra:
+            if not isinstance(name, str) or name not in table:
+                raise ParameterError(f"`data` must hold the column {name!r}; {list(table.columns)} arrived.")
+        design, parts, rows = read_formula(formula, table, extra, caller_names(context, 1))
         model = cls(**parameters)
-        if design.x.shape[1] == 0:
+        x = parts["covariates"]
+        if x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
-        weights, clusters = (name and columns[name][design.rows] for name in (sample_weight, cluster))
-        if design.clusters is not None:
+        weights, clusters = (name and table[name].to_numpy()[rows] for name in (sample_weight, cluster))
+        if "cluster" in parts:
             if clusters is not None:
                 raise ParameterError(
                     f"Give `cluster` once: the argument {cluster!r} and a term of the formula {formula!r} arrived."
                 )
-            clusters = design.clusters
-        x, groups, known = design.x, design.groups, design.offset
-        if design.survival:
+            clusters = parts["cluster"]
+        groups, known = parts.get("strata"), parts.get("offset")
+        if "survival" in parts:
             if clusters is not None:
                 raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, groups=groups, offset=known, sample_weight=weights, **design.survival)
+            model.fit_survival(x, groups=groups, offset=known, sample_weight=weights, **parts["survival"])
         else:
-            model._fit_sets(x, design.response, groups, known, weights, clusters)
-        model.n_rows_missing_ = design.n_missing
-        model.feature_names_in_ = np.array(design.names, dtype=object)
+            if groups is None:
+                warn(
+                    f"The formula {formula!r} has no `strata(...)`: all rows are taken as one stratum. Add the column "
+                    "of the matched sets, as in 'case ~ a + strata(set)'; a column with one value if this is meant.",
+                    MissingGroupsWarning,
+                )
+            model._fit_sets(x, parts["response"], groups, known, weights, clusters)
+        model.n_rows_missing_ = len(table) - len(rows)
         model.formula_ = formula
-        model._design = design.specification
+        model._design = design
         return model
 
     def _fit(
@@ -360,20 +378,31 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         weights: Float64 | None,
         cluster: Any,
     ) -> None:
-        settings = Settings(self.l2, self.tol, self.max_iter, self.level)
+        confidence_level(self.level)
+        checks.real("l2", self.l2, 0.0)
+        checks.real("tol", self.tol, 0.0, strict=True)
+        checks.integer("max_iter", self.max_iter, 1)
+        settings = (self.l2, self.tol, self.max_iter)
         codes = None if cluster is None else make_bags(cluster, len(x), alone=False, name="cluster").codes
-        found = estimate(x, strata, settings, offset=offset, weights=weights, clusters=codes)
+        found = estimate(x, strata, *settings, offset, weights, codes)
+        if found.aliased.any():
+            names = self._names(found.aliased)
+            listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if names[20:] else "")
+            warn(
+                "Columns that do not vary within strata, or are combinations of earlier columns there, have no "
+                f"estimate and were left out: {listed}. Their coefficients are NaN; drop them, or set `l2` above 0.",
+                CollinearityWarning,
+            )
         if not found.settled:
-            warnings.warn(
+            warn(
                 f"Newton's method did not settle in {found.search.n_iterations} steps. If a covariate (or the offset) "
                 "separates cases from controls in every stratum, coefficients are infinite or say nothing: drop it "
                 "or set `l2` above 0; otherwise raise `max_iter`.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         used = found.likelihood
         self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.search.n_iterations
-        self.log_likelihood_, self.log_likelihood_null_ = found.search.value, found.null
+        self.log_likelihood_, self.log_likelihood_null_ = found.value, found.null
         self.naive_covariance_ = found.covariance
         self.covariance_ = found.covariance if found.robust is None else found.robust
         self.standard_errors_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))

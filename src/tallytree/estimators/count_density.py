@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,12 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 
 from .. import checks
 from ..arrays import Float64
-from ..checks.numbers import check_real
 from ..errors import InfeasibleError, ParameterError
-from ..learn.evidence import Density
+from ..learn.forest import Density
 from ..learn.statistics import row_weights
-from ._answers_html import ShowsAnswers, probabilities
-from ._clustering import cluster
-from ._components import CountTrainer, TreeTrainer
-from ._linear import check_penalties
+from ._bags import warn
+from ._components import CountTrainer, TreeTrainer, cluster
+from ._mixins import ShowsAnswers, probabilities
 
 KINDS = ("counts", "tree", "tree+counts")
 
@@ -173,16 +170,15 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         """
         checks.one_of("kind", self.kind, tuple(KINDS))
         if self.binarize is not None:
-            check_real(self.binarize, "binarize")
-        check_penalties(l2=self.l2, smoothness=self.smoothness, pseudo_count=self.pseudo_count)
+            checks.real("binarize", self.binarize)
+        for name in ("l2", "smoothness", "pseudo_count"):
+            checks.real(name, getattr(self, name), 0.0)
         for name in ("n_components", "max_iter", "em_iter", "em_steps"):
-            if checks.integer(name, getattr(self, name)) < 1:
-                raise ParameterError(f"`{name}` must be at least 1; {getattr(self, name)!r} arrived.")
+            checks.integer(name, getattr(self, name), 1)
         rows = self._binary(X, reset=True)
         if np.isnan(rows).any():
             raise ParameterError(
-                "`X` must not contain NaN when fitting; missing values are summed over only in "
-                "`score_samples` and "
+                "`X` must not contain NaN when fitting; missing values are summed over only in `score_samples` and "
                 "`marginals`. Drop or impute incomplete rows."
             )
         bits = rows.astype(np.uint8)
@@ -200,17 +196,8 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         self, bits: NDArray[np.uint8], weights: Float64, rng: np.random.RandomState
     ) -> CountTrainer | TreeTrainer:
         if self.kind != "counts":
-            return TreeTrainer(bits, pseudo_count=self.pseudo_count, counts=self.kind == "tree+counts")
-        tree = cluster(bits, self.structure, self.linkage, rng, weights)
-        return CountTrainer(
-            bits,
-            tree,
-            pseudo_count=self.pseudo_count,
-            l2=self.l2,
-            smoothness=self.smoothness,
-            method=self.method,
-            tol=self.tol,
-        )
+            return TreeTrainer(bits, self)
+        return CountTrainer(bits, cluster(bits, self.structure, self.linkage, rng, weights), self)
 
     def _fit_one(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         trainer = self._trainer(bits, weight, rng)
@@ -220,13 +207,8 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         self.history_ = [self.log_likelihood_]
         self.n_iter_ = trainer.n_iterations
         if not trainer.converged:
-            warnings.warn(
-                f"The optimiser stopped after {trainer.n_iterations} steps before it converged; raise "
-                "`max_iter` or "
-                "`l2`, or loosen `tol`.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            said = f"The optimiser stopped after {trainer.n_iterations} steps before it converged; "
+            warn(said + "raise `max_iter` or `l2`, or loosen `tol`.", ConvergenceWarning)
 
     def _fit_mixture(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         share = _first_shares(bits, self.n_components, rng)  # (K, N)
@@ -373,7 +355,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         ----------
         n_samples : int
             How many.
-        rng : Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
             that calls differ from each other.
 

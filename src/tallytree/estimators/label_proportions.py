@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
@@ -15,8 +14,7 @@ from ..errors import ParameterError
 from ..learn.statistics import row_weights
 from ._bag_likelihoods import CountLikelihood
 from ._bag_model import BagModel
-from ._bags import Bags, bag_weights, binary_labels, make_bags, target_vector
-from ._linear import check_penalties, check_stopping
+from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, target_vector
 
 
 class LabelProportions(BagModel):
@@ -29,7 +27,7 @@ class LabelProportions(BagModel):
     ----------
     target : {"labels", "counts", "proportions"}
         What `y` holds: labels of instances, of which only the count per bag is used; counts per bag; or
-        fractions per bag, turned into the nearest counts.
+        fractions per bag, turned into the nearest counts. What is known per bag may be repeated for every instance.
     l1, l2 : float
         Penalties beside the mean loss per bag.
     fit_intercept : bool
@@ -66,8 +64,8 @@ class LabelProportions(BagModel):
     (:class:`MissingGroupsWarning`). In cross-validation `groups` must be routed::
 
         sklearn.set_config(enable_metadata_routing=True)
-        model = LabelProportions().set_fit_request(groups=True)
-        cross_val_score(model, X, y, params={"groups": groups}, cv=GroupKFold())
+        search = GridSearchCV(LabelProportions(target="counts"), {"l2": [1e-3, 1.0]}, cv=GroupKFold())
+        search.fit(X, count_of_bag[groups], groups=groups)
 
     Examples
     --------
@@ -76,6 +74,9 @@ class LabelProportions(BagModel):
     >>> LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=[0, 0, 1, 1, 2, 2]).predict(X)
     array([0, 0, 1, 1, 0, 1])
     """
+
+    __metadata_request__fit: ClassVar = {"groups": True}
+    __metadata_request__score: ClassVar = {"groups": True}
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class LabelProportions(BagModel):
         X : (n_instances, n_features) array or sparse matrix
             Instances.
         y : (n_instances,) or (n_bags,) array
-            See `target`; per bag in the order of the sorted group labels.
+            See `target`; per bag in the order of the sorted group labels, or repeated for every instance.
         groups : (n_instances,) array, optional
             Bag of every instance.
         sample_weight : (n_bags,) array, optional
@@ -136,40 +137,28 @@ class LabelProportions(BagModel):
         (1,)
         """
         x = self._covariates(X, reset=True)
-        check_penalties(l1=self.l1, l2=self.l2)
-        check_stopping(self.tol, self.max_iter, self.fit_intercept)
-        bags = self._bags_of_fit(groups, x.shape[0], ", which is ordinary logistic regression", score=False)
-        likelihood, observed = CountLikelihood(bags, self._counts(y, bags)), bag_weights(sample_weight, bags)
+        self._check_settings()
+        checks.one_of("target", self.target, ("labels", "counts", "proportions"))
+        bags = self._bags_of_fit(groups, x.shape[0], ", which is ordinary logistic regression")
+        shares = bag_shares(sample_weight, bags)
+        self.classes_ = np.array([0, 1])
+        if self.target == "labels":
+            self.classes_ = binary_labels(instance_labels(y, len(bags.codes)), (shares > 0)[bags.codes])[0]
+        likelihood = CountLikelihood(bags, self._counts(y, bags))
 
         def loss(theta: Float64, nothing: Float64) -> tuple[float, Float64, Float64]:
-            return *likelihood.loss(theta, observed), nothing
+            return *likelihood.loss(theta, shares), nothing
 
         start = np.zeros(x.shape[1])
-        self._accept(self._minimised(x, loss, observed.sum(), start, np.zeros(0), 0.0))
+        self._accept(self._minimised(x, loss, start, np.zeros(0), 0.0), shares)
         return self
 
     def _counts(self, y: ArrayLike, bags: Bags) -> Ints:
-        checks.one_of("target", self.target, ("labels", "counts", "proportions"))
-        values = target_vector(y)
+        """Positive instances per bag, from `y` as `target` says."""
         if self.target == "labels":
-            if values.shape != (len(bags.codes),):
-                raise ParameterError(
-                    f"`y` must hold one label per instance, {len(bags.codes)} in all; shape "
-                    f"{values.shape} arrived. "
-                    "For counts or proportions per bag set `target`."
-                )
-            check_classification_targets(values)
-            self.classes_, positive = binary_labels(values)
-            if len(self.classes_) < 2:
-                raise ParameterError("`y` must hold two classes; only one class arrived.")
+            positive = instance_labels(y, len(bags.codes)) == self.classes_[1]
             return np.bincount(bags.codes, positive, bags.n_bags).astype(np.int64)
-        self.classes_ = np.array([0, 1])
-        if values.shape != (bags.n_bags,):
-            raise ParameterError(
-                f"`y` must hold one number per bag, {bags.n_bags} in all; an array of shape "
-                f"{values.shape} arrived."
-            )
-        amount = np.asarray(values, np.float64)
+        amount = checks.array("y", bag_answers(y, bags), ("n",))
         if self.target == "proportions":
             if (amount < 0).any() or (amount > 1).any():
                 raise ParameterError(
@@ -277,22 +266,30 @@ class LabelProportions(BagModel):
         """
         return self._labels(self.decision_function(X))
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of instances labelled right; `y` holds one label per instance whatever `target` is.
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> float:
+        """Fraction of instances labelled right or, for counts and proportions of `groups`, their mean log-probability.
 
         Parameters
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
-        y : (n_rows,) array_like
-            Labels.
-        sample_weight : (n_rows,) array_like, optional
-            Weights.
+        y : (n_rows,) or (n_bags,) array_like
+            Labels of instances, whatever `target` is; with `groups`, what `target` says.
+        sample_weight : (n_rows,) or (n_bags,) array_like, optional
+            Weights of the instances, or of the bags.
+        groups : (n_rows,) array_like, optional
+            Bag of every instance; of no use where `target` is "labels".
 
         Returns
         -------
         float
-            Between 0 and 1.
+            Between 0 and 1, or a mean over bags in nats; more is better.
 
         Raises
         ------
@@ -312,15 +309,21 @@ class LabelProportions(BagModel):
         >>> model = LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=bags)
         >>> model.score(X, [0, 0, 1, 1, 0, 1])
         1.0
+        >>> model.score(X, [0.0, 1.0, 0.5], groups=bags) > -0.1
+        True
         """
-        found, labels = self.predict(X), target_vector(y)
-        if labels.shape != found.shape:
+        theta = self.decision_function(X)
+        if groups is not None and self.target != "labels":
+            bags = make_bags(groups, len(theta), alone=True)
+            likelihood = CountLikelihood(bags, self._counts(y, bags))
+            return -likelihood.loss(theta, bag_shares(sample_weight, bags))[0]
+        labels = instance_labels(y, len(theta))
+        if self.target != "labels" and not np.isin(labels, self.classes_).all():
             raise ParameterError(
-                f"`y` must hold one label per instance, {len(found)} in all; shape {labels.shape} arrived. "
-                "Counts per bag are scored by comparing them with sums of `predict_proba`."
+                "`y` must hold the labels 0 and 1; other values arrived. For counts or proportions pass `groups` too."
             )
-        weights = row_weights(sample_weight, len(found), name="sample_weight")
-        return float(np.average(found == labels, weights=weights))
+        weights = row_weights(sample_weight, len(theta), name="sample_weight")
+        return float(np.average(self._labels(theta) == labels, weights=weights))
 
     def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
         """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says.
@@ -360,13 +363,15 @@ class LabelProportions(BagModel):
         """
         theta = self.decision_function(X)
         bags = make_bags(groups, len(theta), alone=True)
-        if self.target == "labels":
-            labels = target_vector(y)
-            if labels.shape != theta.shape:
-                raise ParameterError(
-                    f"`y` must hold one label per instance, {len(theta)} in all; shape {labels.shape} arrived."
-                )
-            k = np.bincount(bags.codes, labels == self.classes_[1], bags.n_bags).astype(np.int64)
-        else:
-            k = self._counts(y, bags)
-        return CountLikelihood(bags, k).posterior(theta)
+        return CountLikelihood(bags, self._counts(y, bags)).posterior(theta)
+
+
+def instance_labels(y: ArrayLike, n: int) -> NDArray[Any]:
+    """Labels of instances."""
+    labels = target_vector(y)
+    if labels.shape != (n,):
+        raise ParameterError(
+            f"`y` must hold one label per instance, {n} in all; shape {labels.shape} arrived. For counts or "
+            "proportions per bag set `target`, and pass `groups`."
+        )
+    return labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
-from ..arrays import Float64
-from ..checks.numbers import check_count, check_real
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..models.count import CountModel
 from ..models.sampling import Size
 from ..potentials import exactly
-from ._answers_html import ShowsAnswers, probabilities
-from ._design_inputs import distinct_units, inclusion_vector
-from ._joint_inclusion import joint_rows
+from ._bags import warn
+from ._design import distinct_units, inclusion_vector, joint_rows
+from ._mixins import ShowsAnswers, probabilities
 
 
 @dataclass(frozen=True)
@@ -169,14 +168,11 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> MaxEntropySampler.inclusion_probabilities([1, 1, 2, 8], 2)
         array([0.25, 0.25, 0.5 , 1.  ])
         """
-        given, n = checks.rectangular("sizes", sizes, "a vector of numbers"), checks.integer("n", n)
-        if given.dtype.kind not in "fiub":
-            raise ParameterError(f"`sizes` must be a vector of numbers; {checks.describe(given)} arrived.")
-        x = given.astype(np.float64)
-        if x.ndim != 1 or not np.isfinite(x).all() or (x < 0).any() or not 0 < n <= (x > 0).sum():
+        x, n = checks.array("sizes", sizes, ("n",)), checks.integer("n", n)
+        if (x < 0).any() or not 0 < n <= (x > 0).sum():
             raise ParameterError(
-                "`sizes` must be a vector of finite non-negative numbers, at least `n` of them positive; "
-                f"shape {x.shape} with n = {n!r} arrived."
+                f"`sizes` must not be negative, and at least `n` of them positive; n = {n} and "
+                f"{int((x > 0).sum())} positive ones of {len(x)} arrived."
             )
         full = np.zeros(len(x), bool)
         while True:
@@ -222,8 +218,8 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         """
         pi = inclusion_vector(pik)
         checks.one_of("method", self.method, ("newton", "fixed-point"))
-        check_real(self.tol, "tol", 0.0, infinite=True)
-        check_count(self.max_iter, "max_iter", 1)
+        checks.real("tol", self.tol, 0.0, infinite=True)
+        checks.integer("max_iter", self.max_iter, 1)
         total = float(pi.sum())
         n = round(total)
         if abs(total - n) > 1e-6 * max(1.0, total):
@@ -231,25 +227,20 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
                 f"`pik` must sum to an integer, the size of the sample; the sum is {total:.10g}. "
                 "Rescale it, for instance with `MaxEntropySampler.inclusion_probabilities`."
             )
-        inner = np.flatnonzero((pi > 0) & (pi < 1))
-        logits = np.where(pi >= 1, np.inf, -np.inf)
-        attained = pi.copy()
+        attained = _rounded(pi, n)
+        inner = np.flatnonzero((attained > 0) & (attained < 1))
+        logits = np.where(attained >= 1, np.inf, -np.inf)
         self.n_iter_, self.sample_size_ = 0, n
-        k = n - int((pi >= 1).sum())
+        k = n - int((attained >= 1).sum())
         if len(inner):
-            # What rounding of the sum leaves goes where it changes the log-odds least.
-            room = pi[inner] * (1.0 - pi[inner])
-            wanted = pi[inner] + (k - pi[inner].sum()) * (room / room.sum())
             found = logits_from_inclusion(
-                wanted, k, method=self.method, tolerance=self.tol, max_iterations=self.max_iter
+                attained[inner], k, method=self.method, tolerance=self.tol, max_iterations=self.max_iter
             )
             if not found.converged:
-                warnings.warn(
-                    f"The inclusion probabilities are off by up to {found.error:.3g} after "
-                    f"{found.n_iterations} "
+                warn(
+                    f"The inclusion probabilities are off by up to {found.error:.3g} after {found.n_iterations} "
                     "iterations. Use `method='newton'` or raise `max_iter`.",
                     ConvergenceWarning,
-                    stacklevel=2,
                 )
             logits[inner] = found.theta + balancing_shift(found.theta, k)
             attained[inner] = found.marginals
@@ -267,7 +258,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         ----------
         size : int, tuple of int or None
             How many; None draws one, without an axis for it.
-        rng : Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
             that calls differ from each other.
 
@@ -340,11 +331,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         size = len(self.logits_)
         chosen = np.arange(size) if units is None else distinct_units(units, size, "units")
-        blocks = [
-            block
-            for _, block in joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, chosen)
-        ]
-        return np.concatenate([np.zeros((0, len(chosen))), *blocks])
+        return np.concatenate([np.zeros((0, len(chosen))), *(block for _, block in self._joint(chosen))])
+
+    def _joint(self, units: Ints) -> Iterator[tuple[Ints, Float64]]:
+        return joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, units)
 
     def horvitz_thompson(self, sample: ArrayLike, values: ArrayLike) -> HorvitzThompson:
         """Unbiased estimate of the population total of a quantity from one sample.
@@ -393,16 +383,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         given = distinct_units(sample, size, "sample")
         order = np.argsort(given)
         index = given[order]
-        v = checks.rectangular("values", values, "numbers, one per unit")
-        if v.dtype.kind not in "biuf":
-            raise ParameterError(
-                f"`values` must be numbers, one per unit; {checks.describe(values)} arrived."
-            )
-        v = v.astype(np.float64)
+        v = checks.real_array("values", values, axis="units")[0]
         if len(index) != self.sample_size_ or v.shape not in ((size,), (len(index),)):
             raise ParameterError(
-                f"`sample` must hold {self.sample_size_} units and `values` one number for each of "
-                "them or for all "
+                f"`sample` must hold {self.sample_size_} units and `values` one number for each of them or for all "
                 f"{size} units; {len(index)} units and values of shape {v.shape} arrived."
             )
         v = v[index] if v.shape == (size,) else v[order]
@@ -416,7 +400,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
             )
         scaled = v / pi
         variance = 0.0
-        for rows, joint in joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, index):
+        for rows, joint in self._joint(index):
             gap = (scaled[rows, None] - scaled) ** 2
             weight = np.outer(pi[rows], pi) / joint - 1.0
             variance += float((weight * gap).sum())
@@ -427,3 +411,22 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
         return tags
+
+
+def _rounded(pi: Float64, n: int) -> Float64:
+    """Probabilities with sum n: what rounding of their sum leaves goes where it changes the log-odds least.
+
+    Units that reach 0 or 1 by it stay there, and the others share what is left.
+    """
+    pi = pi.copy()
+    while True:
+        inner = np.flatnonzero((pi > 0) & (pi < 1))
+        k = n - int((pi >= 1).sum())
+        if k in (0, len(inner)):
+            pi[inner] = min(k, 1)
+            return pi
+        room = pi[inner] * (1.0 - pi[inner])
+        pi[inner] += (k - pi[inner].sum()) * (room / room.sum())
+        pi = np.clip(pi, 0.0, 1.0)
+        if ((pi[inner] > 0) & (pi[inner] < 1)).all():
+            return pi

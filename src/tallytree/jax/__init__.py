@@ -16,17 +16,10 @@ except ImportError as error:
     raise ImportError("tallytree.jax needs JAX. Install it with `pip install tallytree[jax]`.") from error
 
 from . import losses
-from .answers import (
-    count_log_probs,
-    entropy,
-    error_bound,
-    log_partition,
-    marginals,
-    posterior_logits,
-)
-from .array_potential import ArrayPotential
+from .answers import count_log_probs, entropy, error_bound, log_partition, marginals, posterior_logits
 from .draws import mode, sample
 from .potentials import (
+    ArrayPotential,
     at_least,
     at_most,
     between,

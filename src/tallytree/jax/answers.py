@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,12 +10,13 @@ import jax.numpy as jnp
 
 from .. import checks
 from ..errors import StructureError
+from ..memo import recent
 from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, read, refuse_impossible
 from .arrays import is_concrete
-from .core import Posterior, on_probability
-from .core import posterior_logits as posterior_log_odds
 from .precision import in_own_floats
+from .solver import Posterior
+from .solver import posterior_logits as posterior_log_odds
 
 
 @in_own_floats
@@ -238,6 +238,16 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     return problem.shaped(value - ask(_energy, problem, found))
 
 
+def divergence(p: Problem, q: Problem) -> Any:
+    """KL(p || q) of problems on one structure, (...,): ``E_p[log weight_p - log weight_q] - log Z_p + log Z_q``."""
+    found = p.core.tails(p.odds, p.tables)
+    log_z = [x.core.log_partition(x.odds, x.tables) for x in (p, q)]
+    for x, value in zip((p, q), log_z):
+        refuse_impossible((value + x.own).reshape(x.batch_shape))
+    own, other = (_expected_log_weight(p.nu, x.nu, x.tables, found) for x in (p, q))
+    return p.shaped((own - other) + (log_z[1] - log_z[0]))
+
+
 @in_own_floats
 def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
@@ -281,7 +291,7 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 Question = Callable[..., Any]
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _compiled(question: Question) -> Question:
     """The last step from a posterior to an answer; the core is compiled on its own and shared by all questions."""
     return jax.jit(question)
@@ -326,13 +336,22 @@ def _log_beliefs(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
 
 def _energy(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
     """Expected log-weight of a configuration."""
-    finite, allowed = jnp.isfinite(nu), tables > -jnp.inf
-    on = jnp.where(finite, on_probability(nu, found.messages), 0.0)
-    weight = jnp.where(allowed, jnp.exp(found.log_beliefs), 0.0)
-    energy = jnp.sum(on * jnp.where(finite, nu, 0.0), -1) + jnp.sum(
-        weight * jnp.where(allowed, tables, 0.0), -1
-    )
-    return _if_possible(value, energy)
+    return _if_possible(value, _expected_log_weight(nu, nu, tables, found))
+
+
+def _expected_log_weight(nu: Any, log_odds: Any, tables: Any, found: Posterior) -> Any:
+    """Expectation of the log-weight by other log-odds and tables, under the law found for log-odds nu, (B,)."""
+    posterior = posterior_log_odds(nu, found.messages)
+    # What cannot happen adds nothing, whatever its weight.
+    can_on, can_off = posterior > -jnp.inf, posterior < jnp.inf
+    forced = log_odds == jnp.inf
+    finite = jnp.isfinite(log_odds)
+    on = jnp.where(finite, jax.nn.sigmoid(posterior), 0.0) * jnp.where(finite, log_odds, 0.0)
+    lost = (forced & can_off) | ((log_odds == -jnp.inf) & can_on)
+    happens, allowed = found.log_beliefs > -jnp.inf, tables > -jnp.inf
+    count = jnp.where(happens & allowed, jnp.exp(found.log_beliefs), 0.0) * jnp.where(allowed, tables, 0.0)
+    energy = jnp.sum(on, -1) + jnp.sum(count, -1)
+    return jnp.where(jnp.any(lost, -1) | jnp.any(happens & ~allowed, -1), -jnp.inf, energy)
 
 
 def _count_log_probs(problem: Problem, group: int) -> Any:

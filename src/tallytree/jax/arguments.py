@@ -16,17 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import checks
-from ..engine.far import FAR
+from ..engine import masks
 from ..errors import InfeasibleError, ParameterError
 from ..models.group import read_groups
-from ..models.parameters import table_name
+from ..models.parameters import table_name, unpack
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
-from .array_potential import ArrayPotential
 from .arrays import is_concrete, real
-from .core import Core, Structure, core_of
 from .flat import bucket
+from .potentials import ArrayPotential
 from .precision import answer_dtype, floats, narrow, working_dtype
+from .solver import Core, Structure, core_of
 
 
 class Problem(NamedTuple):
@@ -70,7 +70,10 @@ def read(logits: Any, groups: Any = None, tables: Any = None) -> Problem:
         own = np.zeros(())
         single = tree.family.n_groups == 1
         given = [_table(e, tree.group_size(g), table_name(g, single)) for g, e in enumerate(entries)]
-    batch_shape = _batch_shape(values, given, own)
+    shapes = [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(given)]
+    batch_shape = checks.broadcast(
+        values.shape[:-1], [*shapes, ("`groups`", own.shape)], jnp.broadcast_shapes
+    )
     return _assemble(tree, values, given, own, batch_shape, dtype)
 
 
@@ -78,12 +81,8 @@ def _logits(logits: Any) -> tuple[Any, Any]:
     array = real("logits", logits, axis="variables")
     dtype = answer_dtype(array.dtype)
     values = _widen(array)
-    if is_concrete(values) and np.isnan(values).any():
-        where = tuple(int(i) for i in np.argwhere(np.isnan(values))[0])
-        raise ParameterError(
-            f"`logits` must not contain NaN, but entry {where if len(where) > 1 else where[0]} is NaN. "
-            "Use -inf to exclude a variable, inf to force it on and 0 where nothing is known."
-        )
+    if is_concrete(values):
+        checks.logits(values)
     return values, dtype
 
 
@@ -107,33 +106,7 @@ def _structure(groups: Any, tables: Any, n: int) -> tuple[CountTree, Sequence[An
             f"`logits` must have {groups.n_variables} entries on the last axis, one per variable of the tree; "
             f"{n} arrived."
         )
-    return groups, _entries(groups, tables)
-
-
-def _entries(tree: CountTree, tables: Any) -> Sequence[Any]:
-    n_groups = tree.family.n_groups
-    if tables is None:
-        return [None] * n_groups
-    if isinstance(tables, (jax.Array, np.ndarray)) and tables.dtype != object:
-        total = int(tree.family.group_offset[-1])
-        if tables.ndim == 0 or tables.shape[-1] != total:
-            raise ParameterError(
-                f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the {n_groups} "
-                f"groups; shape {tables.shape} arrived. Or pass a list with one table per group."
-            )
-        cuts = tree.family.group_offset[1:-1].tolist()
-        ends = [*cuts, total]
-        return [tables[..., a:b] for a, b in zip([0, *cuts], ends)] if n_groups else []
-    if isinstance(tables, (str, bytes, Potential, ArrayPotential)) or not isinstance(tables, Sequence):
-        raise ParameterError(
-            "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
-            f"{checks.describe(tables)} arrived."
-        )
-    if len(tables) != n_groups:
-        raise ParameterError(
-            f"`tables` must have one entry per group of the tree, {n_groups} in all; {len(tables)} arrived."
-        )
-    return tables
+    return groups, [None] * groups.family.n_groups if tables is None else unpack(groups, tables)
 
 
 def _table(value: Any, size: int, name: str) -> Any:
@@ -144,35 +117,9 @@ def _table(value: Any, size: int, name: str) -> Any:
         array = as_potential(value).log_table(size)
     else:
         array = real(name.strip("`"), value, axis="counts")
-    if array.shape[-1] != size + 1:
-        raise ParameterError(
-            f"{name} must have {size + 1} entries, log f(0), ..., log f({size}), because the group has {size} "
-            f"variables; one with {array.shape[-1]} entries arrived."
-        )
+    checks.table_length(name, array, size)
     table = _widen(array)
-    if is_concrete(table) and table.size:
-        largest = float(np.max(table))
-        if not largest < math.inf:
-            raise ParameterError(
-                f"{name} must hold logarithms below +inf, but it contains {'+inf' if largest > 0 else 'NaN'}. "
-                "Use -inf for impossible counts and finite values elsewhere."
-            )
-    return table
-
-
-def _batch_shape(values: Any, given: Sequence[Any], own: Any) -> tuple[int, ...]:
-    shape = values.shape[:-1]
-    for label, part in [(f"The table of group {g}", t.shape[:-1]) for g, t in enumerate(given)] + [
-        ("`groups`", own.shape)
-    ]:
-        try:
-            shape = np.broadcast_shapes(shape, part)
-        except ValueError:
-            raise ParameterError(
-                f"{label} has batch shape {part}, which does not broadcast against {shape}. Batch axes lead: "
-                "logits (..., D), tables (..., n + 1)."
-            ) from None
-    return tuple(shape)
+    return checks.log_table(table, size, name=name) if is_concrete(table) else table
 
 
 def _assemble(
@@ -189,13 +136,13 @@ def _assemble(
         shared = rows > 0 and math.prod(x.shape[:-1]) == 1
         return x.reshape(1, x.shape[-1]) if shared else flatten(x)
 
-    forced = (values > FAR) & (values < math.inf)
-    constant = xp.sum(xp.where(forced, values, 0.0), -1) + own
     odds = flatten(values)
-    values = xp.where(xp.abs(values) > FAR, xp.where(values > 0, math.inf, -math.inf), values)
+    values, constant = masks.resolve_logits(values, xp)
+    constant = constant + own
     near = []
     for table in given:
-        table, base = _near_table(np if is_concrete(table) else xp, table)
+        kind: Any = np if is_concrete(table) else xp
+        table, base = masks.resolve_table(table, kind, jax.lax.stop_gradient if kind is jnp else None)
         # A long constant is kept from the compiler, which would spend seconds on folding what is computed from it.
         opaque: Any = jax.lax.optimization_barrier  # untyped in JAX
         near.append(opaque(jnp.asarray(table)) if xp is jnp and is_concrete(table) else table)
@@ -203,7 +150,7 @@ def _assemble(
     nu = flatten(values)
     constant, own = (xp.broadcast_to(x, batch_shape).reshape(rows) for x in (constant, own))
     flat = [flatten_table(t) for t in near]
-    apart = max([t.shape[0] for t in flat], default=min(rows, 1))
+    apart = next((t.shape[0] for t in flat if t.shape[0] != 1), 1 if rows > 0 else 0)
     packed = [xp.zeros((apart, size)) for size in np.diff(family.set_offset).tolist()]
     for g, table in enumerate(flat):
         s = int(family.set_of_group[g])
@@ -222,16 +169,6 @@ def _assemble(
         structure = Structure(n, tree, narrow())
         tables = xp.concatenate([xp.zeros((apart, 0)), *packed], -1)
     return Problem(tree, structure, nu, odds, tables, tuple(near), values, constant, own, batch_shape, dtype)
-
-
-def _near_table(xp: Any, table: Any) -> tuple[Any, Any]:
-    """A table with entries far below its largest made -inf, and a far largest entry, which joins log Z."""
-    top = xp.max(table, -1, keepdims=True)
-    top = xp.where(xp.isfinite(top), top, 0.0)
-    if xp is jnp:
-        top = jax.lax.stop_gradient(top)
-    base = xp.where(xp.abs(top) > FAR, top, 0.0)
-    return xp.where(table - top < -FAR, -math.inf, table - base), base[..., 0]
 
 
 def _fold_singletons(

@@ -5,7 +5,11 @@ The number of variables is a power of two; models are padded with variables that
     up_leaf = [1 - p, p],  p = sigmoid(nu + s);      up = up_left * up_right;      down_root(c) = f(c) e^{-s c} / Z
     down_left = correlate(down, up_right)
 
-Plain numbers serve where the certificate holds, logarithms everywhere.
+Plain numbers serve where the certificate holds, logarithms everywhere. In logarithms blocks of a few variables are
+chains, one variable after another: two loops stand for the lowest levels, each of which would be compiled by itself.
+
+    prefix_i = law of the count of the variables before i,        up = law of all of them
+    down_i(c) = sum_j prefix_i(j) suffix_i(j + c),                suffix_{i-1}(j) = sum_c leaf_i(c) suffix_i(j + c)
 """
 
 from __future__ import annotations
@@ -16,11 +20,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import chains
-from .logarithmic import finite_or_zero, log_convolve, log_correlate, log_sum, safe_log
-from .merges import convolve, correlate
+from .convolution import convolve, correlate
+from .ladder import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
+from .logarithms import finite_or_zero, log_convolve, log_correlate, log_sum, log_total, safe_log
 from .precision import unit_roundoff
-from .solution import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
 from .tilt import choose_tilt, decided, reachable
 
 
@@ -101,10 +104,11 @@ def _sigmoid_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def log_weight_of_tilted(nu: Any, tilt: Any) -> Any:
-    """The sum of ``log(1 + e^(nu + s))``, plus s per forced variable, (B,).
+    """The sum of ``log(1 + e^(nu + s))``, plus s per forced variable, (B,), a constant to derivatives.
 
     One logarithm serves for the product of 32 factors ``1 + e^-|nu + s|``, which lie between 1 and 2.
     """
+    nu = lax.stop_gradient(nu)
     x = nu + tilt
     forced, _ = decided(nu)
     larger = jnp.sum(jnp.where(jnp.isfinite(nu), jnp.maximum(x, 0.0), 0.0), -1)
@@ -131,15 +135,15 @@ def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
 def solve_logarithms(nu: Any, log_f: Any) -> Solution:
     """In logarithms: slower, and right whatever the numbers are."""
     leaves = log_leaves(nu)
-    block = chains.block_of(nu.shape[-1])
-    laws, prefixes = chains.upward(leaves, block)
+    block = chain_length(nu.shape[-1])
+    laws, prefixes = chain_upward(leaves, block)
     levels = upward(laws, log_convolve)
     root = levels[-1][..., 0, :]
     log_mean = log_sum(root + log_f)
     possible = log_mean > -jnp.inf
     base = jnp.where(possible, log_mean, 0.0)[..., None]
     to_blocks = downward((log_f - base)[..., None, :], levels, log_correlate)
-    down = chains.downward(to_blocks, prefixes, leaves)
+    down = chain_downward(to_blocks, prefixes, leaves)
     messages = jnp.where(possible[..., None] | jnp.isnan(log_mean)[..., None], leaf_messages(down), 0.0)
     size = 1.0 + sum(jnp.max(finite_or_zero(jnp.abs(x)), -1) for x in (root, log_f - base))
     in_blocks = 1.0 + jnp.max(finite_or_zero(jnp.abs(laws)), (-1, -2)) + _spread(to_blocks)
@@ -154,3 +158,55 @@ def _spread(log_messages: Any) -> Any:
     top = jnp.max(log_messages, -1)
     least = jnp.min(jnp.where(log_messages > -jnp.inf, log_messages, jnp.inf), -1)
     return jnp.max(finite_or_zero(top) - finite_or_zero(least), -1)
+
+
+_SHORTEST_CHAIN, _LONGEST_CHAIN = 16, 64  # variables of a block, where a model has as many
+
+
+def chain_length(n: int) -> int:
+    """Variables of a block of a model of n, a power of two: few levels are left to compile, and chains stay short."""
+    return min(n, max(_SHORTEST_CHAIN, min(_LONGEST_CHAIN, n // 8)))
+
+
+def _beside(x: Any, *, up: bool) -> Any:
+    """Every entry one place on, or back; -inf comes in."""
+    end = jnp.full_like(x[..., :1], -jnp.inf)
+    return jnp.concatenate([end, x[..., :-1]] if up else [x[..., 1:], end], -1)
+
+
+def _either(off: Any, on: Any, leaf: Any) -> Any:
+    """Both states of a variable, with its log-weights (..., 2)."""
+    return log_total(jnp.stack([off + leaf[..., :1], on + leaf[..., 1:]], -2))
+
+
+def _in_turn(leaves: Any, size: int) -> Any:
+    """Variables of blocks of so many, the place in the block in front, (size, B, blocks, 2)."""
+    blocks = leaves.reshape(leaves.shape[0], leaves.shape[1] // size, size, 2)
+    return jnp.moveaxis(blocks, 2, 0)
+
+
+def chain_upward(leaves: Any, size: int) -> tuple[Any, Any]:
+    """Laws of blocks (B, blocks, size + 1) from log-weights of variables (B, D, 2); and all prefixes."""
+    turns = _in_turn(leaves, size)
+    empty = jnp.full((*turns.shape[1:3], size + 1), -jnp.inf, leaves.dtype).at[..., 0].set(0.0)
+
+    def step(law: Any, leaf: Any) -> tuple[Any, Any]:
+        return _either(law, _beside(law, up=True), leaf), law
+
+    return lax.scan(step, empty, turns)
+
+
+def chain_downward(down: Any, prefixes: Any, leaves: Any) -> Any:
+    """Messages to the variables, (B, D, 2) up to a constant each, from those to the blocks, (B, blocks, size + 1)."""
+    size = down.shape[-1] - 1
+    # Only differences between entries count; small numbers round less.
+    down = down - finite_or_zero(lax.stop_gradient(jnp.max(down, -1, keepdims=True)))
+
+    def step(suffix: Any, item: Any) -> tuple[Any, Any]:
+        prefix, leaf = item
+        more = _beside(suffix, up=False)
+        message = log_sum(jnp.stack([prefix + suffix, prefix + more], -2))
+        return _either(suffix, more, leaf), message
+
+    messages = lax.scan(step, down, (prefixes, _in_turn(leaves, size)), reverse=True)[1]
+    return jnp.moveaxis(messages, 0, 2).reshape(leaves.shape)

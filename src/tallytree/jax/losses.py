@@ -8,10 +8,15 @@ good as any other. Items of all bags stand in ``logits`` (items,), and ``bags`` 
 - or a row layout: ``bags=None`` and ``logits`` of shape (..., n), one bag per row, -inf on padding.
 
 ``bags`` is structure: under ``jit`` it must be constant.
+
+Bags become rows of equal length, padded with items that are never on. They are gathered in the dtype of the log-odds,
+before anything is widened: a gather of 64-bit numbers could not be differentiated backwards while JAX's 64-bit flag is
+off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +26,11 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from .answers import log_partition
-from .arrays import as_array, holds, is_concrete, refuse_others, zeros_and_ones
-from .bags import rows_of_bags
+from .arrays import as_array, holds, in_floats_of_jax, is_concrete, refuse_others, zeros_and_ones
+from .flat import bucket
+from .ladder import log_weight_of_leaves
 from .potentials import at_least
 from .precision import in_own_floats, working_dtype
-from .solution import log_weight_of_leaves
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -70,20 +75,19 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     >>> ttj.losses.bag_nll(jnp.zeros(4), jnp.array([0, 0, 1, 1]), jnp.array([1, 2]), reduction="none").round(4)
     Array([0.6931, 1.3863], dtype=float32)
     """
-    rows, counts = _rows(logits, bags, "counts", counts, offsets, reduction)
-    return _bag_nll(rows, counts, reduction)
+    return _loss(_count_nll, logits, bags, "counts", counts, offsets, reduction)
 
 
-@in_own_floats
-def _bag_nll(rows: Any, counts: Any, reduction: str) -> Any:
-    target = _one_count(_counts("counts", counts, rows), rows)
-    return _reduced(_event_nll(_widened(rows), target), reduction, rows.dtype)
+def _count_nll(rows: Any, sizes: Any, counts: Any) -> Any:
+    return _event_nll(rows, _one_count(_counts("counts", counts, sizes), rows))
 
 
 def proportion_nll(
     logits: Any, bags: Any, proportions: Any, *, offsets: bool = False, reduction: str = "mean"
 ) -> Any:
     """As :func:`bag_nll`, with the share of items that are on; it is rounded to the nearest count.
+
+    An item with log-odds of -inf belongs to its bag like any other; only with ``bags=None`` it is padding.
 
     Parameters
     ----------
@@ -117,23 +121,19 @@ def proportion_nll(
     >>> round(float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5]))), 4)
     0.6931
     """
-    rows, shares = _rows(logits, bags, "proportions", proportions, offsets, reduction)
-    return _proportion_nll(rows, shares, reduction)
+    return _loss(_share_nll, logits, bags, "proportions", proportions, offsets, reduction)
 
 
-@in_own_floats
-def _proportion_nll(rows: Any, proportions: Any, reduction: str) -> Any:
-    _require_one_per_bag("proportions", proportions, rows)
+def _share_nll(rows: Any, sizes: Any, proportions: Any) -> Any:
+    _require_one_per_bag("proportions", proportions, sizes)
     shares = jnp.asarray(proportions).astype(working_dtype())
     shared = (shares >= 0.0) & (shares <= 1.0)
     if is_concrete(shared) and not np.all(shared):
         raise ParameterError(
             "`proportions` must lie in [0, 1]; others arrived. Divide the counts by the bag sizes."
         )
-    sizes = jnp.sum(rows > -jnp.inf, -1)
     counts = jnp.round(jax.lax.stop_gradient(shares) * sizes).astype(jnp.int32)
-    losses = _event_nll(_widened(rows), _one_count(counts, rows))
-    return _reduced(jnp.where(shared, losses, jnp.nan), reduction, rows.dtype)
+    return jnp.where(shared, _event_nll(rows, _one_count(counts, rows)), jnp.nan)
 
 
 def positive_unlabelled_nll(
@@ -178,7 +178,6 @@ def positive_unlabelled_nll(
     >>> round(float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1]))), 4)
     1.3863
     """
-    rows, positives = _rows(logits, bags, "positives", positives, offsets, reduction)
     on, others = zeros_and_ones("labelled", labelled)
     refuse_others("labelled", others)
     if on.shape != np.shape(logits):
@@ -186,20 +185,17 @@ def positive_unlabelled_nll(
             f"`labelled` must have the shape of `logits`, {np.shape(logits)}; {np.shape(labelled)} arrived."
         )
     marks = jnp.where(others, jnp.nan, jnp.where(on, 0.0, -jnp.inf))
-    marks, _ = _rows(marks, bags, "positives", positives, offsets, reduction)
-    return _positive_unlabelled_nll(rows, marks, positives, reduction)
+    return _loss(_labelled_nll, logits, bags, "positives", positives, offsets, reduction, marks)
 
 
-@in_own_floats
-def _positive_unlabelled_nll(rows: Any, marks: Any, positives: Any, reduction: str) -> Any:
+def _labelled_nll(rows: Any, sizes: Any, positives: Any, marks: Any) -> Any:
     """Marks are 0 for labelled items and -inf for others; NaN, from what is neither, makes the loss NaN."""
-    dtype, rows, known = rows.dtype, _widened(rows), marks == 0.0
+    known = marks == 0.0
     # P(y_labelled = 1) times the law of the others' count: their remainder is positives less the labelled.
     sure = jnp.sum(jnp.where(known, jax.nn.softplus(-jnp.where(known, rows, 0.0)), 0.0), -1)
-    rest = _counts("positives", positives, rows) - jnp.sum(known, -1)
-    others = jnp.where(known, -jnp.inf, rows)
-    losses = sure + _event_nll(others, _one_count(rest, rows))
-    return _reduced(jnp.where(jnp.any(jnp.isnan(marks), -1), jnp.nan, losses), reduction, dtype)
+    rest = _counts("positives", positives, sizes) - jnp.sum(known, -1)
+    losses = sure + _event_nll(jnp.where(known, -jnp.inf, rows), _one_count(rest, rows))
+    return jnp.where(jnp.any(jnp.isnan(marks), -1), jnp.nan, losses)
 
 
 def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
@@ -240,22 +236,18 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
     >>> ttj.losses.mil_nll(jnp.zeros((2, 2)), None, jnp.array([0, 1]), reduction="none").round(4)
     Array([1.3863, 0.2877], dtype=float32)
     """
-    rows, flags = _rows(logits, bags, "labels", labels, offsets, reduction)
-    return _mil_nll(rows, flags, reduction)
+    return _loss(_presence_nll, logits, bags, "labels", labels, offsets, reduction)
 
 
-@in_own_floats
-def _mil_nll(rows: Any, labels: Any, reduction: str) -> Any:
-    dtype, rows = rows.dtype, _widened(rows)
+def _presence_nll(rows: Any, sizes: Any, labels: Any) -> Any:
     strange = zeros_and_ones("labels", labels)[1]
     refuse_others("labels", strange)
-    flags = _counts("labels", labels, rows)
+    flags = _integers("labels", labels, sizes)
     finite = jnp.isfinite(rows)
     none = -jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, rows, 0.0)), 0.0), -1)
     none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, none)
     some = -_event_nll(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
-    losses = -jnp.where(flags > 0, some, none)
-    return _reduced(jnp.where(strange, jnp.nan, losses), reduction, dtype)
+    return jnp.where(strange, jnp.nan, -jnp.where(flags > 0, some, none))
 
 
 def _event_nll(rows: Any, table: Any) -> Any:
@@ -270,46 +262,129 @@ def _one_count(counts: Any, rows: Any) -> Any:
     return jnp.where(jnp.arange(rows.shape[-1] + 1) == counts[..., None], 0.0, -jnp.inf)
 
 
-def _require_one_per_bag(name: str, targets: Any, rows: Any) -> None:
-    if targets.shape != rows.shape[:-1]:
+def _require_one_per_bag(name: str, targets: Any, sizes: Any) -> None:
+    if targets.shape != sizes.shape:
         raise ParameterError(
-            f"`{name}` must have one entry per bag, shape {rows.shape[:-1]}; shape {targets.shape} arrived."
+            f"`{name}` must have one entry per bag, shape {sizes.shape}; shape {targets.shape} arrived."
         )
 
 
-def _counts(name: str, array: Any, rows: Any) -> Any:
+def _integers(name: str, array: Any, sizes: Any) -> Any:
     if not holds(array, jnp.integer, jnp.bool_):
         raise ParameterError(f"`{name}` must hold integers; values of type {array.dtype} arrived.")
-    _require_one_per_bag(name, array, rows)
-    sizes = jnp.sum(rows > -jnp.inf, -1)
-    if is_concrete(array, rows):
-        wrong = np.asarray((array < 0) | (array > sizes))
-        if wrong.any():
-            b = int(np.argmax(wrong.reshape(-1)))
-            raise ParameterError(
-                f"`{name}` must lie between 0 and the number of items of the bag; "
-                f"{np.asarray(array).reshape(-1)[b]} arrived for bag {b}, which has {sizes.reshape(-1)[b]} items."
-            )
+    _require_one_per_bag(name, array, sizes)
     return jnp.asarray(array, jnp.int32)
 
 
-def _rows(logits: Any, bags: Any, name: str, targets: Any, offsets: bool, reduction: str) -> tuple[Any, Any]:
-    """One bag per row, and the targets, of which there are as many as bags."""
+def _counts(name: str, array: Any, sizes: Any) -> Any:
+    counts = _integers(name, array, sizes)
+    if is_concrete(array, sizes):
+        given, most = np.asarray(array).reshape(-1), np.asarray(sizes).reshape(-1)
+        wrong = (given < 0) | (given > most)
+        if wrong.any():
+            b = int(np.argmax(wrong))
+            raise ParameterError(
+                f"`{name}` must lie between 0 and the number of items of the bag; "
+                f"{given[b]} arrived for bag {b}, which has {most[b]} items."
+            )
+    return counts
+
+
+def _loss(
+    losses: Callable[..., Any],
+    logits: Any,
+    bags: Any,
+    name: str,
+    targets: Any,
+    offsets: bool,
+    reduction: str,
+    *marks: Any,
+) -> Any:
+    """``losses(rows, sizes, targets)`` of bags in rows, reduced; marks of the items become further rows."""
     checks.one_of("reduction", reduction, _REDUCTIONS)
     wanted = f"one number per bag; {checks.describe(targets)} arrived."
     array = as_array(name, targets, wanted)
     if not holds(array, jnp.floating, jnp.integer, jnp.bool_):
         raise ParameterError(f"`{name}` must be {wanted}")
-    return rows_of_bags(logits, bags, array.shape[0] if array.ndim else 0, offsets=offsets), array
+    n_bags = array.shape[0] if array.ndim else 0
+    rows, sizes = rows_of_bags(logits, bags, n_bags, offsets=offsets)
+    marked = (rows_of_bags(x, bags, n_bags, offsets=offsets)[0] for x in marks)
+    return _reduced(losses, rows, (sizes, array, *marked), reduction)
 
 
-def _widened(rows: Any) -> Any:
-    return rows.astype(working_dtype())
-
-
-def _reduced(losses: Any, reduction: str, dtype: Any) -> Any:
+@in_own_floats
+def _reduced(losses: Callable[..., Any], rows: Any, known: tuple[Any, ...], reduction: str) -> Any:
+    found = losses(rows.astype(working_dtype()), *known)
     if reduction == "mean":
-        losses = jnp.mean(losses) if losses.size else jnp.zeros(())
+        found = jnp.mean(found) if found.size else jnp.zeros(())
     elif reduction == "sum":
-        losses = jnp.sum(losses)
-    return losses.astype(dtype)
+        found = jnp.sum(found)
+    return found.astype(rows.dtype)
+
+
+def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> tuple[Any, Any]:
+    """Rows (bags, widest bag rounded up) in the dtype of `logits`, -inf on padding, and the sizes of the bags.
+
+    With ``bags=None`` the rows are `logits` as they are, and what is -inf counts as padding.
+    """
+    values = in_floats_of_jax("logits", logits, axis="items")
+    if bags is None:
+        return values, jnp.sum(values > -jnp.inf, -1)
+    place = _places(values, bags, n_bags, offsets=offsets)
+    extended = jnp.concatenate([values, jnp.full((1,), -jnp.inf, values.dtype)])
+    return extended[place], np.sum(place < values.shape[0], -1)
+
+
+def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
+    """Which item stands where, (bags, width); the number of items stands for padding."""
+    wanted = f"integers on one axis, the bag of every item, or offsets; {checks.describe(bags)} arrived."
+    index, items = as_array("bags", bags, wanted), values.shape[-1]
+    if not is_concrete(index):
+        raise ParameterError(
+            "`bags` must be constant, because the sizes of bags are shapes to the compiler; a traced array arrived. "
+            "Close over it, or pass one bag per row with -inf on padding and `bags=None`."
+        )
+    if values.ndim != 1:
+        raise ParameterError(
+            f"`logits` must have one axis, the items of all bags; shape {values.shape} arrived. "
+            "For one bag per row pass `bags=None`."
+        )
+    if not holds(index, jnp.integer) or index.ndim != 1:
+        raise ParameterError(f"`bags` must be {wanted}")
+    index = np.asarray(index)
+    if checks.flag("offsets", offsets):
+        order, sizes = np.arange(items), _sizes(index, n_bags, items)
+    else:
+        _require_index(index, n_bags, items)
+        order, sizes = np.argsort(index, kind="stable"), np.bincount(index, minlength=n_bags)
+    width = bucket(int(sizes.max(initial=1)))
+    item = (np.cumsum(sizes) - sizes)[:, None] + np.arange(width)
+    inside = np.arange(width) < sizes[:, None]
+    return np.where(inside, np.append(order, items)[np.where(inside, item, items)], items).astype(np.int32)
+
+
+def _require_index(index: Any, n_bags: int, items: int) -> None:
+    if len(index) != items:
+        raise ParameterError(
+            f"`bags` must name the bag of every item, {items} in all; {len(index)} arrived. "
+            "For the starts of the bags pass offsets=True."
+        )
+    if items and (index.min() < 0 or index.max() >= n_bags):
+        raise ParameterError(
+            f"`bags` must hold numbers from 0 to {n_bags - 1}, one bag per target; {index.min()} to {index.max()} "
+            "arrived."
+        )
+
+
+def _sizes(starts: Any, n_bags: int, items: int) -> Any:
+    """Sizes from the starts of the bags, with the number of items at the end or not."""
+    given = starts
+    if len(starts) == n_bags:
+        starts = np.append(starts, items)
+    rising = len(starts) == n_bags + 1 and starts[0] == 0 and starts[-1] == items
+    if not rising or np.any(np.diff(starts) < 0):
+        raise ParameterError(
+            f"`bags` must hold the start of every bag, increasing from 0, one per target ({n_bags}), with the number "
+            f"of items, {items}, at the end or not; {given.tolist()[:8]} arrived."
+        )
+    return np.diff(starts)

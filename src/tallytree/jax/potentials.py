@@ -1,6 +1,7 @@
 """Named potentials whose numbers are arrays: one per model, traced or not, differentiable where they are real.
 
-:func:`tallytree.exactly` and its relatives take plain numbers and work here as well; these take arrays.
+:func:`tallytree.exactly` and its relatives take plain numbers and work here as well; these take arrays. Numbers that
+are seen to be wrong raise; where they are traced, their table is NaN.
 """
 
 from __future__ import annotations
@@ -8,13 +9,125 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import checks
 from ..errors import ParameterError
-from .array_potential import ArrayPotential
+from ..potentials import formulas
 from .arrays import as_array, holds, is_concrete
+
+_NUMBERS = {
+    "exactly": ("k",),
+    "at_least": ("k",),
+    "at_most": ("k",),
+    "between": ("lo", "hi"),
+    "gaussian": ("mean", "sd"),
+    "poisson": ("mean",),
+    "geometric": ("ratio",),
+    "noisy_or": ("rate", "leak"),
+}
+
+
+@jax.tree_util.register_pytree_node_class
+class ArrayPotential:
+    """A potential with array parameters of shape (...): ``log_table(n)`` has shape (..., n + 1).
+
+    Parameters
+    ----------
+    name : str
+        Which potential.
+    parameters : tuple of arrays
+        Its numbers. Users call :func:`exactly` and its relatives.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.Potential
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
+    >>> ttj.exactly(1).log_table(2).tolist()
+    [-inf, 0.0, -inf]
+    """
+
+    def __init__(self, name: str, parameters: tuple[Any, ...]) -> None:
+        self.name = checks.one_of("name", name, tuple(_NUMBERS))
+        numbers = _NUMBERS[self.name]
+        arrived = len(parameters) if isinstance(parameters, (tuple, list)) else None
+        if arrived != len(numbers):
+            raise ParameterError(
+                f"`parameters` must be a tuple of {len(numbers)}, the {' and the '.join(numbers)} of `{self.name}`; "
+                f"{checks.describe(parameters) if arrived is None else arrived} arrived. "
+                f"tallytree.jax.{self.name} takes them by name."
+            )
+        self.parameters = tuple(parameters)
+
+    def log_table(self, n: int) -> Any:
+        """``log f(0), ..., log f(n)`` on the last axis.
+
+        Parameters
+        ----------
+        n : int
+            Size of the group.
+
+        Returns
+        -------
+        jax.Array, (..., n + 1)
+            Parameters that are arrays put their axes in front.
+
+        Raises
+        ------
+        ParameterError
+            If the group is too small for the potential and its parameters are known.
+
+        See Also
+        --------
+        tallytree.Potential.log_table
+
+        Examples
+        --------
+        >>> np.asarray(ttj.exactly(1).log_table(2))
+        array([-inf,   0., -inf], dtype=float32)
+        """
+        n = checks.integer("n", n, 0)
+        counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
+        numbers = [jnp.asarray(p)[..., None] for p in self.parameters]
+        table = getattr(formulas, self.name)(jnp, counts, n, *numbers)
+        if self.name not in formulas.REACHED:
+            return jnp.where(_legal(self.name, *numbers), table, jnp.nan)
+        if is_concrete(*self.parameters):
+            first = np.asarray(self.parameters[0])
+            outside = formulas.out_of_reach(self.name, n, first)
+            if outside.any():
+                raise formulas.reach_error(self.name, n, first[outside].reshape(-1)[0])
+        return table
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parameters))})"
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], str]:
+        """The parameters are the leaves."""
+        return self.parameters, self.name
+
+    @classmethod
+    def tree_unflatten(cls, name: str, parameters: Any) -> ArrayPotential:
+        """The way back."""
+        return cls(name, tuple(parameters))
+
+
+def _legal(name: str, *numbers: Any) -> Any:
+    """Whether numbers that may be traced are in the range of their potential."""
+    if name == "noisy_or":
+        rate, leak = numbers
+        return (rate >= 0.0) & (rate <= 1.0) & (leak >= 0.0) & (leak <= 1.0)
+    return numbers[-1] > 0.0  # sd, mean or ratio
 
 
 def exactly(k: Any) -> ArrayPotential:

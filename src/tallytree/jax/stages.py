@@ -4,6 +4,14 @@ On the CPU XLA works out whatever is cheap to write anew in every loop that read
 pairs costs ten times the loop itself, and optimization barriers are gone before loops are fused. The operands of a
 loop whose length the compiler does not know are stored, so a stage is such a loop, over as many frequencies as the
 rows need. On CUDA devices a stage is a kernel, elsewhere one expression.
+
+A kernel can be neither differentiated nor transposed by JAX; but K x is part of the solution of a linear system,
+
+    [ I   0 ] [x]   [x]
+    [ -K  I ] [y] = [0],
+
+for which JAX takes a function that solves it and one that solves the transposed system, and differentiates through the
+system itself.
 """
 
 from __future__ import annotations
@@ -25,6 +33,11 @@ Stage = Callable[..., tuple[Any, ...]]
 _array: Any = jax.ShapeDtypeStruct  # untyped in JAX
 
 
+def has_sizes(*arrays: Any) -> bool:
+    """Whether all axes have sizes; those of batches have none while `jax.export` traces a function for all of them."""
+    return all(isinstance(size, int) for x in arrays for size in x.shape)
+
+
 def on_cpu() -> bool:
     """Whether loops and small blocks are what the device likes."""
     return jax.default_backend() == "cpu"
@@ -32,6 +45,8 @@ def on_cpu() -> bool:
 
 def dispatched(kernel: Callable[[Any], Callable[..., Any]], plain: Callable[..., Any], *args: Any) -> Any:
     """``plain(*args)``; on a CUDA device what `kernel` takes from :mod:`.kernels`, where Pallas is installed."""
+    if not has_sizes(*jax.tree.leaves(args)):
+        return plain(*args)
     try:
         from . import kernels
     except ImportError:
@@ -67,7 +82,7 @@ def staged(
 
 def rows_in_a_block(rows: int, n: int) -> int:
     """How many models are worked on at a time; all of them but on a CPU."""
-    return min(rows, max(1, _CELLS // max(n, 1))) if on_cpu() else rows
+    return min(rows, max(1, _CELLS // max(n, 1))) if on_cpu() and isinstance(rows, int) else rows
 
 
 def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
@@ -95,3 +110,39 @@ def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
         return jax.tree.map(lambda o, f: lax.dynamic_update_slice_in_dim(o, f, first, 0), outputs, found)
 
     return lax.fori_loop(jnp.uint32(0), jnp.uint32(-(-rows // block)), one, zeros)
+
+
+def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) -> Any:
+    """``plain(given)``, computed by `forth` and transposed to `back`; v is what the map depends on.
+
+    Tuples of matrices with rows in front: those of `given`, and answers of the given shape.
+    """
+
+    def system(state: Any) -> Any:
+        x, y = state
+        return x, _less(y, plain(x))
+
+    def solve(_: Any, right: Any) -> Any:
+        x, y = right
+        return x, plus(y, forth(x))
+
+    def solve_transposed(_: Any, right: Any) -> Any:
+        x, y = right
+        return plus(x, back(y)), y
+
+    # JAX transposes the system only if its whole right-hand side moves with whatever moves, zeros included; and the
+    # right-hand side of the transposed system is what comes back to both parts of the solution.
+    tied = jnp.where(False, v[:, :1], 0.0)
+    right = tuple(x + tied for x in given)
+    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), shape) for x in right)
+    left, found = lax.custom_linear_solve(system, (right, zeros), solve, solve_transposed)
+    return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two tuples, member by member."""
+    return tuple(x + y for x, y in zip(a, b))
+
+
+def _less(a: Any, b: Any) -> Any:
+    return tuple(x - y for x, y in zip(a, b))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .linear import plus
+from .stages import plus
 
 _STEPS = 12
 _CLOSE = (

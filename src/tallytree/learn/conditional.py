@@ -1,4 +1,4 @@
-"""Exact conditional likelihood of strata: value, gradient and Hessian.
+"""Exact conditional likelihood of strata, sets of rows with their cases: value, gradient and Hessian.
 
 A stratum with rows x_i, linear predictors eta_i = x_i . beta + offset_i and k cases contributes
 
@@ -6,7 +6,7 @@ A stratum with rows x_i, linear predictors eta_i = x_i . beta + offset_i and k c
 
 whose gradient is the cases' sum of x minus its expectation, and whose negative Hessian is the covariance of
 ``sum_i y_i x_i`` given that exactly k are cases. Strata with no case or no control say nothing and are left
-out.
+out. Strata are matched sets from group numbers, or risk sets from survival times.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import checks
 from ..arrays import Bools, Float64, Ints
-from ..checks import columns, describe
+from ..checks import describe
 from ..errors import ParameterError
 from .fixed_counts import FixedCounts, fixed_counts, padded_batches
-from .strata import Strata
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,21 +80,18 @@ class ConditionalLikelihood:
     def __init__(
         self, x: Float64, strata: Strata, offset: Float64 | None = None, weights: Float64 | None = None
     ) -> None:
-        self.x = x = columns.reals("x", x, axes=2)
-        if not isinstance(strata, Strata):
-            raise ParameterError(
-                f"`strata` must be Strata; {describe(strata)} arrived. Make them with strata_of_groups or risk_sets."
-            )
+        self.x = x = checks.array("x", x, ("n", "p"))
+        checks.instance("strata", strata, Strata, ", as from strata_of_groups or risk_sets")
         if strata.rows.max(initial=-1) >= len(x):
             raise ParameterError(
                 f"`x` must have a row for every row of `strata`, {strata.rows.max() + 1} at least; {len(x)} arrived."
             )
         self._x = np.concatenate([x, np.zeros((1, x.shape[1]))])
-        self._offset = np.zeros(len(x)) if offset is None else columns.reals("offset", offset, len(x))
+        self._offset = np.zeros(len(x)) if offset is None else checks.array("offset", offset, (len(x),))
         sizes = np.diff(strata.offsets)
         position = np.repeat(np.arange(len(sizes)), sizes)
         k = np.bincount(position, strata.cases, len(sizes)).astype(np.int64)
-        weight = np.ones(len(sizes)) if weights is None else columns.reals("weights", weights, len(sizes))
+        weight = np.ones(len(sizes)) if weights is None else checks.array("weights", weights, (len(sizes),))
         self.informative = (k > 0) & (k < sizes) & (weight > 0)
         self.n_rows_used = len(np.unique(strata.rows[self.informative[position]]))
         self._buckets = _pack(strata, sizes, k, weight, self.informative, len(x))
@@ -206,12 +203,7 @@ class ConditionalLikelihood:
         return out
 
     def _coefficients(self, beta: Float64) -> Float64:
-        found = columns.reals("beta", beta)
-        if len(found) != self.x.shape[1]:
-            raise ParameterError(
-                f"`beta` must have {self.x.shape[1]} entries, one per column of `x`; {len(found)} arrived."
-            )
-        return found
+        return checks.array("beta", beta, (self.x.shape[1],))
 
     def _solve(self, beta: Float64) -> list[tuple[_Bucket, Float64, FixedCounts]]:
         """Every bucket with its linear predictors and what they imply; the last answer is kept."""
@@ -343,3 +335,150 @@ def _pack(
         cases = (there & strata.cases[place]).astype(np.float64)
         buckets.append(_Bucket(members, index, cases, k[members], weights[members]))
     return buckets
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Sets of rows with their cases, one after the other; a row may be in several sets (risk sets).
+
+    Attributes
+    ----------
+    rows : (total,) int
+        Row numbers, stratum after stratum.
+    offsets : (n_strata + 1,) int
+        Where each stratum starts in `rows`.
+    cases : (total,) bool
+        Whether the row is a case of that stratum.
+
+    Raises
+    ------
+    ParameterError
+        If they do not fit one another.
+
+    See Also
+    --------
+    tallytree.learn.strata_of_groups
+    tallytree.learn.risk_sets
+
+    Examples
+    --------
+    >>> tt.learn.strata_of_groups(np.array([0, 0, 1, 1]), np.array([True, False, False, True])).n_strata
+    2
+    """
+
+    rows: Ints
+    offsets: Ints
+    cases: Bools
+
+    def __post_init__(self) -> None:
+        rows = checks.array("rows", self.rows, ("n",), checks.WHOLE)
+        cases = checks.flags("cases", self.cases, len(rows))
+        offsets = checks.array("offsets", self.offsets, ("n",), checks.WHOLE)
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
+            raise ParameterError(
+                f"`offsets` must rise from 0 to the number of rows, {len(rows)}; {describe(self.offsets)} arrived."
+            )
+        for name, value in (("rows", rows), ("offsets", offsets), ("cases", cases)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_strata(self) -> int:
+        """Number of strata."""
+        return len(self.offsets) - 1
+
+
+def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
+    """Matched sets from a group number per row.
+
+    Parameters
+    ----------
+    codes : (N,) int array
+        Number of the set of every row.
+    cases : (N,) bool array
+        Which rows are cases.
+
+    Returns
+    -------
+    Strata
+        Rows and cases of every set.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.risk_sets
+    tallytree.learn.ConditionalLikelihood
+
+    Examples
+    --------
+    >>> tt.learn.strata_of_groups(np.array([1, 0, 1]), np.array([True, False, False])).rows
+    array([1, 0, 2])
+    """
+    codes = checks.array("codes", codes, ("n",), checks.WHOLE)
+    cases = checks.flags("cases", cases, len(codes))
+    if codes.max(initial=0) > 2 * len(codes):  # numbers with large gaps
+        codes = np.unique(codes, return_inverse=True)[1]
+    rows = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes)
+    offsets = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
+    return Strata(rows, offsets, cases[rows])
+
+
+def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: Ints | None = None) -> Strata:
+    """Risk sets of the exact partial likelihood: at each time with events, who is under observation.
+
+    Parameters
+    ----------
+    time : (n,) array
+        Time of the event or of censoring.
+    event : (n,) bool array
+        Whether the event was seen.
+    entry : (n,) array, optional
+        Time from which a row is under observation; it is at risk at t if ``entry < t <= time``.
+    codes : (n,) int array, optional
+        Strata with separate baselines.
+
+    Returns
+    -------
+    Strata
+        One set for every time with an event.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.learn.strata_of_groups
+    tallytree.estimators.ConditionalLogit
+
+    Examples
+    --------
+    >>> sets = tt.learn.risk_sets(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
+    >>> sets.n_strata
+    2
+    """
+    time = checks.array("time", time, ("n",))
+    n = len(time)
+    event = checks.flags("event", event, n)
+    entry = None if entry is None else checks.array("entry", entry, (n,))
+    codes = np.zeros(n, np.int64) if codes is None else checks.array("codes", codes, (n,), checks.WHOLE)
+    rows: list[Ints] = []
+    cases: list[Bools] = []
+    for code in np.unique(codes):
+        inside = np.flatnonzero(codes == code)
+        inside = inside[np.argsort(time[inside], kind="stable")]
+        times, seen = time[inside], event[inside]
+        for t in np.unique(times[seen]):
+            at_risk = inside[np.searchsorted(times, t) :]
+            if entry is not None:
+                at_risk = at_risk[entry[at_risk] < t]
+            rows.append(at_risk)
+            cases.append(event[at_risk] & (time[at_risk] == t))
+    offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
+    empty = np.empty(0, np.int64)
+    return Strata(np.concatenate([empty, *rows]), offsets, np.concatenate([empty.astype(bool), *cases]))

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from .. import checks
 from ..arrays import Bools, Float64, Ints
-from ..checks import columns
+from ..engine.tilt import tilt_to_mean
 from ..errors import ParameterError
 from ..models.count import CountModel
 
@@ -82,12 +81,7 @@ class FixedCounts:
         >>> sets.covariances(np.array([[[1.0], [0.0]]]))
         array([[[0.25]]])
         """
-        x = columns.reals("x", x, axes=3)
-        if x.shape[:2] != self.marginals.shape:
-            sets, n = self.marginals.shape
-            raise ParameterError(
-                f"`x` must have shape ({sets}, {n}, p), p numbers per variable; {x.shape} arrived."
-            )
+        x = checks.array("x", x, (*self.marginals.shape, "p"))
         # The count is fixed, so statistics may be shifted; this shift leaves little to cancel.
         weight = self.marginals * (1.0 - self.marginals)
         total = weight.sum(1)
@@ -142,7 +136,7 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     (array([1.098612, 1.098612]), array([0.666667, 0.666667, 0.666667]))
     """
     theta = checks.logits(theta)[0]
-    k = columns.whole("k", k)
+    k = checks.array("k", k, ("n",), checks.WHOLE)
     if theta.ndim != 2 or len(k) != len(theta) or k.max(initial=0) > theta.shape[1]:
         raise ParameterError(
             "`theta` must have one row of log-odds per entry of `k`, as many as the largest at least; "
@@ -174,19 +168,5 @@ def padded_batches(
 
 
 def balancing_shift(theta: Float64, k: int) -> float:
-    """The shift s with ``sum_i sigmoid(theta_i + s) = k``, for finite theta and 0 < k < n.
-
-    Newton's method inside a bracket; a point that it cannot improve is kept.
-    """
-    base = math.log(k) - math.log(len(theta) - k)
-    low, high = base - float(theta.max()), base - float(theta.min())
-    s = 0.5 * (low + high)
-    for _ in range(200):
-        p = expit(theta + s)
-        excess, slope = float(p.sum()) - k, float((p * (1.0 - p)).sum())
-        low, high = (low, s) if excess > 0 else (s, high)
-        step = excess / slope if slope > 0 else math.inf
-        if abs(step) <= 4e-16 * max(1.0, abs(s)) or not high > low:
-            break
-        s = s - step if low < s - step < high else 0.5 * (low + high)
-    return s
+    """The shift s with ``sum_i sigmoid(theta_i + s) = k``, for finite theta and 0 < k < n."""
+    return float(tilt_to_mean(theta[None], np.array([float(k)]), near=1e-13)[0])

@@ -1,19 +1,50 @@
-"""Chow-Liu trees: the best pairwise tree for binary rows, with exact densities, marginals and draws."""
+"""Densities of binary rows with a model behind them: Chow-Liu trees, alone and times a potential on the count.
+
+``p(y) = T(y) g(sum y) / Z``. For a given tree T the likelihood is largest at ``g(c) = P(c) / P_T(c)``, the data's law
+of the count over the tree's, and then Z = 1: the tree keeps the pairs as far as it can, the potential gets the count
+right.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
+from ..errors import InfeasibleError
+from ..memo import cached
 from ..models.count import CountModel
 from ..models.edges import Forest
-from .evidence import Density
+from ..potentials import exactly
+
+
+class Density:
+    """A density over binary rows, with a model behind it."""
+
+    model: Any
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return int(self.model.n_variables)
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        raise NotImplementedError
+
+    def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Log-probability of what is known in rows (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
+        return evidence(self.model, rows)
+
+    def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Independent rows, (size, D)."""
+        found: NDArray[np.uint8] = self.model.sample(size, rng=rng)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +93,7 @@ class TreeDensity(Density):
     parent: Ints
     log_conditional: Float64
 
-    @cached_property
+    @cached
     def _terms(self) -> tuple[_Terms, _Terms | None]:
         """The log-conditionals where they are finite, and how many of a row's are -inf (None: none ever)."""
         impossible = self.log_conditional == -np.inf
@@ -76,7 +107,7 @@ class TreeDensity(Density):
         # Counts of impossible conditionals are whole numbers.
         return found if impossible is None else np.where(impossible.sums(rows) > 0.5, -np.inf, found)
 
-    @cached_property
+    @cached
     def model(self) -> CountModel:
         """The same law as a model with edges."""
         child = np.flatnonzero(self.parent >= 0)
@@ -201,3 +232,103 @@ def _conditionals(pairs: PairFrequencies, parent: Ints) -> Float64:
     total = table.sum(2, keepdims=True)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(table) - np.log(np.where(total > 0, total, 1.0)))
+
+
+_RARE = -450.0  # logarithms of probabilities of counts below this are not promised to be accurate
+
+
+@dataclass(frozen=True, eq=False)
+class TreeCountDensity(Density):
+    """A tree with a log-potential on the total count.
+
+    Attributes
+    ----------
+    tree : TreeDensity
+        T.
+    log_g : (D + 1,)
+        log g, normalised so that Z = 1.
+    """
+
+    tree: TreeDensity
+    log_g: Float64
+
+    @cached
+    def model(self) -> CountModel:
+        """The same law as a model with edges and one group."""
+        tree = self.tree.model
+        return CountModel(tree.logits, self.log_g, edges=tree.edges)
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        return np.asarray(self.tree.log_prob(rows) + self.log_g[rows.sum(1, dtype=np.int64)])
+
+
+def fit_tree_counts(
+    rows: NDArray[Any], weights: Float64 | None = None, pseudo_count: float = 1.0
+) -> TreeCountDensity:
+    """Chow-Liu tree with the count potential of largest likelihood given the tree.
+
+    Count frequencies are smoothed with `pseudo_count` rows drawn from the tree itself.
+
+    Notes
+    -----
+    Cost: O(N D^2) for the tree, one inference for its law of the count.
+    """
+    tree = chow_liu(rows, weights, pseudo_count)
+    d = tree.n_variables
+    weight = np.ones(len(rows)) if weights is None else weights
+    seen = np.bincount(rows.sum(1, dtype=np.int64), weight, d + 1)
+    log_law = _log_law(tree, seen > 0)
+    with np.errstate(divide="ignore"):
+        # (seen + pseudo_count law) / law; what was not seen needs no law.
+        log_ratio = np.where(seen > 0, np.log(seen) - log_law, -math.inf)
+        log_g = np.logaddexp(log_ratio, np.log(pseudo_count)) - math.log(weight.sum() + pseudo_count)
+    return TreeCountDensity(tree, log_g)
+
+
+def _log_law(tree: TreeDensity, wanted: Bools) -> Float64:
+    """The tree's log P(count) where it is wanted, 0 elsewhere."""
+    found = np.asarray(tree.model.count_log_probs())
+    log_law = np.where(wanted, found, 0.0)
+    for c in np.flatnonzero(wanted & (found < _RARE)).tolist():
+        given = CountModel(tree.model.logits, exactly(c), edges=tree.model.edges)
+        log_law[c] = float(given.log_partition) - float(tree.model.log_partition)
+    return log_law
+
+
+_ROWS = 256  # rows handled in one batch of models
+
+
+def evidence(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:
+    """Log-probability of what is known in rows (N, D), NaN where unknown, (N,), and P(y = 1 | known), (N, D).
+
+    A row that is impossible has log-probability -inf and marginals 0.
+
+    Notes
+    -----
+    Cost: one inference per row, batched.
+    """
+    total, marginals = np.empty(len(rows)), np.empty(rows.shape)
+    for start in range(0, len(rows), _ROWS):
+        part = slice(start, start + _ROWS)
+        total[part], marginals[part] = _of_batch(model, rows[part])
+    return total, marginals
+
+
+def _of_batch(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:
+    """Forced variables enter log Z with weight one, so their logits are added back."""
+    logits = np.asarray(model.logits, np.float64)
+    endless, missing = np.isinf(logits), np.isnan(rows)
+    own = np.where((rows == 1) & ~endless, logits, 0.0).sum(1)
+    own[(~missing & endless & ((rows == 1) != (logits > 0))).any(1)] = -np.inf
+    clamped = model.replace(logits=np.where(missing, logits, np.where(rows == 1, np.inf, -np.inf)))
+    try:
+        log_known, marginals = np.asarray(clamped.log_partition), np.asarray(clamped.marginals)
+    except InfeasibleError:
+        # Some row is impossible: halves find it without asking about every other one alone.
+        if len(rows) == 1:
+            return np.full(1, -np.inf), np.zeros(rows.shape)
+        halves = [_of_batch(model, half) for half in np.array_split(rows, 2)]
+        return np.concatenate([h[0] for h in halves]), np.concatenate([h[1] for h in halves])
+    total = log_known + own - float(model.log_partition)
+    return total, np.where(own[:, None] > -np.inf, marginals, 0.0)

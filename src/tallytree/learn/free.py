@@ -12,7 +12,7 @@ log t(0,0)``; what else a table of four can say is two logits and a constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from .. import checks
 from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
+from ..potentials.derivatives import Domain
 from .parametric import Parameter, ParametricPotential
-from .parametric_tables import ParametricTables, Place
 from .statistics import CountFeatures
 
 
@@ -184,51 +184,28 @@ def free_parameters(
         raise ParameterError(
             f"`model` must be a single model, not a batch; batch shape {model.batch_shape} arrived."
         )
-    cells, sizes = np.full(features.n_cells, -1, np.int64), np.diff(features.offset)
-    start_of: dict[Any, int] = {}
-    places: list[Place] = []
-    n = 0
-    for g, name in enumerate(_table_labels(tables, sizes)):
-        if name is None:
-            continue
-        if isinstance(name, ParametricPotential):
-            places.append(Place(int(features.offset[g]), int(features.offset[g + 1]), name))
-            continue
-        key = (name, int(sizes[g]))
-        if key not in start_of:
-            start_of[key] = n
-            n += int(sizes[g])
-        cells[features.offset[g] : features.offset[g + 1]] = start_of[key] + np.arange(sizes[g])
     own, pairs = _labels("logits", logits, model.n_variables), pairs_of(model)
-    return _assembled(
-        natural_parameters(model), own, cells, _labels("edges", edges, len(pairs)), pairs, places
-    )
+    of_edges, base = _labels("edges", edges, len(pairs)), natural_parameters(model)
+    return _assembled(base, own, *_table_labels(tables, features.offset, 1), of_edges, pairs)
 
 
 def shared_parameters(
-    n_variables: int,
-    intercept: str,
-    tables: Float64,
-    moves: Bools,
-    places: list[Place],
-    edges: Any,
-    forest: Any,
+    intercept: str, tables: Any, edges: Any, features: CountFeatures, base: Float64, forest: Any
 ) -> FreeParameters:
     """What all rows of a conditional model share: intercepts, tables of classes (n_classes, T), tables of edges.
 
-    `intercept` is "own", "shared" or "none"; `moves` are the entries of tables that are free.
+    `intercept` is "own", "shared" or "none"; `tables` is as above, or a list with such a choice per class.
     """
-    pairs, of_edges = np.zeros((0, 2), np.int64), np.zeros(0)
-    if forest is not None:
-        pairs, of_edges = forest.pairs, forest.log_tables.reshape(-1)
-    base = np.concatenate([np.zeros(n_variables), tables.reshape(-1), of_edges])
-    logits = _labels("intercept", {"own": "free", "shared": "tied", "none": "fixed"}[intercept], n_variables)
-    cells = np.where(moves.reshape(-1), np.arange(tables.size), -1)
-    return _assembled(base, logits, cells, _labels("interactions", edges, len(pairs)), pairs, places)
+    d, pairs = features.tree.n_variables, features.pairs
+    of_edges = np.zeros(0) if forest is None else forest.log_tables.reshape(-1)
+    natural = np.concatenate([np.zeros(d), base.reshape(-1), of_edges])
+    logits = _labels("intercept", {"own": "free", "shared": "tied", "none": "fixed"}[intercept], d)
+    moving = _table_labels(tables, features.offset, len(base))
+    return _assembled(natural, logits, *moving, _labels("interactions", edges, len(pairs)), pairs)
 
 
 def _assembled(
-    base: Float64, logits: Ints, cells: Ints, edges: Ints, pairs: Ints, places: list[Place]
+    base: Float64, logits: Ints, cells: Ints, places: list[Place], edges: Ints, pairs: Ints
 ) -> FreeParameters:
     """One numbering for the labels of logits, of entries of tables and of edges, each counted from 0."""
     d, labels, n = len(logits), np.full(len(base), -1, np.int64), 0
@@ -245,43 +222,191 @@ def _assembled(
 
 
 def _labels(name: str, given: Any, n: int) -> Ints:
-    if isinstance(given, str):
-        if given == "free":
-            return np.arange(n)
-        if given == "tied":
-            return np.zeros(n, np.int64)
-        if given == "fixed":
-            return np.full(n, -1, np.int64)
-        raise ParameterError(f"`{name}` must be 'free', 'tied', 'fixed' or {n} labels; {given!r} arrived.")
+    known = {"free": np.arange(n), "tied": np.zeros(n, np.int64), "fixed": np.full(n, -1)}
+    if isinstance(given, str) and given in known:
+        return known[given]
     labels = checks.rectangular(name, given, f"'free', 'tied', 'fixed' or {n} integer labels")
     if labels.shape != (n,) or labels.dtype.kind not in "iu" or (labels < -1).any():
         raise ParameterError(
-            f"`{name}` must be 'free', 'tied', 'fixed' or {n} integer labels of at least -1; shape "
-            f"{labels.shape} and "
-            f"dtype {labels.dtype} arrived."
+            f"`{name}` must be 'free', 'tied', 'fixed' or {n} integer labels of at least -1; "
+            f"{checks.describe(given)} arrived."
         )
     return labels.astype(np.int64)
 
 
-def _table_labels(tables: Any, sizes: Ints) -> list[Any]:
-    if isinstance(tables, str) and tables == "by-size":
-        return ["size"] * len(sizes)
-    if isinstance(tables, ParametricPotential) or (isinstance(tables, str) and tables in ("free", "fixed")):
-        tables = [tables] * len(sizes)
-    listed = isinstance(tables, Sequence) and not isinstance(tables, str) and len(tables) == len(sizes)
-    if not listed or any(isinstance(entry, Parameter) for entry in tables):
-        raise ParameterError(
-            "`tables` must be 'free', 'fixed', 'by-size', a potential from `parametric`, or a list with 'free', "
-            f"'fixed', such a potential or a label for each of the {len(sizes)} groups; {tables!r} arrived."
-        )
-    for g, entry in enumerate(tables):
-        if not isinstance(entry, (str, int, np.integer, ParametricPotential)):
+def _table_labels(tables: Any, offset: Ints, n_classes: int) -> tuple[Ints, list[Place]]:
+    """Labels of the entries of packed tables, class after class, (n_classes T,), and the tables with parameters."""
+    sizes, cells, places = np.diff(offset), np.full(n_classes * int(offset[-1]), -1), []
+    first: dict[Any, int] = {}  # of tables that move together, the label of entry 0
+    for k, of_class in enumerate(_choices(tables, len(sizes), n_classes)):
+        for g, choice in enumerate(of_class):
+            start = k * int(offset[-1]) + int(offset[g])
+            stop = start + int(sizes[g])
+            if isinstance(choice, ParametricPotential):
+                places.append(Place(start, stop, choice))
+            elif choice != "fixed":
+                key = ((k, g) if choice == "free" else choice, stop - start)
+                cells[start:stop] = first.setdefault(key, start) + np.arange(stop - start)
+    return cells, places
+
+
+def _choices(tables: Any, n_groups: int, n_classes: int) -> list[list[Any]]:
+    """What is said of the table of every group, class by class."""
+    if isinstance(tables, (str, ParametricPotential)):
+        if tables not in ("free", "fixed", "by-size") and isinstance(tables, str):
+            tables = None  # refused below
+        tables = [tables] * n_groups
+    nested = isinstance(tables, Sequence) and len(tables) > 0 and all(map(_listed, tables))
+    rows = [list(row) for row in tables] if nested else [tables] * n_classes
+    for row in rows:
+        known = _listed(row) and all(isinstance(t, (str, int, np.integer, ParametricPotential)) for t in row)
+        if not known or len(row) != n_groups or len(rows) != n_classes:
             raise ParameterError(
-                f"`tables` must have 'free', 'fixed' or a label (an integer) per group; "
-                f"{checks.describe(entry)} arrived for group {g}."
+                "`tables` must be 'free', 'fixed', 'by-size', a potential from `parametric`, or a list with 'free', "
+                f"'fixed', such a potential or a label for each of the {n_groups} groups, or {n_classes} lists of "
+                f"these; {tables!r} arrived."
             )
-    named = [{"free": ("own", g), "fixed": None} for g in range(len(sizes))]
-    return [
-        entry if isinstance(entry, ParametricPotential) else known.get(entry, ("label", entry))
-        for entry, known in zip(tables, named)
-    ]
+    return rows
+
+
+def _listed(entry: Any) -> bool:
+    return isinstance(entry, Sequence) and not isinstance(entry, str)
+
+
+_LARGEST = 1e12  # logarithms of this size count as infinite
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A table among packed tables, (start, stop), that a potential with parameters fills."""
+
+    start: int
+    stop: int
+    potential: ParametricPotential
+
+
+@dataclass(frozen=True, eq=False)
+class _Slope:
+    """Derivatives (P', n + 1) of one table in the parameters `which` (P',)."""
+
+    cells: slice
+    which: Ints
+    by: Float64
+
+
+class ParametricTables:
+    """Packed tables as functions of the coordinates of parameters.
+
+    Parameters
+    ----------
+    places : iterable of Place
+        Which tables have parameters. Parameters of the same name are one.
+    base : (T,) array
+        Packed tables whose entries of -inf stay.
+    """
+
+    def __init__(self, places: Iterable[Place], base: Float64) -> None:
+        self._places = tuple(places)
+        self._closed = base == -math.inf
+        self._domains = _distinct(self._places)
+        self.names = [parameter.name for parameter in self._domains]
+        self._pattern = np.isneginf(self.fill(base, self.start))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def start(self) -> Float64:
+        """Coordinates at which the parameters start, (P,)."""
+        return np.array([d.to_coordinate(p.start) for p, d in self._domains.items()], np.float64)
+
+    @property
+    def bounded(self) -> Bools:
+        """Whether a parameter's range ends somewhere, (P,): its coordinate has a natural unit."""
+        return np.array([d.low > -math.inf or d.high < math.inf for d in self._domains.values()], bool)
+
+    def values(self, coordinates: Float64) -> dict[str, float]:
+        """Values of the parameters by name."""
+        pairs = zip(self._domains.items(), coordinates.tolist())
+        return {parameter.name: domain.to_value(x) for (parameter, domain), x in pairs}
+
+    def coordinates(self, values: Mapping[str, float]) -> Float64:
+        """Coordinates (P,) of values by name."""
+        return np.array([d.to_coordinate(values[p.name]) for p, d in self._domains.items()], np.float64)
+
+    def fill(self, tables: Float64, coordinates: Float64) -> Float64:
+        """A copy of packed tables (T,) with the entries that follow from the parameters."""
+        out = tables.copy()
+        for place, cells, table, _ in self._tables(coordinates):
+            out[cells] = np.where(self._closed[cells], -math.inf, table)
+            if hasattr(self, "_pattern") and not np.array_equal(
+                np.isneginf(out[cells]), self._pattern[cells]
+            ):
+                raise ParameterError(
+                    f"`{place.potential.name}` must exclude the same counts whatever its parameters are; other entries "
+                    "became -inf. Exclude counts by -inf in the tables of the model."
+                )
+        return out
+
+    def _tables(self, coordinates: Float64) -> Iterator[tuple[Place, slice, Float64, dict[str, Float64]]]:
+        """Every place, its cells, its table and the derivatives by name."""
+        named = dict(zip(self.names, coordinates.tolist()))
+        for place in self._places:
+            found = place.potential.table(place.stop - place.start - 1, named)
+            yield place, slice(place.start, place.stop), *found
+
+    def in_range(self, coordinates: Float64) -> bool:
+        """Whether the tables are logarithms of numbers that a model can tell from 0."""
+        # Far below its largest entry a table counts as -inf, and a NaN is below nothing.
+        return all(
+            (np.abs(table[~self._pattern[cells]]) < _LARGEST).all()
+            for _, cells, table, _ in self._tables(coordinates)
+        )
+
+    def slopes(self, coordinates: Float64) -> list[_Slope]:
+        """Derivatives of every table; 0 where its entries are -inf."""
+        found = []
+        for _, cells, _, by in self._tables(coordinates):
+            rows = np.where(self._pattern[cells], 0.0, np.stack(list(by.values())))
+            found.append(_Slope(cells, np.array([self.names.index(name) for name in by]), rows))
+        return found
+
+    def pull(self, gradient: Float64, coordinates: Float64) -> Float64:
+        """Gradient (P,) from one with respect to the packed tables (T,)."""
+        out = np.zeros(len(self))
+        for slope in self.slopes(coordinates):
+            out[slope.which] += slope.by @ gradient[slope.cells]
+        return out
+
+    def push(self, direction: Float64, coordinates: Float64, n_cells: int) -> Float64:
+        """Direction in the packed tables (T,) of one in the coordinates (P,)."""
+        out = np.zeros(n_cells)
+        for slope in self.slopes(coordinates):
+            out[slope.cells] = direction[slope.which] @ slope.by
+        return out
+
+    def squares(self, weights: Float64, coordinates: Float64) -> Float64:
+        """Sums of squared derivatives (P,), entry by entry weighted (T,)."""
+        out = np.zeros(len(self))
+        for slope in self.slopes(coordinates):
+            out[slope.which] += slope.by**2 @ weights[slope.cells]
+        return out
+
+
+def _distinct(places: Iterable[Place]) -> dict[Parameter, Domain]:
+    """The parameters in the order in which they appear, with their ranges."""
+    found: dict[str, tuple[Parameter, Domain]] = {}
+    for place in places:
+        for parameter, domain in place.potential.ranges():
+            known, same = found.setdefault(parameter.name, (parameter, domain))
+            if known.start != parameter.start:
+                raise ParameterError(
+                    f"Parameters of one name are one number; {parameter.name!r} arrived with the starts {known.start} "
+                    f"and {parameter.start}. Give them one start, or two names."
+                )
+            if same is not domain:
+                raise ParameterError(
+                    f"Parameters of one name are one number; {parameter.name!r} stands for {same.name} and for "
+                    f"{domain.name}. Give them two names."
+                )
+    return dict(found.values())

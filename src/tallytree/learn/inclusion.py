@@ -17,11 +17,10 @@ from scipy.special import logit
 
 from .. import checks
 from ..arrays import Float64
-from ..checks import columns
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import exactly
-from .newton_cg import QuadraticModel
+from .descent import QuadraticModel
 
 _DENSE = 600  # up to this many units the covariance matrix is formed; above, products with it are used
 _GAIN = 0.5  # a cheap step that leaves more of the error than this gives way to Newton's
@@ -86,15 +85,15 @@ def logits_from_inclusion(
     >>> np.exp(found.theta - found.theta[1]).round(6)
     array([2., 1., 1.])
     """
-    pi, n = columns.reals("pi", pi), columns.steps("n", n, 1)
+    pi, n = checks.array("pi", pi, ("n",)), checks.integer("n", n, 1)
     if not ((pi > 0.0) & (pi < 1.0)).all() or not abs(pi.sum() - n) <= 1e-6 * n:
         raise ParameterError(
             f"`pi` must be probabilities in (0, 1) that add to n = {n}; the {len(pi)} that arrived add to "
             f"{pi.sum():.9g}. Leave units of probability 0 and 1 out, and scale the others."
         )
     checks.one_of("method", method, ("newton", "fixed-point"))
-    tolerance = columns.tolerance("tolerance", tolerance)
-    max_iterations = columns.steps("max_iterations", max_iterations)
+    tolerance = checks.real("tolerance", tolerance, 0.0)
+    max_iterations = checks.integer("max_iterations", max_iterations, 0)
     wanted = logit(pi)
     theta = wanted - wanted.mean()
     search = _Search(pi, n)
@@ -102,7 +101,7 @@ def logits_from_inclusion(
     for iteration in range(1, max_iterations + 1):
         # Estimates divide by the probabilities, so small ones are refined while that still helps.
         if now.error <= tolerance and (now.relative <= 1e-9 or now.relative > 0.5 * before):
-            return search.result(theta, now, iteration, converged=True)
+            return InclusionFit(theta, now.marginals, now.error, iteration, True, search.n_inferences)
         if method == "newton" and not cheap and now.error > tolerance:
             step = _newton_step(now.model, search, pi - now.marginals)
         else:
@@ -110,7 +109,8 @@ def logits_from_inclusion(
         theta, found = search.descend(theta, step, now)
         cheap = found.error <= _GAIN * now.error
         now, before = found, now.relative
-    return search.result(theta, now, max_iterations, converged=now.error <= 1e3 * tolerance)
+    near = now.error <= 1e3 * tolerance
+    return InclusionFit(theta, now.marginals, now.error, max_iterations, near, search.n_inferences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +139,8 @@ class _Search:
         value = float(model.log_partition) - float(self._pi @ theta)
         gap = np.abs(self._pi - marginals)
         error, relative = float(gap.max()), float((gap / self._pi).max())
-        return _Point(
-            model, value, marginals, np.asarray(model.posterior_logits, np.float64), error, relative
-        )
+        odds = np.asarray(model.posterior_logits, np.float64)
+        return _Point(model, value, marginals, odds, error, relative)
 
     def descend(self, theta: Float64, step: Float64, now: _Point) -> tuple[Float64, _Point]:
         """Halve the step until the convex objective does not rise, or the error is halved where rounding hides it."""
@@ -154,9 +153,6 @@ class _Search:
                 return trial, found
             step = 0.5 * step
         return theta, now
-
-    def result(self, theta: Float64, now: _Point, iterations: int, *, converged: bool) -> InclusionFit:
-        return InclusionFit(theta, now.marginals, now.error, iterations, converged, self.n_inferences)
 
 
 def _newton_step(model: CountModel, search: _Search, gap: Float64) -> Float64:
@@ -174,8 +170,7 @@ def _newton_step(model: CountModel, search: _Search, gap: Float64) -> Float64:
         return np.asarray(model.hessian_vector_product(direction, counts=False).logits)
 
     # The constants, in which the objective is flat, stay out of the residuals because they are not in the gap.
-    step = QuadraticModel(gap, -gap, product, mu * (1.0 - mu)).minimise(
-        math.inf, 1e-4 * float(np.abs(gap).max())
-    )
+    quadratic = QuadraticModel(gap, -gap, product, mu * (1.0 - mu))
+    step = quadratic.minimise(math.inf, 1e-4 * float(np.abs(gap).max()))
     search.n_inferences += step.n_products
     return step.s

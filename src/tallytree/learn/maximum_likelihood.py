@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import _display, checks
+from .. import checks, display
 from .._progress import Report
 from ..errors import ParameterError
 from ..models.count import CountModel
-from .descent import minimise
+from .descent import minimise, stopping
 from .free import FreeParameters, free_parameters, pairs_of
-from .objective import Objective
-from .options import penalty, stopping
+from .objective import Objective, read_penalties
 from .statistics import CountFeatures, Statistics, binary_rows, mean_of_batches, row_weights
 
 _DEEPEST = 5  # nested groups; beyond, tables determine one another so nearly that Newton's method needs many products
@@ -71,7 +70,7 @@ class Fit:
     parameters: dict[str, float] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        return _display.fit_page(self, gradient=f"{self.gradient_norm:.1e}", steps=self.n_iterations) + (
+        return display.fit_page(self, gradient=f"{self.gradient_norm:.1e}", steps=self.n_iterations) + (
             self.model._repr_html_()
         )
 
@@ -187,20 +186,22 @@ def fit(
     statistics = _statistics(features, data, weights)
     free = free_parameters(model, features, logits, tables, edges)
     method = _method(method, model, features, free)
+    own, of_tables, of_edges = read_penalties(l2, l2_tables, l2_edges)
     objective = Objective(
         model,
         features,
         free,
         statistics,
-        l2_logits=penalty("l2", l2),
-        l2_tables=penalty("l2_tables", l2 if l2_tables is None else l2_tables),
-        l2_edges=penalty("l2_edges", l2 if l2_edges is None else l2_edges),
-        smoothness=penalty("smoothness", smoothness),
+        l2_logits=own,
+        l2_tables=of_tables,
+        l2_edges=of_edges,
+        smoothness=checks.real("smoothness", smoothness, 0.0, infinite=True),
     )
-    if gauge is not None and not (isinstance(gauge, str) and gauge == "endpoints"):
-        raise ParameterError(f"`gauge` must be 'endpoints' or None; {checks.describe(gauge)} arrived.")
+    if gauge is not None:
+        checks.one_of("gauge", gauge, ("endpoints",))
     beginning = free.start if start is None else free.values(_single(start))
-    values, outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
+    outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
+    values = outcome.x
     final, gradient = objective.value_and_gradient(values)
     fitted = objective.model_at(values)
     mean = objective.log_likelihood(values)
@@ -216,7 +217,7 @@ def fit(
         bool(norm <= tol or outcome.success),
         (*history, final),
         str(outcome.message),
-        outcome.n_products,
+        int(outcome.get("n_products", 0)),
         free.parameters(values),
     )
 
@@ -259,12 +260,8 @@ def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) 
 
 
 def _single(model: Any) -> CountModel:
-    if not isinstance(model, CountModel):
-        hint = (
-            "CountModel(np.zeros(D), groups), or CountModel.from_tree(tree, np.zeros(D)), has the structure."
-        )
-        raise ParameterError(f"`model` must be a CountModel; {checks.describe(model)} arrived. {hint}")
-    return model
+    found: CountModel = checks.instance("model", model, CountModel, ", as CountModel(np.zeros(D), groups)")
+    return found
 
 
 def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -> Statistics:
@@ -280,12 +277,9 @@ def _statistics(features: CountFeatures, data: Any, weights: ArrayLike | None) -
         if len(rows) == 0:
             raise ParameterError("`data` must hold at least one row; none arrived.")
         return features.mean(rows, row_weights(weights, len(rows)))
-    if weights is not None:
+    if weights is not None or not isinstance(data, Iterable):
         raise ParameterError(
-            "`weights` go with one array of rows; let batches be pairs (rows, weights) instead."
-        )
-    if not isinstance(data, Iterable):
-        raise ParameterError(
-            f"`data` must be rows or an iterable of batches of rows; {type(data).__name__} arrived."
+            "`data` must be rows, which may have `weights`, or an iterable of batches: rows, or pairs (rows, weights); "
+            f"{checks.describe(data)} arrived."
         )
     return mean_of_batches(features, data)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import checks
 from ..arrays import Bools, Float64
-from ..checks import columns, describe
-from ..errors import ParameterError
 from .conditional import ConditionalLikelihood
 
 
@@ -86,17 +85,14 @@ def newton(
     True
     """
     if not (hasattr(likelihood, "first_order") and hasattr(likelihood, "information")):
-        raise ParameterError(
-            f"`likelihood` must be a ConditionalLikelihood; {describe(likelihood)} arrived. Make one of covariates and "
-            "strata."
-        )
+        checks.instance("likelihood", likelihood, ConditionalLikelihood)
     known = getattr(likelihood, "x", None)
-    beta = columns.reals("beta", beta, None if known is None else known.shape[1])
+    beta = checks.array("beta", beta, ("p" if known is None else known.shape[1],))
     p = len(beta)
-    l2, tolerance = columns.tolerance("l2", l2), columns.tolerance("tolerance", tolerance)
-    max_iterations = columns.steps("max_iterations", max_iterations)
-    spread = None if spread is None else columns.reals("spread", spread, p)
-    columns.callback("progress", progress)
+    l2, tolerance = checks.real("l2", l2, 0.0), checks.real("tolerance", tolerance, 0.0)
+    max_iterations = checks.integer("max_iterations", max_iterations, 0)
+    spread = None if spread is None else checks.array("spread", spread, (p,))
+    checks.callback("progress", progress)
 
     def penalised(at: Float64, value: float) -> float:
         return value - 0.5 * l2 * float(at @ at)

@@ -1,38 +1,72 @@
-"""Penalised negative log-likelihood per row of a count model, its gradient and products with its Hessian.
+"""Penalised negative log-likelihood per row of count models, its gradient and products with its Hessian.
 
-``J = log Z(eta) - eta . s + l2 / 2 |free|^2 + smoothness / 2 sum (second differences of log-tables)^2``
+``J = mean over rows of (log Z - natural parameters . statistics) + sum of l2 / 2 free^2 + smoothness / 2 sum (second
+differences of log-tables)^2``
 
-with s the empirical means of the natural statistics: y, counts, and pairs of states at the edges. The
-gradient is model minus empirical means; the Hessian is the covariance of the statistics.
+The statistics are y, counts, and pairs of states at the edges. The gradient is model minus empirical means; the Hessian
+is the covariance of the statistics. Without covariates all rows have one model, and their means are all that matters.
+
+Free numbers, in this order: weights of covariates, then those of :class:`~tallytree.learn.free.FreeParameters`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
+from .. import checks
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
 from .free import FreeParameters
 from .statistics import CountFeatures, Statistics
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Covariates and mean statistics of rows: of each (N leading), or of all together (no leading axis).
+
+    x (N, p), (N, D, p) or (0,); y (N, D) or (D,); classes (N,) or (1,); tables (n_classes, T) and edges (4 E,) are sums
+    over the rows divided by N.
+    """
+
+    x: Float64
+    y: Float64
+    classes: Ints
+    tables: Float64
+    edges: Float64
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Values of everything: w, b (D,), packed tables (n_classes, T) and log-tables of edges (E, 2, 2)."""
+
+    coef: Float64
+    intercept: Float64
+    tables: Float64
+    edges: Float64
+
+
 class Objective:
-    """Value, gradient and Hessian products at values of the free parameters.
+    """Value, gradient and Hessian products at values of the free numbers.
 
     Parameters
     ----------
     model : CountModel
-        Structure and base values.
-    features, free, statistics
-        Packing of the tables, labels of the free parameters, empirical means.
-    l2_logits, l2_tables, l2_edges : float
-        Penalties ``l2 / 2 * sum of squares`` on free logits, table entries and interactions, relative to
-        one row.
+        The structure.
+    features, free
+        Packing of the tables, labels of the free parameters.
+    data : Statistics or Seen
+        Means of rows without covariates, or rows with them.
+    l2, l2_logits, l2_tables, l2_edges : float
+        Penalties ``l2 / 2 * sum of squares`` on weights of covariates and on free logits, table entries and
+        interactions, relative to one row.
     smoothness : float
-        Penalty on second differences of free log-tables.
+        Penalty on second differences of free log-tables; for one class of rows.
     """
 
     def __init__(
@@ -40,67 +74,97 @@ class Objective:
         model: CountModel,
         features: CountFeatures,
         free: FreeParameters,
-        statistics: Statistics,
+        data: Statistics | Seen,
         *,
+        l2: float = 0.0,
         l2_logits: float = 0.0,
         l2_tables: float = 0.0,
         l2_edges: float = 0.0,
         smoothness: float = 0.0,
     ) -> None:
-        self._model, self._features, self._free = model, features, free
-        self._means = statistics.packed
-        _refuse_contradictions(free, self._means)
-        # Infinite logits weigh 1 in log Z; rows that agree with them have nothing to add.
-        self._used = (self._means != 0) & np.isfinite(free.base)
-        self._l2 = free.penalties(l2_logits, l2_tables, l2_edges)
+        if isinstance(data, Statistics):
+            _refuse_contradictions(free, data.packed)
+            data = Seen(np.zeros(0), data.logits, np.zeros(1, np.int64), data.tables[None], data.edges)
+        self._template, self.features, self.free, self._all = model, features, free, data
+        self.coef_shape = data.x.shape[-1:] if data.x.ndim == 3 else (data.x.shape[-1], data.y.shape[-1])
+        self._n_coef = math.prod(self.coef_shape)
+        shared = free.penalties(l2_logits, l2_tables, l2_edges)
+        self._penalty = np.append(np.full(self._n_coef, l2), shared)
         self._smoothness = smoothness
-        inside = free.labels[free.parts[1]] >= 0
-        same = (
-            features.group_of_cell[2:] == features.group_of_cell[:-2]
-            if features.n_cells > 2
-            else np.zeros(0, bool)
-        )
-        self._bend = np.flatnonzero(same & inside[2:] & inside[1:-1] & inside[:-2])
-        self._seen: tuple[bytes, CountModel] | None = None
+        inside, of_cell = free.labels[free.parts[1]] >= 0, features.group_of_cell
+        three = inside[2:] & inside[1:-1] & inside[:-2]
+        self._bent = np.flatnonzero((of_cell[2:] == of_cell[:-2]) & three) if smoothness else np.zeros(0, int)
+        self._last: tuple[bytes, tuple[Numbers, CountModel]] | None = None
+
+    def _parts(self, values: Float64) -> tuple[Float64, Float64]:
+        """Weights of covariates, and what all rows share."""
+        return values[: self._n_coef].reshape(self.coef_shape), values[self._n_coef :]
+
+    def numbers(self, values: Float64) -> Numbers:
+        """Everything at values of the free numbers."""
+        coef, shared = self._parts(values)
+        intercept, tables, edges = self.free.natural(shared)
+        return Numbers(coef, intercept, tables.reshape(self._all.tables.shape), edges.reshape(-1, 2, 2))
 
     def model_at(self, values: Float64) -> CountModel:
-        """The model with these values of the free parameters."""
+        """The models of all rows."""
+        return self._at(values)[1]
+
+    def _at(self, values: Float64) -> tuple[Numbers, CountModel]:
+        """The last ones are kept."""
         key = values.tobytes()
-        if self._seen is None or self._seen[0] != key:
-            logits, packed, edges = self._free.natural(values)
-            of_edges = edges.reshape(-1, 2, 2) if len(edges) else None
-            self._seen = (key, self._model.replace(logits=logits, tables=packed, edges=of_edges))
-        return self._seen[1]
+        if self._last is None or self._last[0] != key:
+            numbers = self.numbers(values)
+            self._last = (key, (numbers, self._model(numbers, self._all)))
+        return self._last[1]
+
+    def _model(self, numbers: Numbers, seen: Seen) -> CountModel:
+        tables = numbers.tables[0] if len(numbers.tables) == 1 else numbers.tables[seen.classes]
+        edges = numbers.edges if len(numbers.edges) else None
+        logits = seen.x @ numbers.coef + numbers.intercept if self._n_coef else numbers.intercept
+        return self._template.replace(logits=logits, tables=tables, edges=edges)
 
     def log_likelihood(self, values: Float64) -> float:
         """Mean log-probability of a row, penalties not counted."""
-        return self._log_likelihood(self.model_at(values), np.concatenate(self._free.natural(values)))
-
-    def _log_likelihood(self, model: CountModel, natural: Float64) -> float:
-        return float(natural[self._used] @ self._means[self._used]) - float(model.log_partition)
-
-    def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
-        """J and its gradient with respect to the free parameters; infinite where a parameter makes no table."""
-        if not self._free.in_range(values):
-            return math.inf, np.zeros(len(values))
-        model = self.model_at(values)
-        parts = self._free.natural(values)
-        packed = parts[1]
-        value = -self._log_likelihood(model, np.concatenate(parts))
-        gradient = self._free.pull(self._expected(model) - self._means, values) + self._l2 * values
-        value += 0.5 * float(self._l2 @ values**2)
-        if self._smoothness and len(self._bend):
-            bend = self._bends(packed)
-            value += 0.5 * self._smoothness * float(bend @ bend)
-            gradient += self._smoothness * self._unbend(bend, values)
-        return value, gradient
+        return self._log_likelihood(*self._at(values), self._all)
 
     @staticmethod
-    def _expected(model: CountModel) -> Float64:
-        """Expectations of the natural statistics, packed."""
-        found = model.expected_statistics
-        pairs = np.zeros(0) if found.edges is None else found.edges.reshape(-1)
-        return np.concatenate([found.logits, *found.tables, pairs])
+    def _log_likelihood(numbers: Numbers, model: CountModel, seen: Seen) -> float:
+        logits = np.asarray(model.logits, np.float64)
+        if not np.isfinite(numbers.intercept).all():
+            logits = np.where(
+                np.isfinite(logits), logits, 0.0
+            )  # they weigh 1 in log Z, and rows agree with them
+        total = float(np.vdot(logits, seen.y)) / len(seen.classes)
+        total += float(np.vdot(np.where(seen.tables > 0, numbers.tables, 0.0), seen.tables))
+        if len(seen.edges):
+            total += float(np.vdot(np.where(seen.edges > 0, numbers.edges.reshape(-1), 0.0), seen.edges))
+        return total - float(np.mean(model.log_partition))
+
+    def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
+        """J and its gradient; infinite where a parameter makes no table."""
+        return self._evaluated(values, self._all)
+
+    def _evaluated(self, values: Float64, seen: Seen) -> tuple[float, Float64]:
+        if not self.free.in_range(self._parts(values)[1]):
+            return math.inf, np.zeros(len(values))
+        if seen is self._all:
+            numbers, model = self._at(values)
+        else:
+            numbers = self.numbers(values)
+            model = self._model(numbers, seen)
+        value = 0.5 * float(self._penalty @ values**2) - self._log_likelihood(numbers, model, seen)
+        mean = model.expected_statistics
+        tables = self._by_class(mean.tables, seen) - seen.tables
+        edges = -seen.edges
+        if mean.edges is not None:
+            edges = edges + np.asarray(mean.edges).reshape(len(seen.classes), -1).mean(0)
+        if len(self._bent):
+            bend = self._bends(numbers.tables[0])
+            value += 0.5 * self._smoothness * float(bend @ bend)
+            tables += self._smoothness * self._unbent(bend)
+        gradient = self._pull(np.asarray(mean.logits) - seen.y, tables, edges, values, seen)
+        return value, gradient + self._penalty * values
 
     def hessian_product(self, values: Float64, direction: Float64) -> Float64:
         """H v: covariance of the statistics times the direction, plus the penalties; not where edges move.
@@ -108,38 +172,80 @@ class Objective:
         For potentials with parameters it is the expected Hessian, which leaves out how their tables bend: the factor of
         that is the difference between model and data.
         """
-        free = self._free
-        natural = free.push(direction, values)
-        logits, tables, edges = free.parts
-        image = self.model_at(values).hessian_vector_product(natural[logits], natural[tables])
-        moved = np.concatenate([image.logits, *image.tables, np.zeros(edges.stop - edges.start)])
-        product = free.pull(moved, values) + self._l2 * direction
-        if self._smoothness and len(self._bend):
-            product += self._smoothness * self._unbend(self._bends(natural[tables]), values)
-        return product
+        seen, (coef, shared) = self._all, self._parts(direction)
+        natural = self.free.push(shared, self._parts(values)[1])
+        logits, tables, edges = self.free.parts
+        moved = natural[tables].reshape(seen.tables.shape)
+        pushed = moved[seen.classes].reshape(*seen.y.shape[:-1], -1)
+        image = self.model_at(values).hessian_vector_product(seen.x @ coef + natural[logits], pushed)
+        back = self._by_class(image.tables, seen)
+        if len(self._bent):
+            back += self._smoothness * self._unbent(self._bends(moved[0]))
+        none = np.zeros(edges.stop - edges.start)
+        return self._pull(np.asarray(image.logits), back, none, values, seen) + self._penalty * direction
 
     def scale(self, values: Float64) -> Float64:
         """A diagonal near that of the Hessian, positive: the larger variance of every statistic, by model or data."""
-        expected = self._expected(self.model_at(values))
-        variance = np.maximum(expected * (1.0 - expected), self._means * (1.0 - self._means))
-        found = self._free.squares(np.maximum(variance, 0.0), values) + self._l2
+        seen, mean = self._all, self.model_at(values).expected_statistics
+        p = np.asarray(mean.logits)
+        logits = np.maximum(p * (1.0 - p), seen.y * (1.0 - seen.y))
+        tables = self._by_class([t * (1.0 - t) for t in mean.tables], seen)
+        tables = np.maximum(tables, seen.tables * (1.0 - seen.tables))
+        natural = self._packed(logits, tables, np.zeros(len(seen.edges)))
+        shared = self.free.squares(np.maximum(natural, 0.0), self._parts(values)[1])
+        found = np.append(_by_covariates(logits, seen.x**2, len(seen.classes)), shared) + self._penalty
         return np.where(found > 0.0, found, 1.0)
 
     def first_radius(self, values: Float64) -> float:
         """Limit on the first step, in the metric of :meth:`scale`."""
-        return self._free.first_radius(self.scale(values))
+        return self.free.first_radius(self._parts(self.scale(values))[1])
+
+    def _by_class(self, tables: Sequence[Any], seen: Seen) -> Float64:
+        """Means over the rows of statistics of tables, those of every class apart, (n_classes, T)."""
+        n, (n_classes, n_cells) = len(seen.classes), seen.tables.shape
+        packed = np.concatenate(tables, axis=-1).reshape(n, n_cells) if tables else np.zeros((n, n_cells))
+        if n_classes == 1:
+            return packed if n == 1 else packed.mean(0, keepdims=True)
+        return np.stack([packed[seen.classes == k].sum(0) for k in range(n_classes)]) / n
+
+    @staticmethod
+    def _packed(logits: Float64, tables: Float64, edges: Float64) -> Float64:
+        """Means over rows, packed as the natural parameters are."""
+        return np.concatenate([logits.mean(0) if logits.ndim == 2 else logits, tables.reshape(-1), edges])
+
+    def _pull(self, logits: Float64, tables: Float64, edges: Float64, values: Float64, seen: Seen) -> Float64:
+        """From statistics to the free numbers."""
+        natural = self._packed(logits, tables, edges)
+        shared = self.free.pull(natural, self._parts(values)[1])
+        return np.append(_by_covariates(logits, seen.x, len(seen.classes)), shared)
 
     def _bends(self, packed: Float64) -> Float64:
-        i = self._bend
+        i = self._bent
         return np.asarray(packed[i] - 2.0 * packed[i + 1] + packed[i + 2])
 
-    def _unbend(self, bend: Float64, values: Float64) -> Float64:
-        i, natural = self._bend, np.zeros(len(self._free.labels))
-        t = natural[self._free.parts[1]]  # a view
-        np.add.at(t, i, bend)
-        np.add.at(t, i + 1, -2.0 * bend)
-        np.add.at(t, i + 2, bend)
-        return self._free.pull(natural, values)
+    def _unbent(self, bend: Float64) -> Float64:
+        out = np.zeros(self.features.n_cells)
+        for step, weight in enumerate((1.0, -2.0, 1.0)):
+            np.add.at(out, self._bent + step, weight * bend)
+        return out
+
+
+def read_penalties(l2: Any, l2_tables: Any, l2_edges: Any) -> tuple[float, float, float]:
+    """Penalties of at least 0; the last two default to the first."""
+    given = {"l2": l2, "l2_tables": l2_tables, "l2_edges": l2_edges}
+    first, second, third = (
+        checks.real(name, l2 if value is None else value, 0.0, infinite=True) for name, value in given.items()
+    )
+    return first, second, third
+
+
+def _by_covariates(logits: Float64, x: Float64, n: int) -> Float64:
+    """Means over rows of (N, D) times the covariates, one for every weight."""
+    if x.ndim == 1:
+        return np.zeros(0)
+    if x.ndim == 3:
+        return np.tensordot(logits, x, axes=([0, 1], [0, 1])) / n
+    return np.asarray(x.T @ logits).reshape(-1) / n
 
 
 def _refuse_contradictions(free: FreeParameters, means: Float64) -> None:
@@ -150,12 +256,10 @@ def _refuse_contradictions(free: FreeParameters, means: Float64) -> None:
     if not against.any():
         return
     first = int(np.flatnonzero(against)[0])
+    what = "a count or pair that occurs is excluded by -inf"
     if first < free.n_variables:
         sign, state = ("+inf", 0) if free.base[first] > 0 else ("-inf", 1)
         what = f"the logit of variable {first} is {sign}, yet it is {state} in some row"
-    else:
-        what = "a count or pair that occurs is excluded by -inf"
     raise ParameterError(
-        f"`data` holds rows that the model gives probability zero: {what}. Drop those rows, or make the "
-        "entries finite."
+        f"`data` holds rows that the model gives probability zero: {what}. Drop those rows, or make the entries finite."
     )

@@ -12,7 +12,6 @@ import numpy as np
 
 from .. import checks
 from ..arrays import Float64
-from ..checks.numbers import check_real
 from ..errors import ParameterError
 from ..potentials.derivatives import FAMILIES, REAL, Domain, Family
 
@@ -51,7 +50,7 @@ class Parameter:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ParameterError(f"`name` of a Parameter must be text; {self.name!r} arrived.")
-        object.__setattr__(self, "start", check_real(self.start, f"start` of parameter `{self.name}"))
+        object.__setattr__(self, "start", checks.real(f"start` of parameter `{self.name}", self.start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +218,7 @@ class ParametricPotential:
                 f"`{argument}` must be a mapping with a number for {', '.join(map(repr, names)) or 'nothing'}; "
                 f"{checks.describe(values)} arrived."
             )
-        return {name: check_real(values[name], f'{argument}["{name}"]', infinite=True) for name in names}
+        return {name: checks.real(f'{argument}["{name}"]', values[name], infinite=True) for name in names}
 
     def __repr__(self) -> str:
         shown = {k: v for k, v in self.arguments.items() if v is not None}

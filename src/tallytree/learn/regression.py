@@ -6,25 +6,26 @@ b_d``. Rows are a batch of models on one structure; tables are shared, or own to
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import _display, checks
+from .. import checks, display
 from .._progress import Report
-from ..arrays import Float64
-from ..checks.numbers import check_count, check_real
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..models.edges import Forest
 from ..models.group import Group
 from ..structure.nested.count_tree import CountTree
-from .adam import adam
-from .descent import minimise
-from .options import penalty, stopping
+from .descent import adam, minimise, stopping
+from .free import shared_parameters
+from .objective import Objective, Seen, read_penalties
 from .parametric import ParametricPotential
-from .regression_problem import Choices, ConditionalProblem, classes_like, covariates_like
+from .statistics import CountFeatures, binary_rows
 
 Tables = str | ParametricPotential | list[str | ParametricPotential] | list[list[str | ParametricPotential]]
 
@@ -77,7 +78,7 @@ class ConditionalFit:
     parameters: dict[str, float] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        return _display.fit_page(self, coef=self.coef.shape, variables=len(self.intercept))
+        return display.fit_page(self, coef=self.coef.shape, variables=len(self.intercept))
 
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
         """The batch of models of new rows.
@@ -110,16 +111,21 @@ class ConditionalFit:
         >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
         (4, 3)
         """
-        x = covariates_like(X, self.coef, self.tree.n_variables)
-        which = classes_like(classes, len(x), len(self.tables))
+        x = _covariates(X)
+        columns = (len(self.coef),) if self.coef.ndim == 2 else (self.tree.n_variables, len(self.coef))
+        if x.shape[1:] != columns:
+            wanted = ", ".join(["N", *map(str, columns)])
+            raise ParameterError(f"`X` must have shape ({wanted}), as in the fit; shape {x.shape} arrived.")
+        if classes is None and len(self.tables) > 1:
+            raise ParameterError("`classes` must say the class of every row, as in the fit; None arrived.")
+        which = _classes(classes, len(x))
+        if which.max(initial=0) >= len(self.tables):
+            raise ParameterError(
+                f"`classes` must be classes of the fit, 0 to {len(self.tables) - 1}; {which.max()} arrived."
+            )
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
         logits = x @ self.coef + self.intercept
-        if self.edges is None:
-            return CountModel.from_tree(self.tree, logits, tables)
-        empty = CountModel(
-            np.zeros(self.tree.n_variables), [Group(g) for g in self.tree.groups], edges=self.edges
-        )
-        return empty.replace(logits=logits, tables=tables)
+        return _template(self.tree, self.edges).replace(logits=logits, tables=tables)
 
 
 def fit_conditional(
@@ -166,22 +172,24 @@ def fit_conditional(
     intercept : {"own", "shared", "none"}
         b_d, one b for all variables, or none.
     tables : "free", "fixed", ParametricPotential, list with one of these per group, or list of such lists per class
-        Whether and how the tables are learned; potentials from :func:`~tallytree.learn.parametric` have few numbers to
-        learn, which are shared where they have the same name, also between classes.
+        Whether and how the tables are learned, as in :func:`~tallytree.learn.fit`; potentials from
+        :func:`~tallytree.learn.parametric` have few numbers to learn, which are shared where they have the same name,
+        also between classes.
     start_tables : (T,) or (n_classes, T) array, optional
         Where the log-tables start, or stay; -inf entries stay. Default 0.
     l2, l2_tables, l2_edges : float
         Penalties per row ``l2 / 2 |w|^2`` (intercepts and parameters are free), on changes of table entries and of
         interactions; `l2_tables` and `l2_edges` default to `l2`.
     method : {"auto", "newton-cg", "l-bfgs"}
-        As in :func:`~tallytree.learn.fit`; "auto" is "newton-cg" unless there are edges.
+        As in :func:`~tallytree.learn.fit`; "auto" is "newton-cg" unless there are edges, or
+        potentials with parameters, which Newton's steps may throw to the end of their range.
     tol, max_iter : float, int
         Tolerance on the gradient and limit on steps, or on epochs with minibatches.
     batch_size : int, optional
         Adam on minibatches of this many rows instead.
     learning_rate : float
         Of Adam.
-    rng : Generator, int or None
+    rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
         Order of the minibatches.
     warm_start : ConditionalFit, optional
         Where to start.
@@ -220,18 +228,24 @@ def fit_conditional(
     (True, ['rate'])
     """
     tol, max_iter, progress = stopping(tol, max_iter, progress)
-    size = None if batch_size is None else check_count(batch_size, "batch_size", 1)
-    rate, generator = check_real(learning_rate, "learning_rate", 0.0), checks.generator(rng)
+    size = None if batch_size is None else checks.integer("batch_size", batch_size, 1)
+    rate, generator = checks.real("learning_rate", learning_rate, 0.0), checks.generator(rng)
     checks.one_of("intercept", intercept, ("own", "shared", "none"))
     checks.one_of("method", method, ("auto", "newton-cg", "l-bfgs"))
     if edges is not None and (not isinstance(edges, Forest) or edges.batch_shape):
         raise ParameterError(
             f"`edges` must be a single Forest, not a batch; {checks.describe(edges)} arrived."
         )
-    others = [l2 if given is None else given for given in (l2_tables, l2_edges)]
-    weights = [penalty(name, value) for name, value in zip(("l2", "l2_tables", "l2_edges"), (l2, *others))]
-    choices = Choices(intercept, tables, interactions, *weights)
-    problem = ConditionalProblem(tree, edges, X, Y, classes, start_tables, choices)
+    problem = ConditionalProblem(
+        tree,
+        edges,
+        X,
+        Y,
+        classes,
+        start_tables,
+        (intercept, tables, interactions),
+        read_penalties(l2, l2_tables, l2_edges),
+    )
     start = problem.start(warm_start)
     if size is not None:
         values, history = adam(
@@ -250,28 +264,142 @@ def fit_conditional(
             "`method` must be 'l-bfgs' where interactions are learned; 'newton-cg' arrived, which needs Hessian "
             "products, and these do not cover edges. Use 'l-bfgs', or interactions='fixed'."
         )
-    chosen = ("newton-cg" if edges is None else "l-bfgs") if method == "auto" else method
-    values, outcome, history = minimise(problem, start, chosen, tol, max_iter, progress)
-    return _result(problem, values, tuple(history), converged=outcome.success)
+    if method == "auto":
+        method = "newton-cg" if edges is None and not len(problem.free.parametric) else "l-bfgs"
+    outcome, history = minimise(problem, start, method, tol, max_iter, progress)
+    return _result(problem, outcome.x, tuple(history), converged=bool(outcome.success))
 
 
 def _result(
     problem: ConditionalProblem, values: Float64, history: tuple[float, ...], *, converged: bool
 ) -> ConditionalFit:
-    numbers, everything = problem.numbers(values), np.arange(problem.n_rows)
-    model = problem.model(numbers, everything)
-    score = problem.log_weights(numbers, model, everything) - np.asarray(model.log_partition)
+    numbers = problem.numbers(values)
     intercept = np.array(numbers.intercept)
     for array in (numbers.coef, intercept, numbers.tables):
         array.flags.writeable = False
+    edges = None if problem.forest is None else problem.forest.replace(numbers.edges)
+    mean, parameters = problem.log_likelihood(values), problem.parameters(values)
     return ConditionalFit(
-        problem.tree,
-        numbers.coef,
-        intercept,
-        numbers.tables,
-        float(score.mean()),
-        history,
-        converged,
-        None if problem.forest is None else problem.forest.replace(numbers.edges),
-        problem.parameters(values),
+        problem.tree, numbers.coef, intercept, numbers.tables, mean, history, converged, edges, parameters
     )
+
+
+class ConditionalProblem(Objective):
+    """The objective of rows with covariates; arguments as in :func:`fit_conditional`.
+
+    `moving` is what it says of intercept, tables and interactions, `penalties` those of weights, tables and edges.
+    """
+
+    def __init__(
+        self,
+        tree: CountTree,
+        forest: Forest | None,
+        X: ArrayLike,
+        Y: ArrayLike,
+        classes: ArrayLike | None,
+        start_tables: ArrayLike | None,
+        moving: tuple[str, Any, Any],
+        penalties: tuple[float, float, float],
+    ) -> None:
+        features = CountFeatures(tree, None if forest is None else forest.pairs)
+        self.tree, self.forest = tree, forest
+        self._y = binary_rows(Y, tree.n_variables).astype(np.float64)
+        n, d = self._y.shape
+        self.n_rows = n
+        if not n:
+            raise ParameterError("`Y` must hold at least one row; none arrived.")
+        self._x = _covariates(X)
+        if len(self._x) != n or (self._x.ndim == 3 and self._x.shape[1] != d):
+            raise ParameterError(
+                f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {self._x.shape} arrived."
+            )
+        self._classes = _classes(classes, n)
+        self._shape = (int(self._classes.max()) + 1, features.n_cells)
+        base = _start_tables(start_tables, self._shape)
+        free = shared_parameters(*moving, features, base, forest)
+        self._cells, self._pair_cells = features.cells(self._y), features.pair_cells(self._y)
+        l2, l2_tables, l2_edges = penalties
+        seen, template = self._seen_of(np.arange(n)), _template(tree, forest)
+        super().__init__(template, features, free, seen, l2=l2, l2_tables=l2_tables, l2_edges=l2_edges)
+        start = self.numbers(self.start(None))
+        own = start.tables[self._classes[:, None], self._cells]
+        _refuse_excluded(own, "a count whose table entry")
+        _refuse_excluded(start.edges.reshape(-1)[self._pair_cells], "a pair of states whose entry in `edges`")
+
+    def _seen_of(self, rows: Ints) -> Seen:
+        classes, n = self._classes[rows], len(rows)
+        cells = classes[:, None] * self._shape[1] + self._cells[rows]
+        tables = np.bincount(cells.reshape(-1), minlength=math.prod(self._shape)).reshape(self._shape) / n
+        n_edges = 0 if self.forest is None else 4 * len(self.forest.pairs)
+        edges = np.bincount(self._pair_cells[rows].reshape(-1), minlength=n_edges) / n
+        return Seen(self._x[rows], self._y[rows], classes, tables, edges)
+
+    def on_rows(self, values: Float64, rows: Ints) -> tuple[float, Float64]:
+        """The objective and its gradient on some rows."""
+        return self._evaluated(values, self._seen_of(rows))
+
+    def parameters(self, values: Float64) -> dict[str, float]:
+        """Values of the parameters of potentials by name."""
+        return self.free.parameters(self._parts(values)[1])
+
+    def start(self, warm: Any) -> Float64:
+        """Where nothing has moved yet, or at the numbers of an earlier fit."""
+        if warm is None:
+            return np.concatenate([np.zeros(self._n_coef), self.free.start])
+        if (
+            not isinstance(warm, ConditionalFit)
+            or warm.coef.shape != self.coef_shape
+            or warm.tables.shape != self._shape
+        ):
+            raise ParameterError(
+                "`warm_start` must be a ConditionalFit with the same tree, covariates and classes; "
+                f"{checks.describe(warm)} arrived."
+            )
+        free, natural = self.free, self.free.base.copy()
+        logits, tables, edges = free.parts
+        natural[logits], natural[tables] = warm.intercept, warm.tables.reshape(-1)
+        if self.forest is not None and warm.edges is not None:
+            natural[edges] = warm.edges.log_tables.reshape(-1)
+        coordinates = free.parametric.start
+        if set(free.parametric.names) <= set(warm.parameters):
+            coordinates = free.parametric.coordinates(warm.parameters)
+        change = np.subtract(natural, free.base, out=np.zeros(len(natural)), where=free.labels >= 0)
+        return np.concatenate([warm.coef.reshape(-1), free.nearest(change), coordinates])
+
+
+def _template(tree: CountTree, forest: Forest | None) -> CountModel:
+    """The structure, with log-odds and tables of zeros."""
+    return CountModel(np.zeros(tree.n_variables), [Group(g) for g in tree.groups], edges=forest)
+
+
+def _covariates(X: ArrayLike) -> Float64:
+    given = checks.rectangular("X", X, "covariates (N, p) or (N, D, p)")
+    return checks.array("X", given, ("N", "D", "p") if given.ndim == 3 else ("N", "p"))
+
+
+def _classes(classes: ArrayLike | None, n: int) -> Ints:
+    if classes is None:
+        return np.zeros(n, np.int64)
+    given = checks.rectangular("classes", classes, f"{n} integers of at least 0")
+    return checks.array(
+        "classes", given.astype(np.int64) if given.dtype == bool else given, (n,), checks.WHOLE
+    )
+
+
+def _start_tables(start: ArrayLike | None, shape: tuple[int, int]) -> Float64:
+    base = np.zeros(shape) if start is None else checks.real_array("start_tables", start, axis="entries")[0]
+    if not (base < math.inf).all() or base.shape not in (shape, shape[1:]):
+        raise ParameterError(
+            f"`start_tables` must be packed, {shape[1]} entries, or {shape[0]} such rows, one per class, of numbers or "
+            f"-inf; {checks.describe(start)} arrived."
+        )
+    return np.array(np.broadcast_to(base, shape), np.float64)
+
+
+def _refuse_excluded(entries: Float64, what: str) -> None:
+    excluded = np.flatnonzero((entries == -math.inf).any(1))
+    if len(excluded):
+        raise ParameterError(
+            f"`Y` must hold rows that `start_tables` and `edges` allow; row {excluded[0]} has {what} is "
+            "-inf. Drop such rows, or make the entries finite."
+        )

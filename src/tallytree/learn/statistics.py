@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
+from ..memo import cached
 from ..structure.nested.count_tree import CountTree
 
 _ROWS = 4096  # rows handled at a time
@@ -94,12 +94,10 @@ class CountFeatures:
     """
 
     def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:
-        if not isinstance(tree, CountTree):
-            raise ParameterError(
-                f"`tree` must be a CountTree; {checks.describe(tree)} arrived. Make one with CountTree.from_groups."
-            )
-        self.tree = tree
-        self.pairs: Ints = _pairs(pairs, tree.n_variables)
+        self.tree: CountTree = checks.instance("tree", tree, CountTree, ", as from CountTree.from_groups")
+        inside = checks.integers(0, tree.n_variables - 1, "variables")
+        none = pairs is None or np.size(pairs) == 0
+        self.pairs: Ints = checks.array("pairs", np.zeros((0, 2), int) if none else pairs, ("E", 2), inside)
         family = tree.family
         sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)
@@ -128,7 +126,7 @@ class CountFeatures:
         """
         return int(self.offset[-1])
 
-    @cached_property
+    @cached
     def group_of_cell(self) -> Ints:
         """Group of every packed table entry, (T,).
 
@@ -299,17 +297,9 @@ class CountFeatures:
         >>> features.log_weight(np.array([[0, 1], [1, 1]]), np.array([1.0, 2.0]), np.array([0.0, 10.0, 20.0]))
         array([12., 23.])
         """
-        rows, theta = self._rows(rows), checks.logits(logits)[0]
-        tables = checks.real_array("packed", packed, axis="entries of all tables")[0]
-        if theta.shape != (self.tree.n_variables,) or tables.shape != (self.n_cells,):
-            raise ParameterError(
-                f"`logits` must be {self.tree.n_variables} numbers and `packed` {self.n_cells}, all tables one after "
-                f"the other; shapes {theta.shape} and {tables.shape} arrived."
-            )
-        if not (tables < np.inf).all():
-            raise ParameterError(
-                "`packed` must hold logarithms below +inf, without NaN. Use -inf for what is impossible."
-            )
+        rows, anything = self._rows(rows), checks.Entries("log-odds", -np.inf, np.inf)
+        theta = checks.array("logits", logits, (self.tree.n_variables,), anything)
+        tables = checks.array("packed", packed, (self.n_cells,), checks.LOGS)
         out = np.empty(len(rows))
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
@@ -384,53 +374,24 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
 def binary_rows(data: ArrayLike, n_variables: int, name: str = "data") -> NDArray[Any]:
     """Rows (N, D) of zeros and ones, checked."""
     rows = checks.rectangular(name, data, f"an array of rows of {n_variables} zeros and ones")
-    if rows.ndim != 2 or rows.shape[1] != n_variables or rows.dtype.kind not in "biuf":
+    wanted = rows.ndim == 2 and rows.shape[1] == n_variables and rows.dtype.kind in "biuf"
+    if not wanted or not np.isin(rows, (0, 1)).all():
         raise ParameterError(
-            f"`{name}` must be an array of rows of {n_variables} zeros and ones; {checks.describe(rows)} arrived."
+            f"`{name}` must be an array of rows of {n_variables} zeros and ones, and contain only 0 and 1; "
+            f"{checks.describe(rows)} arrived."
         )
-    if not np.isin(rows, (0, 1)).all():
-        raise ParameterError(f"`{name}` must contain only 0 and 1; other values arrived.")
     return rows
 
 
 def row_weights(
     weights: ArrayLike | None, n: int, *, name: str = "weights", some: bool = True
 ) -> Float64 | None:
-    """Finite non-negative weights (N,), not all zero if `some`."""
+    """Non-negative weights (N,) with a finite sum, not all zero if `some`."""
     if weights is None:
         return None
-    try:
-        array = np.asarray(checks.unmasked(f"`{name}`", weights), np.float64)
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise ParameterError(f"`{name}` must be {n} numbers; {type(weights).__name__} arrived.") from None
-    if array.shape != (n,):
-        raise ParameterError(f"`{name}` must be {n} numbers, one per row; shape {array.shape} arrived.")
-    bad = np.flatnonzero(~((array >= 0) & (array < np.inf)))
-    if len(bad):
-        raise ParameterError(
-            f"`{name}` must be finite non-negative numbers; {array[bad[0]]:g} arrived for row {bad[0]}. "
-            "Weight 0 leaves a row out."
-        )
-    if some and not array.sum() > 0:
+    largest = float(np.finfo(np.float64).max) / max(n, 1)
+    entries = checks.Entries("non-negative numbers with a finite sum", 0.0, largest)
+    found = checks.array(name, weights, (n,), entries, hint=" Weight 0 leaves a row out.")
+    if some and not found.any():
         raise ParameterError(f"`{name}` must not all be zero: no row would be left.")
-    return array
-
-
-def _pairs(pairs: Any, n_variables: int) -> Ints:
-    """Two variables per row, (E, 2)."""
-    found = (
-        np.zeros((0, 2), np.int64)
-        if pairs is None
-        else checks.rectangular("pairs", pairs, "pairs of variables")
-    )
-    if found.size == 0 and found.ndim <= 2:
-        return np.zeros((0, 2), np.int64)
-    inside = found.ndim == 2 and found.shape[1] == 2 and found.dtype.kind in "iu"
-    if not inside or found.min() < 0 or found.max() >= n_variables:
-        raise ParameterError(
-            f"`pairs` must be rows of two variables, 0 to {n_variables - 1}; {checks.describe(pairs)} arrived. Pass "
-            "None for none."
-        )
-    return np.asarray(found, np.int64)
+    return found

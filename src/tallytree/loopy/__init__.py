@@ -1,10 +1,9 @@
 """Approximate and bounded inference in factor graphs of counts."""
 
+from .bounds import UpperBound, holder_bound, trw_bound
 from .dual import DualDecomposition, dual_decomposition
-from .holder import UpperBound, holder_bound
 from .mean_field import LowerBound, mean_field
 from .propagation import LoopyResult, loopy_bp
-from .tree_reweighted import trw_bound
 
 __all__ = [
     "DualDecomposition",

@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import _display, checks
-from .._progress import Report
+from .. import checks, display
+from .._progress import Report, stoppable
 from ..arrays import Float64, Ints
 from ..checks.sums import read_only
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
-from .equal_members import members_of_factors
-from .forest_cover import find_root
-from .layout import part_of
-from .options import check_run, stoppable
-from .split import Split, split
+from .bounds import Split, find_root, split
+from .layout import members_of_factors, part_of
+from .propagation import check_run
 
 Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
 
@@ -81,7 +79,7 @@ class LowerBound:
         )
 
     def _repr_html_(self) -> str:
-        return _display.marginals_page(self)
+        return display.marginals_page(self)
 
 
 def mean_field(
@@ -234,7 +232,7 @@ def _kept(graph: FactorGraph, keep: Any) -> list[int]:
         given = list(keep)
     except TypeError:
         given = [keep]
-    kept = [checks.count("keep", a, total - 1, "the last factor") for a in given]
+    kept = [checks.integer("keep", a, 0, total - 1, "the last factor") for a in given]
     seen = np.zeros(graph.n_variables, np.int64)
     members = members_of_factors(graph)
     for a in kept:

@@ -1,4 +1,10 @@
-"""Messages of a batch of factors: sum-product and max-product. One call serves all factors of one size."""
+"""Messages of a batch of factors, sum-product and max-product, and the Bethe approximation of log Z from them.
+
+    log Z_Bethe = sum_a log Z_a(nu^a) + sum_i (1 - d_i) log(1 + exp(l_i))
+
+for variables of degree d_i with beliefs l_i; factor a sees its members with log-odds nu^a. One call serves all factors
+of one size.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..arrays import Float64
-from ..engine import choose, far, native
+from ..engine import masks
 from ..engine.count import infer, moments
-from ..engine.maximize import block
+from ..engine.maximize import passes
 from ..engine.problem import Problem
 from ..errors import InfeasibleError
 from ..models.count import CountModel
 from ..structure.nested.count_tree import CountTree
-from . import capped
-from .layout import Batch
+from .layout import Batch, Layout
 
 _Answer = tuple[Float64, Float64]  # values of factors, messages to their members
 Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
@@ -66,25 +71,22 @@ def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     """Values log Z (B,) and messages (B, n) of count factors with log-odds (B, n) and tables (1 or B, n + 1)."""
     if nu.shape[1] == 1:
         return _single(nu, tables)
-    if native.present() or capped.cap(tables) > choose.CHAIN_COUNTS:
-        return _engine(nu, tables)
-    log_z, messages, certain = capped.solve(nu, tables)
-    if not certain.all():
-        rest = np.flatnonzero(~certain)
-        picked = tables if tables.shape[0] == 1 else tables[rest]
-        log_z[rest], messages[rest] = _engine(np.ascontiguousarray(nu[rest]), picked)
-    return log_z, messages
+    # Messages may grow without end where a marginal is 0 or 1; logarithms hold numbers of any size.
+    method = "auto" if masks.absent(nu) else "log-tree"
+    tables, constant = masks.resolve_tables(tables, 1)
+    found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables), method)
+    return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
 
 
 def best_counts(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     """Log-odds (B, n) in decreasing order, and the largest log-weight of every count, (B, n + 1)."""
-    ranked = block.sorted_down(nu)
-    return ranked, block.prefix_sums(ranked) + tables
+    ranked = passes.sorted_down(nu)
+    return ranked, passes.prefix_sums(ranked) + tables
 
 
 def _count_maxima(nu: Float64, tables: Float64) -> _Answer:
     weights = best_counts(nu, tables)[1]
-    return weights.max(1), _own_taken_off(block.max_marginals(nu, weights), nu)
+    return weights.max(1), _own_taken_off(passes.block_values(nu, weights), nu)
 
 
 def _own_taken_off(both: Float64, nu: Float64) -> Float64:
@@ -103,14 +105,6 @@ def _single(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
     with np.errstate(invalid="ignore"):
         change = np.where(same, 0.0, tables[:, 1] - tables[:, 0])
     return np.logaddexp(weights[:, 0], weights[:, 1]), np.broadcast_to(change[:, None], nu.shape).copy()
-
-
-def _engine(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
-    # Messages may grow without end where a marginal is 0 or 1; logarithms hold numbers of any size.
-    method = "auto" if far.all_near(nu) else "log-tree"
-    tables, constant = far.near_tables(tables, 1)
-    found = infer.infer(Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), tables), method)
-    return found.log_mean + moments.softplus_sum(nu) + constant, found.messages
 
 
 def _models(batch: Batch, nu: Float64, ask: Callable[[CountModel], _Answer]) -> _Answer:
@@ -143,9 +137,9 @@ def _units(nu: Float64) -> Iterator[tuple[Float64, Float64]]:
     are nothing, and log Z is homogeneous.
     """
     yield nu, np.ones((len(nu), 1))
-    if not far.all_near(nu):
+    if not masks.absent(nu):
         finite = np.where(np.isfinite(nu), np.abs(nu), 0.0)
-        unit = np.maximum(finite.max(axis=1, keepdims=True, initial=0.0) / (0.25 * far.FAR), 1.0)
+        unit = np.maximum(finite.max(axis=1, keepdims=True, initial=0.0) / (0.25 * masks.MASK), 1.0)
         yield nu / unit, unit
 
 
@@ -178,3 +172,51 @@ def _pairs(batch: Batch, nu: Float64, add: np.ufunc) -> tuple[Float64, Float64]:
     same = both[..., 1] == both[..., 0]  # also where both are -inf, which `value` reports
     with np.errstate(invalid="ignore"):
         return value, np.where(same, 0.0, both[..., 1] - both[..., 0])
+
+
+# -- the Bethe value
+
+# Where belief propagation runs away to a single configuration, its messages grow without end, and the terms of the sum
+# would cancel down to nothing but rounding: messages beyond this number are taken for the infinite ones they approach.
+ENDLESS = 1e9
+
+
+def bethe_value(structure: Layout, messages: Float64, solver: Solver, *, maximum: bool = False) -> float:
+    """The value log Z_Bethe of messages, or its (max, +) counterpart."""
+    limit = limit_of(structure, messages)
+    if limit is not None:
+        found = _value(structure, limit, solver, maximum)
+        if math.isfinite(found):
+            return found
+    return _value(structure, messages, solver, maximum)
+
+
+def _value(structure: Layout, messages: Float64, solver: Solver, maximum: bool) -> float:
+    beliefs = structure.beliefs(messages)
+    free = np.isfinite(beliefs)
+    on = np.where(free, beliefs, 0.0)
+    terms = np.maximum(on, 0.0) if maximum else np.logaddexp(0.0, on)
+    total = structure.constant + float(np.sum((1 - structure.degree) * np.where(free, terms, 0.0)))
+    # A variable that messages force on enters every factor with weight one; its own log-odds count once. A factor that
+    # does the forcing itself sees finite log-odds nu, and its log Z holds that nu, which has to go.
+    forced = (beliefs == math.inf) & np.isfinite(structure.theta)
+    total += float(structure.theta[forced].sum())
+    for phase in structure.phases:
+        nu = phase.incoming(messages)
+        for batch in phase.batches:
+            value, _ = solver(batch, nu[batch.start - phase.start : batch.stop - phase.start])
+            total += float(value.sum())
+        inside = forced[structure.variable[phase.start : phase.stop]] & np.isfinite(nu)
+        total -= float(nu[inside].sum())
+    return total
+
+
+def limit_of(structure: Layout, messages: Float64) -> Float64 | None:
+    """Messages with those to runaway variables replaced by the infinite ones that they approach; None without any."""
+    beliefs = structure.beliefs(messages)
+    endless = np.isfinite(beliefs) & (np.abs(beliefs) > ENDLESS)
+    if not endless.any():
+        return None
+    return np.where(endless, np.copysign(math.inf, beliefs), 0.0)[structure.variable] + np.where(
+        endless[structure.variable], 0.0, messages
+    )

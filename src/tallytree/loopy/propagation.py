@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -12,19 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .. import _display, checks
-from .._progress import Report
+from .. import checks, display
+from .._progress import Report, stoppable
 from ..arrays import Float64
 from ..checks.sums import read_only
 from ..errors import ParameterError
+from ..memo import Caching, cached
 from ..models.count import CountModel
 from ..models.factor_graph import FactorGraph
-from .acceleration import Anderson
-from .bethe import ENDLESS, bethe_value, limit_of
-from .equal_members import distinct
-from .layout import Layout, Phase, layout
-from .messages import Solver, counts_of_pair, max_product, sum_product
-from .options import check_run, stoppable
+from .layout import Layout, Phase, distinct, layout
+from .messages import ENDLESS, Solver, bethe_value, counts_of_pair, limit_of, max_product, sum_product
 from .stability import lower_bound_condition
 
 SCHEDULES = ("sequential", "parallel")
@@ -38,7 +35,7 @@ _ROUNDING = 1e-9  # of 1 + the Bethe value: above this its rounding is taken off
 
 
 @dataclass(frozen=True, eq=False)
-class LoopyResult:
+class LoopyResult(Caching):
     """What loopy belief propagation found; an approximation, exact if the factor graph is a tree.
 
     Attributes
@@ -84,7 +81,7 @@ class LoopyResult:
     log_odds: Float64
     messages: Float64 = field(repr=False)
 
-    @cached_property
+    @cached
     def marginals(self) -> Float64:
         """Approximate P(y_d = 1), (D,).
 
@@ -102,7 +99,7 @@ class LoopyResult:
         read_only(found)
         return found
 
-    @cached_property
+    @cached
     def mode(self) -> NDArray[np.bool_]:
         """The more likely value of every variable by itself, (D,); they need not be possible together.
 
@@ -124,7 +121,7 @@ class LoopyResult:
     def _layout(self) -> Layout:
         return layout(self.graph, parallel=self.schedule == "parallel")
 
-    @cached_property
+    @cached
     def bethe_log_partition(self) -> float:
         """Bethe approximation of log Z; in max-product, of the largest log-weight.
 
@@ -142,7 +139,7 @@ class LoopyResult:
         solver = max_product if maximum else sum_product
         return bethe_value(self._layout, self.messages, solver, maximum=maximum)
 
-    @cached_property
+    @cached
     def lower_bound_condition(self) -> str:
         """Why ``bethe_log_partition`` is a lower bound of log Z, or "no: " and why it is not known to be one.
 
@@ -298,11 +295,7 @@ class LoopyResult:
         return f"LoopyResult({state} after {self.iterations} iterations, last change {change})"
 
     def _repr_html_(self) -> str:
-        return _display.marginals_page(self, self.trace)
-
-    def __getstate__(self) -> dict[str, Any]:
-        cached = ("marginals", "mode", "bethe_log_partition", "lower_bound_condition")
-        return {k: v for k, v in self.__dict__.items() if k not in cached}
+        return display.marginals_page(self, self.trace)
 
 
 def loopy_bp(
@@ -480,3 +473,116 @@ def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, sem
     checks.one_of("semiring", semiring, SEMIRINGS)
     if not (isinstance(damping, Real) and 0.0 <= float(damping) < 1.0):
         raise ParameterError(f"`damping` must be a number in [0, 1); {checks.describe(damping)} arrived.")
+
+
+def check_run(graph: Any, tol: Any, max_iter: Any) -> None:
+    """Refuse what is not a graph, tolerances that no number meets, and numbers of iterations that are none."""
+    if not isinstance(graph, FactorGraph):
+        raise ParameterError(
+            f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived. Make one with FactorGraph(logits, "
+            "groups)."
+        )
+    if not (isinstance(tol, Real) and float(tol) >= 0.0):
+        raise ParameterError(
+            f"`tol` must be a number of at least 0; {checks.describe(tol)} arrived. Use 0 to run to `max_iter`."
+        )
+    if checks.integer("max_iter", max_iter) < 0:
+        raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived. Use 0 for the start alone.")
+
+
+# -- acceleration ----------------------------------------------------------------------------------------------------
+
+# Steps that do not shrink, as of messages that run away, extrapolate to any number, and if they grow to one far behind.
+# Beyond the first limit sums of messages would lose the digits that others need; the second is in steps.
+_FARTHEST, _BACK = 1e7, 30.0
+# A cycle of hard constraints, such as a permanent of order two, adds the same step in every sweep: the difference of
+# its two weights, which may be small. One jump takes log-odds from nothing to where they are decided and no further,
+# over no more sweeps than for which the last difference of two steps leaves half of the step.
+_SAME, _FAR_ENOUGH, _ULPS = 1e-3, 64.0, 64.0
+_WORSE = 2.0  # a step this much larger than the best so far discards the history
+_FEW = 4096
+
+
+class Anderson:
+    """Anderson acceleration of a fixed-point iteration ``x <- g(x)`` (Anderson 1965; Walker and Ni 2011).
+
+    From the last few steps ``f = g(x) - x``, the combination with the smallest norm is extrapolated. The fixed
+    points are those of ``g``; modes that plain iteration damps slowly, such as a common shift of all rows against
+    all columns, go first. Steps that stay the same point to a fixed point at infinity, where nothing can be combined;
+    such messages are carried on along the step.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._steps: deque[tuple[Float64, Float64]] = deque(maxlen=memory)  # differences of f and of g(x)
+        self._gram = np.empty((0, 0))
+        self._last: tuple[Float64, Float64] | None = None
+        self._best = math.inf
+
+    def advance(self, x: Float64, image: Float64) -> None:
+        """Replace ``image = g(x)`` by the extrapolated point, in place."""
+        f = _difference(image, x)
+        norm = float(np.abs(f).max(initial=0.0))
+        if not math.isfinite(norm):  # hard constraints are still deciding variables
+            self._forget()
+            return
+        if norm > _WORSE * self._best:
+            self._forget()
+            self._best = norm
+            self._last = (f, image.copy())
+            return
+        self._best = min(self._best, norm)
+        if self._last is not None:
+            self._remember(f - self._last[0], _difference(image, self._last[1]))
+        self._last = (f, image.copy())
+        if self._steps:
+            gram = self._gram
+            target = np.array([_dot(a, f) for a, _ in self._steps])
+            scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+            weights = np.linalg.lstsq(gram / np.outer(scale, scale), target / scale, rcond=1e-10)[0] / scale
+            jump = np.zeros_like(image)
+            for w, (_, difference) in zip(weights, self._steps):
+                jump -= w * difference
+            length = float(np.abs(jump).max(initial=0.0))
+            if length <= (
+                _FARTHEST if _dot(jump, f) >= 0.0 else min(_FARTHEST, _BACK * norm)
+            ):  # false for NaN too
+                image += jump
+            else:
+                image += _runaway(self._steps[-1][0], norm, float(np.abs(image).max())) * f
+                self._forget()
+
+    def _remember(self, df: Float64, dg: Float64) -> None:
+        keep = len(self._steps) == self._steps.maxlen
+        old = self._gram[1:, 1:] if keep else self._gram
+        self._steps.append((df, dg))
+        new = np.array([_dot(df, a) for a, _ in self._steps])
+        self._gram = np.empty((len(new), len(new)))
+        self._gram[:-1, :-1] = old
+        self._gram[-1, :] = self._gram[:, -1] = new
+
+    def _forget(self) -> None:
+        self._steps.clear()
+        self._gram = np.empty((0, 0))
+        self._last = None
+        self._best = math.inf
+
+
+def _runaway(difference: Float64, norm: float, size: float) -> float:
+    """For how many more sweeps messages of the given size will take the same step; 0 if they are not known to."""
+    change = float(np.abs(difference).max())
+    if norm == 0.0 or change > _SAME * norm:
+        return 0.0
+    lasting = math.inf if change <= _ULPS * np.spacing(size) else 0.5 * norm / change
+    return min(_FAR_ENOUGH / norm, lasting)
+
+
+def _difference(a: Float64, b: Float64) -> Float64:
+    """``a - b``, zero where both are the same infinity."""
+    with np.errstate(invalid="ignore"):
+        out = a - b
+    return np.where(a == b, 0.0, out)
+
+
+def _dot(a: Float64, b: Float64) -> float:
+    # Beyond a few thousand numbers a BLAS would start threads, which costs more than the product; einsum does not.
+    return float(np.dot(a, b) if len(a) <= _FEW else np.einsum("i,i->", a, b))

@@ -22,8 +22,7 @@ from scipy.special import gammaln
 
 from ..arrays import Float64
 from ..models.factor_graph import FactorGraph
-from .equal_members import distinct
-from .layout import layout
+from .layout import distinct, layout
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic
 

@@ -1,20 +1,53 @@
-"""What every model has: answers that are kept, the shapes and dtypes of these, numbers of groups, one refusal."""
+"""What models have in common: values that never change, answers that are kept, their shapes and dtypes, evidence."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from .. import checks
 from ..arrays import Float64, FloatArray
+from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
-from ..memo import Remembers
+from ..memo import Caching
 from ..structure.nested.count_tree import CountTree
-from .value import Value
 
 
-class Model(Remembers, Value):
+class Value:
+    """The base of everything here that never changes, not used on its own."""
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What tells it apart from others of its class."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return _equal(self._parts(), other._parts())
+
+    def __hash__(self) -> int:
+        # Arrays tell enough; `0.0 +` because -0.0 is equal to 0.0, with other bytes.
+        return hash(tuple((0.0 + x).tobytes() for x in self._parts() if isinstance(x, np.ndarray)))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and bool(a == b)
+
+
+class Model(Caching, Value):
     """The base of all models, not used on its own.
 
     Answers of the engine have one leading axis, (B, ...), and double precision; here they get the batch axes of the
@@ -44,15 +77,7 @@ class Model(Remembers, Value):
 
     def _group(self, group: Any) -> int:
         """The number of a group, checked; negative numbers count from the end."""
-        number, total = checks.integer("group", group), self._tree.family.n_groups
-        if not -total <= number < total:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {total - 1}, or None for all {self._units}; "
-                f"{number} arrived."
-                if total
-                else f"`group` must be None, because the model has no groups; {number} arrived."
-            )
-        return number % total
+        return checks.group_number(group, self.n_groups, f", or None for all {self._units}")
 
     def _whole(self) -> int | None:
         """A group that holds everything."""
@@ -110,3 +135,118 @@ def place_in_batch(index: int, batch_shape: tuple[int, ...]) -> str:
     """Which model of a batch an error is about, in words; nothing for a single one."""
     place = tuple(int(i) for i in np.unravel_index(index, batch_shape)) if batch_shape else ()
     return f" at batch index {place}" if place else ""
+
+
+class ArgumentModel(Value):
+    """The base of `LinearModel` and `ThinnedModel`, not used on its own."""
+
+    logits: Float64
+    _dtype: np.dtype[Any]
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables D."""
+        return int(self.logits.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of every answer."""
+        raise NotImplementedError
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the model was made of, by the names of the arguments."""
+        raise NotImplementedError
+
+    def replace(self, **changes: Any) -> Self:
+        """The same model with other arguments.
+
+        Parameters
+        ----------
+        **changes
+            Arguments of the constructor by name, such as ``logits``.
+
+        Returns
+        -------
+        LinearModel or ThinnedModel
+            A new model of the same class; this one stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If there is no argument of this name, or its value does not fit.
+
+        See Also
+        --------
+        condition
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> model.replace(rates=[1.0, 1.0]).marginals.round(4)
+        array([0.6667, 0.6667])
+        """
+        arguments = self._arguments()
+        for name in changes:
+            if name not in arguments:
+                raise ParameterError(
+                    f"`replace` takes {', '.join(f'`{a}`' for a in arguments)}; `{name}` arrived."
+                )
+        return type(self)(**(arguments | changes))
+
+    def condition(self, evidence: Mapping[int, int]) -> Self:
+        """The model given the values of some variables; as for infinite logits they weigh 1 in ``log_partition``.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Variables and their values, 0 or 1.
+
+        Returns
+        -------
+        LinearModel or ThinnedModel
+            The model with these values required.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+        InfeasibleError
+            If a logit gives such a value probability zero.
+
+        See Also
+        --------
+        replace, log_prob
+
+        Examples
+        --------
+        >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).condition({0: 0}).marginals
+        array([0., 1.])
+        """
+        variables, _ = configurations.evidence(evidence, self.n_variables)
+        logits = np.array(self._arguments()["logits"])
+        for v in variables.tolist():
+            value = math.inf if evidence[v] else -math.inf
+            against = np.isinf(logits[..., v]) & (logits[..., v] != value)
+            if against.any():
+                raise InfeasibleError(
+                    f"`evidence` must be possible: variable {v} has logit {-value:g}, which gives the value "
+                    f"{int(evidence[v])} probability zero. Leave it out."
+                )
+            logits[..., v] = value
+        return self.replace(logits=logits)
+
+    def _vector(self, values: Float64) -> Float64:
+        """An answer (batch..., m), or one row of it per model, in the dtype of the logits; read-only."""
+        out = np.array(values, self._dtype).reshape(*self.batch_shape, values.shape[-1])
+        out.flags.writeable = False
+        return out
+
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._arguments().values())
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self._arguments())
+
+
+def _again(kind: Any, arguments: dict[str, Any]) -> Any:
+    return kind(**arguments)

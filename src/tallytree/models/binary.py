@@ -15,7 +15,7 @@ from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
 from ..engine.forest.solver import ForestSolver
 from ..errors import InfeasibleError, ParameterError, StructureError
-from ..memo import answer
+from ..memo import answer, cached, once
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from . import parameters, pose
@@ -53,7 +53,6 @@ class BinaryModel(Model):
         # The analysis is shared by models on the same edges and sets.
         known = structure is not None and structure.fits(tree.family)
         self._structure = structure if known or forest is None else pose.structure(tree, forest)
-        self._forget()
 
     @classmethod
     def _make(cls, *arguments: Any) -> Self:
@@ -215,7 +214,7 @@ class BinaryModel(Model):
         >>> bool(model.error_bound < 1e-10)
         True
         """
-        return self._scalar(self._solved.sums.bound)
+        return self._scalar(self._solved.error_bound())
 
     def count_log_probs(self, group: int | None = None) -> FloatArray:
         """Log-probabilities of the counts 0..n of a group, (..., n + 1).
@@ -252,11 +251,11 @@ class BinaryModel(Model):
         array([0., 3., 3., 1.])
         """
         index = None if group is None else self._group(group)
-        return self._cached(("counts", index), lambda: self._vector(self._counts(index)))
+        return once(self, ("counts", index), lambda: self._vector(self._counts(index)))
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
-    @answer
+    @cached
     def _solver(self) -> Any:
         """Who answers; nothing is computed before it is asked."""
         if self._forest is None:
@@ -264,7 +263,7 @@ class BinaryModel(Model):
         assert self._structure is not None
         return ForestSolver(pose.forest_problem(self._params, self._structure, self._near_edges))
 
-    @answer
+    @cached
     def _solved(self) -> Any:
         """The solver of a model that is known to be possible."""
         solver = self._solver
@@ -290,14 +289,14 @@ class BinaryModel(Model):
             groups=groups,
         )
 
-    @answer
+    @cached
     def _near_edges(self) -> pose.NearEdges:
         assert self._forest is not None
         return pose.near_edges(self._forest)
 
     @property
     def _far_constant(self) -> Any:
-        """What far numbers add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.far`."""
+        """What far numbers add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.masks`."""
         if self._forest is None:
             return self._params.far_constant
         edges = np.broadcast_to(self._near_edges.constant, self.batch_shape).reshape(-1)
@@ -309,7 +308,7 @@ class BinaryModel(Model):
         near = self._params.leaves.constant if self._forest is None else self._params.own_constant
         return near + self._far_constant
 
-    @answer
+    @cached
     def _log_norm(self) -> Float64:
         """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
         found: Float64 = self._solved.log_norm()
@@ -338,7 +337,7 @@ class BinaryModel(Model):
         odds = self._odds[:, int(family.variable_of_group[index])]
         return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
 
-    @answer
+    @cached
     def _with_total(self) -> Self:
         """The same model with a group of all variables at the end."""
         tree = self._tree.with_groups([None])

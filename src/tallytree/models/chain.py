@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import _display, checks
+from .. import checks, display
 from ..arrays import FloatArray
 from ..errors import ParameterError
+from ..memo import cached
 from ..potentials import exactly
-from .chain_arguments import (
+from .chain_configurations import ChainConfigurations
+from .chain_core import (
+    ChainNumbers,
     count_groups,
     count_potential,
     score_table,
@@ -22,8 +24,6 @@ from .chain_arguments import (
     transition_tables,
     unary_weights,
 )
-from .chain_configurations import ChainConfigurations
-from .chain_core import ChainNumbers
 from .chain_products import ChainProducts
 from .results import ChainStatistics
 
@@ -146,11 +146,8 @@ class ChainModel(ChainConfigurations, ChainProducts):
         )
         potentials = self._potentials
         if tables is not None:
-            potentials = tuple(count_potential(p) for p in _listed(tables, self.n_groups))
-            if len(potentials) != self.n_groups:
-                raise ParameterError(
-                    f"`tables` must have {self.n_groups} entries; {len(potentials)} arrived."
-                )
+            wanted = f"`tables` must be a list of {self.n_groups} potentials or log-tables, one per group"
+            potentials = tuple(map(count_potential, checks.listed(tables, self.n_groups, wanted)))
         return self._with(potentials=potentials, unary=unary, transitions=transitions, dtype=dtype)
 
     def _with(self, **changes: Any) -> ChainModel:
@@ -187,7 +184,7 @@ class ChainModel(ChainConfigurations, ChainProducts):
         """
         return self._scalar(self._answer.log_mean + self._constant)
 
-    @cached_property
+    @cached
     def marginals(self) -> FloatArray:
         """P(y_t = k), (..., T, K).
 
@@ -210,7 +207,7 @@ class ChainModel(ChainConfigurations, ChainProducts):
         found[~self._inside] = 0.0
         return self._vector(found)
 
-    @cached_property
+    @cached
     def edge_marginals(self) -> FloatArray:
         """P(y_t = j, y_t+1 = k), (..., T - 1, K, K).
 
@@ -294,7 +291,7 @@ class ChainModel(ChainConfigurations, ChainProducts):
         self._answer  # noqa: B018 - raises for an impossible model
         return self._vector(self._count_rows(index))
 
-    @cached_property
+    @cached
     def expected_statistics(self) -> ChainStatistics:
         """The gradient of ``log_partition``.
 
@@ -374,8 +371,8 @@ class ChainModel(ChainConfigurations, ChainProducts):
             )
         unary = np.array(self._unary)
         for position, label in evidence.items():
-            t = checks.count("evidence", position, self.n_positions - 1, "the last position")
-            k = checks.count("evidence", label, self.n_labels - 1, "the last label")
+            t = checks.integer("evidence", position, 0, self.n_positions - 1, "the last position")
+            k = checks.integer("evidence", label, 0, self.n_labels - 1, "the last label")
             others = np.arange(self.n_labels) != k
             unary[..., t, others] = -math.inf
         return self._with(unary=unary)
@@ -413,7 +410,7 @@ class ChainModel(ChainConfigurations, ChainProducts):
         members = None if group is None else self._tree.groups[self._group(group)]
         degree = self._scores.max(axis=1)
         largest = int(degree.sum() if members is None else degree[members].sum())
-        c = checks.count("count", count, largest, "the largest count that the group can reach")
+        c = checks.integer("count", count, 0, largest, "the largest count that the group can reach")
         return self._with_group(members, exactly(c))
 
     # -- as a Python object ------------------------------------------------------------------------------------
@@ -423,7 +420,7 @@ class ChainModel(ChainConfigurations, ChainProducts):
         return f"ChainModel(n_positions={self.n_positions}, n_labels={self.n_labels}, n_groups={self.n_groups}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.chain_page(self, int(self._scores.max(axis=-1).sum()))
+        return display.chain_page(self, int(self._scores.max(axis=-1).sum()))
 
     def _parts(self) -> tuple[Any, ...]:
         problem = self._problem
@@ -435,13 +432,3 @@ class ChainModel(ChainConfigurations, ChainProducts):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._setup(ChainNumbers(**state))
-
-
-def _listed(tables: Any, groups: int) -> list[Any]:
-    scalar = isinstance(tables, np.ndarray) and tables.ndim == 0
-    if scalar or isinstance(tables, (str, bytes)) or not isinstance(tables, Iterable):
-        raise ParameterError(
-            f"`tables` must be a list of {groups} potentials or log-tables, one per group; "
-            f"{checks.describe(tables)} arrived."
-        )
-    return list(tables)

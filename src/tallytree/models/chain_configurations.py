@@ -13,7 +13,7 @@ from ..arrays import Float64, Ints
 from ..engine.forest import configurations
 from ..errors import ParameterError
 from .chain_core import ChainCore
-from .sampling import Size, shape_of_size
+from .sampling import Size
 
 
 class ChainConfigurations(ChainCore):
@@ -70,7 +70,7 @@ class ChainConfigurations(ChainCore):
         ----------
         size : int or tuple of int, optional
             How many; default one, without an axis.
-        rng : Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness.
 
         Returns
@@ -95,7 +95,7 @@ class ChainConfigurations(ChainCore):
         >>> chain.sample(100, rng=0).sum(axis=1).max()
         np.int64(1)
         """
-        shape = shape_of_size(size)
+        shape = checks.shape("size", size)
         generator = checks.generator(rng)
         found = configurations.draw(self._problem, self._answer, math.prod(shape), generator)
         found[:, ~self._inside] = -1

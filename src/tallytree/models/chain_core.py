@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,17 +10,19 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64, FloatArray, Ints
-from ..engine import far
+from ..engine import masks
 from ..engine.answer import Answer
 from ..engine.forest.certificate import folded_size
 from ..engine.forest.solver import ForestSolver
 from ..engine.log_sums import anchor, log_sum
 from ..engine.problem import ForestProblem
 from ..errors import InfeasibleError, ParameterError
-from ..memo import answer
+from ..memo import cached
+from ..potentials import Potential, as_potential
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from .base import Model
+from .group import Group
 
 
 class ChainNumbers(NamedTuple):
@@ -62,7 +63,6 @@ class ChainCore(Model):
             ) from None
         for array in (self._unary, self._transitions, self._scores):
             array.flags.writeable = False
-        self._forget()
 
     # -- parameters --------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class ChainCore(Model):
         given = self._given.lengths
         return np.broadcast_to(np.array(self.n_positions) if given is None else given, self._batch_shape)
 
-    @cached_property
+    @cached
     def log_marginals(self) -> FloatArray:
         """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end.
 
@@ -112,18 +112,18 @@ class ChainCore(Model):
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
-    @cached_property
+    @cached
     def _beliefs(self) -> Float64:
         """Log-marginals (B, T, K), also behind the end, where every position rests."""
         belief = self._problem.log_leaf + self._answer.messages
         return np.asarray(belief - log_sum(belief, keepdims=True))
 
-    @cached_property
+    @cached
     def _resting(self) -> Ints:
         """The label that positions behind the end take: one with the smallest score."""
         return np.asarray(self._scores.argmin(axis=1))
 
-    @cached_property
+    @cached
     def _inside(self) -> NDArray[np.bool_]:
         """(B, T): whether a position is in its sequence."""
         return np.arange(self.n_positions) < self.lengths.reshape(-1, 1)
@@ -138,10 +138,10 @@ class ChainCore(Model):
 
     @property
     def _constant(self) -> Float64:
-        """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.far`."""
+        """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.masks`."""
         return self._made[1]
 
-    @cached_property
+    @cached
     def _made(self) -> tuple[ForestProblem, Float64]:
         batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
         leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
@@ -156,12 +156,12 @@ class ChainCore(Model):
             rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
             leaf = np.where(self._inside[..., None], leaf, rest)
             edge[~self._inside[:, 1:]] = 0.0
-        leaf, of_leaves = far.near_tables(leaf, 1)
+        leaf, of_leaves = masks.resolve_tables(leaf, 1)
         # Of a position's labels: messages are added to what is left, and round at its size.
         common = anchor(leaf)
         leaf = leaf - common
-        edge, of_edges = far.near_tables(edge, 2)
-        tables = [far.near_tables(self._table(g), 1) for g in range(self.n_groups)]
+        edge, of_edges = masks.resolve_tables(edge, 2)
+        tables = [masks.resolve_tables(self._table(g), 1) for g in range(self.n_groups)]
         constant = (
             of_leaves.sum(1) + common.sum(axis=(1, 2)) + of_edges.sum(1) + sum(base for _, base in tables)
         )
@@ -234,12 +234,12 @@ class ChainCore(Model):
             out[b, shift : shift + n + 1] = entries
         return out
 
-    @answer
+    @cached
     def _solver(self) -> ForestSolver:
         """Who answers; nothing is computed before it is asked."""
         return ForestSolver(self._problem)
 
-    @answer
+    @cached
     def _answer(self) -> Answer:
         found = self._solver.sums
         self._check_possible(found.log_mean)
@@ -269,3 +269,75 @@ class ChainCore(Model):
             f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
             "with the weights of -inf. Relax a potential or a weight."
         )
+
+
+def unary_weights(value: Any) -> tuple[Float64, np.dtype[Any]]:
+    """Log-weights (..., T, K), and the dtype in which vectors are returned."""
+    _, dtype = checks.real_array("log_unary", value, axis="labels")
+    return log_values("log_unary", value), dtype
+
+
+def log_values(name: str, value: Any) -> Float64:
+    return checks.array(name, value, (..., "T", "K"), checks.LOGS, copy=True)
+
+
+def transition_tables(value: Any, n: int, k: int) -> Float64:
+    array = checks.array("log_transitions", value, (..., k, k), checks.LOGS, copy=True)
+    if array.ndim > 2 and array.shape[-3] != n - 1:
+        raise ParameterError(
+            f"`log_transitions` must have shape ({k}, {k}) or (..., {n - 1}, {k}, {k}); shape {array.shape} arrived."
+        )
+    return np.array(np.broadcast_to(array, (n - 1, k, k))) if array.ndim == 2 else array
+
+
+def score_table(counted: Any, scores: Any, n: int, k: int) -> Ints:
+    if scores is None:
+        labels: list[Any] = [1 if k > 1 else 0]
+        if counted is not None:
+            labels = np.atleast_1d(
+                checks.rectangular("counted", counted, "one label or a list of labels")
+            ).tolist()
+        marks = np.zeros(k, np.int64)
+        for label in labels:
+            marks[checks.integer("counted", label, 0, k - 1, "the last label")] = 1
+        return np.array(np.broadcast_to(marks, (n, k)))
+    if counted is not None:
+        raise ParameterError("Give `counted` or `scores`, not both.")
+    array = checks.array("scores", scores, (..., k), checks.WHOLE)
+    if array.shape not in ((k,), (n, k)):
+        raise ParameterError(f"`scores` must have shape ({k},) or ({n}, {k}); shape {array.shape} arrived.")
+    return np.array(np.broadcast_to(array, (n, k)))
+
+
+def sequence_lengths(value: Any, n: int) -> Ints | None:
+    """Lengths of the sequences of a batch, at most the number of positions of `log_unary`."""
+    return None if value is None else checks.array("lengths", value, (...,), checks.integers(1, n), copy=True)
+
+
+def count_potential(value: Any) -> Any:
+    if (
+        isinstance(value, (Potential, str, int))
+        or value is None
+        or callable(value)
+        or getattr(value, "ndim", 1) == 0
+    ):
+        return as_potential(value)  # which refuses text and numbers with advice
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (Group, Potential)) for v in value):
+        raise ParameterError(
+            "`counts` must be one potential, or a list of which every entry is a Group, such as "
+            f"[Group(range(3), exactly(1))]; {checks.describe(value)} arrived. Wrap each potential in a Group."
+        )
+    array, _ = checks.real_array("counts", value, axis="counts")
+    return np.array(array)
+
+
+def count_groups(counts: Any, n: int) -> tuple[CountTree, list[Any]]:
+    if counts is None or (isinstance(counts, (list, tuple)) and not counts):
+        return CountTree.from_groups([], n), []
+    groups = [counts] if isinstance(counts, Group) else counts
+    if isinstance(groups, (list, tuple)) and groups and all(isinstance(g, Group) for g in groups):
+        tree = CountTree.from_groups([g.members for g in groups], n)
+        return tree, [count_potential(g.potential) for g in groups]
+    if n == 1:
+        return CountTree.from_groups([[0]], 1), [count_potential(counts)]
+    return CountTree.flat(n), [count_potential(counts)]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64
-from ..engine.forest.moving import Direction, moving_derivatives
+from ..engine.forest.tangent import Direction, moving_derivatives
 from ..errors import ParameterError
 from .chain_core import ChainCore
 from .results import ChainStatistics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tallytree.engine.pmf.inclusion import inclusion_evidence
 from tallytree.engine.pmf.tails import LOG_HALF
 from tallytree.engine.pmf.weighted import Lattice
 from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.memo import cached
 from tallytree.models.base import place_in_batch
 from tallytree.models.count import CountModel
 from tallytree.models.frozen_distribution import FrozenDistribution
@@ -161,7 +161,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         """
         return np.asarray(expit(self.posterior_logits))
 
-    @cached_property
+    @cached
     def posterior_logits(self) -> Float64:
         """Log-odds of ``marginals`` (..., n), accurate where those round to 0 or 1.
 
@@ -269,14 +269,14 @@ class ConditionalPoissonBinomial(FrozenDistribution):
     def _lattice(self) -> Lattice:
         return self._of._lattice
 
-    @cached_property
+    @cached
     def _allowed(self) -> NDArray[np.bool_]:
         """Which sums of the lattice the event allows, (B, m)."""
         values = self._of.values
         low, high = (np.broadcast_to(b, self.batch_shape).reshape(-1, 1) for b in (self._low, self._high))
         return (values >= low) & (values <= high)
 
-    @cached_property
+    @cached
     def _log_event(self) -> Float64:
         """Log-probability of the event (B,), by the smaller of its two sides."""
         table = self._of._log_table
@@ -284,7 +284,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         outside = log_sum(np.where(self._allowed, -np.inf, table))
         return np.where(outside < LOG_HALF, np.log1p(-np.exp(np.minimum(outside, LOG_HALF))), inside)
 
-    @cached_property
+    @cached
     def _log_table(self) -> Float64:
         table = np.where(self._allowed, self._of._log_table, -np.inf) - self._log_event[:, None]
         read_only(table)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import _display, checks
+from .. import checks, display
 from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
 from ..errors import ParameterError, StructureError
 from ..memo import answer
 from ..structure.nested.count_tree import CountTree
-from . import packed_parameters, parameters, pose
+from . import parameters, pose
 from .edges import Forest, check_members
 from .group import read_groups
 from .information import Information
@@ -24,7 +25,9 @@ from .on_edges import OnEdges
 from .results import ExpectedStatistics
 from .sampling import Sampling
 from .second_order import SecondOrder
-from .usual import of_usual
+
+_ROUNDED = 2.0**-52  # of a number: what a difference may lose
+_LOST = 1e-13  # share of 1 + |log P| from which on log-probabilities are found in another way
 
 
 class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
@@ -45,7 +48,7 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         must then fit the edges; see :class:`~tallytree.Forest`.
     method : str
         ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"``,
-        ``"characteristic"``, ``"mixture"``, ``"potetz-lee"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
+        ``"characteristic"``, ``"mixture"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
         ``"log-tree"`` (any groups).
 
     Raises
@@ -98,9 +101,9 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
     def __init__(
         self, logits: ArrayLike, groups: Any = None, *, edges: Forest | None = None, method: str = "auto"
     ) -> None:
-        usual = None if edges is not None else of_usual(logits, groups)
-        if usual is not None:
-            return self._setup(usual.tree, usual, method)
+        small = None if edges is not None else parameters.of_small_model(logits, groups)
+        if small is not None:
+            return self._setup(small.tree, small, method)
         values, dtype = parameters.logits_to_keep(logits)
         tree, potentials = read_groups(groups, values.shape[-1])
         if edges is not None:
@@ -145,15 +148,14 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel.from_tree(tree, np.zeros(4), [tt.exactly(2), None, tt.exactly(1)]).marginals
         array([0.5, 0.5, 0.5, 0.5])
         """
-        if not isinstance(tree, CountTree):
-            raise ParameterError(f"`tree` must be a CountTree; {checks.describe(tree)} arrived.")
+        checks.instance("tree", tree, CountTree)
         values, dtype = parameters.logits_to_keep(logits)
         if values.shape[-1] != tree.n_variables:
             raise ParameterError(
                 f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
                 f"shape {values.shape} arrived."
             )
-        return cls._make(tree, packed_parameters.from_user(tree, values, dtype, tables), method)
+        return cls._make(tree, parameters.from_user(tree, values, dtype, tables), method)
 
     def replace(
         self, *, logits: ArrayLike | None = None, tables: Any = None, edges: Any = None
@@ -213,7 +215,7 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         if tables is None:
             params = parameters.with_logits(self._params, values, dtype)
         else:
-            params = packed_parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
+            params = parameters.from_user(self._tree, values, dtype, tables, self._params.own_constant)
         model = self._make(self._tree, params, self._method, forest, self._structure)
         if tables is None and forest is None:
             self._hand_over(model)
@@ -221,7 +223,7 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
 
     def _hand_over(self, model: CountModel) -> None:
         """Give a model with the same tables what follows from the answers that this one has already."""
-        solved, log_norm = self._cache.get("_solved"), self._cache.get("_log_norm")
+        solved, log_norm = self.__dict__.get("_solved"), self.__dict__.get("_log_norm")
         old, new = self._params, model._params
         if solved is None or old.nu.shape != new.nu.shape or old.dtype != new.dtype:
             return
@@ -232,14 +234,14 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
             return
         if incremental.only_free(self._tree, changed):
             found = solved.sums
-            model._solver._cache["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
+            model._solver.__dict__["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
             changed_norm = incremental.changed_log_norm(
                 log_norm, self._odds[:, d], old.nu[:, d], new.nu[:, d]
             )
             if changed_norm is not None:
-                model._cache["_log_norm"] = changed_norm
+                model.__dict__["_log_norm"] = changed_norm
 
     # -- expectations ------------------------------------------------------------------------------------------
 
@@ -298,7 +300,24 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         states = configurations.states(y, self.n_variables)
         # What far numbers add to all configurations alike is in neither term.
         score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
-        return self._result(score - np.reshape(self._log_norm, self.batch_shape))
+        log_norm = np.reshape(self._log_norm, self.batch_shape)
+        found = np.asarray(score - log_norm)
+        size = np.abs(score) + np.abs(log_norm)
+        if (size if found.ndim == 0 else size.max(initial=0.0)) <= _LOST / _ROUNDED:
+            return self._result(np.minimum(found, 0.0))  # rounding alone can lift it above 0
+        lost = (_ROUNDED * size > _LOST * (1.0 + np.abs(found))) & np.isfinite(found)
+        if lost.any():
+            again, least = self._log_prob_of_large(states)
+            found = np.where(lost & (least < size), again, found)
+        return self._result(np.minimum(found, 0.0))
+
+    def _log_prob_of_large(self, states: Any) -> Any:
+        """The same where log-weights and log Z are so large that their difference loses digits."""
+        shape = np.broadcast_shapes(states.shape[:-1], self.batch_shape)
+        wide = np.broadcast_to(states, (*shape, self.n_variables)).reshape(
+            -1, math.prod(self.batch_shape), self.n_variables
+        )
+        return (x.reshape(shape) for x in self._solved.log_prob(wide.astype(np.int64)))
 
     # -- evidence ----------------------------------------------------------------------------------------------
 
@@ -369,14 +388,14 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         if group is None and self._whole() is None:
             if self.n_variables == 0:
                 raise StructureError("`condition_count` needs a group, but the model has no variables.")
-            c = checks.count("count", count, self.n_variables, "the number of variables")
+            c = checks.integer("count", count, 0, self.n_variables, "the number of variables")
             return self._extended(
                 self._tree.with_groups([None]), [configurations.one_hot(c, self.n_variables)]
             )
         index = self._whole() if group is None else self._group(group)
         assert index is not None
         n = self._tree.group_size(index)
-        c = checks.count("count", count, n, "the number of variables in the group")
+        c = checks.integer("count", count, 0, n, "the number of variables in the group")
         return self.replace(tables={index: self._params.tables[index] + configurations.one_hot(c, n)})
 
     # -- as a Python object ------------------------------------------------------------------------------------
@@ -392,7 +411,7 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         return f"CountModel({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        return _display.model_page(self)
+        return display.model_page(self)
 
     def _parts(self) -> tuple[Any, ...]:
         params = self._params

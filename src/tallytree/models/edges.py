@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import _display, checks
+from .. import checks, display
 from ..arrays import Float64, Ints
 from ..checks import configurations
+from ..checks.groups import all_members, group_list
 from ..errors import ParameterError, StructureError
-from ..structure.forest import compatible
+from ..memo import Caching, cached
+from ..structure.forest import boundary
+from ..structure.forest.boundary import MAX_WIDTH
 from ..structure.forest.graph import check_forest, follow_tree
-from ..structure.forest.set_boundary import MAX_WIDTH
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
-from .value import Value
+from .base import Value
 
 
-class Forest(Value):
+class Forest(Caching, Value):
     """Edges between variables, without cycles, and a log-table on each.
 
     Adds ``sum_(i, j) log t_ij(y_i, y_j)`` to the log-weight of a configuration.
@@ -90,8 +91,6 @@ class Forest(Value):
 
     def __init__(self, pairs: ArrayLike, log_tables: Any = None, *, coupling: Any = None) -> None:
         self._pairs = check_forest(pairs)
-        if (log_tables is None) == (coupling is None):
-            raise ParameterError("`Forest` needs either `log_tables` or `coupling`, and not both.")
         self._tables = _tables(log_tables, coupling, len(self._pairs))
         self._pairs.flags.writeable = self._tables.flags.writeable = False
 
@@ -128,8 +127,7 @@ class Forest(Value):
         >>> tt.Forest.compatible_with(tt.CountTree.balanced(4), coupling=0.5).pairs.tolist()
         [[0, 1], [2, 3], [0, 2]]
         """
-        if not isinstance(tree, CountTree):
-            raise ParameterError(f"`tree` must be a CountTree; {checks.describe(tree)} arrived.")
+        checks.instance("tree", tree, CountTree)
         return cls(follow_tree(tree.program), log_tables, coupling=coupling)
 
     def compatible_sets(self, n_variables: int | None = None, *, width: int = 1) -> Iterator[tuple[int, ...]]:
@@ -169,10 +167,8 @@ class Forest(Value):
         >>> list(tt.Forest([(0, 1), (1, 2)], 0.0).compatible_sets())
         [(0, 1, 2), (0,), (1, 2), (1,), (2,), (0, 1), (0, 2)]
         """
-        count = checks.integer("width", width)
-        if not 0 <= count <= MAX_WIDTH:
-            raise ParameterError(f"`width` must be between 0 and {MAX_WIDTH}; {count} arrived.")
-        return compatible.compatible_sets(self._size(n_variables), self._pairs, count)
+        count = checks.integer("width", width, 0, MAX_WIDTH)
+        return boundary.compatible_sets(self._size(n_variables), self._pairs, count)
 
     def boundary_width(self, members: ArrayLike) -> int:
         """How many vertices cover the edges that leave a set; at most 1 for the paper's S(E).
@@ -206,7 +202,7 @@ class Forest(Value):
         n = max(self.largest, int(given.max(initial=-1)) if given.dtype.kind in "iu" else -1) + 1
         inside = np.zeros(n, bool)
         inside[configurations.variables(members, n, "members")] = True
-        return compatible.width(inside, self._pairs)
+        return boundary.width(inside, self._pairs)
 
     def fits(self, groups: Any, n_variables: int | None = None) -> bool:
         """Whether groups can be counted together on the forest: a model with these edges takes them.
@@ -241,11 +237,11 @@ class Forest(Value):
         if isinstance(groups, CountTree):
             tree, n = groups, groups.n_variables
         else:
-            sets = checks.group_list(groups)
+            sets = group_list(groups)
             n = self._size(n_variables)
             if n_variables is None:
                 n = max([n, *(_largest(group) + 1 for group in sets)])
-            checks.all_members(sets, n)
+            all_members(sets, n)
             try:
                 tree = CountTree.from_groups(sets, n)
             except StructureError:
@@ -288,18 +284,12 @@ class Forest(Value):
         """
         n = self._size(n_variables)
         first = np.atleast_1d(configurations.variables(roots, n, "roots")).reshape(-1)
-        return CountTree.from_groups(compatible.descendant_sets(n, self._pairs, first), n)
+        return CountTree.from_groups(boundary.descendant_sets(n, self._pairs, first), n)
 
     def _size(self, n_variables: int | None) -> int:
         if n_variables is None:
             return self.largest + 1
-        n = checks.integer("n_variables", n_variables)
-        if n <= self.largest:
-            raise ParameterError(
-                f"`n_variables` must be at least {self.largest + 1}, because an edge names variable {self.largest}; "
-                f"{n} arrived."
-            )
-        return n
+        return checks.integer("n_variables", n_variables, self.largest + 1)
 
     @property
     def pairs(self) -> Ints:
@@ -321,7 +311,7 @@ class Forest(Value):
         """Leading axes of the tables."""
         return self._tables.shape[:-3]
 
-    @cached_property
+    @cached
     def largest(self) -> int:
         """Largest variable named, -1 without edges."""
         return int(self._pairs.max(initial=-1))
@@ -357,8 +347,6 @@ class Forest(Value):
         """
         new = Forest.__new__(Forest)
         new._pairs = self._pairs
-        if (log_tables is None) == (coupling is None):
-            raise ParameterError("`replace` needs either `log_tables` or `coupling`, and not both.")
         new._tables = _tables(log_tables, coupling, len(self._pairs))
         new._tables.flags.writeable = False
         return new
@@ -368,13 +356,10 @@ class Forest(Value):
         return f"Forest(n_edges={self.n_edges}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.forest_page(self)
+        return display.forest_page(self)
 
     def _parts(self) -> tuple[Any, ...]:
         return self._pairs, self._tables
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_pairs": self._pairs, "_tables": self._tables}
 
 
 def _largest(group: Any) -> int:
@@ -386,6 +371,8 @@ def _largest(group: Any) -> int:
 
 def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     """Log-tables (..., E, 2, 2), a copy."""
+    if (log_tables is None) == (coupling is None):
+        raise ParameterError("A forest needs either `log_tables` or `coupling`, and not both.")
     name = "log_tables" if coupling is None else "coupling"
     wanted = "one number, one per edge, or tables of shape (..., E, 2, 2)"
     given = checks.rectangular(name, log_tables if coupling is None else coupling, wanted)
@@ -418,12 +405,9 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
 
 def check_members(forest: Any, n: int) -> Forest:
     """A forest over n variables."""
-    if not isinstance(forest, Forest):
-        raise ParameterError(
-            f"`edges` must be a Forest, such as Forest(pairs, log_tables); {checks.describe(forest)} arrived."
-        )
-    if forest.largest >= n:
+    found: Forest = checks.instance("edges", forest, Forest, ", such as Forest(pairs, log_tables)")
+    if found.largest >= n:
         raise StructureError(
-            f"`edges` names variable {forest.largest}, but variables are numbered 0 to {n - 1}."
+            f"`edges` names variable {found.largest}, but variables are numbered 0 to {n - 1}."
         )
-    return forest
+    return found

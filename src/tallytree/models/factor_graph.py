@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import _display, checks
+from .. import checks, display
 from ..arrays import Float64, Ints
 from ..checks.configurations import states
-from ..engine import far
+from ..checks.groups import all_members
+from ..engine import masks
 from ..engine.count import moments
-from ..errors import InfeasibleError, ParameterError
-from ..memo import Remembers, answer
-from . import graph_arguments
+from ..engine.masks import MASK, absent, resolve_table
+from ..errors import InfeasibleError, ParameterError, StructureError
+from ..memo import Caching, cached
+from ..potentials import Potential, as_potential
+from ..structure.forest.graph import pairs_of_variables
+from .base import Value
 from .count import CountModel
 from .group import Group
-from .value import Value
 
 Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
 
-class FactorGraph(Remembers, Value):
+class FactorGraph(Caching, Value):
     """Binary variables with potentials on counts of groups that may overlap in any way.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_a f_a(y_a) / Z``, where the factor ``f_a`` is a potential on the count of its
@@ -63,7 +66,7 @@ class FactorGraph(Remembers, Value):
     -----
     Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.
 
-    Finite numbers that stand for ``-inf``, such as masks of -1e20, are taken for it: log-odds below -1e15, and table
+    Finite numbers that stand for ``-inf``, such as masks of -1e20, are taken for it: log-odds below -1e12, and table
     entries that far below the largest of their table.
 
     Examples
@@ -84,15 +87,15 @@ class FactorGraph(Remembers, Value):
                 f"`logits` of a FactorGraph must be one-dimensional, one entry per variable; shape {values.shape} "
                 "arrived. Make one graph per model, or ravel a matrix of variables."
             )
-        listed = graph_arguments.groups_of(groups)
-        members, offsets = checks.all_members([g.members for g in listed], len(values))
+        listed = groups_of(groups)
+        members, offsets = all_members([g.members for g in listed], len(values))
         n = len(values)
         cache: dict[Any, Float64] = {}
         factors = [
-            graph_arguments.factor(group.potential, int(offsets[i + 1] - offsets[i]), i, cache)
+            factor(group.potential, int(offsets[i + 1] - offsets[i]), i, cache)
             for i, group in enumerate(listed)
         ]
-        pairs, pair_tables = graph_arguments.pairwise(edges, n)
+        pairs, pair_tables = pairwise(edges, n)
         self._setup(values.copy(), members, offsets, tuple(factors), pairs, pair_tables)
 
     def _setup(
@@ -109,7 +112,6 @@ class FactorGraph(Remembers, Value):
         self._logits, self._members, self._offsets = logits, members, offsets
         self._factors = factors
         self._pairs, self._pair_tables = pairs, pair_tables
-        self._forget()
 
     @classmethod
     def _made(cls, *numbers: Any) -> FactorGraph:
@@ -217,14 +219,7 @@ class FactorGraph(Remembers, Value):
         >>> tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))]).members(1)
         array([1, 2])
         """
-        number = checks.integer("group", group)
-        if not -self.n_groups <= number < self.n_groups:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {self.n_groups - 1}; {number} arrived."
-                if self.n_groups
-                else f"`group` must be the number of a group, but the graph has none; {number} arrived."
-            )
-        number %= self.n_groups
+        number = checks.group_number(group, self.n_groups)
         return self._members[self._offsets[number] : self._offsets[number + 1]]
 
     @property
@@ -261,15 +256,15 @@ class FactorGraph(Remembers, Value):
         """
         return self._totals[1]
 
-    @answer
+    @cached
     def _totals(self) -> tuple[Float64, float]:
-        own, constant = far.near_logits(self._logits)
+        own, constant = masks.resolve_logits(self._logits)
         finite = np.where(np.isfinite(own), own, 0.0)
         excluded, forced = own == -math.inf, own == math.inf
         for i, model in enumerate(self.models):
             if model is None:
                 continue
-            (logits, added), at = far.near_logits(np.asarray(model.logits, np.float64)), self.members(i)
+            (logits, added), at = masks.resolve_logits(np.asarray(model.logits, np.float64)), self.members(i)
             constant = constant + added
             finite[at] += np.where(np.isfinite(logits), logits, 0.0)
             excluded[at] |= logits == -math.inf
@@ -280,7 +275,7 @@ class FactorGraph(Remembers, Value):
                     f"Variable {int(clash[0])} is forced on by one infinite logit and excluded by another (group {i}). "
                     "Remove one of them."
                 )
-        total, added = far.near_logits(np.where(excluded, -math.inf, np.where(forced, math.inf, finite)))
+        total, added = masks.resolve_logits(np.where(excluded, -math.inf, np.where(forced, math.inf, finite)))
         total.flags.writeable = False
         return total, float(finite[forced].sum() + constant + added)
 
@@ -349,7 +344,7 @@ class FactorGraph(Remembers, Value):
         array([  5., -inf])
         """
         on = states(y, self.n_variables)
-        total = moments.weight_of_logits(graph_arguments.logits_without_masks(self._logits), on)
+        total = moments.weight_of_logits(logits_without_masks(self._logits), on)
         for i, (_, table, model) in enumerate(self._factors):
             part = on[..., self.members(i)]
             if model is not None:
@@ -369,7 +364,7 @@ class FactorGraph(Remembers, Value):
         )
 
     def _repr_html_(self) -> str:
-        return _display.graph_page(self)
+        return display.graph_page(self)
 
     def _parts(self) -> tuple[Any, ...]:
         return (
@@ -384,3 +379,128 @@ def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
     """Log of the unnormalised weight under a model, (...,); in double precision whatever the model answers in."""
     total = moments.log_weight(model._tree, model._params, on)
     return np.asarray(total + model._edge_weight(on))
+
+
+def without_masks(logs: Float64) -> Float64:
+    """A log-table with ``-inf`` for entries that are finite but stand for it, such as -1e20; largest entry apart."""
+    if not logs.size or absent(logs):
+        return logs
+    with np.errstate(over="ignore"):
+        return np.where(resolve_table(logs.reshape(-1))[0].reshape(logs.shape) == -math.inf, -math.inf, logs)
+
+
+def logits_without_masks(logits: Float64) -> Float64:
+    """Log-odds with ``-inf`` for entries that are finite but stand for it."""
+    masked = logits < -MASK
+    return np.where(masked, -math.inf, logits) if masked.any() else logits
+
+
+def groups_of(groups: Any) -> Sequence[Group]:
+    """The groups as a list."""
+    if isinstance(groups, Group):
+        return [groups]
+    try:
+        listed = list(groups)
+    except TypeError:
+        listed = [groups]
+    for g in listed:
+        if not isinstance(g, Group):
+            raise ParameterError(
+                f"`groups` must be a list of Group objects, but it holds {checks.describe(g)}. Wrap every entry: "
+                "Group(members, potential)."
+            )
+    return listed
+
+
+def factor(
+    value: Any, size: int, number: int, cache: dict[Any, Float64]
+) -> tuple[Any, Float64 | None, CountModel | None]:
+    """A factor's potential as given, its log-table unless it is a model, and that model, masks taken for -inf."""
+    if isinstance(value, CountModel):
+        return value, None, _model(value, size, number)
+    if isinstance(value, Potential) or value is None or callable(value):
+        potential = as_potential(value)
+        try:
+            known = cache.get((potential, size))
+        except TypeError:  # a potential written by the user may not be hashable
+            return potential, _checked(potential.log_table(size), size, number), None
+        if known is None:
+            known = cache[(potential, size)] = _checked(potential.log_table(size), size, number)
+        return potential, known, None
+    _refuse_other_kinds(value, number)
+    frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
+    if not frozen:
+        called = f"The table of group {number}"
+        value = checks.real_array("potential", value, axis="counts", label=called)[0].copy()
+    table = _checked(value, size, number)
+    return table, table, None
+
+
+def _refuse_other_kinds(value: Any, number: int) -> None:
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return
+    hint = (
+        " A chain with two labels is CountModel(logits, edges=Forest(...))."
+        if hasattr(value, "log_partition")
+        else ""
+    )
+    if isinstance(value, (int, np.integer)):
+        hint = f" For a fixed count use exactly({value})."
+    raise ParameterError(
+        f"The potential of group {number} must be a potential, an array of log-values, a function of the count, "
+        f"a CountModel or None; {checks.describe(value)} arrived.{hint}"
+    )
+
+
+def _model(model: CountModel, size: int, number: int) -> CountModel:
+    if model.n_variables != size or model.batch_shape:
+        what = f"batch shape {model.batch_shape}" if model.batch_shape else f"{model.n_variables} variables"
+        raise StructureError(
+            f"The model of group {number} must be a single CountModel over {size} variables, one per member; one "
+            f"with {what} arrived. Use one group per model, with as many members as the model has variables."
+        )
+    given = np.asarray(model.logits, np.float64)
+    logits, tables = logits_without_masks(given), [without_masks(t) for t in model.tables]
+    same = logits is given and all(a is b for a, b in zip(tables, model.tables))
+    if model.edges is not None:
+        edges = model.edges.log_tables
+        cleaned = np.array([without_masks(t) for t in edges]).reshape(edges.shape)
+        same = same and np.array_equal(edges, cleaned)
+        return model if same else model.replace(logits=logits, tables=tables, edges=cleaned)
+    return model if same else model.replace(logits=logits, tables=tables)
+
+
+def _checked(table: Any, size: int, number: int) -> Float64:
+    checked = checks.log_table(table, size, name=f"The table of group {number}")
+    if checked.ndim != 1:
+        raise ParameterError(
+            f"The table of group {number} must be one-dimensional; shape {checked.shape} arrived. Make one graph "
+            f"per model."
+        )
+    checked = without_masks(checked)
+    checked.flags.writeable = False
+    return checked
+
+
+def pairwise(edges: Any, n: int) -> tuple[Ints, Float64]:
+    """Pairs (m, 2) and log-tables (m, 2, 2) of the pairwise factors."""
+    if edges is None:
+        return np.empty((0, 2), np.int64), np.empty((0, 2, 2))
+    if hasattr(edges, "pairs") and hasattr(edges, "log_tables"):
+        edges = (edges.pairs, edges.log_tables)
+    if not (isinstance(edges, (tuple, list)) and len(edges) == 2):
+        raise ParameterError(
+            "`edges` must be a tuple (pairs, log_tables) with shapes (m, 2) and (m, 2, 2); "
+            f"{checks.describe(edges)} arrived."
+        )
+    pairs = pairs_of_variables(edges[0], n)
+    if len(pairs) == 0:
+        return pairs, np.empty((0, 2, 2))
+    tables = checks.array("log_tables", edges[1], (..., 2, 2), checks.LOGS)
+    if tables.shape not in ((2, 2), (len(pairs), 2, 2)):
+        raise ParameterError(
+            f"`log_tables` must have shape (2, 2) or ({len(pairs)}, 2, 2), one table per edge; shape "
+            f"{tables.shape} arrived."
+        )
+    each = np.broadcast_to(tables, (len(pairs), 2, 2))
+    return pairs, np.array([without_masks(t) for t in each])

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
+from ..engine.divergence import ENOUGH, NOTHING, forest_divergence
 from ..engine.forest import configurations
 from ..engine.problem import ForestProblem
 
+_ROUNDING = 2.0**-48  # of the numbers that a divergence is a difference of
 _CERTAIN = 1e-9  # a difference of probabilities above this is not rounding
 
 
@@ -31,7 +33,36 @@ def divergence(law: Any, other: Any) -> Float64:
     total = total + _expected_tables(law, other)
     log_norm = np.reshape(other._solved.log_norm(), other.batch_shape)
     entropy = np.reshape(law._solved.entropy(), law.batch_shape)
-    return np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
+    quick = np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
+    with np.errstate(invalid="ignore"):
+        size = np.abs(log_norm) + np.abs(total) + np.abs(entropy)
+        lost = _ROUNDING * (1.0 + size) > np.maximum(ENOUGH * quick, NOTHING)
+    if not (lost & np.isfinite(quick)).any():
+        return quick
+    common = _on_one_structure(law, other, quick.shape)
+    if common is None:
+        return quick
+    found = forest_divergence(*common).reshape(quick.shape)
+    return np.where(lost & np.isfinite(quick), found, quick)
+
+
+def _on_one_structure(law: Any, other: Any, shape: tuple[int, ...]) -> list[ForestProblem] | None:
+    """The problems of both with the groups of both, one row for each of the batch; None if edges or supports differ."""
+    if not np.array_equal(law._forest.pairs, other._forest.pairs):
+        return None
+    tree = law._tree.with_groups(list(other._tree.groups))
+    mine, theirs = [None] * law._tree.family.n_groups, [None] * other._tree.family.n_groups
+    joint = [
+        law._extended(tree, theirs)._solver.problem,
+        other._moved(tree, [*mine, *other._params.potentials])._solver.problem,
+    ]
+    parts = []
+    for problem, model in zip(joint, (law, other)):
+        rows = np.broadcast_to(np.arange(len(problem)).reshape(model.batch_shape), shape).reshape(-1)
+        parts.append(problem.take(rows))
+    p, q = ((x.log_leaf, x.log_edge, x.full_tables) for x in parts)
+    same = all(np.array_equal(a == -math.inf, b == -math.inf) for a, b in map(np.broadcast_arrays, p, q))
+    return parts if same else None
 
 
 def shaped(rows: Float64, batch_shape: tuple[int, ...]) -> Float64:

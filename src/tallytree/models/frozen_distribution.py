@@ -8,14 +8,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallytree import checks
-from tallytree._display import sum_page
 from tallytree.arrays import Float64, Ints
-from tallytree.checks.sums import full_shape, sample_shape, uniform_source
+from tallytree.checks import shape as axes
+from tallytree.checks.sums import full_shape
+from tallytree.display import sum_page
 
+from .base import Value
 from .frozen.moments import Moments
 from .frozen.probabilities import Probabilities
 from .frozen.quantiles import Quantiles
-from .value import Value
 
 Size = int | tuple[int, ...] | None
 
@@ -41,7 +42,7 @@ class FrozenDistribution(Value, Probabilities, Quantiles, Moments):
         ----------
         size : int or tuple of int, optional
             Shape of the result; its last axes are the batch. One draw of every member if omitted.
-        random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+        random_state : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness or its seed. None takes fresh randomness and leaves NumPy's global state alone.
 
         Returns
@@ -64,7 +65,7 @@ class FrozenDistribution(Value, Probabilities, Quantiles, Moments):
         array([2, 2, 2, 2])
         """
         shape = full_shape(size, self.batch_shape)
-        return self._draw(shape, uniform_source(random_state))[()]
+        return self._draw(shape, checks.generator(random_state, "random_state").random)[()]
 
     def sample(self, size: Size = None, rng: Any = None) -> Any:
         """Draw values independently, as the models of this package do.
@@ -73,7 +74,7 @@ class FrozenDistribution(Value, Probabilities, Quantiles, Moments):
         ----------
         size : int or tuple of int, optional
             Leading shape of the draws; one draw if omitted.
-        rng : numpy.random.Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness, or its seed.
 
         Returns
@@ -99,7 +100,7 @@ class FrozenDistribution(Value, Probabilities, Quantiles, Moments):
         >>> tt.PoissonBinomial([0.0, 1.0, 1.0]).sample(4, rng=0)
         array([2, 2, 2, 2])
         """
-        shape = (*sample_shape(size), *self.batch_shape)
+        shape = (*axes("size", size), *self.batch_shape)
         return self._draw(shape, checks.generator(rng).random)[()]
 
     def _draw(self, shape: tuple[int, ...], uniform: Callable[..., Float64]) -> Ints:

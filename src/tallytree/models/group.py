@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _display, checks
+from .. import checks, display
 from ..errors import ParameterError, TallyTreeError
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
@@ -50,8 +50,8 @@ class Group:
         try:
             potential = as_potential(self.potential)
         except TallyTreeError:  # a factor of a FactorGraph, or one table per model
-            return _display.page(repr(self))
-        return _display.group_page(self, potential)
+            return display.page(repr(self))
+        return display.group_page(self, potential)
 
 
 def read_groups(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import _display, checks
+from .. import checks, display
 from ..arrays import Float64, Ints, States
 from ..checks import configurations
-from ..checks.numbers import check_real
 from ..checks.sums import read_only
-from ..engine.count import potetz_lee
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import log_sum
-from ..engine.pmf.grid_walk import GridWalk
 from ..engine.pmf.inclusion import inclusion_evidence
 from ..engine.pmf.recursion import softplus
-from ..engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
-from ..errors import InfeasibleError, ParameterError, PrecisionError
-from .base import place_in_batch
-from .by_arguments import ByArguments
-from .sampling import Size, shape_of_size
+from ..engine.pmf.weighted import GridWalk, Lattice, to_lattice, weighted_log_pmf
+from ..errors import InfeasibleError, ParameterError
+from ..memo import cached
+from .base import ArgumentModel, place_in_batch
+from .sampling import Size
 
 _LARGEST = 1 << 24  # points of the grid
-_TOLERANCE = 1e-9  # of the log-odds
 
 
-class LinearModel(ByArguments):
+class LinearModel(ArgumentModel):
     """Binary variables with a function of a linear combination of them, whose real weights are rounded to a grid.
 
     ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal
@@ -48,9 +43,6 @@ class LinearModel(ByArguments):
         ``log f`` as a function of an array of values of ``w . y``; or its values (..., M) at ``values``.
     step : float
         Distance of two points of the grid. Every weight is replaced by the nearest multiple of it.
-    method : {"auto", "potetz-lee"}
-        "auto" takes sums forwards and backwards, all of positive terms. "potetz-lee" is the elimination that they
-        published, every message afresh by fast convolutions; it refuses models where it cannot certify its answer.
 
     Attributes
     ----------
@@ -73,7 +65,7 @@ class LinearModel(ByArguments):
 
     Notes
     -----
-    Cost: O(D M) for M points of the grid; "potetz-lee" O(D^2 M log M) time and O(D M) memory.
+    Cost: O(D M) for M points of the grid.
 
     Accuracy: exact for the rounded weights, ``posterior_logits`` to 1e-9 absolute or 1e-10 relative.
 
@@ -100,11 +92,9 @@ class LinearModel(ByArguments):
         log_f: Callable[[Float64], ArrayLike] | ArrayLike,
         *,
         step: float,
-        method: str = "auto",
     ) -> None:
         nu, self._dtype = checks.logits(logits)
-        self._method = checks.one_of("method", method, ("auto", "potetz-lee"))
-        self.step = check_real(step, "step", 0.0, strict=True)
+        self.step = checks.real("step", step, 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
         self.weights = _weights(weights, nu.shape[-1])
         self._units = _units(self.weights, self.step)
@@ -115,7 +105,7 @@ class LinearModel(ByArguments):
         checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
         read_only(self.logits, self.weights, self.values, self.log_f)
 
-    @cached_property
+    @cached
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of every answer."""
         return np.broadcast_shapes(self.logits.shape[:-1], self.log_f.shape[:-1])
@@ -181,7 +171,7 @@ class LinearModel(ByArguments):
         """
         return self._vector(self._odds)
 
-    @cached_property
+    @cached
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
 
@@ -210,7 +200,7 @@ class LinearModel(ByArguments):
         out.flags.writeable = False
         return out[()]
 
-    @cached_property
+    @cached
     def _odds(self) -> Float64:
         """(B, D)."""
         lattice, log_f = self._lattice
@@ -218,12 +208,12 @@ class LinearModel(ByArguments):
         out = np.array(self._nu)
         counted = self._units != 0
         if counted.any():
-            evidence = self._evidence(lattice, log_f)
+            evidence = inclusion_evidence(lattice.nu, lattice.weights, log_f)
             flipped = np.where(np.isinf(lattice.nu), lattice.nu, lattice.nu + evidence)
             out[:, counted] = np.where(self._units[counted] < 0, -flipped, flipped)
         return out
 
-    @cached_property
+    @cached
     def marginals(self) -> Float64:
         """P(y_d = 1), (..., D).
 
@@ -244,7 +234,7 @@ class LinearModel(ByArguments):
         """
         return self._vector(expit(self._odds))
 
-    @cached_property
+    @cached
     def sum_log_probs(self) -> Float64:
         """Log-probabilities of the values of the grid, (..., M).
 
@@ -282,7 +272,7 @@ class LinearModel(ByArguments):
         ----------
         size : int or tuple of int, optional
             How many; default one, without an axis.
-        rng : numpy.random.Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed.
 
         Returns
@@ -313,7 +303,7 @@ class LinearModel(ByArguments):
                [0, 1],
                [0, 1]], dtype=uint8)
         """
-        shape, generator = shape_of_size(size), checks.generator(rng)
+        shape, generator = checks.shape("size", size), checks.generator(rng)
         self._log_mean  # noqa: B018 - raises for an impossible model
         count = math.prod(shape)
         lattice, log_f = self._lattice
@@ -395,7 +385,7 @@ class LinearModel(ByArguments):
     def _arguments(self) -> dict[str, Any]:
         logits = self.logits.astype(self._dtype, copy=False)
         return {
-            "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step, "method": self._method,
+            "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step,
         }  # fmt: skip
 
     def _counted(self, states: States, found: States) -> States:
@@ -404,12 +394,12 @@ class LinearModel(ByArguments):
         states[..., counted] = found ^ (self._units[counted] < 0)
         return states
 
-    @cached_property
+    @cached
     def _law(self) -> Float64:
         """Log-probabilities of the sums on the lattice, (B, W + 1)."""
         return self._log_prior + self._lattice[1] - self._log_mean[:, None]
 
-    @cached_property
+    @cached
     def _nu(self) -> Float64:
         whole = np.broadcast_to(self.logits, (*self.batch_shape, self.n_variables))
         return whole.reshape(math.prod(self.batch_shape), self.n_variables)
@@ -419,14 +409,14 @@ class LinearModel(ByArguments):
         """Log Z without f, (B,); infinite logits weigh 1."""
         return np.asarray(softplus(np.where(np.isfinite(self._nu), self._nu, -math.inf)).sum(-1))
 
-    @cached_property
+    @cached
     def _lattice(self) -> tuple[Lattice, Float64]:
         """Positive coprime weights, and log f at the sums that they reach, (B, W + 1)."""
         lattice = to_lattice(self._nu, self._units)
         table = np.broadcast_to(self.log_f, (*self.batch_shape, len(self.values)))
         return lattice, table.reshape(len(lattice.nu), len(self.values))[:, :: lattice.step]
 
-    @cached_property
+    @cached
     def _log_prior(self) -> Float64:
         """Log-probabilities of the sums without f, (B, W + 1)."""
         lattice, _ = self._lattice
@@ -434,7 +424,7 @@ class LinearModel(ByArguments):
             return np.zeros((len(lattice.nu), 1))
         return weighted_log_pmf(lattice.nu, lattice.weights)
 
-    @cached_property
+    @cached
     def _log_mean(self) -> Float64:
         """Log E[f], (B,)."""
         found = log_sum(self._log_prior + self._lattice[1])
@@ -446,32 +436,16 @@ class LinearModel(ByArguments):
             )
         return found
 
-    def _evidence(self, lattice: Lattice, log_f: Float64) -> Float64:
-        if self._method == "auto":
-            return inclusion_evidence(lattice.nu, lattice.weights, log_f)
-        found = potetz_lee.solve_batch(np, lattice.nu, log_f, lattice.weights)
-        if not (found.bound <= _TOLERANCE).all():
-            raise PrecisionError(
-                "`method='potetz-lee'` cannot certify its answer for this model: what it asks for is lost in the "
-                "rounding of its Fourier transforms. Use method='auto'."
-            )
-        return np.asarray(found.messages)
-
     def __repr__(self) -> str:
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"LinearModel(n_variables={self.n_variables}, grid={len(self.values)}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.linear_page(self)
+        return display.linear_page(self)
 
 
 def _weights(weights: ArrayLike, n: int) -> Float64:
-    array, _ = checks.real_array("weights", weights, axis="variables")
-    if array.shape != (n,) or not np.isfinite(array).all():
-        raise ParameterError(
-            f"`weights` must be {n} finite numbers, one per variable; {checks.describe(array)} arrived."
-        )
-    return np.array(array, np.float64)
+    return checks.array("weights", weights, (n,), checks.REALS, hint=" Give one per variable.", copy=True)
 
 
 def _units(weights: Float64, step: float) -> Ints:
@@ -488,12 +462,6 @@ def _units(weights: Float64, step: float) -> Ints:
 
 
 def _log_f(log_f: Any, values: Float64) -> Float64:
-    wanted = f"one number for each of the {len(values)} points of the grid"
-    table = checks.rectangular("log_f", log_f(values) if callable(log_f) else log_f, wanted)
-    if table.dtype.kind not in "fiub" or table.ndim == 0 or table.shape[-1] != len(values):
-        raise ParameterError(
-            f"`log_f` must give {wanted}; {checks.describe(table)} arrived. A function gets the array `values`."
-        )
-    table = np.array(table, np.float64)
-    checks.below_infinity("log_f", table, "what is impossible")
-    return table
+    given = log_f(values) if callable(log_f) else log_f
+    hint = " A function gets the array `values`."
+    return checks.array("log_f", given, (..., len(values)), checks.LOGS, hint=hint, copy=True)

@@ -9,7 +9,7 @@ import numpy as np
 from .. import checks
 from ..arrays import Float64, FloatArray, States
 from ..errors import ParameterError
-from ..memo import answer
+from ..memo import answer, once
 from .binary import BinaryModel
 from .results import Modes
 
@@ -149,7 +149,7 @@ class Maximization(BinaryModel):
         array([-inf, 1.  , 1.5 , 1.25])
         """
         index = None if group is None else self._group(group)
-        return self._cached(("max counts", index), lambda: self._vector(self._max_counts(index)))
+        return once(self, ("max counts", index), lambda: self._vector(self._max_counts(index)))
 
     def mode_k(self, k: int) -> Modes:
         """The k most probable configurations, all different, best first.
@@ -193,9 +193,7 @@ class Maximization(BinaryModel):
         >>> best.log_weights
         array([1.5 , 0.75])
         """
-        number = checks.integer("k", k)
-        if number < 1:
-            raise ParameterError(f"`k` must be at least 1; {number} arrived.")
+        number = checks.integer("k", k, 1)
         if "ranked" not in self._solver.can:
             raise ParameterError(
                 "`mode_k` is not available for a model with edges; `mode` gives the best configuration."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +13,19 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64
-from ..engine import far
+from ..engine import masks
 from ..engine.count.leaves import Folded, fold_singletons
 from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from ..errors import ParameterError
-from ..memo import lazy
+from ..memo import Caching, cached
 from ..potentials import Potential, as_potential
-from ..structure.nested.count_tree import CountTree
-from .tables_argument import unpack
+from ..structure.nested.count_tree import CountTree, flat
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
 
 @dataclass(eq=False)
-class Parameters:
+class Parameters(Caching):
     """Parameters of a batch of models on one tree.
 
     Attributes
@@ -36,7 +36,7 @@ class Parameters:
     own_constant : (B,) or scalar
         Part of log Z that no variable can change: log f(0) of a potential over no variables.
     near_logits, near_tables
-        Whether the copying has seen that none of these numbers is far; see :mod:`~tallytree.engine.far`.
+        Whether the copying has seen that none of these numbers is far; see :mod:`~tallytree.engine.masks`.
     """
 
     near_logits = near_tables = False
@@ -54,12 +54,12 @@ class Parameters:
     ) -> Parameters:
         return replace(self, logits=logits, dtype=dtype, batch_shape=batch_shape)
 
-    @lazy
+    @cached
     def _replaced(self) -> Parameters | None:
         """The same with infinities for finite numbers that stand for them; None if there are none of these."""
-        if (self.near_logits or far.all_near(self.logits)) and self._tables_near():
+        if (self.near_logits or masks.absent(self.logits)) and self._tables_near():
             return None
-        found = far.replaced(np.asarray(self.logits, np.float64), self.tables, self.potentials)
+        found = masks.resolve(np.asarray(self.logits, np.float64), self.tables, self.potentials)
         new = Parameters(
             self.tree,
             found.logits,
@@ -75,21 +75,21 @@ class Parameters:
 
     def _tables_near(self) -> bool:
         return self.near_tables or all(
-            (isinstance(given, Potential) and given.hard) or far.all_near(table)
+            (isinstance(given, Potential) and given.hard) or masks.absent(table)
             for given, table in zip(self.potentials, self.tables)
         )
 
     @property
     def near(self) -> Parameters:
-        """The numbers that the engines work with: far ones are infinite; see :mod:`~tallytree.engine.far`."""
+        """The numbers that the engines work with: far ones are infinite; see :mod:`~tallytree.engine.masks`."""
         return self if self._replaced is None else self._replaced
 
-    @lazy
+    @cached
     def far_constant(self) -> Any:
         """What far numbers add to log Z and to nothing else, () or (B,)."""
         return 0.0 if self._replaced is None else self._replaced.far_constant
 
-    @lazy
+    @cached
     def leaves(self) -> Folded:
         """Log-odds with the singleton tables folded in, and what these add to log Z."""
         if self._replaced is not None:
@@ -110,7 +110,7 @@ class Parameters:
         variables = self.tree.family.variable_of_group[alone].tolist()
         return fold_singletons(nu, variables, [self.rows(g) for g in alone.tolist()])
 
-    @lazy
+    @cached
     def tables_batch(self) -> tuple[int, ...]:
         """Batch shape of the tables alone."""
         constant = np.shape(self.own_constant) and self.batch_shape
@@ -127,7 +127,7 @@ class Parameters:
         near = self.leaves.constant
         return near if self._replaced is None else near + self.far_constant
 
-    @lazy
+    @cached
     def singleton_logits(self) -> Any:
         """What the tables of single variables add to the log-odds, (B, D) or 0."""
         if len(self.tree.singleton_groups) == 0:
@@ -140,7 +140,7 @@ class Parameters:
         """Log f(0) of a potential over no variables, () or (...,)."""
         return np.reshape(self.own_constant, self.batch_shape if np.ndim(self.own_constant) else ())
 
-    @lazy
+    @cached
     def packed(self) -> Float64:
         """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
         if self._replaced is not None:
@@ -165,7 +165,7 @@ class Parameters:
             return table.reshape(1, -1)
         return np.broadcast_to(table, (*self.batch_shape, table.shape[-1])).reshape(-1, table.shape[-1])
 
-    @lazy
+    @cached
     def mixtures(self) -> dict[int, Mixture]:
         """Exponential mixtures of the sets that hold a single potential with such a form."""
         if self._replaced is not None:
@@ -192,11 +192,6 @@ class Parameters:
         family, offset = self.tree.family, self.tree.family.set_offset
         packed = np.zeros((batch, int(offset[-1])))
         entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
-        if len(entries) != family.n_groups:
-            raise ParameterError(
-                f"`tables` must have one direction or None for each of the {family.n_groups} groups; {len(entries)} "
-                "arrived. Write None for a group that does not move."
-            )
         for g, entry in enumerate(entries):
             if entry is None:
                 continue
@@ -229,11 +224,6 @@ class Parameters:
                 both.setflags(write=False)
                 found.append(both)
         return tuple(found)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What was given; what follows from it is computed again."""
-        kind = type(self)
-        return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), lazy)}
 
 
 def collect(
@@ -278,8 +268,10 @@ def collect(
         own_constant = constant
     new = Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
     if extremes is not None:
-        new.near_logits = far.between(*extremes[-1])
-        new.near_tables = len(borrowed) == len(tables) and all(far.between(*e) for e in extremes[:-1])
+        new.near_logits = masks.absent_between(*extremes[-1])
+        new.near_tables = len(borrowed) == len(tables) and all(
+            masks.absent_between(*e) for e in extremes[:-1]
+        )
     return new
 
 
@@ -297,7 +289,10 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
-    new.near_logits, new.near_tables = extremes is not None and far.between(*extremes[-1]), old._tables_near()
+    new.near_logits, new.near_tables = (
+        extremes is not None and masks.absent_between(*extremes[-1]),
+        old._tables_near(),
+    )
     packed = old.__dict__.get("packed")
     near = old._replaced is None and new._replaced is None
     if packed is not None and near and (len(packed) == 1 or batch_shape == old.batch_shape):
@@ -353,3 +348,162 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
         return given, table, True
     table.setflags(write=False)
     return given, table, False
+
+
+def is_packed(tables: Any) -> bool:
+    """Whether the tables are one array of numbers, of NumPy or a framework."""
+    if isinstance(tables, np.ndarray):
+        return bool(tables.dtype != object)
+    return type(tables).__module__.partition(".")[0] in ("jax", "jaxlib", "torch") and hasattr(
+        tables, "shape"
+    )
+
+
+def check_packed_length(tree: CountTree, tables: Any) -> None:
+    total = int(tree.family.group_offset[-1])
+    if len(tables.shape) == 0 or tables.shape[-1] != total:
+        raise ParameterError(
+            f"Packed `tables` must have {total} entries on the last axis, n + 1 for each of the "
+            f"{tree.family.n_groups} groups; shape {tuple(tables.shape)} arrived. Or pass a list, one table per group."
+        )
+
+
+def unpack(tree: CountTree, tables: Any) -> list[Any]:
+    """One entry per group from a sequence, or from all tables packed in one array."""
+    if is_packed(tables):
+        check_packed_length(tree, tables)
+        ends = tree.family.group_offset.tolist()
+        return [tables[..., a:b] for a, b in itertools.pairwise(ends)] if tree.family.n_groups else []
+    if isinstance(tables, (str, bytes, Potential)) or not isinstance(tables, Sequence):
+        raise ParameterError(
+            "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
+            f"{checks.describe(tables)} arrived."
+        )
+    if len(tables) != tree.family.n_groups and tree.n_variables:
+        raise ParameterError(
+            f"`tables` must have one entry per group of the tree, {tree.family.n_groups} in all; {len(tables)} "
+            "arrived. Write None for a group that has none."
+        )
+    return list(tables)
+
+
+class PackedParameters(Parameters):
+    """Parameters whose tables arrived in one array (..., T), group after group; tables of their own are views of it."""
+
+    def __init__(
+        self,
+        tree: CountTree,
+        logits: NDArray[np.floating[Any]],
+        dtype: np.dtype[Any],
+        given: Float64,
+        batch_shape: tuple[int, ...],
+    ) -> None:
+        self.tree = tree
+        self.logits = logits
+        self.dtype = dtype
+        self.given = given
+        self.batch_shape = batch_shape
+        self.own_constant = 0.0
+
+    def _changed(
+        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
+    ) -> Parameters:
+        return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
+
+    def _tables_near(self) -> bool:
+        return self.near_tables or masks.absent(self.given)
+
+    @cached
+    def tables(self) -> tuple[Float64, ...]:
+        """One view per group."""
+        views = tuple(np.split(self.given, self.tree.family.group_offset[1:-1], axis=-1))
+        for view in views:
+            view.setflags(write=False)
+        return views
+
+    @cached
+    def potentials(self) -> tuple[Any, ...]:
+        """The tables themselves."""
+        return self.tables
+
+    @cached
+    def tables_batch(self) -> tuple[int, ...]:
+        """Batch shape of the tables alone."""
+        return self.given.shape[:-1]
+
+    @cached
+    def packed(self) -> Float64:
+        """As in `Parameters`; the order of the groups is often that of the sets already."""
+        family = self.tree.family
+        if self._replaced is not None or not family.groups_are_sets:
+            return super().packed
+        shape = self.batch_shape if self.given.ndim > 1 else ()
+        rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
+        cells = family.set_cells
+        return rows if cells is None else np.take(rows, cells, axis=1)
+
+
+def from_user(
+    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: Any, constant: Any = None
+) -> Parameters:
+    """Parameters from a sequence with one entry per group, or from all tables packed in one array."""
+    if is_packed(tables) and tree.family.n_groups:
+        return _collect_packed(tree, logits, dtype, tables)
+    return collect(tree, logits, dtype, unpack(tree, tables), constant)
+
+
+def _collect_packed(
+    tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: NDArray[Any]
+) -> Parameters:
+    check_packed_length(tree, tables)
+    array, _ = checks.real_array("tables", tables, axis="counts")
+    copies, extremes = frozen_copies([array, logits])
+    given = copies[0]
+    largest = extremes[0][1] if extremes is not None else float(given.max(initial=-math.inf))
+    if not largest < math.inf:
+        for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
+            checks.log_table(table, tree.group_size(g), name=table_name(g, tree.family.n_groups == 1))
+    batch_shape = checks.broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
+    return PackedParameters(tree, checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)
+
+
+_DOUBLE = np.dtype(np.float64)
+
+# Unlike `ndarray.dot` it may overflow in silence; as it is, without the search for other kinds of arrays around it.
+_dot = getattr(np.vdot, "__wrapped__", np.vdot)
+
+
+def of_small_model(logits: Any, groups: Any) -> Parameters | None:
+    """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
+
+    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    """
+    if (
+        type(logits) is not np.ndarray
+        or logits.ndim != 1
+        or logits.dtype is not _DOUBLE  # not of the other byte order
+        or not 1 < logits.size < 8192
+    ):
+        return None
+    n = logits.size
+    if type(groups) is np.ndarray:
+        if groups.shape != (n + 1,) or groups.dtype is not _DOUBLE:
+            return None
+        own = finite = groups.copy()
+        given: Any = own
+    elif isinstance(groups, Potential):
+        given, own = groups, groups._table(n)
+        if own.ndim > 1:  # one parameter per model
+            return None
+        finite = own[own > -math.inf]
+    else:
+        return None
+    if not (_dot(logits, logits) < masks.SMALL_SQUARE and _dot(finite, finite) < masks.SMALL_SQUARE):
+        return None
+    kept = logits.copy()
+    kept.flags.writeable = own.flags.writeable = False
+    new = Parameters(flat(n), kept, kept.dtype, (given,), (own,), (), 0.0)
+    new._replaced = None
+    new.leaves = Folded(kept.reshape(1, n), 0.0, None)
+    new.packed = own.reshape(1, n + 1)
+    return new

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,17 @@ from scipy.special import expit
 
 from tallytree.checks import configurations
 from tallytree.checks.sums import from_probs, integer_weights, read_only, real_array
-from tallytree.engine.pmf import single_values
-from tallytree.engine.pmf.log_pmf import dft_cf_pmf, log_pmf, tilted_rows_log_pmf
+from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, log_pmf, log_probabilities, tilted_rows_log_pmf
 from tallytree.engine.pmf.recursion import recursion_log_pmf
 from tallytree.engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from tallytree.errors import ParameterError
+from tallytree.memo import cached
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds
 from tallytree.models.frozen_distribution import FrozenDistribution
 
 from ..arrays import Float64, Ints
 
-METHODS = ("auto", "recursion", "tilted", "dft")
+METHODS = ("auto", "recursion", "tilted")
 BERNOULLI_DRAWS = 1 << 22  # up to this many uniform numbers, samples are sums of single draws
 
 
@@ -37,11 +36,10 @@ class PoissonBinomial(FrozenDistribution):
         Log-odds in [-inf, inf]; they keep the digits of probabilities near 1.
     weights : array_like of int (n,), optional
         Weights of any sign, shared by the batch; all 1 if omitted.
-    method : {"auto", "recursion", "tilted", "dft"}
+    method : {"auto", "recursion", "tilted"}
         ``"auto"`` meets the accuracy below. The others are for study and comparison. ``"recursion"`` adds one
         variable at a time (Gail, Lubin and Rubinstein; Barlow and Heidtmann). ``"tilted"`` reads windows of
-        counts off characteristic functions (no weights). ``"dft"`` is one Fourier transform of the
-        characteristic function (Fernandez and Williams; Hong), with absolute accuracy only.
+        counts off characteristic functions (no weights).
 
     Raises
     ------
@@ -173,21 +171,17 @@ class PoissonBinomial(FrozenDistribution):
 
     # -- the table ---------------------------------------------------------------------------------------------
 
-    @cached_property
+    @cached
     def _lattice(self) -> Lattice:
         nu = self._nu.reshape(int(np.prod(self.batch_shape, dtype=np.int64)), self.n)
         if self._weights is None:
             return Lattice(0, 1, nu, np.ones(self.n, dtype=np.int64))
         return to_lattice(nu, self._weights)
 
-    @cached_property
+    @cached
     def _log_table(self) -> Float64:
         _, _, nu, weights = self._lattice
-        plain = bool(np.all(weights == 1))
-        if self._method == "dft":
-            with np.errstate(divide="ignore"):
-                table = np.log(dft_cf_pmf(nu, None if plain else weights))
-        elif not plain:
+        if not np.all(weights == 1):
             table = weighted_log_pmf(nu, weights)
         elif self._method == "recursion":
             table = recursion_log_pmf(nu)
@@ -199,14 +193,14 @@ class PoissonBinomial(FrozenDistribution):
     def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
         """One inference per point, as long as no table of all counts is at hand and points are few."""
         known = "_log_table" in self.__dict__ or self._method != "auto"
-        if known or self._weights is not None or self.batch_shape or self.n <= single_values.SHORTEST:
+        if known or self._weights is not None or self.batch_shape or self.n <= SHORTEST:
             return None
         points = real_array(name, x, least_axes=0).astype(np.float64)
-        if points.size > single_values.MOST:
+        if points.size > MOST:
             return None
-        return single_values.log_probabilities(self._nu, float(self._p.sum()), which, points)
+        return log_probabilities(self._nu, float(self._p.sum()), which, points)
 
-    @cached_property
+    @cached
     def _bounds(self) -> tuple[Any, Any]:
         w = self.weights
         # p rounds to 1 for a finite logit above 36: possible is what the log-odds say
@@ -216,7 +210,7 @@ class PoissonBinomial(FrozenDistribution):
 
     # -- moments and draws without the table -------------------------------------------------------------------
 
-    @cached_property
+    @cached
     def _cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
         """Cumulants of independent variables add: ``w p``, ``w^2 pq``, ``w^3 pq(q - p)``, ``w^4 pq(1 - 6pq)``."""
         pq = self._p * self._q

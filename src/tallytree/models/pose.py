@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from .. import checks
 from ..arrays import Float64
-from ..engine import choose, far
+from ..engine import masks, thresholds
 from ..engine.forest.certificate import folded_size
 from ..engine.problem import ForestProblem, Problem
-from ..errors import ParameterError
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from .edges import Forest
@@ -23,9 +24,12 @@ def count_problem(params: Parameters, method: str) -> Problem:
     leaves = params.leaves
     n = leaves.nu.shape[1]
     mixtures = {}
-    if n > choose.DIRECT_LIMIT or method != "auto":
-        mixtures = params.mixtures if choose.uses_mixtures(method, n) else {}
-    return Problem(params.tree, leaves.nu, params.packed, mixtures, leaves.constant, leaves.log_norm)
+    if n > thresholds.DIRECT_LIMIT or method != "auto":
+        mixtures = params.mixtures if thresholds.uses_mixtures(method, n) else {}
+    family = params.tree.family
+    apart = leaves.log_norm is None and len(family.set_parent) == len(family.set_of_group)
+    folded = 0.0 if apart else _folded(params, leaf_weights(params), _largest)
+    return Problem(params.tree, leaves.nu, params.packed, mixtures, leaves.constant, leaves.log_norm, folded)
 
 
 class NearEdges(NamedTuple):
@@ -36,8 +40,8 @@ class NearEdges(NamedTuple):
 
 
 def near_edges(forest: Forest) -> NearEdges:
-    """See :mod:`~tallytree.engine.far`."""
-    tables, constants = far.near_tables(forest.log_tables, 2)
+    """See :mod:`~tallytree.engine.masks`."""
+    tables, constants = masks.resolve_tables(forest.log_tables, 2)
     return NearEdges(tables, np.asarray(constants.sum(axis=-1)))
 
 
@@ -61,7 +65,7 @@ def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEd
         )
     score = np.broadcast_to([0, 1], (n, 2))
     return ForestProblem(
-        structure, score, log_leaf, log_edge, params.packed, _folded(params, structure, log_leaf)
+        structure, score, log_leaf, log_edge, params.packed, _folded(params, log_leaf, folded_size)
     )
 
 
@@ -78,24 +82,23 @@ def leaf_weights(params: Parameters) -> Float64:
     return log_leaf
 
 
-def _folded(params: Parameters, structure: ForestStructure, log_leaf: Float64) -> float:
+def _largest(log_values: Float64) -> float:
+    return float(np.abs(np.where(np.isfinite(log_values), log_values, 0.0)).max(initial=0.0))
+
+
+def _folded(params: Parameters, log_leaf: Float64, size: Callable[[Float64], float]) -> float:
     """Where tables were added to others: the magnitudes at which they were rounded."""
-    family, offset, packed = params.tree.family, structure.offset, params.packed
+    family, packed = params.tree.family, params.packed
+    offset = family.set_offset
     alone = family.variable_of_group
-    total = sum((folded_size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
+    total = sum((size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
     shared = np.bincount(family.set_of_group[family.set_of_group >= 0], minlength=family.n_sets) > 1
     for s in np.flatnonzero(shared).tolist():
-        total += folded_size(packed[:, offset[s] : offset[s + 1]])
+        total += size(packed[:, offset[s] : offset[s + 1]])
     return total
 
 
 def stretched(values: Float64, forest: Forest) -> Float64:
     """Log-odds with the batch axes of the edges' tables too."""
-    try:
-        shape = np.broadcast_shapes(values.shape[:-1], forest.batch_shape)
-    except ValueError:
-        raise ParameterError(
-            f"`edges` has batch shape {forest.batch_shape}, which does not broadcast against {values.shape[:-1]} of "
-            "`logits`. Batch axes lead: logits (..., D), edge tables (..., E, 2, 2)."
-        ) from None
+    shape = checks.broadcast(values.shape[:-1], [("`edges`", forest.batch_shape)])
     return np.broadcast_to(values, (*shape, values.shape[-1]))

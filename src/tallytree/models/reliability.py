@@ -7,14 +7,14 @@ returns the probability that the *system works*, or its logarithm.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tallytree import checks
 from tallytree.checks.sums import from_probs, real_array
-from tallytree.engine.pmf.leave_one_out import leave_one_out_log_pmf
+from tallytree.engine.pmf.inclusion import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
 
@@ -93,11 +93,11 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
     """Logarithm of :func:`k_to_l_out_of_n`."""
     count = _good_components(probs)
-    low, high = _whole("k", k, count.n), _whole("l", l, count.n)
+    low, high = checks.integer("k", k, 0, count.n), checks.integer("l", l, 0, count.n)
     if low > high:
         raise ParameterError(f"`k` must not exceed `l`; k={low}, l={high} arrived.")
     table = count.count_log_probs
-    if _kind(system) == "G":
+    if checks.one_of("system", system, ("G", "F")) == "G":
         parts = table[..., low : high + 1]
     else:  # works with fewer than k failures or more than l
         parts = np.concatenate([table[..., : count.n - high], table[..., count.n - low + 1 :]], axis=-1)
@@ -215,25 +215,7 @@ def _good_components(probs: ArrayLike) -> PoissonBinomial:
     return PoissonBinomial(given)
 
 
-def _kind(system: str) -> str:
-    if not isinstance(system, str) or system not in ("G", "F"):
-        raise ParameterError(
-            f'`system` must be "G" (k counts good) or "F" (k counts failed); {system!r} arrived.'
-        )
-    return system
-
-
-def _whole(name: str, value: int, highest: int) -> int:
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        raise ParameterError(f"`{name}` must be an integer; {value!r} arrived.") from None
-    if not 0 <= whole <= highest:
-        raise ParameterError(f"`{name}` must lie in 0..{highest} for this system; {whole} arrived.")
-    return whole
-
-
 def _good_needed(k: int, n: int, system: str) -> int:
     """Return the number of good components that the system needs."""
-    whole = _whole("k", k, n + 1)
-    return whole if _kind(system) == "G" else n - whole + 1
+    whole = checks.integer("k", k, 0, n + 1)
+    return whole if checks.one_of("system", system, ("G", "F")) == "G" else n - whole + 1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _display
+from .. import display
 from ..arrays import Float64, FloatArray, Ints, States
 
 
@@ -87,9 +87,9 @@ class SparseSamples:
         return out.reshape(self.shape)
 
     def _repr_html_(self) -> str:
-        if math.prod(self.shape) > _display.MOST_CELLS:
-            return _display.page(repr(self))
-        return _display.rows_page(self, self.to_dense(), "one sample to a row")
+        if math.prod(self.shape) > display.MOST_CELLS:
+            return display.page(repr(self))
+        return display.matrix_page(self, self.to_dense(), "one sample to a row")
 
 
 class Modes(NamedTuple):
@@ -119,7 +119,7 @@ class Modes(NamedTuple):
     log_weights: Float64
 
     def _repr_html_(self) -> str:
-        return _display.rows_page(self, self.configurations, "one configuration to a row")
+        return display.matrix_page(self, self.configurations, "one configuration to a row")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ class ExpectedStatistics:
     edges: FloatArray | None = None
 
     def _repr_html_(self) -> str:
-        return _display.statistics_page(self)
+        return display.statistics_page(self)
 
 
 @dataclass(frozen=True, eq=False)

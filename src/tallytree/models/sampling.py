@@ -9,8 +9,7 @@ import numpy as np
 
 from .. import checks
 from ..arrays import States
-from ..errors import ParameterError
-from ..memo import answer
+from ..memo import cached
 from .binary import BinaryModel
 from .results import SparseSamples
 
@@ -35,7 +34,7 @@ class Sampling(BinaryModel):
         ----------
         size : int, tuple of int or None
             Number of samples of every model; None draws one, without an axis for it.
-        rng : numpy.random.Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed. A generator moves on by 128 bits, whatever the number of samples.
         sparse : bool
             Return the variables that are on instead of an array of zeros and ones.
@@ -78,10 +77,9 @@ class Sampling(BinaryModel):
         >>> bool(np.all(y.sum(-1) == 2))
         True
         """
-        lead = shape_of_size(size)
+        lead = checks.shape("size", size)
         generator = checks.generator(rng)
-        if not isinstance(sparse, (bool, np.bool_)):
-            raise ParameterError(f"`sparse` must be True or False; {checks.describe(sparse)} arrived.")
+        sparse = checks.flag("sparse", sparse)
         solver = self._solved if self._forest is not None else self._drawable
         shape = (*lead, *self._params.batch_shape, self._tree.n_variables)
         if sparse:
@@ -90,24 +88,10 @@ class Sampling(BinaryModel):
         drawn: States = solver.draw(math.prod(lead), generator)
         return drawn.reshape(shape)
 
-    @answer
+    @cached
     def _drawable(self) -> Any:
         """The solver of a possible model; that it is possible is seen on the way up, without the way down."""
         solver = self._solver
         # With the constant of the model, which is -inf where a group of one variable excludes both values.
         self._check_weights(np.where(solver.sampler.impossible, -math.inf, 0.0))
         return solver
-
-
-def shape_of_size(size: Any) -> tuple[int, ...]:
-    """The axes that `size` asks for."""
-    if size is None:
-        return ()
-    entries = size if isinstance(size, (tuple, list)) else (size,)
-    found = tuple(checks.integer("size", entry) for entry in entries)
-    if min(found, default=0) < 0:
-        raise ParameterError(
-            "`size` must be a number of samples, a tuple of such numbers or None, none of them negative; "
-            f"{checks.describe(size)} arrived."
-        )
-    return found

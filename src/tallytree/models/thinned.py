@@ -12,26 +12,25 @@ given a_d = 0 has log-odds ``theta + log(1 - rate)``. All sums are of positive t
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
-from .. import _display, checks
+from .. import checks, display
 from ..arrays import Float64, States
 from ..checks import configurations
-from ..checks.numbers import check_choice
 from ..engine.count.moments import weight_of_logits
 from ..engine.pmf.recursion import softplus
 from ..errors import ParameterError
+from ..memo import cached
 from ..potentials import at_least, exactly
-from .by_arguments import ByArguments
+from .base import ArgumentModel
 from .count import CountModel
 
 
-class ThinnedModel(ByArguments):
+class ThinnedModel(ArgumentModel):
     """Binary variables of which each that is on acts with a rate of its own; a potential on how many act.
 
     ``p(y) = exp(logits . y) E[f(number that act)] / Z``.
@@ -155,7 +154,7 @@ class ThinnedModel(ByArguments):
         """
         return self._vector(self._odds)
 
-    @cached_property
+    @cached
     def _odds(self) -> Float64:
         acts = np.asarray(self.acting.posterior_logits)[..., : self.n_variables]
         theta = np.broadcast_to(self._theta, acts.shape)
@@ -163,7 +162,7 @@ class ThinnedModel(ByArguments):
         found = np.logaddexp(acts + softplus(np.where(np.isposinf(theta), 0.0, self._idle)), self._idle)
         return np.where(np.isinf(theta), theta, found)
 
-    @cached_property
+    @cached
     def marginals(self) -> Float64:
         """P(y_d = 1), (..., D).
 
@@ -250,7 +249,7 @@ class ThinnedModel(ByArguments):
         ----------
         size : int or tuple of ints, optional
             How many.
-        rng : numpy.random.Generator, int or None
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed.
 
         Returns
@@ -284,7 +283,7 @@ class ThinnedModel(ByArguments):
         return f"ThinnedModel(n_variables={self.n_variables}{batch})"
 
     def _repr_html_(self) -> str:
-        return _display.thinned_page(self)
+        return display.thinned_page(self)
 
 
 def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:
@@ -325,20 +324,13 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
     >>> tt.noisy_or_model(np.zeros(2), [0.5, 0.5], t=0).marginals.round(6)
     array([0.333333, 0.333333])
     """
-    seen = check_choice(t, "t", (0, 1))
+    seen = checks.one_of("t", t, (0, 1))
     return ThinnedModel(logits, rates, at_least(1) if seen else exactly(0), leak=leak)
 
 
 def _probabilities(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> Float64:
-    given = checks.rectangular(name, value, "probabilities")
-    if given.dtype.kind not in "fiub":
-        raise ParameterError(
-            f"`{name}` must hold probabilities between 0 and 1; {checks.describe(value)} arrived."
-        )
-    array = np.array(given, np.float64)
-    if not ((array >= 0.0) & (array <= 1.0)).all():
-        raise ParameterError(f"`{name}` must hold probabilities between 0 and 1; other values arrived.")
-    if shape is not None and (array.ndim == 0 or array.shape[-1] not in (1, shape[-1])):
+    array = checks.array(name, value, (..., *(("D",) if shape else ())), checks.PROBABILITIES, copy=True)
+    if shape is not None and array.shape[-1] not in (1, shape[-1]):
         raise ParameterError(
             f"`{name}` must hold one probability per variable, {shape[-1]} in all; shape {array.shape} arrived."
         )

@@ -15,19 +15,7 @@ from ..learn.statistics import CountFeatures
 from ..models.frozen_distribution import FrozenDistribution
 from ..models.linear import LinearModel
 from ..structure.nested.count_tree import CountTree
-from .inputs import binary_rows, distributions, numbers, probabilities, tree_of, variable_names
-from .style import (
-    BLUE,
-    GREY,
-    MOST_BARS,
-    MOST_NAMES,
-    ORANGE,
-    axes_of,
-    finish,
-    side_by_side,
-    whole_numbers,
-    whole_ticks,
-)
+from . import base
 
 
 def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
@@ -61,22 +49,22 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     --------
     >>> ax = marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
     """
-    prior, posterior = probabilities(model)
+    prior, posterior = base.probabilities(model)
     n = len(posterior)
-    labels = variable_names(names, n)
-    ax = axes_of(ax)
+    labels = base.variable_names(names, n)
+    ax = base.axes_of(ax)
     place = np.arange(n)
-    drawn = [] if prior is None else [(prior, GREY, "by itself")]
-    drawn.append((posterior, BLUE, "given the counts"))
-    side_by_side(ax, place, drawn, ls="", marker=".", ms=3)
-    if labels is not None and n <= MOST_NAMES:
+    drawn = [] if prior is None else [(prior, base.GREY, "by itself")]
+    drawn.append((posterior, base.BLUE, "given the counts"))
+    base.side_by_side(ax, place, drawn, ls="", marker=".", ms=3)
+    if labels is not None and n <= base.MOST_NAMES:
         ax.set_xticks(place, labels, rotation=45, ha="right")
     else:
         ax.set_xlabel("variable")
-        whole_ticks(ax, 0, n - 1)
+        base.whole_ticks(ax, 0, n - 1)
     ax.set_ylim(0, 1.15 if len(drawn) > 1 else 1)  # room for the legend
     ax.set_yticks(np.linspace(0, 1, 6))
-    return finish(ax, y="P(variable is on)", legend=len(drawn) > 1, columns=2)
+    return base.finish(ax, y="P(variable is on)", legend=len(drawn) > 1, columns=2)
 
 
 def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> Any:
@@ -115,27 +103,32 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
     --------
     >>> ax = count_distribution(tt.CountModel([0.5, -1.0, 2.0], tt.at_least(2)))  # doctest: +SKIP
     """
-    counts, prior, posterior, potential = distributions(model, group)
+    counts, prior, posterior, potential = base.distributions(model, group)
     both = posterior if prior is None else np.maximum(prior, posterior)
     seen = np.flatnonzero(both > 1e-6)
     shown = slice(max(int(seen[0]) - 1, 0), min(int(seen[-1]) + 1, len(both) - 1) + 1)
     counts, height = counts[shown], both[shown].max()
-    ax = axes_of(ax)
+    ax = base.axes_of(ax)
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 1.0
-    drawn = [] if prior is None else [(prior[shown], GREY, "variables alone")]
-    drawn.append((posterior[shown], BLUE, "given the model"))
-    side_by_side(ax, counts, drawn, step)
+    drawn = [] if prior is None else [(prior[shown], base.GREY, "variables alone")]
+    drawn.append((posterior[shown], base.BLUE, "given the model"))
+    base.side_by_side(ax, counts, drawn, step)
     if potential is not None:
-        part = potential[shown]
-        top = part.max()
-        scaled = np.exp(part - top) * height if top > -np.inf else np.zeros(len(part))
-        marker = "o" if len(counts) <= MOST_BARS else None
-        ax.plot(counts, scaled, color=ORANGE, marker=marker, ms=3, lw=1.2, label="potential (scaled)")
+        marker = "o" if len(counts) <= base.MOST_BARS else None
+        ax.plot(
+            counts,
+            base.relative(potential[shown]) * height,
+            color=base.ORANGE,
+            marker=marker,
+            ms=3,
+            lw=1.2,
+            label="potential (scaled)",
+        )
     if counts.dtype.kind in "iu":
-        whole_ticks(ax, int(counts[0]), int(counts[-1]))
+        base.whole_ticks(ax, int(counts[0]), int(counts[-1]))
     name = "sum" if isinstance(model, (FrozenDistribution, LinearModel)) else "count"
     what = name if group is None else f"count of group {group}"
-    return finish(ax, what, "probability", legend=len(drawn) > 1 or potential is not None)
+    return base.finish(ax, what, "probability", legend=len(drawn) > 1 or potential is not None)
 
 
 def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None, bar: bool = True) -> Any:
@@ -176,20 +169,19 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
         raise ParameterError(
             f"`values` must be an answer or a matrix; {describe(values)} arrived. Draw what its `loopy_bp()` returns."
         )
-    matrix = numbers("values", found.toarray() if hasattr(found, "toarray") else found)
+    matrix = base.numbers("values", found.toarray() if hasattr(found, "toarray") else found)
     if matrix.ndim != 2:
         raise ParameterError(
             f"`values` must be a matrix; shape {matrix.shape} arrived. `marginals` draws single variables."
         )
     bar = flag("bar", bar)
-    ax = axes_of(ax)
+    ax = base.axes_of(ax)
     image = ax.imshow(matrix, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if bar:
         ax.figure.colorbar(image, ax=ax, label="P(cell is on)")
     for side in (ax.xaxis, ax.yaxis):
-        whole_numbers(side)
-    ax.set_xlabel("column")
-    ax.set_ylabel("row")
+        base.whole_numbers(side)
+    ax.set(xlabel="column", ylabel="row")
     if title is not None:
         ax.set_title(title, fontsize=10)
     return ax
@@ -234,12 +226,12 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
         )
     if label is not None and not isinstance(label, str):
         raise ParameterError(f"`label` must be text or None; {describe(label)} arrived.")
-    return trace_line(numbers("result.trace", trace), ax, label=label)
+    return trace_line(base.numbers("result.trace", trace), ax, label=label)
 
 
 def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> Any:
     """A trace given as numbers; a sweep that changed nothing stands at the foot of the logarithmic axis."""
-    ax = axes_of(ax)
+    ax = base.axes_of(ax)
     sweeps = np.arange(1, len(trace) + 1)
     moving = trace > 0
     (line,) = ax.plot(sweeps, np.where(moving, trace, np.nan), marker=".", lw=1.2, label=label)
@@ -261,8 +253,8 @@ def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> A
         )
     if not moving.any():
         ax.set_yticks([])
-    whole_ticks(ax, 1, max(len(trace), 1))
-    return finish(ax, "sweep", "largest change of a message", legend=label is not None)
+    base.whole_ticks(ax, 1, max(len(trace), 1))
+    return base.finish(ax, "sweep", "largest change of a message", legend=label is not None)
 
 
 def density_comparison(
@@ -300,20 +292,28 @@ def density_comparison(
     >>> rows = np.eye(4, dtype=int)
     >>> ax = density_comparison(rows, {"itself": rows}, tt.CountTree.balanced(4))  # doctest: +SKIP
     """
-    tree = tree_of(tree)
+    tree = base.tree_of(tree)
     if not isinstance(samples, Mapping) or not samples:
         raise ParameterError(
             f"`samples` must map names of models to their rows, such as {{'model': rows}}; {describe(samples)} arrived."
         )
-    rows = binary_rows("data", data, tree.n_variables)
-    others = {
-        name: binary_rows(f"samples[{name!r}]", drawn, tree.n_variables) for name, drawn in samples.items()
-    }
-    ax = axes_of(ax)
+    rows = _binary_rows("data", data, tree.n_variables)
+    others = {name: _binary_rows(f"samples[{name!r}]", y, tree.n_variables) for name, y in samples.items()}
+    ax = base.axes_of(ax)
     for name, drawn in others.items():
         sizes, errors = count_errors(rows, drawn, tree)
         error_line(ax, sizes, errors, name)
-    return finish(ax)
+    return base.finish(ax)
+
+
+def _binary_rows(name: str, value: Any, n: int) -> NDArray[Any]:
+    array = base.numbers(name, value)
+    if array.ndim != 2 or array.shape[1] != n or len(array) == 0 or not np.isin(array, (0, 1)).all():
+        raise ParameterError(
+            f"`{name}` must be rows of 0 and 1 with {n} columns, one per variable of the tree; an array of shape "
+            f"{array.shape} arrived."
+        )
+    return array.astype(np.uint8)
 
 
 def error_line(ax: Any, sizes: NDArray[np.int64], errors: Float64, name: str, **style: Any) -> None:
@@ -325,8 +325,7 @@ def error_line(ax: Any, sizes: NDArray[np.int64], errors: Float64, name: str, **
     (line,) = ax.plot(middle, height, marker="o", ms=3.5, lw=1.5, label=name, **style)
     ax.plot(sizes, errors, ".", ms=2, alpha=0.3, color=line.get_color(), zorder=1)
     ax.set_xscale("log", base=2)
-    ax.set_xlabel("number of variables in the subset")
-    ax.set_ylabel("RMSE of the count distribution")
+    ax.set(xlabel="number of variables in the subset", ylabel="RMSE of the count distribution")
 
 
 def count_errors(

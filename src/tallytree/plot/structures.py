@@ -11,8 +11,8 @@ from .. import checks
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import as_potential
-from .inputs import tree_of, variable_names
-from .style import BLUE, MOST_BARS, MOST_NAMES, ORANGE, axes_of, finish, whole_ticks
+from ..structure.nested.drawing import layout
+from . import base
 
 _MOST_COUNTS = 16  # variables up to which potentials fit into the tree
 
@@ -48,29 +48,29 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     --------
     >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
     """
-    family = tree_of(tree).family
-    labels = variable_names(names, family.n_variables)
+    family = base.tree_of(tree).family
+    labels = base.variable_names(names, family.n_variables)
     position = np.empty(family.n_variables)
     position[family.order] = np.arange(family.n_variables)
-    ax = axes_of(ax)
-    place = np.zeros(family.n_sets)
-    height = np.log2(np.maximum(family.set_size, 1)) if family.n_sets else np.zeros(0)
-    above = family.set_parent
-    for s in range(family.n_sets):  # smaller sets first: children are placed before their parent
-        loose = position[np.flatnonzero(family.variable_parent == s)]
-        inner = np.flatnonzero(above == s)
-        below = np.concatenate([loose, place[inner]])
-        feet = np.concatenate([np.zeros(len(loose)), height[inner]])
-        place[s] = below.mean()
-        ax.vlines(below, feet, height[s], color="0.45", lw=0.8)
-        ax.hlines(height[s], below.min(), below.max(), color="0.45", lw=0.8)
-    few = family.n_variables <= MOST_BARS
+    ax = base.axes_of(ax)
+    height = np.log2(np.maximum(family.set_size, 1))
+    place, held = layout(family, position, height)
+    for top, (below, feet) in zip(height, held):
+        ax.vlines(below, feet, top, color="0.45", lw=0.8)
+        ax.hlines(top, below.min(), below.max(), color="0.45", lw=0.8)
+    few = family.n_variables <= base.MOST_BARS
     if family.n_sets:
-        ax.plot(place, height, "o", color=BLUE, ms=5 if few else 2, label="group", zorder=3)
+        ax.plot(place, height, "o", color=base.BLUE, ms=5 if few else 2, label="group", zorder=3)
     ax.plot(
-        position, np.zeros(len(position)), "s", color=ORANGE, ms=4 if few else 1.5, label="variable", zorder=3
+        position,
+        np.zeros(len(position)),
+        "s",
+        color=base.ORANGE,
+        ms=4 if few else 1.5,
+        label="variable",
+        zorder=3,
     )
-    if family.n_variables <= MOST_NAMES:
+    if family.n_variables <= base.MOST_NAMES:
         tilt, side = (0, "center") if labels is None else (45, "right")
         shown = [str(i) for i in range(family.n_variables)] if labels is None else labels
         ax.set_xticks(position, shown, rotation=tilt, ha=side)
@@ -80,7 +80,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     ticks = 2 ** np.arange(0, int(np.ceil(np.log2(max(largest, 2)))) + 1)
     ax.set_yticks(np.log2(ticks), [str(t) for t in ticks])
     ax.set_ylim(-0.3, 1.25 * np.log2(max(largest, 2)) + 0.5)  # room for the legend
-    return finish(ax, "variables", "size of the group")
+    return base.finish(ax, "variables", "size of the group")
 
 
 def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
@@ -125,31 +125,30 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
             f"`model` must have at most {_MOST_COUNTS} variables for this picture; {family.n_variables} arrived. "
             "`group_tree` draws larger ones."
         )
-    labels = variable_names(names, family.n_variables) or [f"$y_{{{i}}}$" for i in range(family.n_variables)]
-    ax = axes_of(ax, (8.0, 4.0))
+    labels = base.variable_names(names, family.n_variables) or [
+        f"$y_{{{i}}}$" for i in range(family.n_variables)
+    ]
+    ax = base.axes_of(ax, (8.0, 4.0))
     position = np.empty(family.n_variables)
     position[family.order] = np.arange(family.n_variables)
-    place, level = np.zeros(family.n_sets), np.zeros(family.n_sets)
-    for s in range(family.n_sets):  # smaller sets first: children are placed before their parent
-        loose = position[np.flatnonzero(family.variable_parent == s)]
-        inner = np.flatnonzero(family.set_parent == s)
-        below = np.concatenate([loose, place[inner]])
-        feet = np.concatenate([np.zeros(len(loose)), level[inner]])
-        place[s], level[s] = below.mean(), 1.0 + feet.max(initial=0.0)
+    level = np.ones(family.n_sets)
+    for s in range(family.n_sets):  # smaller sets first
+        level[s] += level[family.set_parent == s].max(initial=0.0)
+    place, held = layout(family, position, level)
+    for s, (below, feet) in enumerate(held):
         for x, y in zip(below, feet):
             ax.plot([x, place[s]], [y, level[s]], color="0.6", lw=1.0, zorder=1)
-    ax.plot(position, np.zeros_like(position), "s", ms=15, color="white", mec=ORANGE, mew=1.4, zorder=3)
+    ax.plot(position, np.zeros_like(position), "s", ms=15, color="white", mec=base.ORANGE, mew=1.4, zorder=3)
     for x, label in zip(position, labels):
         ax.annotate(label, (x, 0.0), ha="center", va="center", fontsize=9, zorder=4)
     for s in range(family.n_sets):
-        ax.plot(place[s], level[s], "o", ms=17, color="white", mec=BLUE, mew=1.4, zorder=3)
+        ax.plot(place[s], level[s], "o", ms=17, color="white", mec=base.BLUE, mew=1.4, zorder=3)
         ax.annotate(f"$z_{{{s}}}$", (place[s], level[s]), ha="center", va="center", fontsize=9, zorder=4)
         shares = [model.tables[g] for g in np.flatnonzero(family.set_of_group == s)]
         above = int(family.set_parent[s])
         leftwards = above >= 0 and place[above] > place[s]  # away from the line to the count above
         _inset(ax, place[s] + (-0.77 if leftwards else 0.22), level[s], np.sum(shares, axis=0))
-    ax.set_xlim(-0.8, family.n_variables - 0.2)
-    ax.set_ylim(-0.6, level.max(initial=0.0) + 0.7)
+    ax.set(xlim=(-0.8, family.n_variables - 0.2), ylim=(-0.6, level.max(initial=0.0) + 0.7))
     ax.set_axis_off()
     return ax
 
@@ -157,12 +156,8 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
 def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
     """A potential as bars from x on, beside its count, relative to its largest value."""
     inset = ax.inset_axes([x, y - 0.12, 0.55, 0.5], transform=ax.transData)
-    top = np.max(log_f) if np.isfinite(np.max(log_f)) else 0.0
-    inset.bar(np.arange(len(log_f)), np.exp(log_f - top), color=BLUE, width=0.8)
-    inset.set_xticks([])
-    inset.set_yticks([])
-    inset.set_ylim(0, 1.15)
-    inset.set_zorder(2)
+    inset.bar(np.arange(len(log_f)), base.relative(log_f), color=base.BLUE, width=0.8)
+    inset.set(xticks=[], yticks=[], ylim=(0, 1.15), zorder=2)
     inset.spines[["top", "right", "left"]].set_visible(False)
 
 
@@ -204,8 +199,7 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
         raise ParameterError(
             f"`potential` must have {size + 1} values for {size} variables; shape {log_f.shape} arrived."
         )
-    ax = axes_of(ax)
-    top = log_f.max()
-    ax.bar(np.arange(size + 1), np.exp(log_f - (top if np.isfinite(top) else 0.0)), color=BLUE, width=0.75)
-    whole_ticks(ax, 0, size)
-    return finish(ax, "count", "potential / largest", legend=False)
+    ax = base.axes_of(ax)
+    ax.bar(np.arange(size + 1), base.relative(log_f), color=base.BLUE, width=0.75)
+    base.whole_ticks(ax, 0, size)
+    return base.finish(ax, "count", "potential / largest", legend=False)

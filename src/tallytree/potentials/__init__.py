@@ -7,18 +7,25 @@ applies one to the number of variables that are off.
 from __future__ import annotations
 
 from tallytree.potentials.base import Potential
-from tallytree.potentials.causes import noisy_and, noisy_or
 from tallytree.potentials.constraints import (
     at_least,
     at_most,
     between,
     exactly,
+    modulo,
     one_of,
+    parity,
 )
-from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
+from tallytree.potentials.exponentials import (
+    exponential_mixture,
+    geometric,
+    noisy_and,
+    noisy_or,
+    spike_and_slab,
+    uniform,
+)
 from tallytree.potentials.parsing import parse_potential
 from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
-from tallytree.potentials.remainders import modulo, parity
 from tallytree.potentials.tables import as_potential, table
 
 __all__ = [

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tallytree import _display
-from tallytree.checks.numbers import FloatArray, check_count, check_range, check_real, show
-from tallytree.errors import InfeasibleError
-from tallytree.potentials.columns import Column, Index, common_shape, exponents, is_many, model_name, where
+from tallytree import checks, display
+from tallytree.arrays import Float64
+from tallytree.checks import has_nan
+from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.potentials.columns import (
+    Column,
+    Index,
+    common_shape,
+    exponents,
+    is_many,
+    model_name,
+    show,
+    where,
+)
 from tallytree.potentials.expansions import Expansion, Terms
 
 
@@ -71,7 +82,7 @@ class Potential:
         """
         return ()
 
-    def log_table(self, n: int) -> FloatArray:
+    def log_table(self, n: int) -> Float64:
         """Logarithms ``log f(0), ..., log f(n)`` for a group of ``n`` variables.
 
         Parameters
@@ -105,7 +116,7 @@ class Potential:
         >>> tt.exactly(1).log_table(2)
         array([-inf,   0., -inf])
         """
-        return self._table(check_count(n, "n"))
+        return self._table(checks.integer("n", n, 0))
 
     def support(self, n: int) -> tuple[Any, Any]:
         """Smallest interval ``(lo, hi)``, both ends included, that holds every count with ``f(c) > 0``.
@@ -143,7 +154,7 @@ class Potential:
         >>> tt.parity("odd").support(10)
         (1, 9)
         """
-        n = check_count(n, "n")
+        n = checks.integer("n", n, 0)
         self._require(n)
         return self._support(n)
 
@@ -184,26 +195,26 @@ class Potential:
         >>> tt.at_least(1).mixture(5)
         (array([ 1., -1.]), array([1., 0.]))
         """
-        n = check_count(n, "n")
+        n = checks.integer("n", n, 0)
         self._require(n)
         short = self._expansion(n)
         return None if short is None else (short.coefficients, short.rates)
 
-    def _table(self, n: int) -> FloatArray:
+    def _table(self, n: int) -> Float64:
         """The log-table for a size that is known to be a count."""
         self._require(n)
         return self._window(n, 0, n) + 0.0  # -0.0 becomes 0.0
 
-    def _log_window(self, n: int, first: int, last: int) -> FloatArray:
+    def _log_window(self, n: int, first: int, last: int) -> Float64:
         """``log_table(n)[first : last + 1]``, bit for bit: 10^9 variables need no table of that length."""
         self._require(n)
         return self._window(n, first, last) + 0.0
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         """``log f(first), ..., log f(last)``; kinds that define it do without ``_log_f``."""
         return self._log_f(n)[..., first : last + 1]
 
-    def _log_f(self, n: int) -> FloatArray:
+    def _log_f(self, n: int) -> Float64:
         raise NotImplementedError(
             f"A potential must define `_log_f(n)`, the logarithms for counts 0 to n; `{type(self).__name__}` does not."
         )
@@ -230,7 +241,7 @@ class Potential:
         return self
 
     def _repr_html_(self) -> str:
-        return _display.potential_page(self)
+        return display.potential_page(self)
 
     def __mul__(self, other: object) -> Potential:
         if not isinstance(other, Potential):
@@ -243,24 +254,64 @@ class Potential:
             column = exponents(exponent)
             common_shape([self.batch_shape, column.shape], "A potential and its exponents")
             return Power(self, column)
-        return Power(self, check_real(exponent, "exponent", 0.0, strict=True))
+        return Power(self, checks.real("exponent", exponent, 0.0, strict=True))
 
     def __invert__(self) -> Potential:
         return Complement(self)
 
 
-class Formula(Potential):
-    """A named potential whose logarithm has a formula in the count, the one that batches of parameters use too."""
+def check_range(log_f: Float64, possible: Float64, potential: object) -> Float64:
+    """Return ``log_f`` of a potential if it is finite wherever ``possible`` is not ``-inf``.
 
-    __slots__ = ()
+    An overflow would silently turn a merely improbable count into an impossible one.
+    """
+    finite = np.isfinite(log_f)
+    if finite.all():
+        return log_f
+    bad = ~(finite | (possible == -np.inf))
+    if bad.any():
+        *model, c = np.argwhere(bad)[0].tolist()
+        of_model = f" of model {model[0] if len(model) == 1 else tuple(model)}" if model else ""
+        raise ParameterError(
+            f"`{potential!r}` must have log values within the range of float64 for n = {log_f.shape[-1] - 1}; the value"
+            f"{of_model} at count {c} overflows. Use milder parameters, or a hard constraint such as `exactly`."
+        )
+    return log_f
+
+
+class Named(Potential):
+    """A potential that prints as the call that makes it; fields with a default are printed by name."""
+
+    __slots__: tuple[str, ...] = ()
+    name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __repr__(self) -> str:
+        parts = []
+        for name in type(self).__slots__:
+            value, default = getattr(self, name), self.__dataclass_fields__[name].default
+            if default is MISSING:
+                parts.append(show(value))
+            elif value != default:
+                parts.append(f"{name}={show(value)}")
+        return f"{self.name}({', '.join(parts)})"
+
+
+class Formula(Named):
+    """A named potential whose fields are the numbers of a formula, the one that batches of numbers use too."""
+
+    __slots__: tuple[str, ...] = ()
+    formula: ClassVar[Callable[..., Any]]  # of :mod:`~tallytree.potentials.formulas`
 
     @np.errstate(all="ignore")  # half the time of a `with`
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
-        return self._at(np.arange(first, last + 1, dtype=np.float64), n)
+    def _window(self, n: int, first: int, last: int) -> Float64:
+        c = np.arange(first, last + 1, dtype=np.float64)
+        numbers = [getattr(self, field) for field in type(self).__slots__]
+        log_f = self.formula(np, c, n, *numbers)
+        return check_range(log_f, log_f, self) if has_nan(log_f) else log_f
 
-    def _at(self, c: FloatArray, n: int) -> FloatArray:
-        """``log f`` at the counts ``c`` of a group of ``n`` variables."""
-        raise NotImplementedError
+    def _support(self, n: int) -> tuple[int, int]:
+        return 0, n
 
 
 def _factors(potential: Potential) -> tuple[Potential, ...]:
@@ -287,7 +338,7 @@ class Product(Potential):
         for factor in self.factors:
             factor._require(n)
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         total = self.factors[0]._window(n, first, last)
         for factor in self.factors[1:]:
             log_f = factor._window(n, first, last)
@@ -327,7 +378,7 @@ class Power(Potential):
     def _require(self, n: int) -> None:
         self.base._require(n)
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         log_f = self.base._window(n, first, last)
         exponent = self.exponent.expanded if isinstance(self.exponent, Column) else self.exponent
         with np.errstate(over="ignore"):
@@ -356,7 +407,7 @@ class Mirrored(Potential):
         """The potential ``f``."""
         raise NotImplementedError
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         return self._mirror()._window(n, n - last, n - first)[..., ::-1].copy()
 
     def _support(self, n: int) -> tuple[Any, Any]:

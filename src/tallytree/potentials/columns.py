@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tallytree import checks
 from tallytree.checks import unmasked
-from tallytree.checks.numbers import check_real, show
 from tallytree.errors import ParameterError
 
 Index = tuple[int, ...]
@@ -59,6 +60,11 @@ class Column:
         return Column, (self.values, self.values.ndim - len(self.shape))
 
 
+def show(number: float) -> str:
+    """Print a float so that it evaluates back to itself, with ``np.inf`` for infinity."""
+    return repr(number) if math.isfinite(number) else ("np.inf" if number > 0 else "-np.inf")
+
+
 def _listed(value: Any) -> str:
     return f"[{', '.join(map(_listed, value))}]" if isinstance(value, list) else show(value)
 
@@ -70,13 +76,13 @@ def is_many(value: Any, core: int = 0) -> bool:
     return getattr(value, "ndim", 0) > core
 
 
-def as_array(value: Any, name: str, core: int = 0) -> npt.NDArray[Any]:
+def as_array(value: Any, name: str, core: int = 0, function: str = "") -> npt.NDArray[Any]:
     """What a user gave for one parameter of all models."""
     ragged = (
         f"`{name}` must hold as many numbers for every model; a ragged sequence arrived. Fill the gaps, or make "
         "one potential per model."
     )
-    array = unmasked(f"`{name}`", value, ragged)
+    array = unmasked(f"`{name}`", value, ragged, function)
     if array.ndim < core:
         raise ParameterError(
             f"`{name}` must be a list of numbers, or one list per model; {value!r} arrived. Wrap it in a list."
@@ -90,8 +96,8 @@ def exponents(value: Any) -> Column:
     column = Column(array)
     if array.dtype.kind not in "iuf" or not ((array > 0) & (array < np.inf)).all():
         for index in np.ndindex(array.shape):
-            with blamed(index):
-                check_real(column.at(index), "exponent", 0.0, strict=True)
+            with naming(index):
+                checks.real("exponent", column.at(index), 0.0, strict=True)
     return Column(array.astype(np.float64))
 
 
@@ -107,7 +113,7 @@ def common_shape(shapes: Sequence[tuple[int, ...]], what: str) -> tuple[int, ...
         ) from None
 
 
-class blamed:
+class naming:
     """Name the model in front of the message of a ``ParameterError``."""
 
     def __init__(self, index: Index) -> None:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tallytree.checks.numbers import FloatArray, check_count
+from tallytree import checks
+from tallytree.arrays import Float64
+from tallytree.checks import WHOLE, integers
 from tallytree.errors import ParameterError
-from tallytree.potentials import rows
-from tallytree.potentials.base import Potential
-from tallytree.potentials.expansions import Expansion, expand_interval
+from tallytree.potentials.base import Named, Potential
+from tallytree.potentials.expansions import Expansion, expand_interval, expansion
 from tallytree.potentials.per_model import one_per_model
 
 Counts = int | npt.ArrayLike
 
 
-@one_per_model(
-    int,
-    rows=lambda c, n, k: rows.allowed(c == k),
-    legal=lambda k: k >= 0,
-    fits=lambda n, k: k <= n,
-)
+@one_per_model(k=WHOLE, fits=lambda n, k: k <= n)
 def exactly(k: Counts) -> Potential:
     """Potential that allows exactly ``k`` active variables.
 
@@ -63,15 +59,10 @@ def exactly(k: Counts) -> Potential:
     >>> tt.exactly(2).log_table(3)
     array([-inf, -inf,   0., -inf])
     """
-    return Exactly(check_count(k, "k"))
+    return Exactly(k)
 
 
-@one_per_model(
-    int,
-    rows=lambda c, n, k: rows.allowed(c >= k),
-    legal=lambda k: k >= 0,
-    fits=lambda n, k: k <= n,
-)
+@one_per_model(k=WHOLE, fits=lambda n, k: k <= n)
 def at_least(k: Counts) -> Potential:
     """Potential that allows ``k`` or more active variables.
 
@@ -108,14 +99,10 @@ def at_least(k: Counts) -> Potential:
     >>> tt.at_least(2).log_table(3)
     array([-inf, -inf,   0.,   0.])
     """
-    return AtLeast(check_count(k, "k"))
+    return AtLeast(k)
 
 
-@one_per_model(
-    int,
-    rows=lambda c, n, k: rows.allowed(c <= k),
-    legal=lambda k: k >= 0,
-)
+@one_per_model(k=WHOLE)
 def at_most(k: Counts) -> Potential:
     """Potential that allows at most ``k`` active variables.
 
@@ -152,16 +139,10 @@ def at_most(k: Counts) -> Potential:
     >>> tt.at_most(1).log_table(3)
     array([  0.,   0., -inf, -inf])
     """
-    return AtMost(check_count(k, "k"))
+    return AtMost(k)
 
 
-@one_per_model(
-    int,
-    int,
-    rows=lambda c, n, lo, hi: rows.allowed((c >= lo) & (c <= hi)),
-    legal=lambda lo, hi: (lo >= 0) & (lo <= hi),
-    fits=lambda n, lo, hi: lo <= n,
-)
+@one_per_model(lo=WHOLE, hi=WHOLE, together=lambda lo, hi: lo <= hi, fits=lambda n, lo, hi: lo <= n)
 def between(lo: Counts, hi: Counts) -> Potential:
     """Potential that allows ``lo`` to ``hi`` active variables, both included.
 
@@ -199,19 +180,13 @@ def between(lo: Counts, hi: Counts) -> Potential:
     >>> tt.between(1, 2).log_table(3)
     array([-inf,   0.,   0., -inf])
     """
-    least, most = check_count(lo, "lo"), check_count(hi, "hi")
-    if least > most:
-        raise ParameterError(
-            f"`between` needs lo <= hi; lo = {least} and hi = {most} arrived. Swap the two arguments."
-        )
-    return Between(least, most)
+    return Between(lo, hi)
 
 
 @one_per_model(
-    int,
+    counts=WHOLE,
     core=1,
-    rows=rows.listed,
-    legal=lambda counts: (counts >= 0).all(-1, keepdims=True) & (counts.shape[-1] > 0),
+    together=lambda counts: counts.shape[-1] > 0,
     fits=lambda n, counts: counts.min(-1, keepdims=True) <= n,
 )
 def one_of(counts: Any) -> Potential:
@@ -264,10 +239,10 @@ def one_of(counts: Any) -> Potential:
         raise ParameterError(
             "`counts` must list at least one count; none arrived. Use `uniform()` to allow all."
         )
-    return OneOf(tuple(sorted({check_count(item, "counts") for item in items})))
+    return OneOf(tuple(sorted({checks.integer("counts", item, 0) for item in items})))
 
 
-class Constraint(Potential):
+class Constraint(Named):
     """One on some counts, of which ``_least`` is the smallest, and zero on the others."""
 
     __slots__ = ()
@@ -287,7 +262,7 @@ class Interval(Constraint):
     __slots__ = ()
     hard: ClassVar[bool] = True
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         lo, hi = self._support(n)
         if first:
             lo, hi = max(lo - first, 0), max(hi - first, -1)
@@ -300,14 +275,12 @@ class Interval(Constraint):
         return expand_interval(*self._support(n), n)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Exactly(Interval):
     """See :func:`exactly`."""
 
-    k: int
-
-    def __repr__(self) -> str:
-        return f"exactly({self.k})"
+    name: ClassVar[str] = "exactly"
+    k: Any
 
     _least = property(attrgetter("k"))
 
@@ -315,14 +288,12 @@ class Exactly(Interval):
         return self.k, self.k
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AtLeast(Interval):
     """See :func:`at_least`."""
 
-    k: int
-
-    def __repr__(self) -> str:
-        return f"at_least({self.k})"
+    name: ClassVar[str] = "at_least"
+    k: Any
 
     _least = property(attrgetter("k"))
 
@@ -330,28 +301,30 @@ class AtLeast(Interval):
         return self.k, n
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AtMost(Interval):
     """See :func:`at_most`."""
 
-    k: int
-
-    def __repr__(self) -> str:
-        return f"at_most({self.k})"
+    name: ClassVar[str] = "at_most"
+    k: Any
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, min(self.k, n)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Between(Interval):
     """See :func:`between`."""
 
-    lo: int
-    hi: int
+    name: ClassVar[str] = "between"
+    lo: Any
+    hi: Any
 
-    def __repr__(self) -> str:
-        return f"between({self.lo}, {self.hi})"
+    def __post_init__(self) -> None:
+        if self.lo > self.hi:
+            raise ParameterError(
+                f"`between` needs lo <= hi; lo = {self.lo} and hi = {self.hi} arrived. Swap the two arguments."
+            )
 
     _least = property(attrgetter("lo"))
 
@@ -373,7 +346,7 @@ class OneOf(Constraint):
     def _within(self, n: int) -> list[int]:
         return [c for c in self.counts if c <= n]
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         log_f = np.full(last - first + 1, -np.inf)
         log_f[[c - first for c in self.counts if first <= c <= last]] = 0.0
         return log_f
@@ -386,3 +359,139 @@ class OneOf(Constraint):
         within = self._within(n)
         contiguous = within[-1] - within[0] + 1 == len(within)
         return expand_interval(within[0], within[-1], n) if contiguous else None
+
+
+# Beyond this many roots of unity the general algorithms are faster.
+_MOST_ROOTS = 32
+
+
+def parity(which: Literal["even", "odd"] = "even") -> Potential:
+    """Potential that allows even counts only, or odd counts only.
+
+    ``f(c) = (1 + (-1)**c) / 2`` for even, ``f(c) = (1 - (-1)**c) / 2`` for odd: a parity check.
+
+    Parameters
+    ----------
+    which : {"even", "odd"}
+        The counts to allow; 0 is even.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.modulo
+    tallytree.one_of
+    tallytree.CountModel
+
+    Notes
+    -----
+    Cost: O(n) for the table; the mixture has two real terms.
+    Accuracy: exact.
+
+    Examples
+    --------
+    >>> tt.parity("odd").log_table(3)
+    array([-inf,   0., -inf,   0.])
+    """
+    return Parity(2, int(checks.one_of("which", which, ("even", "odd")) == "odd"))
+
+
+@one_per_model(m=integers(1, 2**62), r=WHOLE, together=lambda m, r: r < m, fits=lambda n, m, r: r <= n)
+def modulo(m: Counts, r: Counts = 0) -> Potential:
+    """Potential that allows the counts that leave remainder ``r`` on division by ``m``.
+
+    ``f(c) = 1`` if ``c % m == r`` else ``0``; equally ``f(c) = (1/m) sum_j w**(j (c - r))``, with the root of
+    unity ``w = exp(2 pi i / m)``.
+
+    Parameters
+    ----------
+    m : int or array of integers
+        Divisor, at least 1.
+    r : int or array of integers
+        Remainder, ``0 <= r < m``; ``r <= n`` for a group of ``n`` variables.
+
+    Returns
+    -------
+    Potential
+        To be passed to :class:`~tallytree.CountModel` or in a :class:`~tallytree.Group`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.parity
+    tallytree.CountModel
+
+    Notes
+    -----
+    Cost: O(n) for the table; the mixture has ``m`` complex terms and is offered up to ``m = 32``.
+    Accuracy: exact.
+
+    Examples
+    --------
+    >>> tt.modulo(3, 1).log_table(4)
+    array([-inf,   0., -inf, -inf,   0.])
+    """
+    return Modulo(m, r)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Modulo(Constraint):
+    """See :func:`modulo`."""
+
+    name: ClassVar[str] = "modulo"
+    m: Any
+    r: Any
+
+    def __post_init__(self) -> None:
+        if self.r >= self.m:
+            raise ParameterError(
+                f"`modulo` needs a remainder r < m; m = {self.m} and r = {self.r} arrived. Use r = {self.r % self.m}."
+            )
+
+    _least = property(attrgetter("r"))
+
+    def _window(self, n: int, first: int, last: int) -> Float64:
+        log_f = np.full(last - first + 1, -np.inf)
+        log_f[max(self.r - first, (self.r - first) % self.m) :: self.m] = 0.0
+        return log_f
+
+    def _support(self, n: int) -> tuple[int, int]:
+        return self.r, n - (n - self.r) % self.m
+
+    def _expansion(self, n: int) -> Expansion | None:
+        lo, hi = self._support(n)
+        if lo == hi or self.m == 1:
+            return expand_interval(lo, hi, n)
+        if self.m == 2:
+            return expansion([0.5, 0.5 - self.r], [1.0, -1.0])
+        if self.m > _MOST_ROOTS:
+            return None
+        j = np.arange(self.m)
+        return expansion(_roots_of_unity(-j * self.r, self.m) / self.m, _roots_of_unity(j, self.m))
+
+
+@dataclass(frozen=True, slots=True)
+class Parity(Modulo):
+    """See :func:`parity`."""
+
+    def __repr__(self) -> str:
+        return f"parity({'odd' if self.r else 'even'!r})"
+
+
+def _roots_of_unity(j: npt.NDArray[np.int_], m: int) -> npt.NDArray[np.complex128]:
+    """``exp(2 pi i j / m)``, exact at quarter turns."""
+    quarters = 4 * j // m
+    exact = np.array([1, 1j, -1, -1j])[quarters % 4]
+    return np.where(quarters * m == 4 * j, exact, np.exp(2j * np.pi * (j % m) / m))

@@ -1,4 +1,6 @@
-"""Named potentials as functions of unbounded coordinates: log-tables with their derivatives, for learning.
+"""Named potentials as functions of unbounded coordinates, with the rules of their derivatives, for learning.
+
+Values are those of :mod:`~tallytree.potentials.formulas`.
 
 A number that must be positive has its logarithm as coordinate, a probability its log-odds; others are their own. In
 coordinates every table is smooth, and no step of an optimiser leaves the range. Fixed numbers may lie on the edge of
@@ -14,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from tallytree.checks.numbers import FloatArray
-from tallytree.potentials import rows
+from tallytree.arrays import Float64
+from tallytree.potentials import formulas
 
-Slopes = dict[str, FloatArray]
+Slopes = dict[str, Float64]
 
 
 @dataclass(frozen=True)
@@ -61,61 +63,62 @@ class Family:
     """
 
     domains: dict[str, Domain]
-    table: Callable[..., tuple[FloatArray, Slopes]]
+    table: Callable[..., tuple[Float64, Slopes]]
 
 
-def _noisy_or(n: int, rate: float, leak: float, t: int) -> tuple[FloatArray, Slopes]:
-    c = rows.counts(n)
-    log_absent = rows.multiples(c, log_expit(-rate)) + log_expit(-leak)
-    slopes = {"rate": rows.multiples(c, -expit(rate)), "leak": np.full(n + 1, -expit(leak))}
+@np.errstate(all="ignore")
+def _noisy_or(n: int, rate: float, leak: float, t: int) -> tuple[Float64, Slopes]:
+    c = formulas.counts(n)
+    absent = formulas.log_absent(np, c, log_expit(-rate), log_expit(-leak))
+    slopes = {"rate": -expit(rate) * c, "leak": np.full(n + 1, -expit(leak))}
     if t == 0:
-        return log_absent, slopes
-    possible = log_absent < 0.0
-    with np.errstate(over="ignore"):
-        # d log(1 - e^a) / d a = -1 / (e^-a - 1)
-        factor = np.where(possible, -1.0 / np.expm1(np.where(possible, -log_absent, 1.0)), 0.0)
-    return rows.log1mexp(log_absent), {name: factor * slope for name, slope in slopes.items()}
+        return absent, slopes
+    possible = absent < 0.0
+    # d log(1 - e^a) / d a = -1 / (e^-a - 1)
+    factor = np.where(possible, -1.0 / np.expm1(np.where(possible, -absent, 1.0)), 0.0)
+    return formulas.outcome(np, t, absent), {name: factor * slope for name, slope in slopes.items()}
 
 
-def _noisy_and(n: int, rate: float, leak: float, t: int) -> tuple[FloatArray, Slopes]:
+def _noisy_and(n: int, rate: float, leak: float, t: int) -> tuple[Float64, Slopes]:
     table, slopes = _noisy_or(n, rate, leak, 1 - t)
     return table[::-1].copy(), {name: slope[::-1].copy() for name, slope in slopes.items()}
 
 
-def _gaussian(n: int, mean: float, sd: float, fraction: bool) -> tuple[FloatArray, Slopes]:
-    c = rows.counts(n) / n if fraction and n > 0 else rows.counts(n)
-    width = _exp(sd)
-    away = (c - mean) / width
-    return -0.5 * away**2, {"mean": away / width, "sd": away**2}
+def _gaussian(n: int, mean: float, sd: float, fraction: bool) -> tuple[Float64, Slopes]:
+    c, width = formulas.counts(n), _exp(sd)
+    away = ((c / n if fraction and n > 0 else c) - mean) / width
+    table = formulas.gaussian(np, c, n, mean, width, fraction)
+    return table, {"mean": away / width, "sd": away**2}
 
 
-def _poisson(n: int, mean: float) -> tuple[FloatArray, Slopes]:
-    value = _exp(mean)
-    c = rows.counts(n)
-    with np.errstate(all="ignore"):
-        return rows.poisson(c, value, np.log(value)), {"mean": c - value}
+@np.errstate(all="ignore")
+def _poisson(n: int, mean: float) -> tuple[Float64, Slopes]:
+    c, value = formulas.counts(n), _exp(mean)
+    return formulas.poisson(np, c, n, value, mean), {"mean": c - value}
 
 
-def _quadratic(n: int, curvature: float, center: float | None) -> tuple[FloatArray, Slopes]:
-    away = rows.counts(n) - (0.5 * n if center is None else center)
-    return 0.5 * curvature * away**2, {"curvature": 0.5 * away**2, "center": -curvature * away}
+def _quadratic(n: int, curvature: float, center: float | None) -> tuple[Float64, Slopes]:
+    c = formulas.counts(n)
+    away = c - (0.5 * n if center is None else center)
+    table = formulas.quadratic(np, c, n, curvature, center)
+    return table, {"curvature": 0.5 * away**2, "center": -curvature * away}
 
 
-def _all_or_none(n: int, strength: float, truncation: float | None) -> tuple[FloatArray, Slopes]:
-    table = rows.all_or_none(rows.counts(n), n, _exp(strength), truncation)
+def _all_or_none(n: int, strength: float, truncation: float | None) -> tuple[Float64, Slopes]:
+    table = formulas.all_or_none(np, formulas.counts(n), n, _exp(strength), truncation)
     return table, {"strength": np.where(table > -math.inf, table, 0.0)}
 
 
-def _geometric(n: int, ratio: float) -> tuple[FloatArray, Slopes]:
-    c = rows.counts(n)
-    return rows.multiples(c, ratio), {"ratio": c}
+def _geometric(n: int, ratio: float) -> tuple[Float64, Slopes]:
+    c = formulas.counts(n)
+    return formulas.multiples(np, c, ratio), {"ratio": c}
 
 
-def _spike_and_slab(n: int, spike: float, slab: float) -> tuple[FloatArray, Slopes]:
-    empty = rows.counts(n) == 0.0
-    table = np.where(empty, np.logaddexp(spike, slab), slab)
+def _spike_and_slab(n: int, spike: float, slab: float) -> tuple[Float64, Slopes]:
+    c = formulas.counts(n)
     share = float(expit(spike - slab)) if spike != slab else 0.5
-    return table, {"spike": np.where(empty, share, 0.0), "slab": np.where(empty, 1.0 - share, 1.0)}
+    slopes = {"spike": np.where(c == 0.0, share, 0.0), "slab": np.where(c == 0.0, 1.0 - share, 1.0)}
+    return formulas.log_spike_and_slab(np, c, spike, slab), slopes
 
 
 FAMILIES: dict[str, Family] = {

@@ -9,17 +9,24 @@ from typing import Any
 
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.causes import noisy_and, noisy_or
 from tallytree.potentials.constraints import (
     at_least,
     at_most,
     between,
     exactly,
+    modulo,
     one_of,
+    parity,
 )
-from tallytree.potentials.exponentials import exponential_mixture, geometric, spike_and_slab, uniform
+from tallytree.potentials.exponentials import (
+    exponential_mixture,
+    geometric,
+    noisy_and,
+    noisy_or,
+    spike_and_slab,
+    uniform,
+)
 from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
-from tallytree.potentials.remainders import modulo, parity
 from tallytree.potentials.tables import table
 
 

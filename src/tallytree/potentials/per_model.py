@@ -14,10 +14,12 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from tallytree.checks.numbers import FloatArray
-from tallytree.potentials import rows as formulas
+from tallytree import checks
+from tallytree.arrays import Float64
+from tallytree.checks import Entries
+from tallytree.potentials import formulas
 from tallytree.potentials.base import Potential
-from tallytree.potentials.columns import Column, Index, Mask, as_array, blamed, common_shape, is_many, where
+from tallytree.potentials.columns import Column, Index, Mask, as_array, common_shape, is_many, naming, where
 
 P = ParamSpec("P")
 
@@ -28,103 +30,125 @@ class Kind:
 
     Attributes
     ----------
-    scalar
-        The factory for single numbers.
-    dtypes
-        Type of every parameter: int or float, None for one that all models share.
+    factory
+        The factory, which takes single numbers and columns.
+    numbers
+        What every parameter must be; None for one that all models share.
     core
         Number of axes of a parameter of one model: 1 where it is a list.
-    rows
-        ``rows(c, n, *columns)`` is ``log f`` at the counts ``c`` of ``n`` variables, (..., len(c)), with NaN where
-        the scalar potential refuses the value.
-    legal
-        ``legal(*columns)`` tells which models the scalar factory accepts, (..., 1).
+    together
+        ``together(*columns)`` tells which models the factory accepts if each number is right by itself, (..., 1).
     fits
         ``fits(n, *columns)`` tells which models make sense for ``n`` variables, (..., 1).
     """
 
-    scalar: Callable[..., Potential]
-    dtypes: tuple[type | None, ...]
+    factory: Callable[..., Potential]
+    numbers: dict[str, Entries | None]
     core: int
-    rows: Callable[..., Any]
-    legal: Callable[..., Any]
+    together: Callable[..., Any] | None
     fits: Callable[..., Any] | None
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        return dict(inspect.signature(self.scalar).parameters)
+        return dict(inspect.signature(self.factory).parameters)
 
 
 _KINDS: dict[str, Kind] = {}
-_NUMBERS = frozenset({int, float})
+_PLAIN = frozenset({int, float})
+# tallytree.torch and tallytree.jax have functions of these names, which take their arrays.
+_IN_FRAMEWORKS = {"exactly", "at_least", "at_most", "between", "gaussian", "poisson", "geometric"}
 
 
 def one_per_model(
-    *dtypes: type | None,
-    rows: Callable[..., Any],
-    legal: Callable[..., Any],
+    together: Callable[..., Any] | None = None,
     fits: Callable[..., Any] | None = None,
     core: int = 0,
+    **numbers: Entries | None,
 ) -> Callable[[Callable[P, Potential]], Callable[P, Potential]]:
-    """Let a factory take arrays of numbers too, see :class:`Kind`."""
+    """Let a factory take arrays of numbers too, see :class:`Kind`; it gets single numbers that have been read."""
 
     def decorate(scalar: Callable[P, Potential]) -> Callable[P, Potential]:
-        kind = _KINDS[scalar.__name__] = Kind(scalar, dtypes, core, rows, legal, fits)
-        signature = inspect.signature(scalar)
+        name, signature = scalar.__name__, inspect.signature(scalar)
+        readers = {
+            label: _reader(f"{label}` of `{name}", entries, signature.parameters[label].default is None)
+            for label, entries in numbers.items()
+        }
 
         @functools.wraps(scalar)
-        def factory(*args: P.args, **kwargs: P.kwargs) -> Potential:
-            plain = not kwargs and _NUMBERS.issuperset(map(type, args))  # the usual case, kept short
-            if plain or not any(is_many(value, core) for value in (*args, *kwargs.values())):
+        def factory(*args: Any, **kwargs: Any) -> Potential:
+            plain = not kwargs and _PLAIN.issuperset(map(type, args))  # the usual case, kept short
+            if not plain and any(is_many(value, core) for value in (*args, *kwargs.values())):
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                return _per_model(_KINDS[name], tuple(bound.arguments.values()))
+            if core or len(args) > len(readers) or not kwargs.keys() <= readers.keys():
                 return scalar(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return _per_model(kind, tuple(bound.arguments.values()))
+            read = []
+            for reader, value in zip(readers.values(), args):
+                read.append(reader(value))
+            for label in kwargs:
+                kwargs[label] = readers[label](kwargs[label])
+            return scalar(*read, **kwargs)
 
+        _KINDS[name] = Kind(factory, numbers, core, together, fits)
         return factory
 
     return decorate
 
 
+def _reader(label: str, entries: Entries | None, optional: bool) -> Callable[[Any], Any]:
+    """A function that reads a single number."""
+    if entries is None:
+        return lambda value: value
+    kind, low, high = float if "f" in entries.kinds else int, entries.low, entries.high
+
+    def read(value: Any) -> Any:
+        if type(value) is kind and low <= value <= high:  # the usual case, kept short
+            return value + 0  # -0.0 becomes 0.0
+        return None if optional and value is None else checks.number(label, value, entries)
+
+    return read
+
+
 def _per_model(kind: Kind, given: tuple[Any, ...]) -> Potential:
     """A potential per model, or the complaint about the first model that has none."""
-    name = kind.scalar.__name__
-    arguments = list(zip(given, kind.parameters, kind.dtypes))
+    name = kind.factory.__name__
+    function = f".{name}" if name in _IN_FRAMEWORKS else ""
     numbers = tuple(
         value
-        if dtype is None or value is None
-        else Column(as_array(value, f"{label}` of `{name}", kind.core), kind.core)
-        for value, label, dtype in arguments
+        if entries is None or value is None
+        else Column(as_array(value, f"{label}` of `{name}", kind.core, function), kind.core)
+        for value, (label, entries) in zip(given, kind.numbers.items())
     )
     shape = common_shape([c.shape for c in numbers if isinstance(c, Column)], f"The parameters of `{name}`")
-    if not all(_understood(c, dtype) for c, dtype in zip(numbers, kind.dtypes)):
+    declared = list(zip(numbers, kind.numbers.values()))
+    if not all(
+        c.values.dtype.kind in e.kinds.replace("b", "") for c, e in declared if isinstance(c, Column) and e
+    ):
         for index in np.ndindex(shape):
             _member(kind, numbers, index)
-    converted = tuple(_converted(c, dtype, kind.core) for c, dtype in zip(numbers, kind.dtypes))
+    converted = tuple(_converted(c, e, kind.core) for c, e in declared)
     with np.errstate(all="ignore"):
-        legal = np.broadcast_to(kind.legal(*map(_expanded, converted)), (*shape, 1))
-    for index in where(~legal):
+        legal = np.ones((*shape, 1), bool)
+        for c, e in zip(converted, kind.numbers.values()):
+            if isinstance(c, Column) and e is not None:
+                inside = (c.expanded >= e.low) & (c.expanded <= e.high)
+                legal = legal & (inside.all(-1, keepdims=True) if kind.core else inside)
+        if kind.together is not None:
+            legal = legal & kind.together(*map(_expanded, converted))
+    for index in where(~np.broadcast_to(legal, (*shape, 1))):
         _member(kind, numbers, index)
     return PerModel(name, converted, shape)
 
 
-def _understood(number: Any, dtype: type | None) -> bool:
-    """Whether an array can be judged as a whole; others are judged entry by entry."""
-    if not isinstance(number, Column):
-        return True
-    return number.values.dtype.kind in ("iu" if dtype is int else "iuf")
-
-
-def _converted(number: Any, dtype: type | None, core: int) -> Any:
+def _converted(number: Any, entries: Entries | None, core: int) -> Any:
     """The numbers in int64 or float64; integers that do not fit become -1, which no factory accepts."""
-    if not isinstance(number, Column):
+    if not isinstance(number, Column) or entries is None:
         return number
     values = number.values
-    if dtype is not int:
-        return Column(values.astype(np.float64), core)
-    if values.dtype == np.uint64:
+    if values.dtype == np.uint64 and "f" not in entries.kinds:
         values = np.where(values < 2**63, values.astype(np.int64), -1)
-    return Column(values.astype(np.int64), core)
+    return Column(values.astype(entries.dtype), core)
 
 
 def _expanded(number: Any) -> Any:
@@ -134,8 +158,8 @@ def _expanded(number: Any) -> Any:
 def _member(kind: Kind, numbers: tuple[Any, ...], index: Index) -> Potential:
     """The potential of one model; its faults are reported with the model."""
     values = [c.at(index) if isinstance(c, Column) else c for c in numbers]
-    with blamed(index):
-        return kind.scalar(**dict(zip(kind.parameters, values)))
+    with naming(index):
+        return kind.factory(**dict(zip(kind.parameters, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +198,9 @@ class PerModel(Potential):
         if fits is not None:
             self._refuse(~np.broadcast_to(fits(n, *self._columns()), (*self.shape, 1)), n)
 
-    def _log_f(self, n: int) -> FloatArray:
+    def _log_f(self, n: int) -> Float64:
         with np.errstate(all="ignore"):
-            log_f = self._kind.rows(formulas.counts(n), n, *self._columns())
+            log_f = getattr(formulas, self.name)(np, formulas.counts(n), n, *self._columns())
         log_f = np.broadcast_to(log_f, (*self.shape, n + 1))
         self._refuse(np.isnan(log_f), n)
         return log_f
@@ -185,5 +209,5 @@ class PerModel(Potential):
         """Let the scalar potential of the first bad model say what is wrong."""
         for index in where(bad):
             member = self._member(index)
-            with blamed(index):
+            with naming(index):
                 member.log_table(n)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
-from tallytree.checks.numbers import FloatArray, check_flag, check_range, check_real, show
-from tallytree.potentials import rows
+from tallytree import checks
+from tallytree.checks import NON_NEGATIVE, POSITIVE, REALS, Entries
+from tallytree.potentials import formulas
 from tallytree.potentials.base import Formula, Potential
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.per_model import one_per_model
@@ -18,13 +18,7 @@ from tallytree.potentials.per_model import one_per_model
 Numbers = float | npt.ArrayLike
 
 
-@one_per_model(
-    float,
-    float,
-    None,
-    rows=rows.gaussian,
-    legal=lambda mean, sd, fraction: np.isfinite(mean) & (sd > 0.0) & (sd < np.inf) & _is_flag(fraction),
-)
+@one_per_model(mean=REALS, sd=POSITIVE, fraction=None, together=lambda mean, sd, fraction: _is_flag(fraction))
 def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential:
     """Bell curve on the count, or on the fraction of active variables.
 
@@ -70,15 +64,10 @@ def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential
     >>> tt.gaussian(0.5, 0.25, fraction=True).log_table(4)
     array([-2. , -0.5,  0. , -0.5, -2. ])
     """
-    fraction = check_flag(fraction, "fraction")
-    return Gaussian(check_real(mean, "mean"), check_real(sd, "sd", 0.0, strict=True), fraction)
+    return Gaussian(mean, sd, checks.flag("fraction", fraction))
 
 
-@one_per_model(
-    float,
-    rows=lambda c, n, mean: rows.poisson(c, mean, np.log(mean)),
-    legal=lambda mean: (mean >= 0.0) & (mean < np.inf),
-)
+@one_per_model(mean=NON_NEGATIVE)
 def poisson(mean: Numbers) -> Potential:
     """Poisson probability of the count.
 
@@ -120,15 +109,10 @@ def poisson(mean: Numbers) -> Potential:
     >>> tt.poisson(2.0).log_table(3).round(4)
     array([-2.    , -1.3069, -1.3069, -1.7123])
     """
-    return Poisson(check_real(mean, "mean", 0.0))
+    return Poisson(mean)
 
 
-@one_per_model(
-    float,
-    float,
-    rows=rows.quadratic,
-    legal=lambda curvature, center: np.isfinite(curvature) & np.isfinite(0.0 if center is None else center),
-)
+@one_per_model(curvature=REALS, center=REALS)
 def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     """Parabola in the count: smoothness if convex, competition if concave.
 
@@ -170,16 +154,10 @@ def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     >>> tt.quadratic(-2.0, center=1).log_table(3)
     array([-1.,  0., -1., -4.])
     """
-    checked = None if center is None else check_real(center, "center")
-    return Quadratic(check_real(curvature, "curvature"), checked)
+    return Quadratic(curvature, center)
 
 
-@one_per_model(
-    float,
-    float,
-    rows=rows.all_or_none,
-    legal=lambda strength, truncation: (strength >= 0.0) & _is_positive(truncation),
-)
+@one_per_model(strength=Entries("numbers of at least 0", 0.0, math.inf), truncation=POSITIVE)
 def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potential:
     """Preference for groups that agree: the P^n potential, and its robust form.
 
@@ -225,58 +203,33 @@ def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potenti
     >>> tt.all_or_none(2.0, truncation=2).log_table(4)
     array([ 0., -1., -2., -1.,  0.])
     """
-    limit = None if truncation is None else check_real(truncation, "truncation", 0.0, strict=True)
-    return AllOrNone(check_real(strength, "strength", 0.0, infinite=True), limit)
+    return AllOrNone(strength, truncation)
 
 
 def _is_flag(fraction: Any) -> bool:
-    return isinstance(check_flag(fraction, "fraction"), bool)
+    return isinstance(checks.flag("fraction", fraction), bool)
 
 
-def _is_positive(truncation: Any) -> Any:
-    return True if truncation is None else (truncation > 0.0) & (truncation < np.inf)
-
-
-class Profile(Formula):
-    """Positive for every count of a group, unless it says otherwise."""
-
-    __slots__ = ()
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return 0, n
-
-    def _checked(self, log_f: FloatArray) -> FloatArray:
-        """The values of a formula that gives NaN where they leave the range of float64."""
-        return check_range(log_f, log_f, self)
-
-
-@dataclass(frozen=True, slots=True)
-class Gaussian(Profile):
+@dataclass(frozen=True, slots=True, repr=False)
+class Gaussian(Formula):
     """See :func:`gaussian`."""
 
-    mean: float
-    sd: float
-    fraction: bool
+    name: ClassVar[str] = "gaussian"
+    mean: Any
+    sd: Any
+    fraction: Any = False
 
-    def __repr__(self) -> str:
-        return f"gaussian({show(self.mean)}, {show(self.sd)}{', fraction=True' if self.fraction else ''})"
-
-    def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return self._checked(rows.gaussian(c, n, self.mean, self.sd, self.fraction))
+    formula = staticmethod(formulas.gaussian)
 
 
-@dataclass(frozen=True, slots=True)
-class Poisson(Profile):
+@dataclass(frozen=True, slots=True, repr=False)
+class Poisson(Formula):
     """See :func:`poisson`."""
 
-    mean: float
+    name: ClassVar[str] = "poisson"
+    mean: Any
 
-    def __repr__(self) -> str:
-        return f"poisson({show(self.mean)})"
-
-    def _at(self, c: FloatArray, n: int) -> FloatArray:
-        log_mean = math.log(self.mean) if self.mean > 0.0 else -math.inf
-        return self._checked(rows.poisson(c, self.mean, log_mean))
+    formula = staticmethod(formulas.poisson)
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0
@@ -285,34 +238,26 @@ class Poisson(Profile):
         return expansion([1.0], [0.0]) if self.mean == 0.0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Quadratic(Profile):
+@dataclass(frozen=True, slots=True, repr=False)
+class Quadratic(Formula):
     """See :func:`quadratic`."""
 
-    curvature: float
-    center: float | None
+    name: ClassVar[str] = "quadratic"
+    curvature: Any
+    center: Any = None
 
-    def __repr__(self) -> str:
-        center = "" if self.center is None else f", center={show(self.center)}"
-        return f"quadratic({show(self.curvature)}{center})"
-
-    def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return self._checked(rows.quadratic(c, n, self.curvature, self.center))
+    formula = staticmethod(formulas.quadratic)
 
 
-@dataclass(frozen=True, slots=True)
-class AllOrNone(Profile):
+@dataclass(frozen=True, slots=True, repr=False)
+class AllOrNone(Formula):
     """See :func:`all_or_none`."""
 
-    strength: float
-    truncation: float | None
+    name: ClassVar[str] = "all_or_none"
+    strength: Any
+    truncation: Any = None
 
-    def __repr__(self) -> str:
-        truncation = "" if self.truncation is None else f", truncation={show(self.truncation)}"
-        return f"all_or_none({show(self.strength)}{truncation})"
-
-    def _at(self, c: FloatArray, n: int) -> FloatArray:
-        return rows.all_or_none(c, n, self.strength, self.truncation)
+    formula = staticmethod(formulas.all_or_none)
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0]) if self.strength == 0.0 or n <= 1 else None

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tallytree import _display
+from tallytree import display
+from tallytree.arrays import Float64
 from tallytree.checks import unmasked
-from tallytree.checks.numbers import FloatArray, check_log_values, show
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
+from tallytree.potentials.columns import show
 from tallytree.potentials.exponentials import uniform
 
 # Longer tables print as their length only.
@@ -66,7 +67,7 @@ def table(log_values: npt.ArrayLike) -> Potential:
             "`log_values` must be one-dimensional with one value per count 0, ..., n; shape "
             f"{values.shape} arrived. Give one table of n + 1 values here."
         )
-    check_log_values(values, "log_values")
+    _refuse_infinite(values, "log_values")
     values = values + 0.0  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
     values.setflags(write=False)
     return Table(values)
@@ -137,7 +138,18 @@ def as_potential(obj: Any) -> Potential:
     return table(obj)
 
 
-def _as_log_values(values: Any, name: str) -> FloatArray:
+def _refuse_infinite(values: Float64, name: str) -> None:
+    """Refuse NaN and ``+inf`` in a log table; ``-inf`` (an impossible count) is legal."""
+    bad = ~(values < np.inf)
+    if bad.any():
+        c = int(np.argmax(bad))
+        raise ParameterError(
+            f"`{name}` must hold real logarithms below +inf (-inf marks an impossible count); entry {c} is "
+            f"{values[c]}. Replace that entry, or subtract a constant from all of them."
+        )
+
+
+def _as_log_values(values: Any, name: str) -> Float64:
     wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
     raw = unmasked(f"`{name}`", values, f"{wanted}; a ragged sequence arrived. Give one number per count.")
     if raw.dtype.kind not in "iuf":
@@ -154,7 +166,7 @@ def _as_log_values(values: Any, name: str) -> FloatArray:
 class Table(Potential):
     """See :func:`table`; ``log_values`` is read-only."""
 
-    log_values: FloatArray
+    log_values: Float64
 
     def __repr__(self) -> str:
         if self.log_values.size > _LONGEST_PRINTED:
@@ -179,11 +191,11 @@ class Table(Potential):
                 f"count; this one has {self.log_values.size}. Give one logarithm per count."
             )
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         return self.log_values[first : last + 1].copy()
 
     def _repr_html_(self) -> str:
-        return _display.potential_page(self, self.log_values.size - 1)
+        return display.potential_page(self, self.log_values.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +207,7 @@ class Function(Potential):
     def __repr__(self) -> str:
         return f"as_potential({getattr(self.function, '__qualname__', repr(self.function))})"
 
-    def _log_f(self, n: int) -> FloatArray:
+    def _log_f(self, n: int) -> Float64:
         name = repr(self)
         try:
             result = self.function(np.arange(n + 1))
@@ -210,14 +222,14 @@ class Function(Potential):
                 f"`{name}` must return one log value per count, shape ({n + 1},); shape {values.shape} arrived. "
                 "Write the function for an array of counts."
             )
-        check_log_values(values, name)
+        _refuse_infinite(values, name)
         return values
 
-    def _window(self, n: int, first: int, last: int) -> FloatArray:
+    def _window(self, n: int, first: int, last: int) -> Float64:
         """Users write functions of an array of counts; these need not begin at 0."""
         if (first, last) != (0, n):
             values = np.array(self.function(np.arange(first, last + 1)), np.float64)
             if values.shape == (last - first + 1,):
-                check_log_values(values, repr(self))
+                _refuse_infinite(values, repr(self))
                 return values
         return self._log_f(n)[first : last + 1]  # which says what is wrong

@@ -19,11 +19,8 @@ except ModuleNotFoundError as missing:
         "`tallytree.torch` needs PyTorch. Install it with pip install 'tallytree[torch]'.", name="torch"
     ) from missing
 
-from . import divergence as divergence
 from . import losses
-from . import mapped as mapped
-from .conditional_bernoulli import ConditionalBernoulli
-from .distributions import CountDistribution
+from .distributions import ConditionalBernoulli, CountDistribution
 from .edges import Forest
 from .functions import count_log_probs, log_partition, marginals, sample
 from .k_subset import KSubset

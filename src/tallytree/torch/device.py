@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..errors import InfeasibleError
-from . import cuda, plain
+from ..errors import InfeasibleError, ParameterError
+from . import cuda, host, log_tree
 from .structure import Structure
 
 _forced = False
@@ -42,11 +42,15 @@ def sums(
     """See :mod:`.ops`."""
     shape, empty = logits.shape[:-1], logits.new_empty(*logits.shape[:-1], 0)
     if not has_kernels(logits):
-        log_z, found, probs = plain.statistics(structure, logits, tables)
+        log_z, found, probs = log_tree.statistics(structure, logits, tables)
         if not bool(torch.isfinite(log_z).all()):
+            if bool(torch.isnan(logits).any()) or (tables is not None and bool(torch.isnan(tables).any())):
+                raise ParameterError(
+                    "`logits` and tables must not contain NaN. Use -inf for what is excluded."
+                )
             raise InfeasibleError(
-                "A model of the batch gives probability zero to every configuration, or its numbers are not finite. "
-                "Relax a potential or an infinite logit."
+                "A model of the batch gives probability zero to every configuration. Relax a potential or an infinite "
+                "logit."
             )
         return log_z, found if marginals else empty, probs if counts else empty
     from .cuda import answers
@@ -68,7 +72,7 @@ def tangent(
     shape = logits.shape[:-1]
     if not has_kernels(logits):
         pushed = logits.new_zeros(structure.n_cells) if table_direction is None else table_direction
-        moved, probs = plain.tangent(structure, logits, tables, (direction, pushed))
+        moved, probs = log_tree.derivative(structure, logits, tables, (direction, pushed))
         return moved, probs if counts else logits.new_empty(*shape, 0)
     from .cuda import answers
 
@@ -102,14 +106,20 @@ def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     return draws.best(structure, *_rows(structure, logits, tables)).reshape(logits.shape)
 
 
-def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Entropies (B,) of the rows, and whether they are accurate: log Z - E[log weight] cancels where they are small."""
+def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+    """On the device, except where log Z - E[log weight] cancels: those rows, and only they, go to the host."""
     log_z, marginals, probs = sums(structure, logits, tables, True, True)
     packed = structure.packed_on(logits.device) if tables is None else tables
     terms = torch.cat([_products(marginals, logits), _products(probs, packed)], -1)
     terms = torch.cat([log_z.unsqueeze(-1), -terms], -1).reshape(log_z.numel(), -1)
     found = terms.sum(-1)
-    return found, found > 0.01 * terms.abs().sum(-1)
+    small = torch.nonzero(found <= 0.01 * terms.abs().sum(-1)).squeeze(-1)
+    if len(small):
+        x = logits.reshape(len(found), -1)[small].cpu()
+        if packed.dim() > 1:
+            packed = packed.expand(*logits.shape[:-1], packed.shape[-1]).reshape(len(found), -1)[small]
+        found[small] = host.entropy(structure.opened, x, packed.cpu()).to(logits.device)
+    return found.reshape(logits.shape[:-1])
 
 
 def _products(probs: Tensor, weights: Tensor) -> Tensor:

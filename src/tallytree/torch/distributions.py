@@ -1,20 +1,25 @@
-"""`CountDistribution`: a count model as a `torch.distributions.Distribution` over configurations."""
+"""Count models as distributions of PyTorch over configurations: `CountDistribution`, `ConditionalBernoulli`."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, constraints, register_kl
 
+from .. import checks
 from ..errors import ParameterError
 from . import functions, ops
-from .autograd import differentiable
+from . import structure as structures
+from .autograd import answer
+from .edges import EdgedStructure, edge_weight
 from .groups import Posed, pose
-from .mapping import readable
-from .tensors import as_real, as_shape, common_shape
-from .weights import expected_weight, log_weight
+from .potentials import exactly
+from .structure import Structure, structure_of
+from .tensors import anywhere, as_batch_shape, as_logits, as_real, as_tensor, common_shape
 
 
 class CountDistribution(Distribution):
@@ -66,14 +71,18 @@ class CountDistribution(Distribution):
         self._posed = pose(logits, groups, edges)
         shape = self._posed.logits.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
-        self._validate = Distribution._validate_args if validate_args is None else validate_args
+        self._validate = (
+            Distribution._validate_args
+            if validate_args is None
+            else checks.flag("validate_args", validate_args)
+        )
 
     @property
     def logits(self) -> Tensor:
         """Log-odds without any potential, (..., D)."""
         return self._posed.logits.to(self._posed.dtype)
 
-    @property
+    @constraints.dependent_property(is_discrete=True, event_dim=1)  # type: ignore[no-untyped-call]
     def support(self) -> Any:
         """Vectors of zeros and ones; which of them are possible, the potentials say."""
         return constraints.independent(constraints.boolean, 1)
@@ -108,17 +117,8 @@ class CountDistribution(Distribution):
         torch.Size([3, 4])
         """
         new = self._get_checked_instance(CountDistribution, _instance)
-        shape = torch.Size(as_shape("batch_shape", batch_shape))
-        if common_shape("`batch_shape` and that of the models", shape, self.batch_shape) != shape:
-            raise ParameterError(
-                f"`batch_shape` must keep the batch axes of the models, {tuple(self.batch_shape)}, with more in front "
-                f"or in place of ones; {tuple(shape)} arrived."
-            )
-        posed = self._posed
-        tables = posed.tables
-        if tables is not None and tables.dim() > 1:
-            tables = tables.expand(*shape, tables.shape[-1])
-        new._posed = posed._replace(logits=posed.logits.expand(*shape, posed.logits.shape[-1]), tables=tables)
+        shape = as_batch_shape(batch_shape, self.batch_shape)
+        new._posed = self._posed.expand(shape)
         new._validate = self._validate
         super(CountDistribution, new).__init__(shape, self.event_shape, validate_args=False)
         return new
@@ -238,8 +238,8 @@ class CountDistribution(Distribution):
         >>> ttt.CountDistribution(torch.tensor([0.5, -1.0, 2.0]), tt.exactly(1)).mode
         tensor([0., 0., 1.])
         """
-        posed = detached(self._posed)
-        return ops.mode(posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
+        posed = self._posed.detach()
+        return answer(ops.mode, posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
 
     def count_log_probs(self, group: int | None = None) -> Tensor:
         """Log-probabilities of the counts of a group (None: of all variables), (..., n + 1).
@@ -365,21 +365,82 @@ class CountDistribution(Distribution):
         >>> d.entropy()
         tensor(1.3863)
         """
-        posed = self._posed.wide()
-        exact = detached(posed)
-        value = ops.entropy(exact.logits, exact.tables, exact.structure.key)
-        if not differentiable(posed.logits, posed.tables):
-            return value.to(self._posed.dtype)
-        log_z, marginals, probs = functions.statistics(posed)
-        formula = log_z - expected_weight(marginals, probs, posed)
-        # The formula cancels where the entropy is small; its derivatives do not.
-        return (value + (formula - formula.detach())).to(self._posed.dtype)
+        posed = self._posed
+        return answer(ops.entropy, posed.logits, posed.tables, posed.structure.key).to(posed.dtype)
 
 
-def detached(posed: Posed) -> Posed:
-    return posed._replace(
-        logits=posed.logits.detach(), tables=None if posed.tables is None else posed.tables.detach()
-    )
+class ConditionalBernoulli(CountDistribution):
+    """Independent Bernoulli variables given that exactly ``total_count`` of them are on.
+
+    Parameters
+    ----------
+    total_count : int or Tensor of int
+        One number, or one per model of the batch.
+    logits : Tensor, (..., D)
+        Log-odds before the number is known; leading axes are the batch shape.
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.torch.CountDistribution
+    tallytree.torch.KSubset
+
+    Examples
+    --------
+    >>> import torch, tallytree.torch as ttt
+    >>> ttt.ConditionalBernoulli(1, torch.tensor([0.0, 0.0, 0.6931])).mean
+    tensor([0.2500, 0.2500, 0.5000])
+    """
+
+    arg_constraints = {  # noqa: RUF012 - the name and form that PyTorch expects
+        "total_count": constraints.nonnegative_integer,
+        "logits": constraints.real_vector,
+    }
+
+    def __init__(self, total_count: Any, logits: Any, validate_args: bool | None = None) -> None:
+        n = as_logits(logits).shape[-1]
+        if not isinstance(total_count, Tensor):
+            checks.integer("total_count", total_count, 0, n, "the number of variables")
+        self.total_count = as_tensor("total_count", total_count)
+        super().__init__(logits, exactly(self.total_count), validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
+        """The same models over more batch axes.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+            The new batch shape.
+
+        Returns
+        -------
+        ConditionalBernoulli
+            Its parameters share memory with these.
+
+        See Also
+        --------
+        log_prob, sample
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.ConditionalBernoulli(1, torch.zeros(4))
+        >>> d.expand((3,)).mean.shape
+        torch.Size([3, 4])
+        """
+        new = self._get_checked_instance(ConditionalBernoulli, _instance)
+        super().expand(batch_shape, new)
+        new.total_count = self.total_count.expand(new.batch_shape)
+        return new  # type: ignore[no-any-return]
+
+
+# -- weights of configurations -------------------------------------------------------------------------------------
 
 
 def _states(value: Any, n: int, device: torch.device, validate: bool) -> Tensor:
@@ -389,6 +450,111 @@ def _states(value: Any, n: int, device: torch.device, validate: bool) -> Tensor:
             f"`value` must have {n} entries on the last axis, one per variable; shape {tuple(value.shape)} arrived."
         )
     on = value != 0
-    if validate and readable(on) and not bool((on == (value == 1)).all()):
+    if validate and anywhere(on != (value == 1)):
         raise ParameterError("`value` must contain only 0 and 1, but other values arrived.")
     return on
+
+
+def log_weight(posed: Posed, on: Tensor) -> Tensor:
+    """Log of the unnormalised weight of configurations (..., D) of truth values; a forced variable weighs one."""
+    logits, structure = posed.logits, posed.structure
+    on = on.expand(torch.broadcast_shapes(on.shape, logits.shape))
+    forced = logits == math.inf
+    weight_on, weight_off = torch.where(forced, 0.0, logits), torch.where(forced, -math.inf, 0.0)
+    score = torch.where(on, weight_on, weight_off).sum(-1)
+    tables = posed.packed()
+    start = 0
+    for g, size in enumerate(structures.group_sizes(structure.key)):
+        members = structures.group_members(structure.key, g).to(logits.device)
+        count = on[..., members].sum(-1, keepdim=True)
+        table = tables[..., start : start + size + 1].expand(*count.shape[:-1], size + 1)
+        score = score + table.gather(-1, count).squeeze(-1)
+        start += size + 1
+    if isinstance(structure, EdgedStructure):
+        score = score + edge_weight(structure.frame, tables[..., structure.n_group_cells :], on)
+    return score
+
+
+def expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
+    """E[log weight] of a model's weights under a law with these marginals and count probabilities, (*b,)."""
+    logits = torch.where(torch.isposinf(weights.logits), 0.0, weights.logits)
+    total = torch.where(marginals > 0.0, marginals * torch.where(marginals > 0.0, logits, 0.0), 0.0).sum(-1)
+    off = torch.where(torch.isposinf(weights.logits) & (marginals < 1.0), -math.inf, 0.0).sum(-1)
+    tables = weights.packed()
+    possible = probs > 0.0
+    return total + off + torch.where(possible, probs * torch.where(possible, tables, 0.0), 0.0).sum(-1)
+
+
+# -- the Kullback-Leibler divergence -------------------------------------------------------------------------------
+
+
+@register_kl(CountDistribution, CountDistribution)
+def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
+    """KL(p || q) = E_p[log weight_p - log weight_q] - log Z_p + log Z_q on the groups of both."""
+    if p.event_shape != q.event_shape:
+        raise ParameterError(
+            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
+            f"{q.event_shape[0]} variables arrived."
+        )
+    first, second = _together(p._posed.wide(), q._posed.wide())
+    log_z, marginals, probs = functions.statistics(first)
+    gap = functions.log_partition_of(second) - log_z
+    own, other = (expected_weight(marginals, probs, weights) for weights in (first, second))
+    found = own - other + gap
+    return found.to(p._posed.dtype)
+
+
+def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
+    """Both models on the groups of both, with one batch shape."""
+    shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
+    keys = p.structure.key, q.structure.key
+    structure = _joint(*keys)
+    ends, added = _ends(*keys), _added(*keys)
+    cells = structures.cells_in_all(structure.key)
+
+    def moved(posed: Posed, end: int, first: int, last: int) -> Posed:
+        own = posed.packed()
+        groups = torch.nn.functional.pad(own[..., :end], (first, last))
+        edges = own[..., end:]
+        missing = cells - groups.shape[-1] - edges.shape[-1]
+        tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
+        return posed._replace(
+            logits=posed.logits.expand(shape),
+            tables=tables.expand(*shape[:-1], tables.shape[-1]),
+            structure=structure,
+        )
+
+    return moved(p, ends[0], 0, added[1]), moved(q, ends[1], added[0], 0)
+
+
+@structures.made
+def _joint(first: int, second: int) -> Structure:
+    """The groups and edges of two structures, with tables that arrive with every call."""
+    p, q = structure_of(first), structure_of(second)
+    tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
+    return _shared_edges(p, q).on(tree, None)
+
+
+@torch.compiler.assume_constant_result
+def _ends(first: int, second: int) -> tuple[int, int]:
+    """Where the tables of the groups end in those of either."""
+    p, q = structure_of(first).tree.family, structure_of(second).tree.family
+    return int(p.group_offset[-1]), int(q.group_offset[-1])
+
+
+@torch.compiler.assume_constant_result
+def _added(first: int, second: int) -> tuple[int, int]:
+    """How many cells the groups of either add to the other's: none where both have the same."""
+    same = structure_of(first).tree == structure_of(second).tree
+    return (0, 0) if same else _ends(first, second)
+
+
+def _shared_edges(p: Structure, q: Structure) -> Structure:
+    """The one of two structures that has edges; both may if they are the same."""
+    if not isinstance(p, EdgedStructure):
+        return q
+    if isinstance(q, EdgedStructure) and not np.array_equal(p.frame.pairs, q.frame.pairs):
+        raise ParameterError(
+            "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
+        )
+    return p

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ParameterError
+from ..memo import cached, recent
 from ..models import edges as arrays
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
-from .mapping import readable
 from .structure import Structure
-from .tensors import as_double
+from .tensors import anywhere, as_double
 
 
 class Forest:
@@ -148,31 +147,28 @@ class EdgedStructure(Structure):
     def n_cells(self) -> int:
         return self.n_group_cells + 4 * self.frame.n_edges
 
-    @cached_property
-    def packed(self) -> Tensor:
+    def _pack(self) -> Any:
         """Tables of groups and edges, one after the other."""
-        own, edges = super().packed, torch.from_numpy(np.array(self.frame.log_tables))
-        return joined(own, edges)
+        own, edges = super()._pack(), self.frame.log_tables
+        flat = edges.reshape(*edges.shape[:-3], -1)
+        shape = np.broadcast_shapes(own.shape[:-1], flat.shape[:-1])
+        return np.concatenate([np.broadcast_to(t, (*shape, t.shape[-1])) for t in (own, flat)], axis=-1)
 
-    @cached_property
+    @cached
     def opened(self) -> Structure:
-        return (
-            self
-            if self.potentials is None
-            else EdgedStructure(self.tree, None, _bare(self.frame.pairs)).pin()
-        )
+        return self if self.potentials is None else _framed(self.tree, self.frame.pairs)
 
     def on(self, tree: CountTree, potentials: tuple[Potential | None, ...] | None) -> Structure:
         return EdgedStructure(tree, potentials, self.frame)
 
-    @cached_property
+    @cached
     def _prototype(self) -> CountModel:
         """A model of the same shape, analysed once."""
         groups = [Group(members.tolist()) for members in self.tree.groups]
         return CountModel(np.zeros(self.n_variables), groups, edges=self.frame)
 
     def model(self, logits: Any, tables: Any) -> CountModel:
-        given = self.packed.numpy() if tables is None else tables
+        given = self._packed if tables is None else tables
         cells, n_edges = self.n_group_cells, self.frame.n_edges
         edges = given[..., cells:].reshape(*given.shape[:-1], n_edges, 2, 2)
         own = given[..., :cells] if cells else None
@@ -207,8 +203,10 @@ def with_edges(
     framed = _of_key(structure.key, edges._frame)
     groups = structures.packed(structure.key).to(logits.device) if tables is None else tables
     own = edges.log_tables.to(logits.device)
-    if readable(own):
-        _refuse_unreal(own)
+    if anywhere(torch.isnan(own) | (own == math.inf)):
+        raise ParameterError(
+            "`log_tables` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs."
+        )
     return framed, joined(groups, own)
 
 
@@ -225,21 +223,10 @@ def _framed(tree: CountTree, pairs: Any) -> Structure:
     return _recent(tree, tuple(map(tuple, pairs.tolist())))
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _recent(tree: Hashable, pairs: tuple[tuple[int, int], ...]) -> Structure:
     assert isinstance(tree, CountTree)
-    return EdgedStructure(tree, None, _bare(np.array(pairs, np.int64).reshape(-1, 2)))
-
-
-def _bare(pairs: Any) -> arrays.Forest:
-    return arrays.Forest(pairs, 0.0)
-
-
-def _refuse_unreal(tables: Tensor) -> None:
-    if bool((torch.isnan(tables) | (tables == math.inf)).any()):
-        raise ParameterError(
-            "`log_tables` must hold logarithms below +inf, without NaN. Use -inf for impossible pairs."
-        )
+    return EdgedStructure(tree, None, arrays.Forest(np.array(pairs, np.int64).reshape(-1, 2), 0.0))
 
 
 def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
@@ -248,3 +235,101 @@ def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
     state = 2 * on[..., pairs[:, 0]].long() + on[..., pairs[:, 1]].long()
     own = tables.unflatten(-1, (frame.n_edges, 4))
     return own.expand(*state.shape, 4).gather(-1, state[..., None]).squeeze(-1).sum(-1)
+
+
+# -- products with the covariance matrix ---------------------------------------------------------------------------
+#
+# For the indicator 1_e of both ends of an edge being on, and any statistic s,
+#
+#     Cov(1_e, s) = P(1_e) (E[s | 1_e] - E[s]),
+#
+# so that whatever concerns edges comes from expectations of models in which both ends are forced on, one per edge. A
+# table t(a, b) of an edge is t00 + (t10 - t00) a + (t01 - t00) b + (t11 - t10 - t01 + t00) a b: all but the last term
+# belongs to the log-odds.
+
+_ROOM = 1 << 22  # entries of log-odds that go into one batch of conditional models
+
+
+class Statistics(NamedTuple):
+    """Expectations, rows of (R, D), (R, T) and, of both ends on, (R, E)."""
+
+    variables: Any
+    counts: Any
+    both: Any
+
+    def along(self, direction: Statistics, row: Any) -> Any:
+        """Their combination with the direction of every row's model, (R,)."""
+        return sum((own * part[row]).sum(-1) for own, part in zip(self, direction))
+
+
+def all_statistics(model: CountModel, shape: tuple[int, ...]) -> Any:
+    """Probabilities of counts and of pairs of states, packed, (*shape, T + 4 E)."""
+    found = model.expected_statistics
+    edges = np.broadcast_to(model.edge_marginals, (*shape, *model.edge_marginals.shape[-3:]))
+    return np.concatenate([np.empty((*shape, 0)), *found.tables, edges.reshape(*shape, -1)], axis=-1)
+
+
+def hessian_product(
+    structure: EdgedStructure, model: CountModel, given: tuple[Any, Any], v: Any, h: Any, counts: bool
+) -> tuple[Any, Any]:
+    """The Hessian of log Z times v (B, D) and h (B, T + 4 E) or None, at the model of given log-odds and tables."""
+    pairs, cells = structure.frame.pairs, structure.n_group_cells
+    batch = len(v)
+    push = np.zeros((batch, cells)) if h is None else h[:, :cells]
+    bend = np.zeros((batch, len(pairs)))
+    if h is not None:
+        t = h[:, cells:].reshape(batch, -1, 2, 2)
+        v = v.copy()
+        for end, state in ((0, t[:, :, 1, 0]), (1, t[:, :, 0, 1])):
+            np.add.at(v.T, pairs[:, end], (state - t[:, :, 0, 0]).T)
+        bend = t[:, :, 1, 1] - t[:, :, 1, 0] - t[:, :, 0, 1] + t[:, :, 0, 0]
+    v = np.where(np.isfinite(given[0]), v, 0.0)
+    moved = model.hessian_vector_product(v, push if cells else None, counts=counts)
+    change = np.array(moved.logits)
+    change_counts = np.concatenate([np.empty((batch, 0)), *moved.tables], axis=-1) if counts else None
+    if not counts and not bend.any():
+        return change, np.empty((batch, 0))
+    mean = _expectations(model, batch)
+    both = np.zeros_like(mean.both)
+    direction = Statistics(v, push, bend)
+    for row, edge, found in _conditional(structure, given, mean.both, bend, counts):
+        weight = mean.both[row, edge]
+        both[row, edge] = weight * (found.along(direction, row) - mean_along(mean, direction)[row])
+        share = (weight * bend[row, edge])[:, None]
+        np.add.at(change, row, share * (found.variables - mean.variables[row]))
+        if change_counts is not None:
+            np.add.at(change_counts, row, share * (found.counts - mean.counts[row]))
+    if change_counts is None:
+        return change, np.empty((batch, 0))
+    one, other = change[:, pairs[:, 0]], change[:, pairs[:, 1]]
+    edges = np.stack([both - one - other, other - both, one - both, both], axis=-1)
+    return change, np.concatenate([change_counts, edges.reshape(batch, -1)], axis=-1)
+
+
+def mean_along(mean: Statistics, direction: Statistics) -> Any:
+    """E[direction . statistics] of every model, (B,)."""
+    return mean.along(direction, slice(None))
+
+
+def _expectations(model: CountModel, batch: int) -> Statistics:
+    found = model.expected_statistics
+    counts = np.concatenate([np.empty((batch, 0)), *found.tables], axis=-1)
+    both = np.broadcast_to(model.edge_marginals[..., 1, 1], (batch, model.edge_marginals.shape[-3]))
+    return Statistics(np.asarray(found.logits), counts, both)
+
+
+def _conditional(
+    structure: EdgedStructure, given: tuple[Any, Any], both: Any, bend: Any, counts: bool
+) -> Any:
+    """Model numbers, edges, and expectations given that both ends are on; in batches that fit into memory."""
+    logits, tables = given
+    pairs = structure.frame.pairs
+    rows, edges = np.nonzero((both > 0.0) & (counts | (bend != 0.0)))
+    room = max(1, _ROOM // max(1, logits.shape[-1]))
+    for start in range(0, len(rows), room):
+        row, edge = rows[start : start + room], edges[start : start + room]
+        forced = logits[row]
+        place = np.arange(len(row))
+        forced[place, pairs[edge, 0]] = forced[place, pairs[edge, 1]] = math.inf
+        model = structure.model(forced, tables if tables is None or tables.ndim == 1 else tables[row])
+        yield row, edge, _expectations(model, len(row))

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..errors import ParameterError
 from . import ops, tensors
 from . import structure as structures
-from .autograd import Sums, differentiable
-from .count_autograd import CountLogProbs
+from .autograd import answer, watched
 from .groups import Posed, pose
 
 
@@ -67,7 +65,8 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
 
 def log_partition_of(posed: Posed) -> Tensor:
     """Log Z of models whose arguments have been read."""
-    return _sums(posed, False)[0].to(posed.dtype)
+    found = _sums(posed, False)[0]
+    return (found if posed.constant is None else found + posed.constant).to(posed.dtype)
 
 
 def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
@@ -115,10 +114,12 @@ def marginals_of(posed: Posed) -> Tensor:
 
 
 def _sums(posed: Posed, marginals: bool) -> Any:
-    """Marginals in any case where a derivative may be asked for: they are that of log Z."""
-    if not differentiable(posed.logits, posed.tables):
-        return ops.sums(posed.logits, posed.tables, posed.structure.key, marginals, False)
-    return statistics(posed, counts=posed.tables is not None and posed.tables.requires_grad)
+    """With what the derivatives need, where one will be asked for and the solved models are not kept for it."""
+    given = posed.logits, posed.tables
+    recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
+    if torch.compiler.is_compiling() or recorded or (posed.logits.device.type != "cpu" and watched(*given)):
+        return statistics(posed, counts=posed.tables is not None and posed.tables.requires_grad)
+    return answer(ops.sums, *given, posed.structure.key, marginals, False)
 
 
 def count_log_probs(
@@ -168,13 +169,10 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
-    if not differentiable(posed.logits, posed.tables):
-        found = ops.count_log_probs(posed.logits, posed.tables, posed.structure.key, index)
-    else:
-        tables = posed.packed()
-        key = structures.opened(posed.structure.key)
-        apply = ops.count_log_probs if torch.compiler.is_compiling() else CountLogProbs.apply
-        found = apply(posed.logits, tables, key, index)
+    structure, tables = posed.structure, posed.tables
+    if torch.compiler.is_compiling() or watched(posed.logits, tables):
+        structure, tables = structures.opened(structure.key), posed.packed()
+    found = answer(ops.count_log_probs, posed.logits, tables, structure.key, index)
     return found.to(posed.dtype)
 
 
@@ -234,8 +232,8 @@ def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Genera
     with torch.no_grad():
         where = posed.logits.device if generator is None else generator.device
         seed = torch.randint(0, 2**62, (), generator=generator, device=where)
-        tables = None if posed.tables is None else posed.tables.detach()
-        drawn = ops.draw(posed.logits.detach(), tables, seed, posed.structure.key, math.prod(shape))
+        posed = posed.detach()
+        drawn = answer(ops.draw, posed.logits, posed.tables, seed, posed.structure.key, math.prod(shape))
         return drawn.to(posed.dtype).reshape(*shape, *posed.logits.shape)
 
 
@@ -244,8 +242,7 @@ def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Genera
 
 def statistics(posed: Posed, *, counts: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Log Z (*b,), marginals (*b, D) and the packed probabilities of all counts (*b, T), differentiable."""
-    sums = ops.sums if torch.compiler.is_compiling() else Sums.apply
-    found = sums(posed.logits, posed.tables, posed.structure.key, True, counts)
+    found = answer(ops.sums, posed.logits, posed.tables, posed.structure.key, True, counts)
     return found[0], found[1], found[2]
 
 
@@ -254,14 +251,7 @@ def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     structure, n = posed.structure, posed.logits.shape[-1]
     if group is not None:
         total = structure.tree.family.n_groups
-        number = checks.integer("group", group)
-        if not -total <= number < total:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {total - 1}, or None for all variables; {number} arrived."
-                if total
-                else f"`group` must be None, because the model has no groups; {number} arrived."
-            )
-        return posed, number % total
+        return posed, checks.group_number(group, total, ", or None for all variables")
     if n == 0:
         return posed, None
     whole = structures.whole_group(structure.key)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ParameterError
+from ..errors import InfeasibleError, ParameterError
+from ..memo import recent
 from ..models.group import Group, read_groups
 from ..potentials import Potential
 from ..potentials.constraints import Interval
@@ -19,20 +20,38 @@ from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import Structure
-from .tensors import as_logits, as_real
+from .tensors import anywhere, as_logits, as_real
 
 
 class Posed(NamedTuple):
-    """A batch of models in float64: log-odds (*b, D), packed tables (T,), (*b, T) or None; and the answers' dtype."""
+    """A batch of models in float64: log-odds (*b, D), packed tables (T,), (*b, T) or None; and the answers' dtype.
+
+    `constant` is what a potential over no variables adds to log Z, (*b,).
+    """
 
     logits: Tensor
     tables: Tensor | None
     structure: Structure
     dtype: torch.dtype
+    constant: Tensor | None = None
 
     def wide(self) -> Posed:
-        """Answers in double precision, for sums that are rounded at their end."""
-        return self._replace(dtype=torch.float64)
+        """Answers in double precision and without the constant, for sums that are rounded at their end."""
+        return self._replace(dtype=torch.float64, constant=None)
+
+    def expand(self, shape: Sequence[int]) -> Posed:
+        """The same models over more batch axes."""
+        tables, constant = self.tables, self.constant
+        return self._replace(
+            logits=self.logits.expand(*shape, self.logits.shape[-1]),
+            tables=tables if tables is None or tables.dim() == 1 else tables.expand(*shape, tables.shape[-1]),
+            constant=None if constant is None else constant.expand(shape),
+        )
+
+    def detach(self) -> Posed:
+        """The same without derivatives."""
+        tables = None if self.tables is None else self.tables.detach()
+        return self._replace(logits=self.logits.detach(), tables=tables)
 
     def packed(self) -> Tensor:
         """The tables, also where they are fixed."""
@@ -44,6 +63,8 @@ class Posed(NamedTuple):
 def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
     """Log-odds and tables with one batch shape."""
     given = as_logits(logits)
+    if not given.shape[-1] and edges is None and _is_potential(groups):
+        return _pose_nothing(given, groups)
     structure, tables = read(groups, given)
     if edges is not None:
         structure, tables = with_edges(structure, tables, edges, given)
@@ -55,16 +76,33 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
     return Posed(values, tables, structure, given.dtype)
 
 
+def _is_potential(groups: Any) -> bool:
+    """Whether `groups` is one potential over all variables."""
+    return groups is not None and not isinstance(groups, (list, tuple, CountTree, Group))
+
+
+def _pose_nothing(given: Tensor, potential: Any) -> Posed:
+    """A potential over no variables is a constant."""
+    constant = _table(potential, 0, given, "`groups`")[..., 0]
+    if anywhere(constant == -math.inf):
+        raise InfeasibleError(
+            "`groups` excludes the count 0, but there are no variables. Relax the potential."
+        )
+    shape = _common(given.shape[:-1], constant.shape)
+    values = given.to(torch.float64).expand(*shape, 0)
+    return Posed(values, None, structures.without_groups(0), given.dtype, constant.expand(shape))
+
+
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
     """Structure, and the packed log-tables in float64 where any of them is a tensor."""
     n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
-    if n and isinstance(groups, Interval) and torch.compiler.is_compiling():
+    if isinstance(groups, Interval) and torch.compiler.is_compiling():
         return structures.flat_interval(n, *groups._support(n)), None
-    if n and isinstance(groups, Potential):
+    if isinstance(groups, Potential):
         return structures.flat(n, groups), None
     if groups is None:
         return structures.without_groups(n), None
-    if n and isinstance(groups, (Tensor, TensorPotential)):
+    if isinstance(groups, (Tensor, TensorPotential)):
         return structures.flat_open(n), _table(groups, n, logits, "`groups`")
     if torch.compiler.is_compiling():
         return _read_constant(groups, n, logits)
@@ -106,11 +144,6 @@ def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
         tree, entries = groups, [None] * groups.family.n_groups
     elif isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):
         tree, entries = groups
-    elif n == 0 and not isinstance(groups, (list, tuple)):
-        raise ParameterError(
-            "`groups` must be None or an empty list where `logits` has no variables: a potential over none of them "
-            "is a constant."
-        )
     else:
         tree, entries = _recent_tree(groups, n) or read_groups(groups, n)
     if tree.n_variables != n:
@@ -140,7 +173,7 @@ def _recognised(members: Any) -> Any:
     return ...
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _tree_of(members: tuple[Any, ...], n: int) -> CountTree:
     return CountTree.from_groups([list(m) if isinstance(m, tuple) else m for m in members], n)
 

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checks.numbers import check_count, check_real
+from .. import checks
 from ..errors import ParameterError
 from . import functions
-from .mapping import readable
 from .potentials import exactly
-from .tensors import as_logits, as_mask, as_tensor, common_shape
+from .tensors import anywhere, as_logits, as_mask, as_tensor, common_shape
 
 
 class KSubset(nn.Module):
@@ -55,9 +54,9 @@ class KSubset(nn.Module):
         if isinstance(k, Tensor):
             self.register_buffer("k", k)
         else:
-            self.k = check_count(k, "k") if np.ndim(k) == 0 else k
-        self.temperature = check_real(temperature, "temperature", 0.0, strict=True)
-        self.n_samples = None if n_samples is None else check_count(n_samples, "n_samples")
+            self.k = checks.integer("k", k, 0) if np.ndim(k) == 0 else k
+        self.temperature = checks.real("temperature", temperature, 0.0, strict=True)
+        self.n_samples = None if n_samples is None else checks.integer("n_samples", n_samples, 0)
 
     def extra_repr(self) -> str:
         """The parameters, for printing.
@@ -173,7 +172,7 @@ class KSubset(nn.Module):
 
     def _largest(self, logits: Tensor) -> Tensor:
         """Of equal scores the first ones are taken."""
-        if readable(logits) and bool(torch.isnan(logits).any()):
+        if anywhere(torch.isnan(logits)):
             raise ParameterError(
                 "`scores` must not contain NaN. Use a mask for scores that must not be chosen."
             )
@@ -181,8 +180,7 @@ class KSubset(nn.Module):
         k = as_tensor("k", self.k).to(logits.device).unsqueeze(-1)
         possible = (logits > -torch.inf).sum(-1, keepdim=True)
         common_shape("`k` and the rows of scores", k.shape, possible.shape)
-        outside = (k > possible) | (k < 0)
-        if readable(outside) and bool(outside.any()):
+        if anywhere((k > possible) | (k < 0)):
             raise ParameterError(
                 "`k` must be between 0 and the number of scores that the mask leaves in every row."
             )

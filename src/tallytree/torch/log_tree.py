@@ -10,12 +10,16 @@ device, and the source of the derivatives beyond the second everywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.func import grad
 from torch.nn.functional import pad
 
 from .structure import Structure
+
+Pair = tuple[Tensor, Tensor]
 
 
 def log_partition(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
@@ -111,3 +115,53 @@ def log_sum(values: Tensor) -> Tensor:
 def _gather(storage: Tensor, cells: object) -> Tensor:
     index = torch.as_tensor(cells, device=storage.device)
     return storage.index_select(-1, index.reshape(-1)).reshape(storage.shape[0], *index.shape)
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------
+
+
+def statistics(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Log Z (*b,), marginals (*b, D) and the probabilities of the counts of all groups (*b, T)."""
+
+    def total(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        log_z = log_partition(structure, x, t)
+        return log_z.sum(), log_z
+
+    (marginals, counts), log_z = grad(total, argnums=(0, 1), has_aux=True)(*_point(structure, logits, tables))
+    sure = torch.where(logits == math.inf, 1.0, torch.where(logits == -math.inf, 0.0, marginals))
+    return log_z, sure, counts
+
+
+def derivative(structure: Structure, logits: Tensor, tables: Tensor | None, *directions: Pair) -> Pair:
+    """The gradient, by log-odds and tables, of the derivative of log Z along all of the directions.
+
+    One direction gives a product with the Hessian, two the third derivatives.
+    """
+    point = _point(structure, logits, tables)
+
+    def along(function: Callable[..., Tensor], direction: Pair) -> Callable[..., Tensor]:
+        # No movement where parameters are infinite: nothing depends on it.
+        steps = [
+            torch.where(torch.isfinite(p) & torch.isfinite(d), d, 0.0).contiguous()
+            for d, p in zip(direction, point)
+        ]
+
+        def moved(x: Tensor, t: Tensor) -> Tensor:
+            slopes = grad(function, argnums=(0, 1))(x, t)
+            return (slopes[0] * steps[0]).sum() + (slopes[1] * steps[1]).sum()
+
+        return moved
+
+    def function(x: Tensor, t: Tensor) -> Tensor:
+        return log_partition(structure, x, t).sum()
+
+    for direction in directions:
+        function = along(function, direction)  # type: ignore[assignment]
+    found: Pair = grad(function, argnums=(0, 1))(*point)
+    return found
+
+
+def _point(structure: Structure, logits: Tensor, tables: Tensor | None) -> Pair:
+    """Parameters with every row's own tables."""
+    packed = structure.packed.to(logits.device) if tables is None else tables
+    return logits.contiguous(), packed.expand(*logits.shape[:-1], packed.shape[-1]).contiguous()

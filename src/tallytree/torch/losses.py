@@ -7,7 +7,6 @@ teach most, have right gradients however small their probability is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,13 +14,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from .. import checks
-from ..checks.numbers import check_real
 from ..errors import ParameterError
-from . import bag_autograd, bag_tasks, functions
-from .bag_tasks import Task
-from .bags import Bags, Rows
-from .mapping import readable
-from .tensors import as_logits, as_tensor
+from . import bags as bag_models
+from . import functions
+from .bags import Bags, Task
+from .tensors import as_logits, as_real, as_tensor, visible
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -111,7 +108,7 @@ def proportion_nll(
     >>> ttt.losses.proportion_nll(torch.zeros(4), torch.tensor([0, 0, 0, 0]), torch.tensor([0.5])).exp() * 6
     tensor(16.)
     """
-    width = None if tolerance is None else check_real(tolerance, "tolerance", 0.0)
+    width = None if tolerance is None else checks.real("tolerance", tolerance, 0.0)
     return _reduced(
         Task("proportion", width, checks.flag("offsets", offsets)), logits, bags, proportions, reduction
     )
@@ -217,7 +214,7 @@ def positive_unlabelled_nll(
     known = as_tensor("labelled", labelled, values.device)
     if known.shape != values.shape or values.dim() != 1:
         raise ParameterError("`logits` and `labelled` must have one axis and the same length.")
-    share = check_real(prior, "prior", 0.0, 1.0)
+    share = checks.real("prior", prior, 0.0, 1.0)
     index = (
         torch.zeros_like(known, dtype=torch.long) if bags is None else as_tensor("bags", bags, values.device)
     )
@@ -229,7 +226,7 @@ def positive_unlabelled_nll(
         raise ParameterError(
             f"`bags` must hold whole numbers; dtype {index.dtype} arrived. Number the bags from 0."
         )
-    if not all(readable(x) for x in (values, known, index)):
+    if not all(map(visible, (values, known, index))):
         raise ParameterError(
             "`positive_unlabelled_nll` must see its numbers, but a tensor that is traced or mapped arrived. Call it "
             "outside torch.compile and vmap."
@@ -241,21 +238,20 @@ def positive_unlabelled_nll(
     known = known == 1
     hidden = index[~known]
     n_bags = int(hidden.max()) + 1 if len(hidden) else 0
-    found = Bags(values[~known], hidden, n_bags=n_bags, offsets=False)
-
-    def loss(rows: Rows) -> Tensor:
+    found = Bags(values[~known], hidden, n_bags, offsets=False)
+    parts, places = [], []
+    for rows in found.rows():
         log_probs = functions.count_log_probs(rows.logits.double())
         weights = _binomial(rows.sizes, log_probs.shape[-1], share)
         seen = weights > 0.0
-        # An empty bag says nothing.
         cross = -torch.where(seen, weights * torch.where(seen, log_probs, 0.0), 0.0).sum(-1)
-        return cross / rows.sizes.clamp(min=1)
-
-    own = softplus(-values[known])
+        parts.append(cross / rows.sizes.clamp(min=1))  # an empty bag says nothing
+        places.append(rows.bags)
+    own, hidden_losses = softplus(-values[known]), found.collect(parts, places).to(values.dtype)
     if reduction == "sum":
-        return own.sum() + _collect(found, loss).sum()
+        return own.sum() + hidden_losses.sum()
     total = own.mean() if len(own) else values.sum() * 0.0
-    return total + (_collect(found, loss).mean() if n_bags else 0.0)
+    return total + (hidden_losses.mean() if n_bags else 0.0)
 
 
 def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
@@ -270,24 +266,23 @@ def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
     return torch.where(c <= n, log_weight.exp(), 0.0)
 
 
-def _collect(bags: Bags, loss: Callable[[Rows], Tensor]) -> Tensor:
-    out = bags.logits.new_zeros(bags.count, dtype=torch.float64)
-    for rows in bags.rows():
-        out = out.index_put((rows.bags,), loss(rows))
-    return out.to(bags.logits.dtype)
-
-
 def _reduced(task: Task, logits: Any, bags: Any, target: Any, reduction: str) -> Tensor:
     """The loss of every bag, or their mean or sum."""
     checks.one_of("reduction", reduction, ("mean", "sum", "none"))
     values = as_logits(logits)
-    known = as_tensor("bags", bags, values.device)
-    wanted = as_tensor(task.name, target, values.device)
-    if all(readable(x) for x in (values, known, wanted)):
-        found = bag_tasks.losses(task, values, known, wanted)
-    else:
-        found = bag_autograd.losses(task, values, known, wanted)
-    found = found.to(values.dtype)
+    index = as_tensor("bags", bags, values.device)
+    wanted = as_real(task.name, target, values.device)
+    if values.dim() != 1:
+        raise ParameterError(
+            f"`logits` must have one axis, the items of all bags; shape {tuple(values.shape)} arrived."
+        )
+    if index.dtype.is_floating_point or index.dtype == torch.bool or index.dim() != 1:
+        raise ParameterError("`bags` must be integers on one axis: the bag of every item, or offsets.")
+    if wanted.dim() != 1:
+        raise ParameterError(
+            f"`{task.name}` must have one axis, one number per bag; shape {tuple(wanted.shape)} arrived."
+        )
+    found = bag_models.losses(task, values, index, wanted).to(values.dtype)
     if reduction == "none":
         return found
     # The mean over no bags is zero, as their sum is.

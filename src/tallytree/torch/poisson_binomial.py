@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,11 +11,11 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 from torch.nn.functional import softplus
 
+from .. import checks
 from ..errors import ParameterError
 from . import functions, tensors
-from .mapping import readable
 from .potentials import exactly
-from .tensors import as_logits, as_real, common_shape
+from .tensors import anywhere, as_logits, as_real, common_shape, known
 
 
 class PoissonBinomial(Distribution):
@@ -40,7 +41,7 @@ class PoissonBinomial(Distribution):
     Notes
     -----
     ``log_prob`` is accurate into the far tails, and so are its gradients, which are differences of conditional and
-    unconditional expectations.
+    unconditional expectations. Gradients by ``probs`` are right at 0 and 1, too (up to the third order).
 
     Examples
     --------
@@ -56,22 +57,50 @@ class PoissonBinomial(Distribution):
     def __init__(self, logits: Any = None, probs: Any = None, validate_args: bool | None = None) -> None:
         if (logits is None) == (probs is None):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
-        if logits is None:
-            probs = as_real("probs", probs)
-            if readable(probs) and not bool(((probs >= 0) & (probs <= 1)).all()):
-                raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
-            if not probs.dtype.is_floating_point:
-                probs = probs.to(torch.get_default_dtype())
-            logits = torch.log(probs) - torch.log1p(-probs)
-        self.logits = as_logits(logits)
-        if readable(self.logits) and bool(torch.isnan(self.logits.detach()).any()):
+        given = as_logits(logits) if probs is None else as_real("probs", probs)
+        if probs is not None and anywhere(~((given >= 0) & (given <= 1))):
+            raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
+        if anywhere(torch.isnan(given)):
             raise ParameterError("`logits` must not contain NaN. Use -inf for a trial that always fails.")
-        super().__init__(self.logits.shape[:-1], validate_args=False)
+        if given.dim() == 0:
+            raise ParameterError(
+                "`probs` must have the trials on its last axis, but a single number arrived."
+            )
+        self._given = given if given.dtype.is_floating_point else given.to(torch.get_default_dtype())
+        self._by_probs = probs is not None
+        self._strict = validate_args is not None and checks.flag("validate_args", validate_args)
+        super().__init__(given.shape[:-1], validate_args=False)
 
     @property
     def total_count(self) -> int:
         """Number of trials."""
-        return self.logits.shape[-1]
+        return self._given.shape[-1]
+
+    @property
+    def logits(self) -> Tensor:
+        """Log-odds of success, (..., n).
+
+        See Also
+        --------
+        probs
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.PoissonBinomial(probs=torch.tensor([0.5, 1.0])).logits
+        tensor([0., inf])
+        """
+        return self._logits().to(self._given.dtype)
+
+    def _logits(self) -> Tensor:
+        """The same in float64; probabilities of 0 and 1 are infinite without a derivative, see `_near_edges`."""
+        wide = self._given.double()
+        if not self._by_probs:
+            return wide
+        edge = (wide == 0.0) | (wide == 1.0)
+        inner = torch.where(edge, 0.5, wide)
+        sure = torch.where(wide == 1.0, math.inf, -math.inf)
+        return torch.where(edge, sure, torch.log(inner) - torch.log1p(-inner))
 
     @property
     def probs(self) -> Tensor:
@@ -88,7 +117,7 @@ class PoissonBinomial(Distribution):
         >>> d.probs
         tensor([0.5000, 0.5000])
         """
-        return torch.sigmoid(self.logits)
+        return self._given if self._by_probs else torch.sigmoid(self._given)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)  # type: ignore[no-untyped-call]
     def support(self) -> Any:
@@ -108,6 +137,11 @@ class PoissonBinomial(Distribution):
         PoissonBinomial
             Its parameters share memory with these.
 
+        Raises
+        ------
+        ParameterError
+            If ``batch_shape`` does not keep the batch axes.
+
         See Also
         --------
         log_prob, sample
@@ -120,8 +154,10 @@ class PoissonBinomial(Distribution):
         tensor([1., 1., 1.])
         """
         new = self._get_checked_instance(PoissonBinomial, _instance)
-        new.logits = self.logits.expand(*batch_shape, self.total_count)
-        super(PoissonBinomial, new).__init__(torch.Size(batch_shape), validate_args=False)
+        shape = tensors.as_batch_shape(batch_shape, self.batch_shape)
+        new._given = self._given.expand(*shape, self.total_count)
+        new._by_probs, new._strict = self._by_probs, self._strict
+        super(PoissonBinomial, new).__init__(shape, validate_args=False)
         return new  # type: ignore[no-any-return]
 
     @property
@@ -156,7 +192,8 @@ class PoissonBinomial(Distribution):
         >>> d.variance
         tensor(0.5000)
         """
-        return (self.probs * torch.sigmoid(-self.logits)).sum(-1)
+        failure = 1.0 - self._given if self._by_probs else torch.sigmoid(-self._given)
+        return (self.probs * failure).sum(-1)
 
     @property
     def mode(self) -> Tensor:
@@ -177,7 +214,7 @@ class PoissonBinomial(Distribution):
         >>> ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.9, 0.9])).mode
         tensor(2.)
         """
-        return self.count_log_probs().detach().argmax(-1).to(self.logits.dtype)
+        return self.count_log_probs().detach().argmax(-1).to(self._given.dtype)
 
     def count_log_probs(self) -> Tensor:
         """Log-probabilities of 0..n, (..., n + 1).
@@ -198,7 +235,33 @@ class PoissonBinomial(Distribution):
         >>> d.count_log_probs().exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
-        return functions.count_log_probs(self.logits)
+        return self._law().to(self._given.dtype)
+
+    def _law(self) -> Tensor:
+        """Log-probabilities of 0..n in float64; an impossible count has no derivative."""
+        law = functions.count_log_probs(self._logits())
+        if self._edges() is False:
+            return law
+        possible = law > -math.inf
+        base = torch.where(possible, law, 0.0)
+
+        def ratio(step: int) -> Tensor:
+            """No more than a floating-point number can be."""
+            gap = torch.where(possible, _shifted(law, step, -math.inf) - base, -math.inf)
+            return gap.clamp(max=709.0).exp()
+
+        return law + torch.log1p(_near_edges(self._given.double(), ratio))
+
+    def _pmf(self) -> Tensor:
+        """Probabilities of 0..n in float64, with their derivatives where they are zero, too."""
+        pmf = functions.count_log_probs(self._logits()).exp()
+        if self._edges() is False:
+            return pmf
+        return pmf + _near_edges(self._given.double(), lambda step: _shifted(pmf, step, 0.0))
+
+    def _edges(self) -> bool | None:
+        """Whether a probability is 0 or 1, whose derivative the log-odds do not have; None if that is not known."""
+        return known((self._given == 0) | (self._given == 1)) if self._by_probs else False
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of numbers of successes; -inf outside 0..n.
@@ -213,6 +276,12 @@ class PoissonBinomial(Distribution):
         Tensor, (sample..., ...)
             Logarithms, differentiable.
 
+        Raises
+        ------
+        ParameterError
+            If ``value`` holds NaN or has a shape that does not fit the batch; with ``validate_args=True``, if it holds
+            anything but 0 to n.
+
         See Also
         --------
         count_log_probs, cdf
@@ -224,17 +293,22 @@ class PoissonBinomial(Distribution):
         >>> d.log_prob(torch.arange(3)).exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
-        value = _numbers(value, self.logits.device)
+        value = _numbers(value, self._given.device)
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
+        if self._strict and anywhere(~inside):
+            raise ParameterError(
+                f"`value` must hold whole numbers from 0 to {self.total_count}, but others arrived. Without "
+                "`validate_args=True` their log-probability is -inf."
+            )
         count = torch.where(inside, count, 0)
         shape = common_shape("`value` and the batch", count.shape, self.batch_shape)
-        if math.prod(shape) <= max(1, math.prod(self.batch_shape)):
-            found = exact_log_prob(self.logits, count.expand(shape))
+        if math.prod(shape) <= max(1, math.prod(self.batch_shape)) and self._edges() is False:
+            found = exact_log_prob(self._logits(), count.expand(shape))
         else:
-            log_probs = self.count_log_probs().expand(*shape, self.total_count + 1)
-            found = log_probs.gather(-1, count.expand(shape).unsqueeze(-1)).squeeze(-1)
-        return torch.where(inside, found, -math.inf)
+            law = self._law().expand(*shape, self.total_count + 1)
+            found = law.gather(-1, count.expand(shape).unsqueeze(-1)).squeeze(-1)
+        return torch.where(inside, found, -math.inf).to(self._given.dtype)
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(X <= value).
@@ -265,15 +339,15 @@ class PoissonBinomial(Distribution):
         >>> d.cdf(torch.arange(3))
         tensor([0.2500, 0.7500, 1.0000])
         """
-        totals = torch.nn.functional.pad(self.count_log_probs().double().exp().cumsum(-1), (1, 0))
-        value = _numbers(value, self.logits.device)
+        totals = torch.nn.functional.pad(self._pmf().cumsum(-1), (1, 0))
+        value = _numbers(value, self._given.device)
         # Infinite ones are no integers.
         place = torch.floor(value.double()).clamp(-1.0, float(self.total_count)).long() + 1
         shape = common_shape("`value` and the batch", place.shape, self.batch_shape)
         found = (
             totals.expand(*shape, totals.shape[-1]).gather(-1, place.expand(shape).unsqueeze(-1)).squeeze(-1)
         )
-        return found.clamp(max=1.0).to(self.logits.dtype)
+        return found.clamp(max=1.0).to(self._given.dtype)
 
     def entropy(self) -> Tensor:
         """Entropy in nats.
@@ -281,7 +355,7 @@ class PoissonBinomial(Distribution):
         Returns
         -------
         Tensor, (...)
-            Differentiable.
+            Differentiable; the slope at a probability of 0 or 1 is infinite.
 
         See Also
         --------
@@ -294,9 +368,18 @@ class PoissonBinomial(Distribution):
         >>> d.entropy()
         tensor(1.0397)
         """
-        log_probs = self.count_log_probs()
-        possible = torch.isfinite(log_probs)
-        return -torch.where(possible, log_probs.exp() * torch.where(possible, log_probs, 0.0), 0.0).sum(-1)
+        law = self._law()
+        possible = torch.isfinite(law)
+        found = -torch.where(possible, law.exp() * torch.where(possible, law, 0.0), 0.0).sum(-1)
+        return (found + self._steep()).to(self._given.dtype)
+
+    def _steep(self) -> Tensor | float:
+        """Zero, with the infinite slope that an entropy has where a trial stops being sure."""
+        if self._edges() is False:
+            return 0.0
+        p = self._given.double()
+        rising = torch.where(p == 0.0, torch.special.entr(p), 0.0)
+        return (rising + torch.where(p == 1.0, torch.special.entr(1.0 - p), 0.0)).sum(-1)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
         """Numbers of successes of independent trials.
@@ -323,7 +406,7 @@ class PoissonBinomial(Distribution):
         torch.Size([5])
         """
         with torch.no_grad():
-            shape = torch.Size(tensors.as_shape("sample_shape", sample_shape)) + self.logits.shape
+            shape = torch.Size(tensors.as_shape("sample_shape", sample_shape)) + self._given.shape
             return torch.bernoulli(self.probs.expand(shape)).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -350,18 +433,63 @@ class PoissonBinomial(Distribution):
         >>> d.enumerate_support()
         tensor([0., 1., 2.])
         """
-        values = torch.arange(self.total_count + 1, dtype=self.logits.dtype, device=self.logits.device)
+        values = torch.arange(self.total_count + 1, dtype=self._given.dtype, device=self._given.device)
         values = values.reshape(-1, *[1] * len(self.batch_shape))
         return values.expand(-1, *self.batch_shape) if expand else values
 
 
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:
     """Log P(X = count), one count per model: log Z given the count less log Z without, right however small."""
-    wide = logits.double()
-    if not wide.shape[-1]:
-        return torch.zeros_like(count, dtype=logits.dtype)  # none of no trials succeeds
-    given = functions.log_partition(wide.expand(*count.shape, wide.shape[-1]), exactly(count))
-    return (given - log_free(wide)).to(logits.dtype)
+    n = logits.shape[-1]
+    least, most = torch.isposinf(logits).sum(-1), n - torch.isneginf(logits).sum(-1)
+    possible = (count >= least) & (count <= most)
+    given = functions.log_partition(
+        logits.expand(*count.shape, n), exactly(torch.where(possible, count, least.expand(count.shape)))
+    )
+    return torch.where(possible, given - log_free(logits), -math.inf)
+
+
+def _near_edges(probs: Tensor, moved: Callable[[int], Tensor]) -> Tensor:
+    """What probabilities of 0 and 1 add to the law of a count: zero, with the right derivatives to the third order.
+
+    With e_a and d_b the elementary symmetric polynomials of the probabilities at 0 and of the complements of those at
+    1, all of them zero, and S the step from one count to the next, the law is
+
+        P = sum_ab e_a d_b (S - 1)^a (1 / S - 1)^b q,
+
+    where q is the law with these trials sure; ``moved(i)`` is ``S^i q``.
+    """
+    at_zero = _symmetric(torch.where(probs == 0.0, probs, 0.0))
+    at_one = _symmetric(torch.where(probs == 1.0, 1.0 - probs, 0.0))
+    steps = {step: moved(step) for step in range(-_ORDER, _ORDER + 1)}
+    change = torch.zeros_like(steps[0])
+    for a in range(_ORDER + 1):
+        for b in range(0 if a else 1, _ORDER + 1 - a):
+            term = sum(
+                (-1) ** (a - i + b - j) * math.comb(a, i) * math.comb(b, j) * steps[i - j]
+                for i in range(a + 1)
+                for j in range(b + 1)
+            )
+            change = change + (at_zero[a] * at_one[b]).unsqueeze(-1) * term
+    return change
+
+
+def _shifted(law: Tensor, step: int, fill: float) -> Tensor:
+    """The entry of count c - step in the place of c."""
+    padded = torch.nn.functional.pad(law, (_ORDER, _ORDER), value=fill)
+    return padded[..., _ORDER - step : _ORDER - step + law.shape[-1]]
+
+
+_ORDER = 3
+
+
+def _symmetric(values: Tensor) -> list[Tensor]:
+    """Elementary symmetric polynomials of orders 0 to 3 over the last axis, by Newton's identities."""
+    powers = [values.sum(-1), (values * values).sum(-1), (values * values * values).sum(-1)]
+    found = [torch.ones_like(powers[0])]
+    for k in range(1, _ORDER + 1):
+        found.append(sum((-1) ** (i - 1) * found[k - i] * powers[i - 1] for i in range(1, k + 1)) / k)  # type: ignore[arg-type]
+    return found
 
 
 def log_free(logits: Tensor) -> Tensor:
@@ -378,15 +506,16 @@ def _kl(p: PoissonBinomial, q: PoissonBinomial) -> Tensor:
             "The Kullback-Leibler divergence needs laws of the same number of trials; "
             f"{p.total_count} and {q.total_count} arrived."
         )
-    first, second = torch.broadcast_tensors(p.count_log_probs().double(), q.count_log_probs().double())
+    first, second = torch.broadcast_tensors(p._law(), q._law())
     possible = first > -math.inf
     gap = torch.where(possible, first, 0.0) - torch.where(possible, second, 0.0)
-    return (torch.where(possible, first, -math.inf).exp() * gap).sum(-1).to(p.logits.dtype)
+    found = (torch.where(possible, first, -math.inf).exp() * gap).sum(-1) - p._steep()
+    return found.to(p._given.dtype)
 
 
 def _numbers(value: Any, device: torch.device) -> Tensor:
     """Where to evaluate: numbers, which need not be counts."""
     tensor = as_real("value", value, device)
-    if tensor.dtype.is_floating_point and readable(tensor) and bool(torch.isnan(tensor).any()):
+    if tensor.dtype.is_floating_point and anywhere(torch.isnan(tensor)):
         raise ParameterError("`value` must not contain NaN. Leave such entries out.")
     return tensor

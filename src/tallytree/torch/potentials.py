@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
-from .mapping import readable
-from .tensors import as_double, as_tensor, common_shape
-
-Rule = Callable[..., Tensor]
+from ..potentials import formulas
+from .tensors import anywhere, as_double, as_tensor, common_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +22,6 @@ class TensorPotential:
     """
 
     name: str
-    rule: Rule
     numbers: tuple[Tensor, ...]
 
     def log_table(self, n: int, device: Any = None) -> Tensor:
@@ -35,7 +30,22 @@ class TensorPotential:
         common_shape(f"The numbers of `{self.name}`", *(number.shape for number in self.numbers))
         counts = torch.arange(n + 1, dtype=torch.float64, device=where)
         numbers = [number.to(device=where, dtype=torch.float64).unsqueeze(-1) for number in self.numbers]
-        return self.rule(n, counts, *numbers)
+        self._require(n)
+        table: Tensor = getattr(formulas, self.name)(torch, counts, n, *numbers)
+        return table
+
+    def _require(self, n: int) -> None:
+        """Refuse counts that a group of ``n`` variables cannot have, and ends in the wrong order."""
+        if self.name not in formulas.REACHED:
+            return
+        if self.name == "between" and anywhere(self.numbers[0] > self.numbers[1]):
+            raise ParameterError(
+                "`lo` must not exceed `hi` in any model, or no count is allowed there; exchange them, or check the "
+                "counts."
+            )
+        outside = formulas.out_of_reach(self.name, n, self.numbers[0])
+        if anywhere(outside):
+            raise formulas.reach_error(self.name, n, int(self.numbers[0][outside][0]))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"tensor of shape {tuple(number.shape)}" for number in self.numbers)
@@ -73,7 +83,7 @@ def exactly(k: Any) -> TensorPotential:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500],
             [0.5000, 0.5000, 0.5000, 0.5000]])
     """
-    return TensorPotential("exactly", _exactly, (_counts("k", k),))
+    return TensorPotential("exactly", (_counts("k", k),))
 
 
 def at_least(k: Any) -> TensorPotential:
@@ -105,7 +115,7 @@ def at_least(k: Any) -> TensorPotential:
     >>> ttt.log_partition(torch.zeros(2, 3), ttt.at_least(torch.tensor([3, 0]))).exp().round()
     tensor([1., 8.])
     """
-    return TensorPotential("at_least", _at_least, (_counts("k", k),))
+    return TensorPotential("at_least", (_counts("k", k),))
 
 
 def at_most(k: Any) -> TensorPotential:
@@ -137,7 +147,7 @@ def at_most(k: Any) -> TensorPotential:
     >>> ttt.log_partition(torch.zeros(2, 3), ttt.at_most(torch.tensor([0, 3]))).exp().round()
     tensor([1., 8.])
     """
-    return TensorPotential("at_most", _at_most, (_counts("k", k),))
+    return TensorPotential("at_most", (_counts("k", k),))
 
 
 def between(lo: Any, hi: Any) -> TensorPotential:
@@ -169,7 +179,7 @@ def between(lo: Any, hi: Any) -> TensorPotential:
     >>> ttt.log_partition(torch.zeros(1, 3), ttt.between(1, torch.tensor([2]))).exp().round()
     tensor([6.])
     """
-    return TensorPotential("between", _between, (_counts("lo", lo), _counts("hi", hi)))
+    return TensorPotential("between", (_counts("lo", lo), _counts("hi", hi)))
 
 
 def geometric(ratio: Any) -> TensorPotential:
@@ -200,7 +210,7 @@ def geometric(ratio: Any) -> TensorPotential:
     >>> ttt.marginals(torch.zeros(2), ttt.geometric(3.0))
     tensor([0.7500, 0.7500])
     """
-    return TensorPotential("geometric", _geometric, (_reals("ratio", ratio, positive=True),))
+    return TensorPotential("geometric", (_reals("ratio", ratio, positive=True),))
 
 
 def gaussian(mean: Any, sd: Any) -> TensorPotential:
@@ -232,7 +242,7 @@ def gaussian(mean: Any, sd: Any) -> TensorPotential:
     >>> ttt.marginals(torch.zeros(4), ttt.gaussian(2.0, 1.0))
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
-    return TensorPotential("gaussian", _gaussian, (_reals("mean", mean), _reals("sd", sd, positive=True)))
+    return TensorPotential("gaussian", (_reals("mean", mean), _reals("sd", sd, positive=True)))
 
 
 def poisson(mean: Any) -> TensorPotential:
@@ -263,7 +273,7 @@ def poisson(mean: Any) -> TensorPotential:
     >>> bool(ttt.marginals(torch.zeros(20), ttt.poisson(3.0)).sum() < 10)
     True
     """
-    return TensorPotential("poisson", _poisson, (_reals("mean", mean, positive=True),))
+    return TensorPotential("poisson", (_reals("mean", mean, positive=True),))
 
 
 def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
@@ -299,58 +309,7 @@ def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
     """
     bend = _reals("curvature", curvature)
     numbers = (bend,) if center is None else (bend, _reals("center", center))
-    return TensorPotential("quadratic", _quadratic, numbers)
-
-
-# -- log-tables ----------------------------------------------------------------------------------------------------
-
-
-def _allowed(n: int, wanted: Tensor, *limits: Tensor) -> Tensor:
-    for limit in limits:
-        outside = (limit < 0) | (limit > n)
-        if readable(outside) and bool(outside.any()):
-            raise ParameterError(
-                f"Counts of a potential on {n} variables must be between 0 and {n}; "
-                f"{int(limit[outside][0])} arrived. Check the counts and the sizes of the groups."
-            )
-    return torch.zeros_like(wanted, dtype=torch.float64).masked_fill(~wanted, -math.inf)
-
-
-def _exactly(n: int, c: Tensor, k: Tensor) -> Tensor:
-    return _allowed(n, c == k, k)
-
-
-def _at_least(n: int, c: Tensor, k: Tensor) -> Tensor:
-    return _allowed(n, c >= k, k)
-
-
-def _at_most(n: int, c: Tensor, k: Tensor) -> Tensor:
-    return _allowed(n, c <= k, k)
-
-
-def _between(n: int, c: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-    crossed = lo > hi
-    if readable(crossed) and bool(crossed.any()):
-        raise ParameterError(
-            "`lo` must not exceed `hi` in any model, or no count is allowed there; exchange them, or check the counts."
-        )
-    return _allowed(n, (c >= lo) & (c <= hi), lo, hi)
-
-
-def _geometric(n: int, c: Tensor, ratio: Tensor) -> Tensor:
-    return c * ratio.log()
-
-
-def _gaussian(n: int, c: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    return -0.5 * ((c - mean) / sd) ** 2
-
-
-def _poisson(n: int, c: Tensor, mean: Tensor) -> Tensor:
-    return c * mean.log() - mean - torch.lgamma(c + 1.0)
-
-
-def _quadratic(n: int, c: Tensor, curvature: Tensor, center: Tensor | None = None) -> Tensor:
-    return 0.5 * curvature * (c - (0.5 * n if center is None else center)) ** 2
+    return TensorPotential("quadratic", numbers)
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
@@ -372,11 +331,8 @@ def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
         raise ParameterError(
             f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."
         )
-    if readable(tensor):
-        bad = ~torch.isfinite(tensor) | (
-            (tensor <= 0) if positive else torch.zeros_like(tensor, dtype=torch.bool)
-        )
-        if bool(bad.any()):
-            what = "positive and finite" if positive else "finite"
-            raise ParameterError(f"`{name}` must be {what}; {float(tensor[bad][0])} arrived.")
+    bad = ~torch.isfinite(tensor) | ((tensor <= 0) & positive)
+    if anywhere(bad):
+        what = "positive and finite" if positive else "finite"
+        raise ParameterError(f"`{name}` must be {what}; {float(tensor[bad][0])} arrived.")
     return tensor

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import cached_property, lru_cache
 from typing import Any, ParamSpec
 from weakref import WeakValueDictionary
 
@@ -15,11 +14,11 @@ import numpy as np
 import torch
 
 from .. import checks
+from ..memo import cached, once, recent
 from ..models.count import CountModel
 from ..potentials import Potential, as_potential, between, exactly
 from ..structure.nested.count_tree import CountTree
-from ..structure.nested.schedule import Schedule, build_schedule
-from . import constants
+from ..structure.nested.schedule import Schedule, full_schedule
 
 P = ParamSpec("P")
 _keys = itertools.count()
@@ -58,47 +57,50 @@ class Structure:
         offset = self.tree.family.group_offset
         return int(offset[group]), int(offset[group + 1])
 
-    @cached_property
+    @property
     def packed(self) -> torch.Tensor:
-        """Log-tables of the fixed potentials, packed, (T,), or (..., T) if a potential has a number per model."""
+        """Log-tables of the fixed potentials, packed, (T,), or (..., T) if a potential has a number per model.
+
+        A new tensor every time: one that was made inside a transformation is of no use outside.
+        """
+        return torch.from_numpy(self._packed)
+
+    @cached
+    def _packed(self) -> Any:
+        return self._pack()
+
+    def _pack(self) -> Any:
         assert self.potentials is not None
         sizes = [self.tree.group_size(g) for g in range(len(self.potentials))]
         parts = [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
         shape = np.broadcast_shapes(*(part.shape[:-1] for part in parts)) if parts else ()
         wide = [np.broadcast_to(part, (*shape, part.shape[-1])) for part in parts]
-        return torch.from_numpy(np.concatenate([np.empty((*shape, 0)), *wide], axis=-1))
+        return np.concatenate([np.empty((*shape, 0)), *wide], axis=-1)
 
-    @cached_property
+    @cached
     def batched(self) -> bool:
         """Whether a fixed potential has a number per model."""
         return any(p is not None and p.batch_shape != () for p in self.potentials or ())
 
-    @cached_property
+    @cached
     def _alone(self) -> Potential | None:
         """The fixed potential of a single group of all variables, if that is what there is."""
         whole = self.potentials is not None and self.tree == CountTree.flat(self.n_variables)
         return self.potentials[0] if whole and self.potentials else None
 
     def packed_on(self, device: torch.device) -> torch.Tensor:
-        """The same on a device, copied there once."""
-        if device not in self._packed_on:
-            self._packed_on[device] = self.packed.to(device)
-        return self._packed_on[device]
+        """The same on a device, copied there once; for operators, which no transformation sees."""
+        return once(self, device, lambda: self.packed.to(device))
 
-    @cached_property
-    def _packed_on(self) -> dict[torch.device, torch.Tensor]:
-        return {}
-
-    @cached_property
+    @cached
     def opened(self) -> Structure:
         """The same groups with tables that arrive with every call."""
         return self if self.potentials is None else of_tree(self.tree)
 
-    @cached_property
+    @cached
     def schedule(self) -> Schedule:
         """The order in which array code passes messages; no count is left out."""
-        program = self.tree.program
-        return program.kept("full schedule", lambda: build_schedule(program))
+        return full_schedule(self.tree.program)
 
     def on(self, tree: CountTree, potentials: tuple[Potential | None, ...] | None) -> Structure:
         """The same edges, if there are any, with other groups."""
@@ -129,7 +131,42 @@ def structure_of(key: int) -> Structure:
     return _alive[key]
 
 
-# A compiler asks for what follows once and keeps the answer.
+# -- what a compiler asks for once, and keeps ----------------------------------------------------------------------
+
+
+def constant(make: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
+    """A function that makes tensors which do not change between calls.
+
+    A compiled graph may ask a function for a constant tensor only once, so that it is given a number instead, and an
+    operator that reads the tensor with this number when the graph runs.
+    """
+
+    @torch.compiler.assume_constant_result
+    def number(*arguments: P.args, **named: P.kwargs) -> int:
+        new = next(_keys)
+        _constants[new] = make(*arguments, **named)
+        return new
+
+    def found(*arguments: P.args, **named: P.kwargs) -> torch.Tensor:
+        compiling = torch.compiler.is_compiling()
+        return _read(number(*arguments, **named)) if compiling else make(*arguments, **named)
+
+    return found
+
+
+_constants: dict[int, torch.Tensor] = {}  # of compiled graphs, for as long as the process lives
+
+
+@torch.library.custom_op("tallytree::constant", mutates_args=())
+def _read(number: int) -> torch.Tensor:
+    """A copy of the tensor with this number."""
+    return _constants[number].clone()
+
+
+@_read.register_fake
+def _(number: int) -> torch.Tensor:
+    tensor = _constants[number]
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
@@ -146,14 +183,8 @@ def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
 
 
 def _kept(make: Callable[P, Structure]) -> Callable[P, Structure]:
-    """A function whose structures are made once and kept for as long as the process lives."""
-    kept = lru_cache(maxsize=1024)(lambda *arguments: make(*arguments).pin())  # type: ignore[call-arg]
-
-    @torch.compiler.assume_constant_result
-    def found(*arguments: Any) -> Structure:
-        return kept(*arguments)
-
-    return found
+    """The same for structures that are asked for again and again."""
+    return made(recent(1024)(make))
 
 
 @made
@@ -189,7 +220,7 @@ def of_tree(tree: CountTree) -> Structure:
     return Structure(tree, None)
 
 
-@torch.compiler.assume_constant_result
+@made
 def of_members(members: tuple[Any, ...], n: int) -> Structure:
     """Groups of these members with tables that arrive with every call."""
     return of_tree(CountTree.from_groups(list(members), n))
@@ -198,13 +229,13 @@ def of_members(members: tuple[Any, ...], n: int) -> Structure:
 # The ends of an interval of counts stand for it: a potential made while tracing is no object yet.
 
 
-@torch.compiler.assume_constant_result
+@made
 def flat_interval(n: int, low: int, high: int) -> Structure:
     """An interval of counts over all variables."""
     return flat(n, _interval(low, high))
 
 
-@constants.constant
+@constant
 def interval_table(n: int, low: int, high: int) -> torch.Tensor:
     """The log-table of an interval of counts."""
     return torch.from_numpy(np.array(_interval(low, high).log_table(n)))
@@ -214,7 +245,7 @@ def _interval(low: int, high: int) -> Potential:
     return exactly(low) if low == high else between(low, high)
 
 
-@constants.constant
+@constant
 def fixed_table(potential: Any, n: int) -> torch.Tensor:
     """The log-table of a potential, an array, a function or None."""
     if potential is None:
@@ -224,13 +255,13 @@ def fixed_table(potential: Any, n: int) -> torch.Tensor:
     return torch.from_numpy(np.array(as_potential(potential).log_table(n)))
 
 
-@constants.constant
+@constant
 def packed(key: int) -> torch.Tensor:
     """Log-tables of the fixed potentials, packed."""
     return structure_of(key).packed
 
 
-@constants.constant
+@constant
 def group_members(key: int, group: int) -> torch.Tensor:
     """The variables of a group."""
     return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
@@ -256,7 +287,7 @@ def whole_group(key: int) -> int:
     return sizes.index(n) if n in sizes else -1
 
 
-@torch.compiler.assume_constant_result
-def opened(key: int) -> int:
-    """The same groups with tables that arrive with every call, by key."""
-    return structure_of(key).opened.key
+@made
+def opened(key: int) -> Structure:
+    """The same groups with tables that arrive with every call."""
+    return structure_of(key).opened

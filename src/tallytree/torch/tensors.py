@@ -11,12 +11,42 @@ from torch import Tensor
 from .. import checks
 from ..checks import unmasked
 from ..errors import ParameterError
-from .mapping import readable
+
+
+def known(condition: Tensor) -> bool | None:
+    """Whether a condition holds for some entry; None while numbers are traced or mapped and cannot be looked at."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        return bool(condition.any())
+    except RuntimeError:
+        return None
+
+
+def anywhere(condition: Tensor) -> bool:
+    """Whether a condition is known to hold for some entry."""
+    return known(condition) is True
+
+
+def visible(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor can be looked at now."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        tensor.reshape(-1)[:1].tolist()
+    except RuntimeError:
+        return False
+    return True
 
 
 def as_tensor(name: str, value: Any, device: Any = None) -> Tensor:
     """A tensor of numbers."""
     if isinstance(value, Tensor):
+        if value.device.type == "meta" or value.layout != torch.strided:
+            raise ParameterError(
+                f"`{name}` must be a dense tensor with numbers; one with layout {value.layout} on {value.device} "
+                "arrived. Convert it with .to_dense(), or load it onto a device."
+            )
         return value if device is None else value.to(device)
     if isinstance(value, np.ndarray):
         unmasked(f"`{name}`", value)
@@ -50,7 +80,7 @@ def as_real(name: str, value: Any, device: Any = None) -> Tensor:
 def as_mask(name: str, value: Any, device: Any = None) -> Tensor:
     """Truth values; zeros and ones are taken for them."""
     tensor = as_real(name, value, device)
-    if tensor.dtype != torch.bool and readable(tensor) and not bool(((tensor == 0) | (tensor == 1)).all()):
+    if tensor.dtype != torch.bool and anywhere((tensor != 0) & (tensor != 1)):
         raise ParameterError(
             f"`{name}` must hold truth values; other numbers than 0 and 1 arrived. Compare first."
         )
@@ -90,6 +120,17 @@ def as_shape(name: str, value: Any) -> tuple[int, ...]:
     shape = tuple(checks.integer(name, size) for size in value)
     if min(shape, default=0) < 0:
         raise ParameterError(f"`{name}` must not hold negative numbers; {shape} arrived.")
+    return shape
+
+
+def as_batch_shape(value: Any, own: torch.Size) -> torch.Size:
+    """A batch shape to which that of models can be expanded."""
+    shape = torch.Size(as_shape("batch_shape", value))
+    if common_shape("`batch_shape` and that of the models", shape, own) != shape:
+        raise ParameterError(
+            f"`batch_shape` must keep the batch axes of the models, {tuple(own)}, with more in front or in place of "
+            f"ones; {tuple(shape)} arrived."
+        )
     return shape
 
 

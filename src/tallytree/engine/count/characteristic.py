@@ -6,11 +6,22 @@ With x_i = tanh((nu_i + s) / 2), p_i = (1 + x_i) / 2, C_j = sum_i T_j(x_i) and t
 
 Its size is at most exp(-var (1 - cos w)), so a few dozen frequencies carry everything once the variance is large, and
 a few dozen sums C_j give them all. The answer needs the variables only twice, in two streaming passes: once for the
-sums, once to evaluate the odds ratio r(x), a smooth function interpolated at a few Chebyshev nodes.
+sums, once to evaluate the odds ratio r(x), a smooth function interpolated at a few Chebyshev nodes. Where the variance
+is small, all frequencies matter: they come from a product over the variables, each of which sums over them itself.
 
 ``amp = sum |G_m| / Z`` is the cancellation in the final sum; the observed error of the odds stays below 4e-14 amp.
 When amp is large the block is tilted to the posterior mean; if that does not help (several modes), the counts are
 split into segments, whose joint masses add without cancellation.
+
+Derivative of a standard model's posterior along a direction, from the characteristic function.
+
+Along a direction v the log of the characteristic function moves by
+
+    D(w) = sum_i v_i p_i q_i (e^(iw) - 1) / (q_i + p_i e^(iw)),
+
+one sum over the variables per frequency. What a leaf hears moves by the same sum without its own term, so the
+derivative of its log-odds is ``v_i + alpha(x_i) - v_i beta(x_i)`` with two smooth functions of x, interpolated like the
+odds ratio itself. Cost O(n M), M the few dozen frequencies that matter.
 """
 
 from __future__ import annotations
@@ -21,17 +32,79 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from ...arrays import Float64
 from ..answer import Answer
 from ..tilt import Block, posterior_rate, summarise
 from .arithmetic import UNIT_ROUNDOFF
 
+
+def flat_tangent(xp: Any, nu: Any, log_f: Float64, direction: Any, table_direction: Float64) -> Any | None:
+    """D posterior log-odds (n,) along a direction, or None where one window of counts does not do."""
+    pieces = solve(xp, nu, log_f)
+    if pieces is None or len(pieces) != 1 or pieces[0].amp > MAX_AMP or pieces[0].ratio is not None:
+        return None
+    piece = pieces[0]
+    x = xp.tanh(0.5 * (nu + piece.tilt))
+    moving = xp.where(xp.isfinite(nu), direction, 0.0)
+    moved = _moved_product(xp, piece, x, moving, table_direction)
+    alpha, beta = _functions(piece, moved)
+    return direction + clenshaw(xp, x, alpha) - moving * clenshaw(xp, x, beta)
+
+
+def _moved_product(
+    xp: Any, piece: Piece, x: Any, moving: Any, table_direction: Float64
+) -> NDArray[np.complex128]:
+    """Derivative of law times spectrum, frequency by frequency."""
+    band = piece.band
+    weight = moving * (0.25 * (1.0 - x) * (1.0 + x))
+    drift = np.zeros(len(band.omega), np.complex128)
+    for m in range(1, len(band.omega)):
+        cosine, sine = math.cos(band.omega[m]), math.sin(band.omega[m])
+        # (e - 1) / (q + p e) = (e - 1) conj(q + p e) / |q + p e|^2
+        real = 0.5 * ((1.0 - x) + (1.0 + x) * cosine)
+        imaginary = 0.5 * (1.0 + x) * sine
+        share = weight / (real * real + imaginary * imaginary)
+        a, b = float(xp.sum(share * real)), float(xp.sum(share * imaginary))
+        drift[m] = complex(cosine - 1.0, sine) * complex(a, -b)
+    moved = band.law * band.spectrum * drift
+    if np.any(table_direction):
+        counts = np.arange(band.first, band.last + 1) - band.centre
+        pushed = band.potential * table_direction[band.first : band.last + 1]
+        moved = moved + band.law * potential_spectrum(pushed, counts, band.length, len(band.omega))
+    return moved
+
+
+def _functions(piece: Piece, moved: NDArray[np.complex128]) -> tuple[Float64, Float64]:
+    """Chebyshev coefficients of alpha(x) (the others move) and beta(x) (the own term taken out)."""
+    band = piece.band
+    angles = node_angles(math.tan(float(band.omega[-1]) / 4.0)) if len(band.omega) > 1 else node_angles(0.01)
+    p = 0.5 + 0.5 * np.cos(angles)
+    turn = np.exp(1j * band.omega)
+    reach = (1.0 - p)[:, None] + p[:, None] * turn
+    product = band.law * band.spectrum
+
+    def heard(values: NDArray[np.complex128]) -> tuple[Float64, Float64]:
+        share = values / reach
+        return (share * turn).real.sum(1), share.real.sum(1)
+
+    on, off = heard(product)
+    on_moved, off_moved = heard(moved)
+    own = (p * (1.0 - p))[:, None] * (turn - 1.0) / reach
+    on_own, off_own = ((product * own / reach) * turn).real.sum(1), (product * own / reach).real.sum(1)
+    alpha = on_moved / on - off_moved / off
+    beta = on_own / on - off_own / off
+    return chebyshev_fit(alpha, angles), chebyshev_fit(beta, angles)
+
+
 ERROR_PER_AMP = 1e-13
 MAX_AMP = 1e3
 _BUDGET = 56.0  # nats: mass outside the window and frequencies beyond the band are below e^-56
 _NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
 _MAX_SUMS = 300
+_LONGEST_BAND = 0.95 * math.pi  # beyond it the series in tan(w / 4) converges slowly
+_MOST_FACTORS = 1 << 22  # variables times frequencies without a series
 _MAX_SEGMENTS = 64
 _DROPPED = 41.0  # nats below the best count at which a count is left out
 
@@ -52,11 +125,15 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The solution for one segment of counts: log mass, tilt, and Chebyshev coefficients of the odds ratio."""
+    """The solution for one segment of counts: log mass, tilt, and Chebyshev coefficients of the odds ratio.
+
+    ``ratio`` (n,) has the odds ratio of every variable itself, where there is no series.
+    """
 
     log_mean: float
     tilt: float
     coefficients: Float64
+    ratio: Any
     amp: float
     rounding: float  # of log_mean
     band: Band
@@ -77,11 +154,13 @@ def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
 
 
 def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
-    """Pieces whose sum is the answer, or None where the method does not apply."""
+    """Pieces whose sum is the answer, none for an impossible model, or None where the method does not apply."""
     plain = _solve_at(xp, nu, log_f, 0.0, 0, len(log_f) - 1)
     if plain is not None and plain.amp <= MAX_AMP:
         return [plain]
     block = summarise(np.asarray(nu))
+    if not np.any(log_f[block.forced : block.forced + block.n + 1] > -math.inf):
+        return []
     if block.n == 0:
         return None
     rate = posterior_rate(block, log_f)
@@ -132,29 +211,34 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     n = nu.shape[0]
     x = xp.tanh(0.5 * (nu + tilt))
     sums = _chebyshev_sums(xp, x, 2)
-    mean, var = 0.5 * (n + sums[1]), 0.125 * (n - sums[2])
-    if not var > 0:
+    mean, var = 0.5 * (n + sums[1]), max(0.125 * (n - sums[2]), 0.0)
+    if math.isnan(var):
         return None
-    cosine = 1.0 - _BUDGET / var
+    cosine = 1.0 - _BUDGET / var if var > 0.0 else -1.0
     cutoff = math.acos(cosine) if cosine > -1.0 else math.pi
-    if cutoff > 0.95 * math.pi:
-        return None
-    t_max = math.tan(cutoff / 4.0)
-    n_sums = max(4, math.ceil(math.log(n * 1e17) / -math.log(t_max)) + 1)
-    if n_sums > _MAX_SUMS:
-        return None
+    t_max = math.tan(min(cutoff, _LONGEST_BAND) / 4.0)
+    n_sums = max(4, math.ceil(math.log(n * 1e17) / -math.log(t_max)) + 1) if n else 4
+    series = cutoff <= _LONGEST_BAND and n_sums <= _MAX_SUMS
     radius = _BUDGET / 3.0 + math.sqrt(_BUDGET**2 / 9.0 + 2.0 * _BUDGET * var)
     low, high = max(0, math.floor(mean - radius)), min(n, math.ceil(mean + radius))
     length = high - low + 1
+    if not series:
+        # Rare states may live on counts that matter to nobody else: one window holds all of them.
+        low, high, length = (
+            0,
+            n,
+            (n + 1) | 1,
+        )  # odd: every fair variable has a characteristic function everywhere
+        possible = np.flatnonzero(log_f > -math.inf)
+        if n * length > _MOST_FACTORS or np.any((possible < first) | (possible > last)):
+            return None
     outside = _outside(log_f, tilt, first, last, low, high)
     first, last = max(low, first), min(high, last)
     if first > last:
         return None
-    sums = _chebyshev_sums(xp, x, n_sums)
     centre = round(mean)
-    omega = (
-        2.0 * math.pi / length * np.arange(min(length // 2, math.ceil(length * cutoff / (2.0 * math.pi))) + 1)
-    )
+    needed = min(length // 2, math.ceil(length * cutoff / (2.0 * math.pi)))
+    omega = 2.0 * math.pi / length * np.arange(needed + 1)
 
     counts = np.arange(first, last + 1)
     log_g = log_f[first : last + 1] - tilt * counts
@@ -163,7 +247,14 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
         return None
     potential = np.exp(log_g - top)
     spectrum = potential_spectrum(potential, counts - centre, length, len(omega))
-    law = np.exp(_log_characteristic(sums, n, omega, centre)) / length
+    factors: Any = None
+    if series:
+        law = np.exp(_log_characteristic(_chebyshev_sums(xp, x, n_sums), n, omega, centre)) / length
+    else:
+        turned = np.exp(1j * omega)
+        p, q = np.asarray(expit(np.asarray(nu) + tilt)), np.asarray(expit(-(np.asarray(nu) + tilt)))
+        factors = q[:, None] + p[:, None] * turned
+        law = factors.prod(0) * np.exp(-1j * omega * centre) / length
     law[1:] *= 2.0
     if 2 * (len(omega) - 1) == length:
         law[-1] *= 0.5
@@ -171,16 +262,25 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     mass = float(product.real.sum())
     if not mass > 0 or outside - _BUDGET > math.log(mass) + top - _NEGLIGIBLE:
         return None
-    coefficients = _odds_ratio(product, omega, t_max)
-    if coefficients is None:
-        return None
+    amp = float(np.abs(product).sum() / mass)
+    coefficients, ratio = np.zeros(0), None
+    if series:
+        fitted = _odds_ratio(product, omega, t_max)
+        if fitted is None:
+            return None
+        coefficients = fitted
+    else:
+        heard, amps = _heard(np.asarray(nu), product / factors, turned, counts[log_g > -math.inf])
+        if not (heard >= 0.0).all():
+            return None
+        amp = max(amp, amps)
+        ratio = xp.asarray(heard[1] / heard[0], dtype=nu.dtype, device=nu.device)
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
     change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
     band = Band(omega, law, spectrum, first, last, centre, length, potential)
-    amp = float(np.abs(product).sum() / mass)
     size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
     return Piece(
-        math.log(mass) + float(top) + change, tilt, coefficients, amp, 8.0 * UNIT_ROUNDOFF * size, band
+        math.log(mass) + float(top) + change, tilt, coefficients, ratio, amp, 8.0 * UNIT_ROUNDOFF * size, band
     )
 
 
@@ -246,6 +346,23 @@ def _odds_ratio(product: NDArray[np.complex128], omega: Float64, t_max: float) -
     return chebyshev_fit(on / off, angles)
 
 
+def _heard(
+    nu: Float64, share: NDArray[np.complex128], turn: NDArray[np.complex128], allowed: NDArray[np.int64]
+) -> tuple[Float64, float]:
+    """What the rest of the model says to every leaf, d(0) and d(1) (2, n), and the largest cancellation in one.
+
+    0 where none of the allowed counts leaves the others a choice.
+    """
+    sums = np.stack([share.real.sum(1), (share * turn).real.sum(1)])
+    forced = np.count_nonzero(nu == math.inf) - (nu == math.inf)
+    free = np.count_nonzero(np.isfinite(nu)) - np.isfinite(nu)
+    lowest = forced + np.arange(2)[:, None]
+    possible = np.searchsorted(allowed, lowest + free, "right") > np.searchsorted(allowed, lowest)
+    size = np.abs(share).sum(1)
+    amps = np.where(possible, size / np.where(sums > 0.0, sums, np.nan), 0.0)
+    return np.where(possible, sums, 0.0), float(np.nan_to_num(amps, nan=math.inf).max(initial=0.0))
+
+
 def node_angles(t_max: float) -> Float64:
     """Interpolation nodes: the odds ratio's series in x converges like powers of ``t_max``."""
     count = min(96, max(8, math.ceil(40.0 / -math.log(t_max))))
@@ -265,15 +382,16 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
     """log_mean, leaf messages and error bound of a sum of pieces."""
     if pieces is None:
         return math.nan, xp.zeros_like(nu), math.inf
+    if not pieces:
+        return -math.inf, xp.zeros_like(nu), 0.0
     amp = max(piece.amp for piece in pieces)
     top = max(piece.log_mean for piece in pieces)
     weights = [math.exp(piece.log_mean - top) for piece in pieces]
     log_mean = top + math.log(sum(weights))
-    bound = ERROR_PER_AMP * (1.0 + amp)
+    bound = ERROR_PER_AMP * (1.0 + amp) + 2.0 * max(piece.rounding for piece in pieces)
     messages = [piece.tilt + xp.log(_evaluate(xp, nu, piece)) for piece in pieces]
     if len(pieces) == 1:
         return log_mean, messages[0], bound
-    bound += 2.0 * max(piece.rounding for piece in pieces)
     # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments. A variable with
     # infinite log-odds holds all mass in one state; the message says what turning it over would make of that.
     finite = xp.isfinite(nu)
@@ -291,6 +409,8 @@ def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, f
 
 def _evaluate(xp: Any, nu: Any, piece: Piece) -> Any:
     """r(x) at the leaves."""
+    if piece.ratio is not None:
+        return piece.ratio
     return clenshaw(xp, xp.tanh(0.5 * (nu + piece.tilt)), piece.coefficients)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...structure.nested.count_tree import CountTree
-from .. import far, maximize
+from .. import masks, maximize
 
 _NAMED = 8  # groups that a message lists
 
@@ -29,7 +29,7 @@ def explain(tree: CountTree, params: Any, index: int) -> tuple[str, tuple[int, .
     needed = model.conflict(groups, fixed=False) is None
     fixed = " with the variables that infinite logits or evidence fix" if needed else ""
     if needed and params.near is not params:
-        fixed += f" (finite numbers beyond {far.FAR:.0e} count as infinite)"
+        fixed += f" (finite numbers beyond {masks.MASK:.0e} count as infinite)"
     named = tuple(groups)
     if tree.family.n_groups <= 1:
         return f"no count satisfies the potential{fixed}", named

@@ -24,13 +24,13 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
-from .. import choose, native
+from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
 from ..ladder import climb
 from ..problem import Problem
 from . import infer, retilt, star
-from .flat_tangent import flat_tangent
-from .parts import gathered, parts_of, put
+from .characteristic import flat_tangent
+from .infer import gathered, parts_of, put
 from .tangent import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
@@ -185,7 +185,7 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
         return _climbed(
             [_flat_rung, lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)], batch
         )
-    small = len(batch) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.SMALL_IN_LANES
+    small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
     return _climbed(_rungs(program), batch)

@@ -1,35 +1,85 @@
-"""Which method runs for which structure, and what follows when it cannot certify its answer."""
+"""Which method runs for which structure, and what follows when it cannot certify its answer.
+
+A problem component by component: what each sees of the arrays of all, and where its answers go.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xp
 import numpy as np
 
 from ...arrays import Float64, Ints
 from ...errors import ParameterError, PrecisionError
-from ...structure.nested.components import FlatBucket, NestedPart
+from ...memo import once, recent
+from ...structure.nested.components import Components, FlatBucket, NestedPart
 from ...structure.nested.count_tree import CountTree
-from ...structure.nested.schedule import Schedule, build_schedule, count_caps
+from ...structure.nested.schedule import Schedule, build_schedule, count_caps, full_schedule
 from ...structure.nested.tree import TreeProgram
-from .. import choose, native
+from .. import native, thresholds
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
 from ..problem import Mixture, Problem, Rows
-from . import chain, characteristic, common_tilt, mixture, potetz_lee, retilt, wide_messages, wide_sum
+from . import chain, characteristic, mixture, retilt, wide_sum
 from .arithmetic import Direct, Fourier, LogSpace
-from .parts import gathered, parts_of, put
 from .tree_pass import sum_product
 
+
+class Part(NamedTuple):
+    """Standard models of one size, side by side, or all components with sets inside sets."""
+
+    program: TreeProgram | None  # None: standard models
+    variables: Ints | None  # (count, n), increasing along the rows; None: all in their order
+    cells: Ints | None  # (count, T) of their tables; None: all
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing to gather."""
+        return self.variables is None and self.cells is None
+
+    def tables(self, tables: Float64, batch: int) -> Float64:
+        """The tables of every row, or one row where all have the same."""
+        if len(tables) == 1 and self.cells is not None and len(self.cells) > 1:
+            tables = np.broadcast_to(tables, (batch, tables.shape[1]))
+        return gathered(tables, self.cells)
+
+
+def parts_of(components: Components) -> list[Part]:
+    """All but the free variables."""
+    parts = [Part(None, *((None, None) if b.whole else (b.variables, b.cells))) for b in components.flat]
+    nested = components.nested
+    if nested is not None:
+        variables, cells = (None if x is None else x[None] for x in (nested.variables, nested.cells))
+        parts.append(Part(nested.program, variables, cells))
+    return parts
+
+
+def gathered(values: Float64, places: Ints | None) -> Float64:
+    """From (..., B, D) to (..., B * count, n), the components of a model one after the other."""
+    if places is None:
+        return values
+    rows = values.shape[-2] * len(places)
+    return np.ascontiguousarray(values[..., places]).reshape(*values.shape[:-2], rows, places.shape[1])
+
+
+def put(out: Float64, places: Ints | None, found: Float64) -> None:
+    """Back to their places in (..., B, D)."""
+    if places is None:
+        out[...] = found
+    else:
+        out[..., places] = found.reshape(*out.shape[:-1], *places.shape)
+
+
 METHODS = (
-    "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree", "potetz-lee",
+    "auto", "chain", "tree", "fft-tree", "characteristic", "mixture", "tiled", "log-tree",
 )  # fmt: skip
-_FLAT_ONLY = ("chain", "characteristic", "mixture", "potetz-lee")
+_FLAT_ONLY = ("chain", "characteristic", "mixture")
 Rung = Callable[[Any], Answer]
+_ROUNDED = 2.0**-50  # eight roundings: what a sum of numbers of a size may lose
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
@@ -93,9 +143,9 @@ def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Rung]:
         if terms is not None and native.has_closed_form(*terms):
             rungs.insert(0, lambda r: native.closed_form(r.nu, *terms))
         return rungs
-    if n > choose.SERIES_LIMIT:
+    if n > thresholds.SERIES_LIMIT:
         rungs.insert(0, lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
-    if terms is not None and len(terms[0]) <= choose.MIXTURE_TERMS:
+    if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
         rungs.insert(0, lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
     return rungs
 
@@ -118,13 +168,6 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
         return _insist(climb(rungs, rows), method)
     if method == "characteristic":
         return _insist(_quiet(characteristic.solve_batch, rows.nu, rows.full_tables), method)
-    if method == "potetz-lee":
-        if n > potetz_lee.LARGEST:
-            raise ParameterError(
-                f"`method='potetz-lee'` takes O(D^3 log D) time and is kept for up to {potetz_lee.LARGEST} variables; "
-                f"this model has {n}. Use 'auto'."
-            )
-        return _insist(_quiet(potetz_lee.solve_batch, rows.nu, rows.full_tables), method)
     return _nested(CountTree.flat(n).program, rows, method, cavities)
 
 
@@ -136,7 +179,7 @@ def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Answer:
 
 
 def _insist(found: Answer, method: str) -> Answer:
-    if np.all(found.bound <= choose.ACCEPTABLE):
+    if np.all(found.bound <= thresholds.ACCEPTABLE):
         return found
     worst = float(np.max(found.bound))
     raise PrecisionError(
@@ -160,7 +203,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
         return climb([_tree_rung(program, "direct"), _last_rung(program)], rows)
     if method == "fft-tree":
         plain, tilted = _tree_rung(program, "fft", cavities), _tilted_rung(program, "fft", cavities)
-        return _insist(climb([plain, tilted], rows, tolerance=choose.ACCEPTABLE), method)
+        return _insist(climb([plain, tilted], rows, tolerance=thresholds.ACCEPTABLE), method)
     if method == "tiled":
         if not native.present():
             raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
@@ -171,24 +214,24 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
 def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Rung]:
     n = program.n_leaves
     if native.present():
-        if choose.extreme(rows.nu):
+        if thresholds.extreme(rows.nu):
             return [_last_rung(program)]
-        if n <= (choose.SMALL_TREE if len(rows) < choose.SIDE_BY_SIDE else choose.SMALL_IN_LANES):
+        if n <= (thresholds.SMALL_TREE if len(rows) < thresholds.SIDE_BY_SIDE else thresholds.SMALL_IN_LANES):
             return [_tree_rung(program, "direct"), _last_rung(program)]
         # Rungs that rough tables are known to defeat are left out: their certificates would only cost time.
-        roughness = choose.roughness(rows.tables)
-        smooth = roughness < choose.FFT_ROUGHNESS
+        roughness = thresholds.roughness(rows.tables)
+        smooth = roughness < thresholds.FFT_ROUGHNESS
         rungs = [_tree_rung(program, "fft", cavities)] if smooth else []
         waves = smooth and native.has_waves(program)
-        if smooth and n >= choose.TILT_WORTH:
+        if smooth and n >= thresholds.TILT_WORTH:
             # Where blocks are solved as a whole a tilted pass costs less than one over all single merges.
-            rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, choose.TILT_LEAST))
-        if waves and not (n >= choose.TILT_WORTH and common_tilt.needed(program, rows.nu, rows.tables)):
+            rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, thresholds.TILT_LEAST))
+        if waves and not (n >= thresholds.TILT_WORTH and retilt.needed(program, rows.nu, rows.tables)):
             rungs.insert(0, _tree_rung(program, "waves", cavities))
-        if roughness < choose.TILED_ROUGHNESS:
+        if roughness < thresholds.TILED_ROUGHNESS:
             rungs.append(_tree_rung(program, "tiled", cavities))
         return [*rungs, _last_rung(program)]
-    if n <= choose.DIRECT_LIMIT:
+    if n <= thresholds.DIRECT_LIMIT:
         return [_tree_rung(program, "direct"), _last_rung(program)]
     return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
 
@@ -203,11 +246,11 @@ def _last_rung(program: TreeProgram) -> Rung:
 def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> Answer:
     """Messages anew where large logarithms have cancelled."""
     lost = np.flatnonzero(~(found.bound <= TOLERANCE) & (found.log_mean > -math.inf))
-    if not len(lost) or pairs_of_counts(program) * len(lost) > choose.LARGEST_WALK:
+    if not len(lost) or pairs_of_counts(program) * len(lost) > thresholds.LARGEST_WALK:
         return found
     tables = rows.full_tables[lost]
     with np.errstate(all="ignore"):
-        sent, bound = wide_messages.messages(schedule_for(program, rows.tables), rows.nu[lost], tables)
+        sent, bound = wide_sum.messages(schedule_for(program, rows.tables), rows.nu[lost], tables)
     messages = np.array(found.messages)
     messages[lost], found.bound[lost] = sent, bound
     return Answer(found.log_mean, messages, found.log_beliefs, found.bound)
@@ -222,11 +265,9 @@ def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
 
 def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
-    if native.present() and common_tilt.serves(program):
+    if native.present() and retilt.serves(program):
         run = partial(native.tree_pass, program, kind=kind, cavities=cavities)
-        return lambda rows: common_tilt.climb_to_posterior_mean(
-            program, rows.nu, rows.tables, run, least=least
-        )
+        return lambda rows: retilt.climb_under_common_tilt(program, rows.nu, rows.tables, run, least=least)
     plain = _tree_rung(program, kind, cavities)
     rung = lambda nu, tables: plain(Rows(nu, tables))  # noqa: E731
     return lambda rows: retilt.climb_to_posterior_mean(program, rows.nu, rows.tables, rung, least=least)
@@ -244,23 +285,35 @@ def pairs_of_counts(program: TreeProgram) -> float:
     return float((size[program.left] * size[program.right]).sum())
 
 
-def without_cancellation(problem: Problem, log_mean: Float64, leaves: Float64, constant: Any) -> Float64:
+def without_cancellation(
+    problem: Problem, log_mean: Float64, leaves: Float64, constant: Any
+) -> tuple[Float64, Float64]:
     """``log_mean + leaves``, or where this loses digits that the contract wants the same from plain weights.
 
-    ``leaves`` is `constant` plus the sum of ``log(1 + e^nu)``.
+    ``leaves`` is `constant` plus the sum of ``log(1 + e^nu)``. The second answer bounds what has been lost.
     """
     total = log_mean + leaves
-    lost = choose.ROUNDED * np.abs(log_mean) > 1.0 + np.abs(total)
+    if len(total) == 1 and type(constant) is float:  # the usual case, kept short
+        small = abs(float(log_mean[0])) + abs(float(leaves[0]) - constant) + abs(constant) + problem.folded
+        if small <= thresholds.LOG_NORM / _ROUNDED:
+            return np.asarray(total), np.array([_ROUNDED * max(small - abs(float(total[0])), 0.0)])
+    with np.errstate(invalid="ignore"):
+        size = np.abs(log_mean) + np.abs(leaves - constant) + np.abs(constant) + problem.folded
+        cancelled = np.maximum(size - np.abs(total), 0.0)
+    doubt = np.where(np.isfinite(total), _ROUNDED * cancelled, 0.0)
+    lost = doubt > thresholds.LOG_NORM * (1.0 + np.abs(total))
     if not (lost[0] if len(lost) == 1 else lost.any()):
-        return np.asarray(total)
+        return np.asarray(total), doubt
     program, rows = problem.tree.program, np.flatnonzero(lost)
-    if pairs_of_counts(program) * len(rows) > choose.LARGEST_WALK:
-        return np.asarray(total)
+    if pairs_of_counts(program) * len(rows) > thresholds.LARGEST_WALK:
+        return np.asarray(total), doubt
     tables = problem.full_tables[rows]
     with np.errstate(all="ignore"):
         weights = wide_sum.log_sum(program, schedule_for(program, tables), problem.nu[rows], tables)
     total[rows] = weights + np.broadcast_to(constant, total.shape)[rows]
-    return np.asarray(total)
+    # Every mantissa is rounded when it is multiplied, and tables were when they were added to others.
+    doubt[rows] = _ROUNDED * (program.n_leaves + problem.folded)
+    return np.asarray(total), doubt
 
 
 def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
@@ -269,14 +322,13 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     position = np.arange(len(possible)) - np.repeat(program.set_offset[:-1], np.diff(program.set_offset))
     highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
     if np.array_equal(highest, program.size[program.set_node]):
-        return program.kept("full schedule", lambda: build_schedule(program))
-    kept: dict[bytes, Schedule] = program.kept("capped schedules", dict)
-    key = highest.tobytes()
-    if key not in kept:
-        if len(kept) >= _SCHEDULES:
-            kept.clear()
-        kept[key] = build_schedule(program, count_caps(program, highest))
-    return kept[key]
+        return full_schedule(program)
+    capped = once(program, "capped schedules", lambda: recent(_SCHEDULES)(partial(_capped_schedule, program)))
+    return capped(highest.tobytes())
+
+
+def _capped_schedule(program: TreeProgram, highest: bytes) -> Schedule:
+    return build_schedule(program, count_caps(program, np.frombuffer(highest, np.int64)))
 
 
 # -- count distributions -------------------------------------------------------------------------------------------
@@ -291,7 +343,7 @@ def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
     """The same of one set that is in no other, for small models side by side; None where these are not the quickest."""
     program = problem.tree.program
     node = int(program.set_node[set_id])
-    small = len(problem) >= choose.SIDE_BY_SIDE and program.n_leaves <= choose.COUNTED_IN_LANES
+    small = len(problem) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.COUNTED_IN_LANES
     if not (native.present() and small) or program.parent[node] >= 0:
         return None
     found, certain = native.root_counts(program, problem.nu, problem.tables, node)
@@ -314,7 +366,7 @@ def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> F
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(xp, schedule, LogSpace(xp), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
-    exact = program.n_leaves <= choose.EXACT_TAILS or choose.extreme(nu)
+    exact = program.n_leaves <= thresholds.EXACT_TAILS or thresholds.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
         answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=False)
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):

@@ -12,6 +12,7 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from .. import native
+from ..log_sums import accurate_sum
 from .arithmetic import UNIT_ROUNDOFF
 
 
@@ -66,7 +67,7 @@ def expectation_sums(
 def weight_of_logits(logits: Float64, states: NDArray[np.bool_]) -> Float64:
     """What log-odds alone say of configurations (..., D); forced variables enter with weight one."""
     forced = logits == math.inf
-    on = np.where(states, np.where(forced, 0.0, logits), 0.0).sum(-1)
+    on = accurate_sum(np.where(states, np.where(forced, 0.0, logits), 0.0))
     return np.where((~states & forced).any(-1), -math.inf, on)
 
 

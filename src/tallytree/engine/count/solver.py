@@ -9,10 +9,10 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
-from ...memo import answer
-from .. import choose, maximize, native
+from ...memo import answer, once
+from .. import maximize, native, thresholds
 from ..answer import Answer, Derivatives, posterior
-from ..log_sums import anchor
+from ..log_sums import accurate_sum, anchor
 from ..pmf.log_pmf import log_pmf
 from ..problem import Problem
 from ..sample.sampler import Sampler
@@ -27,13 +27,20 @@ class CountSolver(Solver):
 
     def __init__(self, problem: Problem, method: str = "auto") -> None:
         self.problem, self.method = problem, method
-        self._forget()
 
     @answer
     def sums(self) -> Answer:
         return infer.infer(self.problem, self.method, cavities=False)
 
     def log_norm(self) -> Float64:
+        return self._norm[0]
+
+    def error_bound(self) -> Float64:
+        return np.asarray(self.sums.bound + self._norm[1])
+
+    @answer
+    def _norm(self) -> tuple[Float64, Float64]:
+        """Log Z, (B,), and a bound on what it lost to large numbers that cancel, beyond the rounding of its size."""
         found, problem = self.sums, self.problem
         leaves = problem.log_leaves
         if leaves is None:
@@ -41,8 +48,22 @@ class CountSolver(Solver):
             leaves = softplus + problem.constant
         return infer.without_cancellation(problem, found.log_mean, leaves, problem.constant)
 
+    def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
+        """As probabilities of independent variables times potentials over the mean of these.
+
+        That is right where the variables agree with their log-odds, however large these are.
+        """
+        problem, family = self.problem, self.problem.tree.family
+        terms = [-accurate_sum(np.logaddexp(0.0, np.where(states == 1, -problem.nu, problem.nu)))]
+        rows = np.arange(len(problem)) if len(problem.tables) > 1 else 0
+        for s, offset in enumerate(family.set_offset[:-1].tolist()):
+            members = problem.tree.groups[int(np.flatnonzero(family.set_of_group == s)[0])]
+            terms.append(problem.tables[rows, offset + states[..., members].sum(-1)])
+        terms.append(np.broadcast_to(-self.sums.log_mean, terms[0].shape))
+        return sum(terms[1:], terms[0]), np.abs(terms).sum(0)
+
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: posterior(self.problem.nu, self.sums.messages))
+        return once(self, "odds", lambda: posterior(self.problem.nu, self.sums.messages))
 
     def cavities(self) -> Float64:
         if np.isinf(self.problem.nu).any():
@@ -74,7 +95,7 @@ class CountSolver(Solver):
         root = infer.root_log_beliefs(self.problem, set_id)
         if root is not None:
             return _normalised(root)
-        packed = self._cached("beliefs", lambda: infer.set_log_beliefs(self.problem))
+        packed = once(self, "beliefs", lambda: infer.set_log_beliefs(self.problem))
         offset = tree.family.set_offset
         return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])
 
@@ -83,13 +104,13 @@ class CountSolver(Solver):
 
     def bounded_entropy(self) -> tuple[Float64, Float64]:
         """In nats, and an estimate of the error, (B,) each."""
-        return self._cached("entropy", lambda: information.entropy_of(self))
+        return once(self, "entropy", lambda: information.entropy_of(self))
 
     # -- draw ------------------------------------------------------------------------------------------------------
 
     @property
     def sampler(self) -> Sampler:
-        return self._cached("sampler", lambda: Sampler(self.problem))
+        return once(self, "sampler", lambda: Sampler(self.problem))
 
     def draw(self, count: int, rng: np.random.Generator) -> States:
         return self.sampler.draw(count, rng)
@@ -118,7 +139,7 @@ class CountSolver(Solver):
         """P(y_j = 1 | y_i = 1) of model b for every i in `rows`, (R, D); the events must be possible."""
         n = self.problem.nu.shape[1]
         out = np.empty((len(rows), n))
-        step = max(1, choose.CONDITIONED // max(1, n))
+        step = max(1, thresholds.CONDITIONED // max(1, n))
         for start in range(0, len(rows), step):
             part = self.problem.given(b, rows[start : start + step], math.inf)
             out[start : start + step] = expit(posterior(part.nu, infer.infer(part, cavities=False).messages))
@@ -139,7 +160,7 @@ class CountSolver(Solver):
         odds = self.odds()
         batch, n = odds.shape
         out = np.empty((batch, len(rows), n))
-        step = max(1, choose.CONDITIONED // max(1, batch * n))
+        step = max(1, thresholds.CONDITIONED // max(1, batch * n))
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             v = np.zeros((len(part), batch, n))

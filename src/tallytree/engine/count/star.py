@@ -19,6 +19,7 @@ from scipy import fft
 from scipy.special import expit
 
 from ...arrays import Float64, Ints
+from ...memo import once
 from ...structure.nested.family import NestedFamily
 from .. import native
 from ..answer import Answer, posterior
@@ -83,7 +84,7 @@ def large_star(problem: Problem) -> Star | None:
     """The star of a problem whose groups are large enough to be worth it."""
     if problem.nu.shape[1] < LARGE or not native.present():
         return None
-    found: tuple[Star | None] = problem.tree.kept("star", lambda: (star_of(problem.tree.family),))
+    found: tuple[Star | None] = once(problem.tree, "star", lambda: (star_of(problem.tree.family),))
     return found[0]
 
 

@@ -8,8 +8,8 @@ from ...arrays import Ints
 from ..answer import Answer
 from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace
-from .bounded import best, max_beliefs, max_counts
 from .ladder import SMALL, tilted
+from .maxima import best, max_beliefs, max_counts
 from .plain import balanced
 from .values import ForestValues
 from .walk import Walk

@@ -3,6 +3,32 @@
 Rungs: FFT with a tilt that puts the mean of every top-level count where its posterior lies; direct sums of positive
 terms, relatively accurate until they underflow, with such a tilt and without; logarithms, which always work. Which of
 them come first depends on the length of the longest count.
+
+Passes over cluster programs: by the compiled engine, or in array code.
+
+What the noise of transforms may do to any state of any vertex, however rare.
+
+A transform's errors are alike at all counts, about `u log n` of the mass of its cluster. Given a rare state of a far
+vertex the count may lie where that is more than all there is. How much of it there is, the forest alone tells. Let T be
+the table of the counts under the tilt, V(s, c) the weight of a cluster in state s of its boundary with count c, and
+R_a(s, d) that of the rest of the forest with vertex v in state a and count d. An error e(s, c) of the cluster changes
+the weight of that state, ``Z_a = sum V(s, c) R_a(s, d) T(c + d)``, by
+
+    sum e(s, c) R_a(s, d) T(c + d)  <=  sum_s |e(s)|_2 |R_a(s)|_1 |T|_2,
+
+and ``|e(s)|_2 <= noise |V(s)|_1``. Without tables the sum over s of ``|V(s)|_1 |R_a(s)|_1`` is M_a, the weight of the
+state in the forest alone: the change is at most ``noise |T|_2 M_a``, for any cluster that the vertex is not in. Those
+that it is in enter by their adjoints, to which the same applies with the roles of cluster and rest exchanged. So the
+relative error of a state is large only where counts make it far less probable than the tilted forest does.
+
+This needs all counts of transformed clusters, those below their noise as well: cut off, they would be missing where
+they are all that a rare state has.
+
+Tilts for forests: where the posterior mean of every top-level count lies.
+
+Multiplying the weight of every state by e^(s score) and the table by e^(-s z) changes nothing but rounding. The
+convolutions are accurate around the mean of the count under the forest alone, so s is chosen to put that mean at the
+posterior mean. Means under the forest alone come from ordinary belief propagation.
 """
 
 from __future__ import annotations
@@ -10,21 +36,180 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 
 import numpy as np
+from scipy.special import softmax
 
-from ...arrays import Float64
+from ...arrays import Float64, Ints
+from ...memo import cached
+from .. import native
 from ..answer import Answer
 from ..ladder import TOLERANCE, climb
-from ..log_sums import log_sum
+from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
+from ..tilt import tilt_towards
+from . import plain
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
-from .certificate import rounding_error
-from .noise import noisy_bound
-from .passes import both_passes
+from .certificate import certificate, rounding_error, table_tops
 from .plain import balanced, propagate
-from .tilt import Tilter
+from .sum_product import ForestPass
+
+
+def both_passes(problem: ForestProblem, kind: type[Direct]) -> Answer:
+    """Upwards and downwards, by the compiled engine where it has this arithmetic."""
+    with np.errstate(all="ignore"):
+        if kind in (Direct, Fourier) and native.present():
+            return compiled(problem, kind)
+        passes = ForestPass(problem, kind())
+        passes.upward()
+        return passes.downward()
+
+
+def compiled(problem: ForestProblem, kind: type[Direct]) -> Answer:
+    """Both passes by the compiled engine."""
+    log_z, messages, log_edges, log_counts, error, vanished, noise = native.cluster_pass(
+        problem, anchor(problem.log_edge, (2, 3)), table_tops(problem), kind.keep, kind is Fourier
+    )
+    log_z = np.where(np.isnan(log_z), -math.inf, log_z)
+    bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
+    noise = noise if problem.program.set_top.all() else error
+    return Answer(log_z, messages, log_counts, bound, log_edges=log_edges, vanished=vanished, noise=noise)
+
+
+def noisy_bound(problem: ForestProblem, found: Answer) -> Float64:
+    """The bound on log-odds found by a pass with transforms, (B,), such that it holds for all states."""
+    with np.errstate(all="ignore"):  # messages of a failed pass may be any number
+        if problem.program.set_top.all():
+            bound = found.bound + _transform_error(problem, found)
+        else:  # an error of Z may be one of the rarest state
+            bound = found.bound + 2.0 * found.noise / _rarest(problem, found)
+    return np.where(np.isnan(bound), math.inf, bound)
+
+
+def _transform_error(problem: ForestProblem, found: Answer) -> Float64:
+    alone = problem.alone()
+    free = propagate(alone) or both_passes(alone, Direct)
+    excess = _state_weights(problem, free) - _state_weights(problem, found)
+    # A state that the forest alone excludes has no weight, and no error.
+    largest = np.where(free.messages == -math.inf, -math.inf, excess).max(axis=(1, 2), initial=-math.inf)
+    amplified = np.exp(np.minimum(largest + _log_norm(problem), 700.0))
+    return np.asarray(2.0 * found.noise * amplified)
+
+
+def _state_weights(problem: ForestProblem, found: Answer) -> Float64:
+    """Logarithms of the weight of all configurations with a vertex in a state but for its own weight, (B, D, K)."""
+    own = log_sum(problem.log_leaf + found.messages, keepdims=True)
+    return np.asarray(found.messages - own + found.log_mean[:, None, None])
+
+
+def _log_norm(problem: ForestProblem) -> Float64:
+    """Logarithm of the largest Euclidean norm of a table, the others taken at their largest entry, (1 or B,)."""
+    tops, widest = np.zeros(len(problem.tables)), np.zeros(len(problem.tables))
+    for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):
+        own = problem.tables[:, start:stop]
+        top = anchor(own)
+        tops += top[:, 0]
+        widest = np.maximum(widest, 0.5 * log_sum(2.0 * (own - top)))
+    return np.asarray(tops + widest)
+
+
+def _rarest(problem: ForestProblem, found: Answer) -> Float64:
+    """The least probability of a possible state, (B,)."""
+    belief = problem.log_leaf + found.messages
+    log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
+    return np.asarray(np.exp(log_prob.min(axis=(1, 2), initial=0.0)))
+
+
+_STEPS = 12
+
+
+class Tilter:
+    """Tilts for a batch of models."""
+
+    def __init__(self, problem: ForestProblem) -> None:
+        self.problem = problem
+        self.tops = np.flatnonzero(problem.program.set_top)
+        self.size = np.diff(problem.offset)[self.tops] - 1
+
+    def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
+        """Mean and a variance of every top-level count (row, top) under the tilted forest."""
+        weight, score = self._marginals(rows, tilts), self.problem.score
+        weight = np.where(np.isfinite(weight), weight, 0.0)  # a tilt may be poor, the certificate tells
+        mean = (weight * score).sum(2)
+        variance = (weight * score**2).sum(2) - mean**2
+        out = np.zeros((2, len(rows), len(self.tops)))
+        for t in range(len(self.tops)):
+            inside = self._place == t
+            out[:, :, t] = mean[:, inside].sum(1), variance[:, inside].sum(1)
+        return np.nan_to_num(out[0]), np.maximum(np.nan_to_num(out[1]), 1e-12)
+
+    def _marginals(self, rows: Ints, tilts: Float64) -> Float64:
+        """Marginals (row, D, K) of the forest alone under tilts (row, top)."""
+        problem, top = self.problem, self._place
+        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
+        shift = np.where(top >= 0, tilts[:, top], 0.0)
+        leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
+        quick = plain.means(problem.structure.rooting, leaf, log_edge)
+        if quick is not None:
+            return quick
+        with np.errstate(all="ignore"):
+            found = both_passes(replace(problem.alone(), log_leaf=leaf, log_edge=log_edge), Direct)
+            return np.asarray(softmax(leaf + found.messages, axis=2))
+
+    @cached
+    def _place(self) -> Ints:
+        """Position among the top-level sets of every vertex's own, or -1."""
+        place = np.full(len(self.problem.program.set_node) + 1, -1, np.int64)
+        place[self.tops] = np.arange(len(self.tops))
+        return place[self.problem.top_set]
+
+    def _spread(self, tilts: Float64) -> Float64:
+        out = np.zeros((len(tilts), len(self.problem.program.set_node)))
+        out[:, self.tops] = tilts
+        return out
+
+    def first(self) -> Float64:
+        """Tilts from the tables and a Gaussian law of the counts, (B, n_sets)."""
+        rows = np.arange(len(self.problem.log_leaf))
+        return self._spread(self._search(rows, None))
+
+    def again(self, found: Answer, tilts: Float64, rows: Ints) -> Float64:
+        """Tilts at the posterior means that an uncertain answer reports."""
+        wanted = np.zeros((len(rows), len(self.tops)))
+        for t, s in enumerate(self.tops.tolist()):
+            cells = found.log_beliefs[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
+            cells = np.where(np.isnan(cells), -np.inf, cells)
+            with np.errstate(all="ignore"):  # an uncertain answer may be any number
+                probs = np.exp(cells - cells.max(axis=1, keepdims=True))
+                mean = (probs * np.arange(probs.shape[1])).sum(1) / probs.sum(1)
+            wanted[:, t] = np.where(np.isfinite(mean), mean, 0.5 * self.size[t])
+        return self._spread(self._search(rows, wanted, tilts[rows][:, self.tops]))
+
+    def _search(self, rows: Ints, wanted: Float64 | None, start: Float64 | None = None) -> Float64:
+        """Newton steps in s; without a wanted mean, towards the mode of table times a local Gaussian."""
+
+        def target(tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+            aim = wanted if wanted is not None else self._modes(rows, tilts, mean, variance)
+            return np.clip(aim, 0.02, self.size - 0.02)
+
+        begin = np.zeros((len(rows), len(self.tops))) if start is None else start
+        moments = partial(self._moments, rows)
+        return tilt_towards(moments, target, begin, near=0.5, slack=0.5, steps=_STEPS, coupled=True)
+
+    def _modes(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+        out = np.empty_like(mean)
+        problem = self.problem
+        for t, s in enumerate(self.tops.tolist()):
+            table = problem.tables[:, problem.offset[s] : problem.offset[s + 1]]
+            table = table if len(table) == 1 else table[rows]
+            z = np.arange(table.shape[1])
+            score = (
+                table - tilts[:, t : t + 1] * z - 0.5 * (z - mean[:, t : t + 1]) ** 2 / variance[:, t : t + 1]
+            )
+            out[:, t] = score.argmax(1)
+        return out
+
 
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
@@ -85,7 +270,7 @@ class _UnderTilts:
     def __init__(self, problem: ForestProblem) -> None:
         self._tilter = Tilter(problem)
 
-    @cached_property
+    @cached
     def _tilts(self) -> Float64:
         return self._tilter.first()
 

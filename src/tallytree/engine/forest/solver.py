@@ -9,16 +9,17 @@ import numpy as np
 from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
-from ...memo import answer
+from ...memo import answer, once
 from ..answer import Answer, Derivatives
+from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from ..solver import Solver
 from . import configurations
 from .certificate import log_odds
 from .entropy import entropy
 from .ladder import infer, relative_counts
-from .moving import Direction, moving_derivatives
-from .tangent import forest_derivatives, serves
+from .maxima import log_weights, relative
+from .tangent import Direction, forest_derivatives, moving_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -30,17 +31,33 @@ class ForestSolver(Solver):
 
     def __init__(self, problem: ForestProblem) -> None:
         self.problem = problem
-        self._forget()
 
     @answer
     def sums(self) -> Answer:
         return infer(self.problem)
 
+    def error_bound(self) -> Float64:
+        return np.asarray(self.sums.bound)
+
     def log_norm(self) -> Float64:
         return np.asarray(self.sums.log_mean)
 
+    @answer
+    def _at_best(self) -> tuple[Float64, Float64]:
+        """Log-weights of the parts of a best configuration (B, D + E + S), and log Z relative to it, (B,)."""
+        states = configurations.best(self.problem)[0]
+        at = log_weights(self.problem, states)
+        return np.concatenate(at, axis=1), np.asarray(infer(relative(self.problem, at)).log_mean)
+
+    def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
+        """From weights relative to those of a best configuration."""
+        anchor, log_norm = self._at_best
+        below = [np.concatenate(log_weights(self.problem, y), axis=1) - anchor for y in states]
+        total = accurate_sum(np.reshape(below, (*states.shape[:2], -1)))
+        return total - log_norm, np.abs(total) + np.abs(log_norm)
+
     def odds(self) -> Float64:
-        return self._cached("odds", lambda: log_odds(self.problem.log_leaf + self.sums.messages))
+        return once(self, "odds", lambda: log_odds(self.problem.log_leaf + self.sums.messages))
 
     def cavities(self) -> Float64:
         # Right for infinite log-odds too: no message holds its receiver's own.
@@ -52,7 +69,7 @@ class ForestSolver(Solver):
 
     def all_counts(self) -> Float64:
         """Log-probabilities of the counts of all sets, (B, T)."""
-        return self._cached("counts", lambda: relative_counts(self.problem, self.sums.tilts))
+        return once(self, "counts", lambda: relative_counts(self.problem, self.sums.tilts))
 
     def counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
@@ -76,11 +93,11 @@ class ForestSolver(Solver):
         return states.astype(np.uint8), values
 
     def max_marginals(self) -> Float64:
-        return self._cached("max_marginals", lambda: configurations.max_beliefs(self.problem))
+        return once(self, "max_marginals", lambda: configurations.max_beliefs(self.problem))
 
     def max_counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
-        found = self._cached("max_counts", lambda: configurations.max_counts(self.problem))
+        found = once(self, "max_counts", lambda: configurations.max_counts(self.problem))
         return np.asarray(found[:, offset[set_id] : offset[set_id + 1]])
 
     def joint(self, rows: Ints) -> Float64:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Ints
+from ...memo import once
 from ...structure.nested.count_tree import CountTree
 
 SMALL = 128  # merges of up to this many variables run in dense batches
@@ -108,7 +109,7 @@ def _table_span(table_offset: Ints, size: Ints, node: int) -> slice | None:
 
 def plan_of(tree: CountTree) -> Plan:
     """The plan of a tree, built once."""
-    return tree.kept("merge plan", lambda: _build(tree))
+    return once(tree, "merge plan", lambda: _build(tree))
 
 
 def _build(tree: CountTree) -> Plan:

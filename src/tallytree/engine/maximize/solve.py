@@ -9,10 +9,10 @@ import numpy as np
 
 from ...arrays import Float64, States
 from ...structure.nested.count_tree import CountTree
-from . import block, decode, downward
+from . import passes
+from .passes import Upward, extended, upward
 from .plan import Plan, plan_of
 from .ranked import k_best
-from .upward import Upward, extended, upward
 
 _CELLS = 1 << 22
 
@@ -23,7 +23,7 @@ def mode(tree: CountTree, nu: Float64, tables: Float64) -> tuple[States, Float64
     for rows, plan, up, _ in _passes(tree, nu, tables):
         own = nu[rows]
         values[rows] = _total(plan, up, own)
-        decode.decode(plan, up, own, states[rows])
+        passes.decode(plan, up, own, states[rows])
         states[rows, plan.free] = own[:, plan.free] > 0.0
     return states, values
 
@@ -42,8 +42,8 @@ def max_marginals(tree: CountTree, nu: Float64, tables: Float64) -> Float64:
     for rows, plan, up, table in _passes(tree, nu, tables):
         own, found = nu[rows], out[rows]
         down = _outside(plan, up, own, table)
-        downward.block_max_marginals(plan, up.messages, down, own, found)
-        found[:, plan.free] = _total(plan, up, own)[:, None, None] + block.free_max_marginals(
+        passes.block_max_marginals(plan, up.messages, down, own, found)
+        found[:, plan.free] = _total(plan, up, own)[:, None, None] + passes.free_max_marginals(
             own[:, plan.free]
         )
     return out
@@ -86,8 +86,8 @@ def _passes(tree: CountTree, nu: Float64, tables: Float64) -> Iterator[tuple[sli
 
 
 def _total(plan: Plan, up: Upward, nu: Float64) -> Float64:
-    found = [best.sum(-1) for best in decode.root_maxima(plan, up.messages)]
-    return np.asarray(sum(found, block.free_value(nu[:, plan.free])))
+    found = [best.sum(-1) for best in passes.root_maxima(plan, up.messages)]
+    return np.asarray(sum(found, passes.free_value(nu[:, plan.free])))
 
 
 def _outside(plan: Plan, up: Upward, nu: Float64, table: Float64) -> Float64:
@@ -96,6 +96,6 @@ def _outside(plan: Plan, up: Upward, nu: Float64, table: Float64) -> Float64:
     with np.errstate(invalid="ignore"):
         rest = [
             np.where(total > -math.inf, total - best, -math.inf)
-            for best in decode.root_maxima(plan, up.messages)
+            for best in passes.root_maxima(plan, up.messages)
         ]
-    return downward.downward(plan, up.messages, table, rest)
+    return passes.downward(plan, up.messages, table, rest)

@@ -1,18 +1,82 @@
-"""The Poisson-binomial pmf with relative accuracy at every count, and the textbook transform beside it."""
+"""The Poisson-binomial pmf with relative accuracy at every count.
+
+Single probabilities of a long Poisson-binomial sum: the flat solver with one side of a count allowed.
+
+``P(X <= k)`` is the expectation of the potential "at most k". The side that does not hold the mean is computed, so that
+neither a probability nor its complement loses digits.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import expit
 
-from tallytree.engine import choose, far, native
-from tallytree.engine.pmf.recursion import band_size, recursion_log_pmf
-from tallytree.engine.pmf.tilted import tilted_log_pmf
-
-from ...arrays import Float64, Ints
+from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
+from .. import masks, native, thresholds
+from ..ladder import TOLERANCE
+from ..problem import Rows
+from .recursion import band_size, recursion_log_pmf
+from .tilted import tilted_log_pmf
+
+SHORTEST = 512  # variables up to which the table of all counts costs hardly more
+MOST = 4  # points from which on it is worth its price
+
+
+def log_probabilities(nu: Float64, mean: float, which: str, points: Float64) -> Float64 | None:
+    """Log of P(X = x), P(X <= x) or P(X > x) for "at", "below" or "above"; None where they are not certified.
+
+    Parameters
+    ----------
+    nu : (n,)
+        Log-odds in [-inf, inf].
+    mean : float
+        Mean of X; it only decides which side is computed.
+    points : array
+        Any real numbers.
+    """
+    if not native.present():
+        return None
+    near = nu if masks.absent(nu) else masks.resolve_logits(nu[None])[0][0]
+    out = np.empty(points.shape)
+    for place, x in np.ndenumerate(points):
+        found = (
+            _at(near, x)
+            if which == "at"
+            else _side(near, mean, which, math.floor(max(min(x, 2.0**60), -1.0)))
+        )
+        if found is None:
+            return None
+        out[place] = found
+    return out
+
+
+def _at(nu: Float64, x: float) -> float | None:
+    if not 0.0 <= x <= len(nu) or x != math.floor(x):
+        return -math.inf
+    return _log_mean(nu, int(x), int(x))
+
+
+def _side(nu: Float64, mean: float, which: str, k: int) -> float | None:
+    n = len(nu)
+    if k < 0 or k >= n:
+        return 0.0 if (k >= n) == (which == "below") else -math.inf
+    below = k < mean
+    found = _log_mean(nu, 0, k) if below else _log_mean(nu, k + 1, n)
+    if found is None or below == (which == "below"):
+        return found
+    return math.log1p(-math.exp(found)) if found < 0.0 else -math.inf
+
+
+def _log_mean(nu: Float64, low: int, high: int) -> float | None:
+    """Log P(low <= X <= high)."""
+    table = np.full((1, len(nu) + 1), -math.inf)
+    table[:, low : high + 1] = 0.0
+    found = native.flat(Rows(nu[None], table), cavities=False)
+    return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else None
+
 
 DIRECT_LENGTH = 12_000  # up to here the O(n^2) recursion is the faster one
 DIRECT_BAND = 4e8  # entry updates for which the recursion is still the faster one at any length
@@ -37,11 +101,11 @@ def log_pmf(nu: Float64) -> Float64:
     Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
-    if not far.all_near(nu):
-        nu = far.near_logits(nu)[0]
+    if not masks.absent(nu):
+        nu = masks.resolve_logits(nu)[0]
     rows, n = nu.shape
     if native.present():
-        if rows >= choose.SIDE_BY_SIDE and 2 <= n <= choose.COUNTED_IN_LANES:
+        if rows >= thresholds.SIDE_BY_SIDE and 2 <= n <= thresholds.COUNTED_IN_LANES:
             return _side_by_side(nu)
         return native.flat_log_pmf(nu)
     if n <= DIRECT_LENGTH:
@@ -81,43 +145,3 @@ def _free_part(nu: Float64, solve: Callable[[Float64], Float64]) -> Float64:
     out = np.full(nu.size + 1, -np.inf)
     out[forced : forced + free.size + 1] = solve(free) if free.size else 0.0
     return out
-
-
-def dft_cf_pmf(nu: Float64, weights: Ints | None = None) -> Float64:
-    """Pmf by one discrete Fourier transform of the characteristic function.
-
-    ``P(k) = 1/(W+1) sum_l exp(-2 pi i l k/(W+1)) prod_i (q_i + p_i exp(2 pi i l w_i/(W+1)))``: Fernandez and
-    Williams (2010), Hong (2013).
-
-    Parameters
-    ----------
-    nu : (B, n)
-        Log-odds in [-inf, inf].
-    weights : (n,), optional
-        Positive integer weights, 1 if omitted; W is their sum.
-
-    Returns
-    -------
-    (B, W + 1) array
-        Probabilities; what rounding made negative is 0.
-
-    Notes
-    -----
-    Cost: O(n W) per row.
-    Accuracy: absolute, about 1e-15 sqrt(n); smaller probabilities carry no digits.
-    """
-    rows, n = nu.shape
-    w = np.ones(n, dtype=np.int64) if weights is None else weights
-    length = int(w.sum()) + 1
-    half = np.arange(length // 2 + 1)
-    p, q = expit(nu), expit(-nu)
-    phi = np.ones((rows, half.size), dtype=np.complex128)
-    if weights is None:
-        turn = np.exp(2j * np.pi * half / length)
-    for i in range(n):
-        if weights is not None:
-            # reduce the angle in integers: l w_i may be far above 2 pi
-            turn = np.exp(2j * np.pi * ((half * w[i]) % length) / length)
-        phi *= q[:, i : i + 1] + p[:, i : i + 1] * turn
-    pmf = np.fft.irfft(np.conj(phi), n=length, axis=1)
-    return np.maximum(pmf, 0.0)

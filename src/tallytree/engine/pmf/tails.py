@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...arrays import Float64
 
 LOG_HALF = float(np.log(0.5))
+ACCURACY = 1e-10  # that tail probabilities have at least
+
+
+def rounding(level: Any, n: int) -> Any:
+    """Relative error that a tail probability of n variables may have: several times what was seen, up to 10^5."""
+    with np.errstate(divide="ignore"):
+        size = 16.0 + n - np.log(level)
+    return np.minimum(4.0 * np.finfo(np.float64).eps * size, ACCURACY)
+
+
+def least_reached(level: Any, n: int) -> Any:
+    """The smallest computed P(X <= v) that may stand for a probability of at least `level`."""
+    return level * (1.0 - rounding(level, n))
+
+
+def most_left(level: Any, n: int) -> Any:
+    """The largest computed P(X > v) that may stand for a probability of at most `level`."""
+    return level * (1.0 + rounding(level, n))
 
 
 def log_tails(log_p: Float64) -> tuple[Float64, Float64]:

@@ -15,14 +15,12 @@ entries.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len
 from scipy.special import expit
 
-from tallytree.engine.log_sums import log_sum
+from tallytree.engine.law import Law, log_convolve
 from tallytree.engine.pmf.recursion import extend, log_mgf, softplus
 from tallytree.engine.tilt import Block, summarise, tilt_to_mean
 
@@ -36,13 +34,6 @@ CERTAIN = 60.0  # a variable with |nu + s| above this (plus log n) is treated as
 RUN = 96  # counts per window of the direct recursion
 RUN_SPAN = 500.0  # largest change of the tilt inside such a window: RUN times this must round to below 1e-10
 CHUNK = 1 << 14
-
-
-class Window(NamedTuple):
-    """Log pmf of the counts ``first .. first + log_p.size - 1`` under a tilt."""
-
-    first: int
-    log_p: Float64
 
 
 def _tilt_above(coarse: Block, k: int, low: float, high: float) -> float:
@@ -79,11 +70,11 @@ def tilted_log_pmf(nu: Float64) -> Float64:
         if window is None or window.first > k:
             s = _tilt_to_count(nu, k)
             window = _spectral_window(nu, s)
-        if window is None or window.first > k or window.first + window.log_p.size <= k:
+        if window is None or window.first > k or window.last < k:
             window = _direct_window(nu, s, k, _run_end(nu, k))
-        last = window.first + window.log_p.size
+        last = window.last + 1
         untilt = _log_mgf_at(nu, s, k, fixed[k]) - s * np.arange(last - k)
-        out[k:last] = window.log_p[k - window.first :] + untilt
+        out[k:last] = window.log_weights[k - window.first :] + untilt
         k = last
     return out
 
@@ -122,7 +113,7 @@ def _uncertain(nu: Float64, s: float, margin: float = 0.0) -> tuple[int, int]:
     return first, last
 
 
-def _spectral_window(nu: Float64, s: float) -> Window | None:
+def _spectral_window(nu: Float64, s: float) -> Law | None:
     """Counts around the tilted mean from the characteristic function; None where the variance is small."""
     first, last = _uncertain(nu, s)
     z = nu[first:last] + s
@@ -145,7 +136,7 @@ def _spectral_window(nu: Float64, s: float) -> Window | None:
     return _above(pmf, center - length // 2, level, nu.size)
 
 
-def _above(pmf: Float64, first: int, level: float, n: int) -> Window:
+def _above(pmf: Float64, first: int, level: float, n: int) -> Law:
     """Cut a window to the counts around its mode with probability above ``level``."""
     counts = first + np.arange(pmf.size)
     good = (pmf > level) & (counts >= 0) & (counts <= n)
@@ -153,7 +144,7 @@ def _above(pmf: Float64, first: int, level: float, n: int) -> Window:
     bad = np.flatnonzero(~good)
     left = int(bad[bad < mode].max(initial=-1)) + 1
     right = int(bad[bad > mode].min(initial=pmf.size))
-    return Window(first + left, np.log(pmf[left:right]))
+    return Law(first + left, np.log(pmf[left:right]))
 
 
 def _chebyshev_sums(u: Float64, likely: int, terms: int) -> Float64:
@@ -197,7 +188,7 @@ def _run_end(nu: Float64, k: int) -> int:
     return min(max(near, k + 1), k + RUN, nu.size + 1)
 
 
-def _direct_window(nu: Float64, s: float, k: int, stop: int) -> Window:
+def _direct_window(nu: Float64, s: float, k: int, stop: int) -> Law:
     """Counts ``k .. stop - 1``: k minus failures of the k likeliest variables plus successes of the others.
 
     At a small variance the failures given these counts are few, and both parts can be capped.
@@ -213,8 +204,8 @@ def _direct_window(nu: Float64, s: float, k: int, stop: int) -> Window:
     log_f = _capped(-z[:split][::-1], cap)
     log_y = _capped(z[split:], cap + stop - 1 - k)
     # P(k + d) = sum_f F(f) Y(d + f) is a convolution with the failures reversed
-    log_p = _log_convolve(log_f[None, ::-1], log_y[None, :], cap + stop - 1 - k)
-    return Window(k, log_p[0, cap:])
+    log_p = log_convolve(log_f[::-1], log_y, 0, min(len(log_f) + len(log_y) - 2, cap + stop - 1 - k))
+    return Law(k, log_p[cap:])
 
 
 def _capped(nu: Float64, cap: int) -> Float64:
@@ -225,14 +216,6 @@ def _capped(nu: Float64, cap: int) -> Float64:
     padded[: nu.size] = nu
     log_p, _ = extend(np.zeros((groups, 1)), np.zeros((groups, 0)), padded.reshape(length, groups).T, cap)
     while log_p.shape[0] > 1:
-        log_p = _log_convolve(log_p[::2], log_p[1::2], cap)
+        size = min(2 * log_p.shape[1] - 2, cap)
+        log_p = np.stack([log_convolve(a, b, 0, size) for a, b in zip(log_p[::2], log_p[1::2])])
     return np.asarray(np.append(log_p[0], np.full(max(cap + 1 - log_p.shape[1], 0), -np.inf)))
-
-
-def _log_convolve(a: Float64, b: Float64, cap: int) -> Float64:
-    """Return ``log sum_j exp(a_j + b_{k-j})`` for k up to ``cap``, row by row, from positive terms."""
-    size = min(a.shape[1] + b.shape[1] - 2, cap)
-    lag = np.arange(size + 1)[:, None] - np.arange(a.shape[1])[None, :]
-    inside = (lag >= 0) & (lag < b.shape[1])
-    terms = np.where(inside, a[:, None, :] + b[:, np.where(inside, lag, 0)], -np.inf)
-    return log_sum(terms)

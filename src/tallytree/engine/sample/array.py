@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from ...arrays import Float64, Ints
 from ...structure.nested.blocks import BlockForest
-from ..pmf.log_convolution import log_convolve
+from ..law import log_convolve
 
 _CELLS = 1 << 22  # entries of temporary arrays
 

@@ -1,10 +1,13 @@
-"""Exact joint samples of a batch of models: small components together, large ones each by itself."""
+"""Exact joint samples of a batch of models: small components together, large ones each by itself.
+
+Exact samples by the compiled extension: thin calls with the contract of `ArrayForest`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +15,41 @@ from numpy.typing import NDArray
 
 from ... import config
 from ...arrays import Float64, Ints
+from ...memo import cached, once
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
-from .. import choose, native
+from .. import native, thresholds
 from ..problem import Problem
 from .array import ArrayForest, Window
-from .compiled import NativeForest
 from .large import LargeBlock
+
+
+class NativeForest:
+    """Upward messages of one model, ready to draw from."""
+
+    def __init__(
+        self, engine: Any, forest: BlockForest, nu: Float64, tables: Float64, window: Window | None = None
+    ) -> None:
+        w = Window(0.0, 0, 0, 0.0) if window is None else window
+        self._forest = engine.SampleTree(
+            forest.variables, forest.start, forest.left, forest.right, forest.table, forest.roots, forest.free,
+            np.ascontiguousarray(nu), np.ascontiguousarray(tables),
+            window is not None, w.tilt, w.budget, w.low, w.high, config.threads(), config.level(),
+        )  # fmt: skip
+        self.impossible = bool(self._forest.impossible)
+
+    def root_log_weights(self) -> tuple[int, Float64]:
+        """As in `ArrayForest`."""
+        low, log_weights = self._forest.root()
+        return int(low), log_weights
+
+    def draw(
+        self, out: NDArray[np.uint8], rows: Ints, seed: np.random.SeedSequence, totals: Ints | None = None
+    ) -> None:
+        """As in `ArrayForest`."""
+        key = seed.generate_state(4, np.uint32)
+        self._forest.draw(out, rows, key, totals, config.threads())
+
 
 Key = tuple[int, ...]  # 128 random bits as four words, then the place where they are used
 
@@ -37,9 +68,8 @@ class Sampler:
         self._problem = problem
         self._shape = problem.nu.shape
         self._plan = _plan(problem.tree)
-        self._models: dict[int, _Model] = {}
 
-    @cached_property
+    @cached
     def impossible(self) -> NDArray[np.bool_]:
         """Which models give no configuration a positive weight, (B,)."""
         found = np.zeros(self._shape[0], bool)
@@ -48,21 +78,19 @@ class Sampler:
         return found
 
     def _model(self, b: int) -> _Model:
-        if b not in self._models:
-            tables = self._problem.tables
-            self._models[b] = _Model(self._plan, self._problem.nu[b], tables[b if len(tables) > 1 else 0])
-        return self._models[b]
+        nu, tables = self._problem.nu, self._problem.tables
+        return once(self, b, lambda: _Model(self._plan, nu[b], tables[b if len(tables) > 1 else 0]))
 
     @property
     def _small(self) -> bool:
         batch, n = self._shape
-        return native.present() and batch >= choose.SIDE_BY_SIDE and n <= choose.DRAWN_IN_LANES
+        return native.present() and batch >= thresholds.SIDE_BY_SIDE and n <= thresholds.DRAWN_IN_LANES
 
     def _side_by_side(self, key: NDArray[np.uint32], out: NDArray[np.uint8] | None) -> list[int]:
         """Fill `out` (count, B, D) and return the models for which this cannot be done."""
         problem = self._problem
         lost = native.draw_small(problem.tree.program, problem.nu, problem.tables, key, out)
-        rest: list[int] = np.flatnonzero(~(lost <= choose.NEVER_DRAWN)).tolist()
+        rest: list[int] = np.flatnonzero(~(lost <= thresholds.NEVER_DRAWN)).tolist()
         return rest
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -95,14 +123,14 @@ class Sampler:
     def _fill(self, out: NDArray[np.uint8], key: Key, chunk: int) -> None:
         count, batch, n = out.shape
         models: Iterable[int] = range(batch)
-        if self._small and count <= choose.FEW_DRAWS:
+        if self._small and count <= thresholds.FEW_DRAWS:
             models = self._side_by_side(_words(stream((*key, chunk))), out)
         for b in models:
             self._model(b).draw(out.reshape(count * batch, n), b + batch * np.arange(count), (*key, chunk, b))
 
 
 def _plan(tree: CountTree) -> _Plan:
-    return tree.kept("sampling plan", lambda: _Plan(tree))
+    return once(tree, "sampling plan", lambda: _Plan(tree))
 
 
 class _Plan:
@@ -110,7 +138,7 @@ class _Plan:
 
     def __init__(self, tree: CountTree) -> None:
         program = tree.program
-        large = [b for b in tree.components.flat if b.size > choose.DRAWN_IN_LANES]
+        large = [b for b in tree.components.flat if b.size > thresholds.DRAWN_IN_LANES]
         sets = [cells[0] for bucket in large for cells in bucket.cells]
         away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
         self.small = cut(program, np.setdiff1d(program.roots, away), free=True)

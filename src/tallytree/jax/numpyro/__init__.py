@@ -1,20 +1,811 @@
 """Distributions for NumPyro: count models, k-subsets and the Poisson-binomial law; ``pip install tallytree[numpyro]``.
 
-They are pytrees whose leaves are log-odds and log-tables, so that NUTS, SVI, ``Predictive``, masks, plates and ``vmap``
-treat them like NumPyro's own.
+They are pytrees whose leaves are log-odds, probabilities and log-tables, so that NUTS, SVI, ``Predictive``, masks,
+plates, ``scan`` and ``vmap`` treat them like NumPyro's own. Every leaf has as many batch axes as the distribution, some
+of them of size one: what maps or stacks the leaves then meets the same axes in all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 try:
-    import numpyro as _numpyro  # noqa: F401
+    from numpyro.distributions import Distribution, constraints, kl_divergence
+    from numpyro.distributions.util import validate_sample
 except ImportError as error:
     raise ImportError(
         "tallytree.jax.numpyro needs NumPyro. Install it with `pip install tallytree[numpyro]`."
     ) from error
 
-from .conditional_bernoulli import ConditionalBernoulli
-from .count_distribution import CountDistribution
-from .poisson_binomial import PoissonBinomial
+from ... import checks
+from ...errors import ParameterError
+from ...structure.nested.count_tree import CountTree
+from .. import answers, draws
+from ..arguments import read, refuse_impossible
+from ..arrays import as_array, holds, in_floats_of_jax, is_concrete, zeros_and_ones
+from ..ladder import all_of, log_weight_of_leaves
+from ..potentials import exactly
+from ..precision import floats, in_own_floats, narrow, working_dtype
 
 __all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
+
+_LOG_ODDS = constraints.independent(constraints.interval(-jnp.inf, jnp.inf), 1)  # anything but NaN
+_PROBABILITIES = constraints.independent(constraints.unit_interval, 1)
+
+
+def _leaf(array: Any, batch_shape: tuple[int, ...], event_axes: int) -> Any:
+    """`array` with axes of size one in front, so that it has all batch axes."""
+    array = jnp.asarray(array)
+    missing = len(batch_shape) + event_axes - array.ndim
+    return array.reshape((1,) * missing + array.shape)
+
+
+class CountDistribution(Distribution):  # type: ignore[misc]
+    """The law of a :class:`~tallytree.CountModel` over binary vectors.
+
+    Parameters
+    ----------
+    logits : (..., D)
+        Log-odds.
+    groups : potential, log-table, list of Group, CountTree or None
+        As in :func:`tallytree.jax.log_partition`.
+    tables : list or array, optional
+        With a CountTree.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.CountModel
+    tallytree.jax.numpyro.ConditionalBernoulli
+
+    Examples
+    --------
+    >>> d = CountDistribution(jnp.zeros(3), tt.exactly(1))
+    >>> round(float(d.log_prob(jnp.array([0.0, 1.0, 0.0]))), 4)
+    -1.0986
+    """
+
+    arg_constraints = {"logits": _LOG_ODDS}  # noqa: RUF012
+    support = constraints.independent(constraints.boolean, 1)
+    pytree_data_fields: tuple[str, ...] = ("logits", "tables")
+    pytree_aux_fields: tuple[str, ...] = ("tree",)
+
+    def __init__(
+        self, logits: Any, groups: Any = None, tables: Any = None, *, validate_args: bool | None = None
+    ) -> None:
+        self.tree: CountTree
+        self.tree, given, batch_shape = _read(logits, groups, tables)
+        self.logits = _leaf(in_floats_of_jax("logits", logits, axis="variables"), batch_shape, 1)
+        self.tables = tuple(_leaf(t, batch_shape, 1) for t in given)
+        super().__init__(batch_shape, (self.tree.n_variables,), validate_args=validate_args)
+
+    def _ask(self, question: Any, *more: Any) -> Any:
+        return question(self.logits, self.tree, *more, tables=list(self.tables))
+
+    @property
+    def log_partition(self) -> Any:
+        """Log Z, ``batch_shape``.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.log_partition.round(4)
+        Array(1.3863, dtype=float32)
+        """
+        return self._ask(answers.log_partition)
+
+    @property
+    def mean(self) -> Any:
+        """P(y = 1).
+
+        See Also
+        --------
+        variance, count_log_probs
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.mean
+        Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+        """
+        return self._ask(answers.marginals)
+
+    @property
+    def variance(self) -> Any:
+        """P(y = 1) P(y = 0).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.variance
+        Array([0.1875, 0.1875, 0.1875, 0.1875], dtype=float32)
+        """
+        return self.mean * (1.0 - self.mean)
+
+    @property
+    def mode(self) -> Any:
+        """A most probable configuration.
+
+        See Also
+        --------
+        sample
+
+        Examples
+        --------
+        >>> CountDistribution(jnp.array([0.5, -1.0, 2.0]), tt.exactly(1)).mode
+        Array([0., 0., 1.], dtype=float32)
+        """
+        return self._ask(draws.mode)
+
+    def entropy(self) -> Any:
+        """Shannon entropy in nats.
+
+        Returns
+        -------
+        jax.Array, (...)
+            One number per member of the batch.
+
+        See Also
+        --------
+        log_prob, log_partition
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.entropy().round(4)
+        Array(1.3863, dtype=float32)
+        """
+        return self._ask(answers.entropy)
+
+    def count_log_probs(self, group: int | None = None) -> Any:
+        """Log-probabilities of the count of a group, of all variables by default.
+
+        Parameters
+        ----------
+        group : int, optional
+            Number of the group; default all variables.
+
+        Returns
+        -------
+        jax.Array, (..., n + 1)
+            Logarithms; ``-inf`` for impossible counts.
+
+        See Also
+        --------
+        log_prob, mean
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> jnp.exp(d.count_log_probs())
+        Array([0., 1., 0., 0., 0.], dtype=float32)
+        """
+        return self._ask(answers.count_log_probs, group)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Exact joint draws.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Source of randomness.
+        sample_shape : tuple of int
+            Leading axes of the draws.
+
+        Returns
+        -------
+        jax.Array, (sample_shape..., ..., D)
+            Zeros and ones.
+
+        See Also
+        --------
+        log_prob, mode
+
+        Examples
+        --------
+        >>> import jax
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> d.sample(jax.random.key(0), (5,)).sum(-1)
+        Array([1., 1., 1., 1., 1.], dtype=float32)
+        """
+        return draws.sample(key, self.logits, self.tree, list(self.tables), sample_shape=sample_shape)
+
+    @validate_sample  # type: ignore[untyped-decorator]
+    def log_prob(self, value: Any) -> Any:
+        """Log-probability of configurations, zeros and ones.
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Logarithms; ``-inf`` for impossible configurations.
+
+        Raises
+        ------
+        ParameterError
+            If the last axis of `value` does not have one entry per variable.
+
+        See Also
+        --------
+        sample, entropy
+
+        Examples
+        --------
+        >>> d = CountDistribution(jnp.zeros(4), tt.exactly(1))
+        >>> round(float(d.log_prob(jnp.array([0.0, 1.0, 0.0, 0.0]))), 4)
+        -1.3863
+        """
+        return _log_prob(self.tree, self.logits, self.tables, value)
+
+
+@in_own_floats
+def _read(logits: Any, groups: Any, tables: Any) -> tuple[CountTree, list[Any], tuple[int, ...]]:
+    """The tree, the tables of its groups in the dtype of answers, and the batch shape."""
+    problem = read(logits, groups, tables)
+    return (
+        problem.tree,
+        [jnp.asarray(t).astype(problem.dtype) for t in problem.group_tables],
+        problem.batch_shape,
+    )
+
+
+@in_own_floats
+def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
+    """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
+    on, others = zeros_and_ones("value", value)
+    if on.shape[-1:] != (tree.n_variables,):
+        raise ParameterError(
+            f"`value` must have {tree.n_variables} entries on the last axis, one per variable; an array of shape "
+            f"{on.shape} arrived."
+        )
+    wide = logits.astype(working_dtype())
+    log_partition = answers.log_partition(wide, tree, list(tables))
+    refuse_impossible(log_partition)
+    weight = jnp.where(jnp.any(others, -1), -jnp.inf, _log_weight(tree, wide, tables, on))
+    return (weight - log_partition).astype(logits.dtype)
+
+
+def _log_weight(tree: CountTree, logits: Any, tables: Any, on: Any) -> Any:
+    """Log-weight of configurations; -inf for impossible ones."""
+    # A forced variable has weight one if it is on, and none if it is off.
+    forced = logits == jnp.inf
+    term = jnp.where(on, jnp.where(forced, 0.0, logits), jnp.where(forced, -jnp.inf, 0.0))
+    total = jnp.sum(term, -1)
+    for members, table in zip(tree.groups, tables):
+        inside = np.zeros(tree.n_variables, bool)
+        inside[members] = True
+        count = jnp.sum(on & inside, -1)
+        hit = count[..., None] == jnp.arange(len(members) + 1)
+        total = total + jnp.sum(jnp.where(hit, table.astype(working_dtype()), 0.0), -1)
+    return total
+
+
+@kl_divergence.register(CountDistribution, CountDistribution)  # type: ignore[untyped-decorator]
+def _divergence(p: CountDistribution, q: CountDistribution) -> Any:
+    """KL(p || q), on the groups of both."""
+    if p.event_shape != q.event_shape:
+        raise ParameterError(
+            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
+            f"{q.event_shape[0]} variables arrived."
+        )
+    return _divergence_of_tables(p, q)
+
+
+@in_own_floats
+def _divergence_of_tables(p: CountDistribution, q: CountDistribution) -> Any:
+    tree = p.tree.with_groups(q.tree.groups)
+    shape = jnp.broadcast_shapes(p.logits.shape, q.logits.shape)
+    wide = [jnp.broadcast_to(d.logits.astype(working_dtype()), shape) for d in (p, q)]
+    tables = [*p.tables, *[None] * len(q.tables)], [*[None] * len(p.tables), *q.tables]
+    found = answers.divergence(*(read(x, tree, t) for x, t in zip(wide, tables)))
+    return found.astype(p.logits.dtype)
+
+
+class ConditionalBernoulli(CountDistribution):
+    """Independent Bernoulli variables given that exactly ``total_count`` of them are on: a random k-subset.
+
+    Parameters
+    ----------
+    total_count : int or integer array
+        How many are on.
+    logits : array, (..., D)
+        Log-odds.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.jax.numpyro.CountDistribution
+
+    Examples
+    --------
+    >>> ConditionalBernoulli(1, jnp.zeros(4)).mean
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "total_count": constraints.nonnegative_integer,
+        "logits": _LOG_ODDS,
+    }
+    pytree_data_fields = ("total_count",)
+
+    def __init__(self, total_count: Any, logits: Any, *, validate_args: bool | None = None) -> None:
+        potential = exactly(total_count)
+        self.total_count = jnp.asarray(total_count)
+        super().__init__(logits, potential, validate_args=validate_args)
+        self.total_count = _leaf(self.total_count, self.batch_shape, 0)
+
+
+class PoissonBinomial(Distribution):  # type: ignore[misc]
+    """The number of independent variables that are on, with unequal probabilities.
+
+    Parameters
+    ----------
+    logits, probs : array, (..., D)
+        One of the two.
+    validate_args : bool, optional
+        As in :class:`numpyro.distributions.Distribution`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument has the wrong shape, type or value; the message says what was required.
+
+    See Also
+    --------
+    tallytree.PoissonBinomial
+
+    Examples
+    --------
+    >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).log_prob(jnp.arange(3)))
+    Array([0.25, 0.5 , 0.25], dtype=float32)
+    """
+
+    arg_constraints = {"logits": _LOG_ODDS, "probs": _PROBABILITIES}  # noqa: RUF012
+    has_enumerate_support = True
+    pytree_data_fields = ("_logits", "_probs")
+
+    def __init__(self, logits: Any = None, *, probs: Any = None, validate_args: bool | None = None) -> None:
+        if (logits is None) == (probs is None):
+            raise ParameterError("Give one of `logits` and `probs`; both or neither arrived.")
+        # What was given is kept: probabilities of 0 and 1 have derivatives, infinite log-odds have none.
+        self._logits: Any = None
+        self._probs: Any = None
+        if probs is None:
+            self._logits = in_floats_of_jax("logits", logits, axis="variables")
+            if is_concrete(self._logits):
+                in_own_floats(read)(self._logits)
+        else:
+            self._probs = in_floats_of_jax("probs", probs, axis="variables")
+            if is_concrete(self._probs) and not bool(jnp.all((self._probs >= 0) & (self._probs <= 1))):
+                raise ParameterError("`probs` must lie in [0, 1]; others arrived.")
+        super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
+
+    @property
+    def _given(self) -> Any:
+        return self._logits if self._probs is None else self._probs
+
+    @property
+    def logits(self) -> Any:
+        """Log-odds of success, (..., n).
+
+        See Also
+        --------
+        probs
+
+        Examples
+        --------
+        >>> PoissonBinomial(probs=jnp.array([0.5, 1.0])).logits
+        Array([ 0., inf], dtype=float32)
+        """
+        return self._logits if self._probs is None else _log_odds(self._probs)
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities of success, (..., n).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> PoissonBinomial(jnp.zeros(2)).probs
+        Array([0.5, 0.5], dtype=float32)
+        """
+        return jax.nn.sigmoid(self._logits) if self._probs is None else self._probs
+
+    @property
+    def total_count(self) -> int:
+        """Number of trials."""
+        return int(self._given.shape[-1])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)  # type: ignore[untyped-decorator]
+    def support(self) -> Any:
+        """Integers from 0 to the number of variables."""
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self) -> Any:
+        """Sum of the probabilities.
+
+        See Also
+        --------
+        variance
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.mean
+        Array(1., dtype=float32)
+        """
+        return jnp.sum(self.probs, -1)
+
+    @property
+    def variance(self) -> Any:
+        """Sum of p (1 - p).
+
+        See Also
+        --------
+        mean
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.variance
+        Array(0.5, dtype=float32)
+        """
+        off = jax.nn.sigmoid(-self._logits) if self._probs is None else 1.0 - self._probs
+        return jnp.sum(self.probs * off, -1)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Sums of independent draws.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Source of randomness.
+        sample_shape : tuple of int
+            Leading axes of the draws.
+
+        Returns
+        -------
+        jax.Array, (sample_shape..., ...)
+            Counts; -1, which is none, where NaN arrived under a transformation.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.sample(jax.random.key(0), (5,)).shape
+        (5,)
+        """
+        draws.require_key(key)
+        drawn = _drawn(key, draws.sample_shape_of(sample_shape), self._logits, self._probs)
+        return jnp.where(jnp.any(jnp.isnan(self._given), -1), -1, drawn)
+
+    @validate_sample  # type: ignore[untyped-decorator]
+    def log_prob(self, value: Any) -> Any:
+        """Log-probability of counts; every value costs one pass, whose gradient is right in the far tails.
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Logarithms.
+
+        Raises
+        ------
+        ParameterError
+            If `value` does not hold numbers.
+
+        See Also
+        --------
+        enumerate_support, sample
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> jnp.exp(d.log_prob(jnp.arange(3)))
+        Array([0.25, 0.5 , 0.25], dtype=float32)
+        """
+        count = as_array("value", value, f"counts; {checks.describe(value)} arrived.")
+        if not holds(count, jnp.floating, jnp.integer, jnp.bool_):
+            raise ParameterError(f"`value` must hold counts; {checks.describe(value)} arrived.")
+        return _log_pmf(self._logits, self._probs, jnp.asarray(count))
+
+    def count_log_probs(self) -> Any:
+        """Log-probabilities of all counts.
+
+        Returns
+        -------
+        jax.Array, (..., n + 1)
+            Logarithms; ``-inf`` for impossible counts.
+
+        See Also
+        --------
+        log_prob, cdf
+
+        Examples
+        --------
+        >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).count_log_probs())
+        Array([0.25, 0.5 , 0.25], dtype=float32)
+        """
+        return _law(self._logits, self._probs).astype(self._given.dtype)
+
+    def cdf(self, value: Any) -> Any:
+        """P(count <= value).
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Probabilities, differentiable.
+
+        See Also
+        --------
+        log_prob, count_log_probs
+
+        Examples
+        --------
+        >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).cdf(jnp.arange(3))
+        Array([0.25, 0.75, 1.  ], dtype=float32)
+        """
+        return _cdf(self._logits, self._probs, jnp.asarray(value))
+
+    def entropy(self) -> Any:
+        """Shannon entropy in nats.
+
+        Returns
+        -------
+        jax.Array, (...)
+            One number per member of the batch.
+
+        See Also
+        --------
+        log_prob
+
+        Examples
+        --------
+        >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).entropy().round(4)
+        Array(1.0397, dtype=float32)
+        """
+        return _entropy(self._logits, self._probs)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All counts.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to expand over the batch.
+
+        Returns
+        -------
+        jax.Array, (n + 1, ...)
+            Counts.
+
+        See Also
+        --------
+        log_prob, support
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]))
+        >>> d.enumerate_support()
+        Array([0, 1, 2], dtype=int32)
+        """
+        values = jnp.arange(self.total_count + 1).reshape(-1, *[1] * len(self.batch_shape))
+        return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
+
+
+def _widened(logits: Any, probs: Any) -> tuple[Any, Any]:
+    """Log-odds and probabilities in 64 bits; None for probabilities that were not given."""
+    if probs is None:
+        return logits.astype(working_dtype()), None
+    probs = probs.astype(working_dtype())
+    return _log_odds(probs), probs
+
+
+def _log_odds(probs: Any) -> Any:
+    """Infinite at 0 and 1, with derivative 0 there."""
+    decided = (probs == 0.0) | (probs == 1.0)
+    p = jnp.where(decided, 0.5, probs)
+    return jnp.where(decided, jnp.where(probs > 0.0, jnp.inf, -jnp.inf), jnp.log(p) - jnp.log1p(-p))
+
+
+@in_own_floats
+def _drawn(key: Any, sample_shape: tuple[int, ...], logits: Any, probs: Any) -> Any:
+    logits, probs = _widened(logits, probs)
+    p = jax.nn.sigmoid(logits) if probs is None else probs
+    return jnp.sum(draws.uniform(key, (*sample_shape, *p.shape), p.dtype) < p, -1, dtype=jnp.int32)
+
+
+@in_own_floats
+def _log_pmf(logits: Any, probs: Any, count: Any) -> Any:
+    dtype = (logits if probs is None else probs).dtype
+    logits, probs = _widened(logits, probs)
+    shape = jnp.broadcast_shapes(count.shape, logits.shape[:-1])
+    count = jnp.broadcast_to(count, shape)
+    given = jnp.broadcast_to(logits if probs is None else probs, (*shape, logits.shape[-1]))
+    if probs is None:
+        return _event_log_prob(given, count).astype(dtype)
+
+    def beside(steps: Any) -> Any:
+        several = jnp.broadcast_to(given[..., None, :], (*shape, len(steps), given.shape[-1]))
+        return _undecided_log_prob(several, count[..., None] + steps)[..., None, :]
+
+    return _with_decided(given, beside)[..., 0].astype(dtype)
+
+
+def _exactly(count: Any, n: int) -> Any:
+    """Log-table of exactly so many; a count that is not from 0 to n is impossible."""
+    return jnp.where(jnp.arange(n + 1) == count[..., None], 0.0, -jnp.inf)
+
+
+def _event_log_prob(logits: Any, count: Any) -> Any:
+    """Log P(so many are on)."""
+    given = answers.log_partition(logits, _exactly(count, logits.shape[-1]))
+    return given - log_weight_of_leaves(logits)
+
+
+@jax.custom_jvp
+def _undecided_log_prob(probs: Any, count: Any) -> Any:
+    """Log P(so many are on), differentiable in probabilities other than 0 and 1; to the others it is constant."""
+    return _event_log_prob(_log_odds(probs), count)
+
+
+@_undecided_log_prob.defjvp
+def _undecided_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """With m = log P_i(k - 1) / P_i(k), P_i the law without variable i: d log P(k) / dp_i = (e^m - 1) / (q + p e^m).
+
+    Nothing cancels, however near to 0 or 1 a probability is.
+    """
+    with floats(wide=not narrow()):
+        probs, count = primals
+        value = _undecided_log_prob(probs, count)
+        problem = read(_log_odds(probs), _exactly(count, probs.shape[-1]))
+        messages = problem.core.messages(problem.odds, problem.tables).messages
+        m = messages[:, : probs.shape[-1]].reshape(probs.shape)
+        moves = (probs > 0.0) & (probs < 1.0) & (value > -jnp.inf)[..., None]
+        m, p = jnp.where(moves, m, 0.0), jnp.where(moves, probs, 0.5)
+        rises = m > 0.0
+        small = jnp.where(rises, -m, m)
+        less, gap = jnp.exp(small), -jnp.expm1(small)
+        slope = jnp.where(rises, gap / ((1.0 - p) * less + p), -gap / (1.0 - p + p * less))
+        return value, jnp.sum(jnp.where(moves, slope * tangents[0], 0.0), -1)
+
+
+_STEPS = np.arange(-2, 3)
+
+
+def _with_decided(probs: Any, undecided: Callable[[Any], Any], *, log: bool = True) -> Any:
+    """(Log-)probabilities of counts, (..., m), from those of the variables without probabilities of 0 and 1.
+
+    ``undecided(steps)`` are the logarithms of the latter for counts that are so many higher, (..., m, steps). The law
+    of the decided variables is a constant; but it moves with their probabilities, by one count to first order and by
+    two to second order.
+    """
+    off, on = probs == 0.0, probs == 1.0
+
+    def moved() -> Any:
+        extra, lacking = _rarely(jnp.where(off, probs, 0.0)), _rarely(jnp.where(on, 1.0 - probs, 0.0))
+        weights: list[Any] = [0.0] * len(_STEPS)
+        for i, a in enumerate(extra):
+            for j, b in enumerate(lacking):
+                weights[j - i + 2] = weights[j - i + 2] + a * b
+        around = undecided(_STEPS)
+        weight = jnp.stack(weights, -1)[..., None, :]
+        if not log:
+            return jnp.sum(weight * jnp.exp(around), -1)
+        possible = around[..., 2] > -jnp.inf
+        base = jnp.where(possible, around[..., 2], 0.0)
+        # A ratio beyond the largest number is a derivative that no float holds.
+        total = jnp.sum(weight * jnp.exp(jnp.minimum(around - base[..., None], 700.0)), -1)
+        return jnp.where(possible, base + jnp.log(jnp.where(possible, total, 1.0)), -jnp.inf)
+
+    def fixed() -> Any:
+        law = undecided(np.zeros(1, int))[..., 0]
+        return law if log else jnp.exp(law)
+
+    none = jnp.all(~(off | on))
+    if is_concrete(none):
+        return fixed() if none else moved()
+    return jax.lax.cond(all_of(none), fixed, moved)
+
+
+def _rarely(p: Any) -> tuple[Any, Any, Any]:
+    """P(none), P(one) and P(two) of variables that are on with probabilities p = 0, with two derivatives."""
+    one = jnp.sum(p, -1)
+    two = 0.5 * (one**2 - jnp.sum(p**2, -1))
+    return 1.0 - one + two, one - 2.0 * two, two
+
+
+@in_own_floats
+def _law(logits: Any, probs: Any, *, log: bool = True) -> Any:
+    """(Log-)probabilities of all counts in 64 bits, (..., n + 1)."""
+    logits, probs = _widened(logits, probs)
+    law = answers.count_log_probs(logits)
+    if probs is None:
+        return law if log else jnp.exp(law)
+    wide = jnp.pad(law, (*[(0, 0)] * (law.ndim - 1), (2, 2)), constant_values=-jnp.inf)
+
+    def beside(steps: Any) -> Any:
+        return jnp.stack([wide[..., 2 + step : 2 + step + law.shape[-1]] for step in steps.tolist()], -1)
+
+    return _with_decided(probs, beside, log=log)
+
+
+@in_own_floats
+def _cdf(logits: Any, probs: Any, value: Any) -> Any:
+    law = _law(logits, probs, log=False)
+    n = law.shape[-1] - 1
+    total = jnp.sum(jnp.where(jnp.arange(n + 1) <= value[..., None], law, 0.0), -1)
+    found = jnp.where(value >= n, 1.0, total)
+    return jnp.where(jnp.isnan(value), jnp.nan, found).astype((logits if probs is None else probs).dtype)
+
+
+@in_own_floats
+def _entropy(logits: Any, probs: Any) -> Any:
+    law = _law(logits, probs)
+    possible = law > -jnp.inf
+    weighted = jnp.where(possible, jnp.exp(law) * jnp.where(possible, law, 0.0), 0.0)
+    return -jnp.sum(weighted, -1).astype((logits if probs is None else probs).dtype)
+
+
+@kl_divergence.register(PoissonBinomial, PoissonBinomial)  # type: ignore[untyped-decorator]
+def _divergence_of_counts(p: PoissonBinomial, q: PoissonBinomial) -> Any:
+    """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite if q excludes a count that p allows."""
+    if p.total_count != q.total_count:
+        raise ParameterError(
+            "The Kullback-Leibler divergence needs laws of the same number of trials; "
+            f"{p.total_count} and {q.total_count} arrived."
+        )
+    return _divergence_of_laws(p, q)
+
+
+@in_own_floats
+def _divergence_of_laws(p: PoissonBinomial, q: PoissonBinomial) -> Any:
+    first, second = (_law(d._logits, d._probs) for d in (p, q))
+    possible = first > -jnp.inf
+    gap = jnp.where(possible, first, 0.0) - jnp.where(possible, second, 0.0)
+    return jnp.sum(jnp.exp(first) * gap, -1).astype(p._given.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from tallytree.arrays import Float64, Ints
 from tallytree.checks.sums import function_values, moment_letters, real_number
 from tallytree.engine.log_sums import log_sum
 from tallytree.errors import InfeasibleError, ParameterError
+from tallytree.memo import cached
 
 from .table import LatticeTable
 
@@ -20,7 +20,7 @@ from .table import LatticeTable
 class Moments(LatticeTable):
     """``mean`` to ``kurtosis``, ``moment``, ``entropy`` and ``expect``."""
 
-    @cached_property
+    @cached
     def _cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
         """The first four cumulants, each of the shape of the batch."""
         mass, values = np.exp(self._log_table), self.values.astype(np.float64)
@@ -105,7 +105,8 @@ class Moments(LatticeTable):
         np.float64(1.8856)
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (self._cumulants[2] / self._cumulants[1] ** 1.5)[()]
+            # one division after the other: powers of a tiny variance would underflow
+            return (self._cumulants[2] / self._cumulants[1] / np.sqrt(self._cumulants[1]))[()]
 
     def kurtosis(self) -> Any:
         """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`.
@@ -125,7 +126,7 @@ class Moments(LatticeTable):
         np.float64(-1.0)
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (self._cumulants[3] / self._cumulants[1] ** 2)[()]
+            return (self._cumulants[3] / self._cumulants[1] / self._cumulants[1])[()]
 
     def stats(self, moments: str = "mv") -> Any:
         """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order.

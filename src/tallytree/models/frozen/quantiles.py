@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tallytree.arrays import Float64, Ints
+from tallytree.arrays import Ints
 from tallytree.checks.sums import broadcast_shape, probability
+from tallytree.engine.pmf.tails import least_reached, most_left
 
 from .table import LatticeTable
 
@@ -16,25 +17,38 @@ from .table import LatticeTable
 class Quantiles(LatticeTable):
     """``ppf``, ``isf``, ``median``, ``interval`` and ``support``."""
 
-    def _quantile(self, q: ArrayLike, rising: Float64, sign: float) -> Ints:
-        """Return the first value where ``rising >= sign q``, with the ends of the support at q = 0 and 1."""
-        x = probability("q", q)
-        shape = broadcast_shape("q", x.shape, self.batch_shape)
-        x = np.broadcast_to(x, shape)
-        rows = np.broadcast_to(np.arange(rising.shape[0]).reshape(self.batch_shape), shape)
+    def _quantile(self, q: ArrayLike, side: int) -> Ints:
+        """First value with P(X <= v) >= q (side 0) or P(X > v) <= q (side 1), with the ends of the support at 0 and 1.
+
+        The computed probability has to reach the level, or the smaller one of the two tails has to up to its rounding.
+        """
+        level = probability("q", q)
+        shape = broadcast_shape("q", level.shape, self.batch_shape)
+        level = np.broadcast_to(level, shape)
+        n = self._lattice.nu.shape[1]
+        small = np.minimum(level, 1.0 - level)
+        upper = (level > 0.5) != (side == 1)
+        near = np.where(upper, -most_left(small, n), least_reached(small, n)).ravel()
+        rows = np.broadcast_to(np.arange(len(self._tails[0])).reshape(self.batch_shape), shape)
+        exact = (-level if side else level).ravel()
+        # every member of the batch has two rising sequences: its cdf and its negative sf
+        case = 2 * rows + upper
+        order = np.argsort(case, axis=None, kind="stable")
+        ends = np.searchsorted(case.ravel()[order], np.arange(2 * len(self._tails[0]) + 1))
         index = np.zeros(shape, dtype=np.int64)
-        order = np.argsort(rows, axis=None, kind="stable")
-        ends = np.searchsorted(rows.ravel()[order], np.arange(rising.shape[0] + 1))
-        for row in range(rising.shape[0]):
-            here = order[ends[row] : ends[row + 1]]
-            index.flat[here] = np.searchsorted(rising[row], sign * x.ravel()[here], side="left")
+        for c in range(len(ends) - 1):
+            here = order[ends[c] : ends[c + 1]]
+            rising = self._tails[0][c // 2], -self._tails[1][c // 2]
+            reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
+            index.flat[here] = np.minimum(*reached)
         low, high = (np.broadcast_to(end, shape) for end in self._bounds)
-        found = self._start + self._step * index
-        bottom, top = (0.0, 1.0) if sign > 0 else (1.0, 0.0)
-        return np.asarray(np.where(x == bottom, low - 1, np.where(x == top, high, np.clip(found, low, high))))
+        found = np.clip(self._start + self._step * index, low, high)
+        return np.asarray(np.where(level == float(side), low - 1, np.where(level == 1.0 - side, high, found)))
 
     def ppf(self, q: ArrayLike) -> Any:
         """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support.
+
+        A level that the distribution attains up to rounding counts as attained.
 
         Parameters
         ----------
@@ -60,10 +74,12 @@ class Quantiles(LatticeTable):
         >>> tt.PoissonBinomial([0.5] * 10).ppf([0.5, 0.99])
         array([5, 9])
         """
-        return self._quantile(q, self._tails[0], 1.0)[()]
+        return self._quantile(q, 0)[()]
 
     def isf(self, q: ArrayLike) -> Any:
         """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support.
+
+        A level that the distribution attains up to rounding counts as attained.
 
         Parameters
         ----------
@@ -89,7 +105,7 @@ class Quantiles(LatticeTable):
         >>> tt.PoissonBinomial([0.5] * 10).isf([0.01, 0.5])
         array([9, 5])
         """
-        return self._quantile(q, -self._tails[1], -1.0)[()]
+        return self._quantile(q, 1)[()]
 
     def median(self) -> Any:
         """Smallest k with ``cdf(k) >= 1/2``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from tallytree.arrays import Float64, Ints
 from tallytree.checks.sums import broadcast_shape, real_array
 from tallytree.engine.pmf.tails import log_tails
 from tallytree.engine.pmf.weighted import Lattice
+from tallytree.memo import cached
 
 
 class LatticeTable(ABC):
@@ -44,7 +44,7 @@ class LatticeTable(ABC):
     def _log_table(self) -> Float64:
         """Log pmf (B, m), read-only."""
 
-    @cached_property
+    @cached
     def _bounds(self) -> tuple[Any, Any]:
         """Smallest and largest possible value, each of the shape of the batch."""
         possible = self._log_table > -np.inf
@@ -82,7 +82,7 @@ class LatticeTable(ABC):
         """
         return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
 
-    @cached_property
+    @cached
     def _log_tails(self) -> tuple[Float64, Float64]:
         """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
         tails = log_tails(self._log_table)
@@ -90,7 +90,7 @@ class LatticeTable(ABC):
             tail.flags.writeable = False
         return tails
 
-    @cached_property
+    @cached
     def _tails(self) -> tuple[Float64, Float64]:
         """The tails themselves: quantiles invert exactly these numbers."""
         return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])

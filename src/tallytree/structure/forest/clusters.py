@@ -9,13 +9,13 @@ vertex has.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
+from ...memo import cached
 
 # Kinds of values.
 SCALAR, VECTOR, MATRIX = range(3)
@@ -98,7 +98,7 @@ class ClusterProgram:
         """Largest number of boundary vertices of a set."""
         return max((len(b) for b in self.set_boundary), default=0)
 
-    @cached_property
+    @cached
     def level(self) -> Ints:
         """Length of the longest chain of operations below a cluster."""
         parent = np.full(self.n_nodes + 1, -1, np.int64)
@@ -121,7 +121,7 @@ class ClusterProgram:
     def depth(self) -> int:
         return int(self.level.max()) + 1 if self.n_nodes else 0
 
-    @cached_property
+    @cached
     def compiled(self) -> CompiledProgram:
         """Arrays for the compiled engine."""
         order = np.argsort(self.level, kind="stable")
@@ -132,7 +132,7 @@ class ClusterProgram:
             self.roots.astype(np.int32), self.counted.astype(np.int8), self.set_top.astype(np.int8),
         )  # fmt: skip
 
-    @cached_property
+    @cached
     def steps(self) -> tuple[Step, ...]:
         """Clusters that can be computed together, in order."""
         second = np.where(self.b >= 0, self.kind[self.b], 0).astype(np.int64)

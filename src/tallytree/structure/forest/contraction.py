@@ -15,12 +15,12 @@ import numpy as np
 
 from ...arrays import Ints
 from ...errors import StructureError
-from ..nested.balance import split_sequences
 from ..nested.family import NestedFamily
-from . import clusters, few_pieces, top_tree
+from . import clusters, top_tree
+from .boundary import MAX_WIDTH, Contracted, Part, Remaining, bounded, uncounted_around
 from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
 from .graph import Joined
-from .set_boundary import MAX_WIDTH, Contracted, Part, Remaining, bounded, uncounted_around
+from .top_tree import Pieces, split_sequences
 
 _SHOWN = 6
 
@@ -298,7 +298,7 @@ class _PieceBuilder:
     def build(self) -> None:
         """Root every component, at the boundary where there is one, and append the clusters."""
         if self.n <= _FEW and len(self.parts) == 1 and len(self.state.set_node) > _MANY:
-            found = few_pieces.build(self.pieces(), self.spots(next(iter(self.parts))), self.state.out)
+            found = _few_pieces(self.pieces(), self.spots(next(iter(self.parts))), self.state.out)
             if found is not None:
                 self.component, self.value = found
                 return
@@ -382,3 +382,45 @@ def _finish(state: Remaining, weight: Ints) -> Ints:
     sums = state.out.reserve(len(builder.value))
     state.out.put(sums, clusters.SUM, SCALAR, builder.value)
     return np.concatenate([sums, [c.node for c in held if not c.boundary]]).astype(np.int64)
+
+
+def _few_pieces(pieces: Pieces, boundary: list[int], out: ClusterList) -> tuple[Ints, Ints] | None:
+    """Component of every vertex and cluster of every component, one after the other; None if two or more stay open.
+
+    For a handful of pieces any order is as good as a balanced one, and the arrays of :mod:`.top_tree` would take most
+    of the time: with a potential on every suffix of a chain there are as many such sets as variables.
+
+    Contracted sets that stand for edges have two of them as well, and are left to the general case.
+    """
+    ends, edges = pieces.ends.tolist(), pieces.edge.tolist()
+    if len(boundary) > 1 or any(e < 0 for e in edges):
+        return None
+    near: list[list[tuple[int, int, bool]]] = [
+        [] for _ in range(pieces.n)
+    ]  # (neighbour, edge, neighbour first)
+    for (u, v), e in zip(ends, edges):
+        near[u].append((v, e, False))
+        near[v].append((u, e, True))
+    hanging: list[list[int]] = [[] for _ in range(pieces.n)]
+    for v, node in zip(pieces.pendant_at.tolist(), pieces.pendant.tolist()):
+        hanging[v].append(node)
+    vertices = pieces.vertex.tolist()
+    component = np.full(pieces.n, -1, np.int64)
+    values: list[int] = []
+
+    def value(v: int, parent: int) -> int:
+        component[v] = len(values)
+        items = [out.one(clusters.LEAF, VECTOR, ref=vertices[v])] if vertices[v] >= 0 else []
+        first, *others = [*items, *hanging[v]] or [out.one(clusters.ONES, VECTOR)]
+        node = first
+        for item in others:
+            node = out.one(clusters.RAKE, VECTOR, node, item)
+        for child, edge, flip in near[v]:
+            if child != parent:
+                node = out.one(clusters.RAKE, VECTOR, node, value(child, v), edge=edge, flip=flip)
+        return node
+
+    for v in [*boundary, *range(pieces.n)]:
+        if component[v] < 0:
+            values.append(value(v, -1))
+    return component, np.array(values, np.int64)

@@ -7,39 +7,36 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...arrays import Ints
 from ...errors import StructureError
 from ..nested.tree import TreeProgram
 from . import top_tree
 
 
-def check_forest(pairs: Any) -> Ints:
-    """Edges (E, 2) of a graph without cycles."""
-    try:
-        array = np.asarray(pairs)
-    except ValueError:
-        raise StructureError(
-            "`pairs` must be a list of pairs of variables (i, j), but entries of different lengths arrived."
-        ) from None
-    if array.size == 0:
-        return np.empty((0, 2), np.int64)
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise StructureError(
-            "`pairs` must be a list of pairs of variables (i, j), an integer array of shape (E, 2); "
-            f"an array of shape {array.shape} and dtype {array.dtype} arrived."
-        )
-    edges = array.astype(np.int64)
-    if edges.min() < 0:
-        bad = int(np.flatnonzero((edges < 0).any(1))[0])
-        raise StructureError(
-            f"Edge {bad} of `pairs` names variable {int(edges[bad].min())}; numbers start at 0."
-        )
+def pairs_of_variables(pairs: Any, n: int | None = None) -> Ints:
+    """Pairs (E, 2) of different variables out of n."""
+    known = checks.WHOLE if n is None else checks.integers(0, n - 1)
+    none = (
+        pairs.size == 0 if isinstance(pairs, np.ndarray) else isinstance(pairs, (list, tuple)) and not pairs
+    )
+    given = np.empty((0, 2), np.int64) if none else pairs
+    hint = " List the two variables of every edge."
+    edges = checks.array("pairs", given, ("E", 2), known, hint=hint, error=StructureError, copy=True)
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
         raise StructureError(
             f"Edge {int(loops[0])} of `pairs` joins variable {int(edges[loops[0], 0])} to itself. "
             "Put what it says into the logits."
         )
+    return edges
+
+
+def check_forest(pairs: Any) -> Ints:
+    """Edges (E, 2) of a graph without cycles."""
+    edges = pairs_of_variables(pairs)
+    if not len(edges):
+        return edges
     _, dense = np.unique(edges, return_inverse=True)
     dense = dense.reshape(edges.shape)
     n = int(dense.max()) + 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
+from ...memo import cached
 from ..nested.family import NestedFamily
 from . import top_tree
 from .clusters import ClusterProgram
@@ -33,22 +33,22 @@ class ForestStructure:
         sizes = before[family.stop] - before[family.start] + 1
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-    @cached_property
+    @cached
     def program(self) -> ClusterProgram:
         """In which order clusters are contracted; refuses sets that do not fit the edges."""
         return contract(self.family.n_variables, self.pairs, self.degree, self.family)
 
-    @cached_property
+    @cached
     def bare_program(self) -> ClusterProgram:
         """The same clusters when nothing is counted."""
         return without_sets(self.program)
 
-    @cached_property
+    @cached
     def rooting(self) -> tuple[NDArray[Any], ...]:
         """The forest, rooted, for the compiled engine."""
         return top_tree.compiled_rooting(self.family.n_variables, self.pairs)
 
-    @cached_property
+    @cached
     def top_set(self) -> Ints:
         """The largest set that holds each vertex, or -1."""
         return top_sets(self.family)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
+from ...memo import cached
 from .family import NestedFamily
 from .tree import TreeProgram
 
@@ -27,13 +27,13 @@ class FlatBucket:
     size: int
     whole: bool  # one component that holds all variables in their order: nothing to gather
 
-    @cached_property
+    @cached
     def variables(self) -> Ints:
         """(count, size), increasing along the rows."""
         first = self.family.start[self.sets][:, None]
         return np.sort(self.family.order[first + np.arange(self.size)], axis=1)
 
-    @cached_property
+    @cached
     def cells(self) -> Ints:
         """(count, size + 1) cells of their tables in the packed tables."""
         return self.family.set_offset[self.sets][:, None] + np.arange(self.size + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
@@ -11,16 +11,22 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...arrays import Ints
-from ...errors import ParameterError, StructureError
-from ...memo import Keeper
+from ...checks.groups import all_members, group_list, members
+from ...errors import StructureError
+from ...memo import Caching, cached, recent
 from .components import Components, split
-from .equal_parts import family_of_equal_parts
-from .family import FlatFamily, NestedFamily, family_from_members
-from .parents import family_from_parents, parents_of_linkage
+from .family import (
+    FlatFamily,
+    NestedFamily,
+    family_from_members,
+    family_from_parents,
+    family_of_equal_parts,
+    parents_of_linkage,
+)
 from .tree import TreeProgram, binarise
 
 
-class CountTree(Keeper):
+class CountTree(Caching):
     """A nested family of groups over ``n_variables`` binary variables: the structure of a model, without numbers.
 
     Build one with :meth:`from_groups`, :meth:`from_linkage`, :meth:`from_parents`, :meth:`balanced` or
@@ -97,8 +103,8 @@ class CountTree(Keeper):
         >>> tt.CountTree.from_groups([[0, 1], range(4), None], 5)
         CountTree(n_variables=5, n_groups=3)
         """
-        n = _n_variables(n_variables)
-        members, offsets = checks.all_members(groups, n)
+        n = checks.integer("n_variables", n_variables, 0)
+        members, offsets = all_members(groups, n)
         return cls(family_from_members(n, members, offsets))
 
     @classmethod
@@ -129,7 +135,7 @@ class CountTree(Keeper):
         >>> tt.CountTree.flat(3)
         CountTree(n_variables=3, n_groups=1)
         """
-        return flat(_n_variables(n_variables))
+        return flat(checks.integer("n_variables", n_variables, 0))
 
     @classmethod
     def balanced(cls, n_variables: int, arity: int = 2, min_size: int = 2) -> CountTree:
@@ -166,9 +172,9 @@ class CountTree(Keeper):
         >>> [len(g) for g in tt.CountTree.balanced(6).groups]
         [6, 3, 3, 2, 2]
         """
-        n = _n_variables(n_variables)
-        arity = _at_least("arity", arity, 2)
-        min_size = _at_least("min_size", min_size, 1)
+        n = checks.integer("n_variables", n_variables, 0)
+        arity = checks.integer("arity", arity, 2)
+        min_size = checks.integer("min_size", min_size, 1)
         return cls(family_of_equal_parts(n, arity, min_size))
 
     @classmethod
@@ -235,7 +241,7 @@ class CountTree(Keeper):
         >>> [g.tolist() for g in tree.groups]
         [[0, 1], [0, 1, 2]]
         """
-        n = _n_variables(n_variables)
+        n = checks.integer("n_variables", n_variables, 0)
         return cls(family_from_parents(parents, n))
 
     # -- what it says ------------------------------------------------------------------------------------------
@@ -260,12 +266,10 @@ class CountTree(Keeper):
         """
         return GroupList(self._family)
 
-    @property
-    def family(self) -> NestedFamily:
-        """The analysed nested family."""
-        return self._family
+    # Every call of a small model asks for it: without a frame of its own.
+    family: NestedFamily = property(attrgetter("_family"), doc="The analysed nested family.")  # type: ignore[assignment]
 
-    @cached_property
+    @cached
     def singleton_groups(self) -> Ints:
         """Numbers of the groups that hold a single variable.
 
@@ -280,12 +284,12 @@ class CountTree(Keeper):
         """
         return np.flatnonzero(self._family.variable_of_group >= 0)
 
-    @cached_property
+    @cached
     def program(self) -> TreeProgram:
         """The binary forest that inference runs on."""
         return binarise(self._family)
 
-    @cached_property
+    @cached
     def components(self) -> Components:
         """Independent parts of the structure."""
         return split(self._family, lambda: self.program)
@@ -317,12 +321,7 @@ class CountTree(Keeper):
         >>> tt.CountTree.balanced(6).group_size(1)
         3
         """
-        number, total = checks.integer("group", group), self._family.n_groups
-        if not -total <= number < total:
-            raise ParameterError(
-                f"`group` must be the number of a group, 0 to {total - 1}; {number} arrived."
-            )
-        return self._family.group_size(number)
+        return self._family.group_size(checks.group_number(group, self._family.n_groups))
 
     def with_singletons(self, variables: Ints) -> CountTree:
         """The same tree with groups of one variable at the end of the list; nothing is analysed again.
@@ -351,9 +350,10 @@ class CountTree(Keeper):
         >>> [g.tolist() for g in tt.CountTree.flat(3).with_singletons(np.array([2])).groups]
         [[0, 1, 2], [2]]
         """
-        known = checks.members(variables, self.n_variables, "`variables`")
-        if known.size and not 0 <= known.min() <= known.max() < self.n_variables:
-            raise StructureError(f"`variables` must be numbers from 0 to {self.n_variables - 1}.")
+        known = members(variables, self.n_variables, "`variables`")
+        checks.array(
+            "variables", known, ("m",), checks.integers(0, self.n_variables - 1), error=StructureError
+        )
         tree = CountTree(self._family.with_singletons(known))
         for name in ("program", "components"):
             if name in self.__dict__:
@@ -387,13 +387,13 @@ class CountTree(Keeper):
         >>> [g.tolist() for g in tt.CountTree.flat(4).with_groups([[0, 1]]).groups]
         [[0, 1, 2, 3], [0, 1]]
         """
-        return CountTree.from_groups([*self.groups, *checks.group_list(extra)], self.n_variables)
+        return CountTree.from_groups([*self.groups, *group_list(extra)], self.n_variables)
 
     def __repr__(self) -> str:
         return f"CountTree(n_variables={self.n_variables}, n_groups={self._family.n_groups})"
 
     def __str__(self) -> str:
-        from .printing import draw  # printing is needed only here
+        from .drawing import draw  # drawing is needed only here
 
         return draw(self._family)
 
@@ -417,9 +417,6 @@ class CountTree(Keeper):
     def __hash__(self) -> int:
         f = self._family
         return hash((f.n_variables, f.n_groups, f.set_size.tobytes()))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_family": self._family}  # the binary forest is rebuilt when needed
 
 
 class GroupList(Sequence[Ints]):
@@ -447,21 +444,7 @@ class GroupList(Sequence[Ints]):
         return f"<{len(self)} groups>"
 
 
-def _n_variables(value: Any) -> int:
-    n = checks.integer("n_variables", value)
-    if n < 0:
-        raise StructureError(f"`n_variables` must not be negative; {n} arrived.")
-    return n
-
-
-def _at_least(name: str, value: Any, least: int) -> int:
-    number = checks.integer(name, value)
-    if number < least:
-        raise StructureError(f"`{name}` must be at least {least}; {number} arrived.")
-    return number
-
-
-@lru_cache(maxsize=256)
+@recent(256)
 def flat(n: int) -> CountTree:
     """One group of all variables; `n` is known to be good."""
     return CountTree(FlatFamily(n))

@@ -8,15 +8,16 @@ the nesting. Building one costs O(total size of the groups), all of it in array 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ... import checks
 from ...arrays import Ints
 from ...errors import StructureError
+from ...memo import cached
 
 _SHOWN = 8  # how many shared variables an error message lists
 
@@ -63,12 +64,12 @@ class NestedFamily:
     def set_size(self) -> Ints:
         return self.stop - self.start
 
-    @cached_property
+    @cached
     def set_offset(self) -> Ints:
         """Where each set's table of ``size + 1`` entries starts in the packed tables, and their total length."""
         return np.concatenate([[0], np.cumsum(self.set_size + 1)]).astype(np.int64)
 
-    @cached_property
+    @cached
     def group_offset(self) -> Ints:
         """The same for the tables of the groups in the order given; a single variable's table has two entries."""
         inside = self.set_of_group >= 0
@@ -77,12 +78,12 @@ class NestedFamily:
         )
         return np.concatenate([[0], np.cumsum(np.broadcast_to(size + 1, self.n_groups))]).astype(np.int64)
 
-    @cached_property
+    @cached
     def groups_are_sets(self) -> bool:
         """Whether every group is a set of its own: no single variables, no set twice."""
         return self.n_groups == self.n_sets == len(np.unique(self.set_of_group))
 
-    @cached_property
+    @cached
     def set_cells(self) -> Ints | None:
         """Where the entries of the sets' tables lie in those of the groups, if every group is a set of its own.
 
@@ -141,11 +142,11 @@ class FlatFamily(NestedFamily):
         }
         self.__dict__.update(constants)  # the class is frozen for everybody else
 
-    @cached_property
+    @cached
     def variable_parent(self) -> Ints:
         return np.broadcast_to(np.int64(self.n_sets - 1), self.n_variables)
 
-    @cached_property
+    @cached
     def order(self) -> Ints:
         return np.arange(self.n_variables)
 
@@ -316,3 +317,106 @@ def _layout(n_variables: int, set_parent: Ints, variable_parent: Ints, set_size:
     order = np.empty(n_variables, np.int64)
     order[base + within] = by_variable
     return order, start
+
+
+def parents_of_linkage(linkage: Any) -> tuple[Ints, int]:
+    """Parents of the variables and merges of a linkage matrix, and the number of variables."""
+    array = checks.array("linkage", linkage, ("D - 1", 4), error=StructureError)
+    merges = len(array)
+    n = merges + 1
+    children = array[:, :2]
+    bad = np.flatnonzero(
+        (children != np.floor(children)).any(1)
+        | (children < 0).any(1)
+        | (children >= (n + np.arange(merges))[:, None]).any(1)
+    )
+    if len(bad):
+        raise StructureError(
+            f"Row {bad[0]} of `linkage` must merge two clusters that exist by then (integers from 0 to "
+            f"{n + int(bad[0]) - 1}); {children[bad[0]].tolist()} arrived."
+        )
+    pairs = children.astype(np.int64)
+    parents = np.full(n + merges, -1, np.int64)
+    used = np.bincount(pairs.reshape(-1), minlength=n + merges)
+    if np.any(used > 1):
+        raise StructureError(f"`linkage` merges cluster {int(np.argmax(used > 1))} more than once.")
+    parents[pairs] = n + np.arange(merges)[:, None]
+    return parents, n
+
+
+def family_from_parents(parents: Any, n: int) -> NestedFamily:
+    """Family of the groups whose nodes follow those of the n variables."""
+    parent = checks.array("parents", parents, ("nodes",), checks.INTEGERS, error=StructureError)
+    if len(parent) < n:
+        raise StructureError(
+            f"`parents` must have an entry for each of the {n} variables; {len(parent)} arrived."
+        )
+    nodes = len(parent)
+    bad = np.flatnonzero((parent < -1) | (parent >= nodes) | ((parent >= 0) & (parent < n)))
+    if len(bad):
+        raise StructureError(
+            f"`parents[{bad[0]}]` must be -1 or the number of a group node ({n} to {nodes - 1}); "
+            f"{int(parent[bad[0]])} arrived."
+        )
+    size = _subtree_sizes(parent, n)
+    empty = np.flatnonzero(size[n:] == 0)
+    if len(empty):
+        raise StructureError(
+            f"Every group needs at least one variable, but node {n + int(empty[0])} of `parents` has none below it."
+        )
+    above = np.where(parent >= 0, parent - n, -1)
+    return family_from_forest(n, above[n:], above[:n], size[n:])
+
+
+def _subtree_sizes(parent: Ints, n_variables: int) -> Ints:
+    """Leaves below every node, peeling the forest from its leaves; refuses cycles."""
+    nodes = len(parent)
+    size = np.zeros(nodes, np.int64)
+    size[:n_variables] = 1
+    waiting = np.bincount(parent[parent >= 0], minlength=nodes)
+    ready = np.flatnonzero(waiting == 0)
+    done = 0
+    while len(ready):
+        done += len(ready)
+        up = parent[ready]
+        inner = up >= 0
+        np.add.at(size, up[inner], size[ready[inner]])
+        np.subtract.at(waiting, up[inner], 1)
+        above = np.unique(up[inner])
+        ready = above[waiting[above] == 0]
+    if done < nodes:
+        stuck = int(np.flatnonzero(waiting > 0)[0])
+        raise StructureError(f"`parents` must describe a forest, but node {stuck} lies on or above a cycle.")
+    return size
+
+
+def family_of_equal_parts(n_variables: int, arity: int, min_size: int) -> NestedFamily:
+    """Family of ``range(n_variables)``, its ``arity`` parts, their parts and so on; one level of groups per round."""
+    start, size = np.zeros(1, np.int64), np.array([n_variables])
+    above = np.full(1, -1, np.int64)
+    smallest = np.full(n_variables, -1, np.int64)
+    parents: list[Ints] = []
+    sizes: list[Ints] = []
+    known = 0
+    while True:
+        kept = size >= max(min_size, 1)
+        start, size, above = start[kept], size[kept], above[kept]
+        if not len(size):
+            break
+        parents.append(above)
+        sizes.append(size)
+        number = np.arange(known, known + len(size))
+        known += len(size)
+        before = np.cumsum(size) - size
+        smallest[np.repeat(start - before, size) + np.arange(size.sum())] = np.repeat(number, size)
+        cut = size > 1
+        start, size, number = start[cut], size[cut], number[cut]
+        pieces = np.minimum(size, arity)  # more parts than variables would be empty ones
+        which = np.repeat(np.arange(len(size)), pieces)
+        piece = np.arange(len(which)) - (np.cumsum(pieces) - pieces)[which]
+        begins, ends = (size[which] * (piece + step) // pieces[which] for step in (0, 1))
+        start, size, above = start[which] + begins, ends - begins, number[which]
+    empty = np.zeros(0, np.int64)
+    return family_from_forest(
+        n_variables, np.concatenate([empty, *parents]), smallest, np.concatenate([empty, *sizes])
+    )

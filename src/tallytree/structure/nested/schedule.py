@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Ints
+from ...memo import once
 from .tree import TreeProgram
 
 
@@ -60,6 +61,11 @@ class Schedule:
     leaf_down: Ints  # (n_leaves, 2) cells of the leaves' down messages; cell 0 for a free leaf
     set_up: Ints  # (table_total,) cells of the sets' up messages
     set_down: Ints  # (table_total,) cells of the sets' down messages
+
+
+def full_schedule(program: TreeProgram) -> Schedule:
+    """The schedule of messages of every count, laid down once per program."""
+    return once(program, "full schedule", lambda: build_schedule(program))
 
 
 def build_schedule(program: TreeProgram, cap: Ints | None = None) -> Schedule:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
-from ...memo import Keeper
+from ...memo import Caching, cached
 from .family import NestedFamily, first_of_run
 
 
 @dataclass(frozen=True, eq=False)
-class TreeProgram(Keeper):
+class TreeProgram(Caching):
     """A binary forest: leaves ``0..n_leaves-1``, then internal nodes, children before parents.
 
     Attributes
@@ -56,7 +55,7 @@ class TreeProgram(Keeper):
         """Length of the packed tables."""
         return int(self.set_offset[-1]) if len(self.set_offset) else 0
 
-    @cached_property
+    @cached
     def parent(self) -> Ints:
         """Parent of every node, -1 at the roots."""
         parent = np.full(self.n_nodes, -1, np.int64)
@@ -65,7 +64,7 @@ class TreeProgram(Keeper):
         parent[self.right] = ids
         return parent
 
-    @cached_property
+    @cached
     def roots(self) -> Ints:
         """Internal nodes without a parent; free leaves are not listed."""
         internal = np.arange(self.n_leaves, self.n_nodes)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from functools import lru_cache
 
 from torch import Tensor
+
+from ...memo import recent
 
 
 def serves(tensor: Tensor) -> bool:
@@ -16,6 +17,6 @@ def serves(tensor: Tensor) -> bool:
     return tensor.is_cuda or (tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
 
 
-@lru_cache(maxsize=1)
+@recent(1)
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None

@@ -2,7 +2,8 @@
 
 Flat models start with :mod:`.rows` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.nested`;
 what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold, and a few short rows at once,
-to :mod:`.logarithms`. One look at the bounds per rung decides which rows go on; no row waits for another.
+to :mod:`.logarithms`. Both merge messages term by term; flat models that are too long for that go to the engine of the
+host instead. One look at the bounds per rung decides which rows go on; no row waits for another.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import InfeasibleError, ParameterError
+from ...models.count import CountModel
 from ...potentials.constraints import Interval
-from .. import log_tree, plain
+from .. import log_tree
 from ..structure import Structure
 from . import logarithms, long, nested, rows, series
 from .rows import Solved
@@ -24,6 +27,7 @@ from .rows import Solved
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
 _FEW = 64  # short rows that go to the last rung at once: there the host has least to launch
+LONGEST_MERGED = 1 << 14  # variables of a flat model that the device merges term by term, in quadratic time
 _STORED = 1 << 28  # doubles that the messages of one batch may take
 
 
@@ -69,6 +73,8 @@ def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -
     packed = explicit(structure, asked.logits, asked.tables)
     refuse_nan(asked.logits, packed)
     left = asked._replace(tables=packed).take(failed)
+    if is_long(structure):
+        return _patched(answer, failed, **_by_host(structure, left, counts))
     few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= rows.LONGEST
     if is_flat(structure) and not few:
         x, t = tilted(left.logits, own_tables(packed, failed))
@@ -84,6 +90,9 @@ def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -
 def _first(structure: Structure, asked: Asked, counts: bool) -> Solved:
     """The quickest rung for models of this shape, and what it certifies."""
     x, tables, v, push = asked
+    if is_long(structure) and (counts or push is not None):
+        found = _by_host(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
+        return Solved(bound=x.new_zeros(len(x)), **{"log_z": x.new_empty(len(x)), **found})
     if not is_flat(structure) or (x.shape[-1] > rows.LONGEST and (counts or push is not None)):
         return _by_tree(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
     if x.shape[-1] > rows.LONGEST:
@@ -115,6 +124,8 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None,
     """Log-probabilities of the counts of one group (B, n + 1), with right tails: in logarithms."""
     packed = explicit(structure, logits, tables)
     refuse_nan(logits, packed)
+    if is_long(structure):
+        return _tensor(host_model(structure, logits, packed).count_log_probs(group), logits)
     found = logarithms.solve(structure, logits, packed)
     refuse_impossible(found.log_z)
     family = structure.tree.family
@@ -133,6 +144,11 @@ def is_flat(structure: Structure) -> bool:
         and family.n_groups == 1
         and structure.tree.group_size(0) == structure.n_variables > 1
     )
+
+
+def is_long(structure: Structure) -> bool:
+    """Whether this is one table over more variables than the device merges."""
+    return is_flat(structure) and structure.n_variables > LONGEST_MERGED
 
 
 # -- rungs ---------------------------------------------------------------------------------------------------------
@@ -172,13 +188,44 @@ def _last(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]
     empty = x.new_empty(len(x), 0)
     if v is not None:
         pushed = torch.zeros_like(tables) if push is None else push
-        moved, probs = plain.tangent(structure, x, tables, (v, pushed))
+        moved, probs = log_tree.derivative(structure, x, tables, (v, pushed))
         return {"values": moved, "counts": probs if counts else empty}
     found = logarithms.solve(structure, x, tables)
     refuse_impossible(found.log_z)
     marginals = torch.sigmoid(found.odds)
     probs = pack(structure, found.log_beliefs.exp(), marginals) if counts else empty
     return {"log_z": found.log_z, "values": marginals, "counts": probs}
+
+
+def _by_host(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]:
+    """By the engine of the host, whose rungs take near-linear time."""
+    x, tables, v, push = asked
+    assert tables is not None
+    model = host_model(structure, x, tables)
+    parts: Any
+    if v is None:
+        values, parts = model.marginals, model.expected_statistics.tables if counts else ()
+    else:
+        along = None if push is None else _array(push)
+        moved = model.hessian_vector_product(v.cpu().numpy(), along, counts=counts)
+        values, parts = moved.logits, moved.tables
+    probs = [_tensor(part, x) for part in parts] if counts else [x.new_empty(len(x), 0)]
+    found = {"values": _tensor(values, x), "counts": torch.cat(probs, -1)}
+    return found if v is not None else {**found, "log_z": _tensor(model.log_partition, x)}
+
+
+def host_model(structure: Structure, logits: Tensor, tables: Tensor) -> CountModel:
+    """The model of log-odds (B, D) and packed tables (1 or B, T) on the host."""
+    return structure.opened.model(logits.cpu().numpy(), _array(tables))
+
+
+def _array(shared: Tensor) -> Any:
+    """Numbers of the host; what all rows share has no batch axis."""
+    return (shared[0] if len(shared) == 1 else shared).cpu().numpy()
+
+
+def _tensor(array: Any, like: Tensor) -> Tensor:
+    return torch.as_tensor(np.array(array), dtype=like.dtype, device=like.device)
 
 
 def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:

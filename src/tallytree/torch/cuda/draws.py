@@ -9,6 +9,8 @@ Random numbers are those of Philox, counted by draw and step, so that the same s
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,9 @@ from . import trial_kernels as trial
 from .answers import (
     TOLERANCE,
     explicit,
+    host_model,
     is_flat,
+    is_long,
     own_tables,
     refuse_impossible,
     refuse_nan,
@@ -27,7 +31,6 @@ from .answers import (
     tilted,
     uncertified,
 )
-from .modes import flat_mode
 from .plan import Family, family_of
 
 _LANES = 128
@@ -90,6 +93,9 @@ def _by_pieces(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
 
 
 def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
+    if is_long(structure):
+        drawn = host_model(structure, logits, tables).sample(count, rng=int(seed))
+        return torch.as_tensor(drawn, device=logits.device)
     if is_flat(structure):
         logits, tables = tilted(logits, tables)
     family = family_of(structure, logits.device)
@@ -124,7 +130,7 @@ def best(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     tables = explicit(structure, logits, tables)
     refuse_nan(logits, tables)
     if is_flat(structure):
-        return flat_mode(logits, tables)
+        return _flat_mode(logits, tables)
     family = family_of(structure, logits.device)
     parts = []
     for x, t in stretches(structure, logits, tables):
@@ -151,3 +157,21 @@ def _counts(
             HEAD=step == 0, BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z
+
+
+def _flat_mode(logits: Tensor, tables: Tensor) -> Tensor:
+    """A most probable configuration of flat models, (B, D), uint8, of log-tables (1 or B, D + 1).
+
+    It is the best prefix of the sorted log-odds: max_k  theta_(1) + ... + theta_(k) + log f(k).
+    """
+    n = logits.shape[-1]
+    ordered, place = torch.sort(logits, dim=-1, descending=True, stable=True)
+    forced = torch.isposinf(ordered)
+    weight = torch.where(forced, 0.0, ordered).cumsum(-1)
+    score = torch.cat([torch.zeros_like(weight[:, :1]), weight], -1) + tables
+    counts = torch.arange(n + 1, device=logits.device)
+    score = torch.where(counts >= forced.sum(-1, keepdim=True), score, -math.inf)
+    best = score.max(-1)
+    refuse_impossible(best.values)
+    chosen = (counts[:n] < best.indices[:, None]).to(torch.uint8)
+    return torch.zeros_like(chosen).scatter_(-1, place, chosen)

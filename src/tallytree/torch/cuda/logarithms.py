@@ -98,9 +98,10 @@ def _merged(
     pairs = len(out) * step.size
     across, together = lanes(step.width)
     tables = tables.contiguous()
-    kernels.log_merge[(-(-pairs // together), -(-step.width // across))](
+    chunks = -(-step.width // across)
+    kernels.log_merge[(-(-pairs // together) * chunks,)](
         a, b, tables, out, weighted, step.nodes, pairs, step.size, a.stride(0), b.stride(0),
-        stride(tables), out.stride(0), step.start, step.width,
+        stride(tables), out.stride(0), step.start, step.width, chunks,
         SIGN=sign, UP=sign > 0, BEST=best, P=together, C=across, num_warps=across * together // 64,
     )  # fmt: skip
 

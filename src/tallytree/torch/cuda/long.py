@@ -6,17 +6,18 @@ sample -> tilt -> moments -> Newton step -> moments -> window and F -> products 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...memo import recent
 from . import long_kernels as kernels
 from .rows import Solved, rounding, stride
 from .wave_kernels import FREQUENCIES, INFO, PLANES
 
 _SAMPLE = 4096
+_STRETCH = 1024  # counts that a program looks at
 
 
 class Counts(NamedTuple):
@@ -53,7 +54,7 @@ def interval(low: int, high: int, x: Tensor) -> Counts:
     return _interval(low, high, len(x), x.device)
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _interval(low: int, high: int, batch: int, device: torch.device) -> Counts:
     ends = torch.tensor([[float(low)], [float(high)]], dtype=torch.float64, device=device)
     return Counts(None, *ends.expand(2, batch).contiguous())
@@ -111,10 +112,16 @@ def _waves(x: Tensor, counts: Counts) -> _Waves:
     info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
     s = tilts(x, counts)
     part = _moments(x, s)
+    table, held = (x, False) if counts.table is None else (counts.table, True)
+    stretches = -(-(n + 1) // _STRETCH)
+    top = x.new_empty(batch, stretches, 3)
+    kernels.tops[(batch * stretches,)](
+        table, part, s, counts.low, counts.high, top, n, part.shape[1], stride(counts.table), stretches,
+        TABLE=held, W=FREQUENCIES, BLOCK=_STRETCH, num_warps=8,
+    )  # fmt: skip
     kernels.waves[(batch,)](
-        x if counts.table is None else counts.table, part, s, counts.low, counts.high, info, wave, n, part.shape[1],
-        stride(counts.table),
-        TABLE=counts.table is not None, W=FREQUENCIES, BLOCK=1024, num_warps=8,
+        table, part, top, s, counts.low, counts.high, info, wave, n, part.shape[1], stride(counts.table), stretches,
+        TABLE=held, W=FREQUENCIES, BLOCK=_STRETCH, num_warps=8,
     )  # fmt: skip
     block = 1024 if n < 1 << 19 else 4096
     programs = -(-n // block)

@@ -16,7 +16,10 @@ from .wave_kernels import (
     _PI,
     _PLANES,
     EXPONENT,
+    _bounded,
+    _frequencies,
     _inverse,
+    _left_out,
     _probabilities,
     _times,
     _turns,
@@ -145,7 +148,7 @@ def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.con
         pr, pi = _times(pr, pi, qr, qi)
     at = info + row * _INFO
     plane = wave + row * (_PLANES * W) + m
-    kept = m < tl.load(at + 3).to(tl.int32)
+    kept = m < _frequencies(tl.load(at + 3), W)
     gr, gi = _times(pr, pi, tl.load(plane + 2 * W), tl.load(plane + 3 * W))
     gr = tl.where(kept, gr, 0.0)
     gi = tl.where(kept, gi, 0.0)
@@ -159,49 +162,85 @@ def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.con
     tl.store(log_z + row, tl.load(at + 1) + tl.log(2.0 * positive / tl.load(at + 2)))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs", "stride"])
-def waves(
-    table, part, tilt, low, high, info, wave, n, programs, stride,
-    TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Window and transform F of every row from its moments. Without a table f is 1 from low to high."""
-    row = tl.program_id(0).to(tl.int64)
+@triton.jit
+def _place(part, low, high, row, programs, W: tl.constexpr, BLOCK: tl.constexpr):
+    """Window of a row from its moments: mean, variance, log norm, forced, free, exponent, N, M, and four counts."""
     mean = _total(part, row, programs, 0, BLOCK)
     var = _total(part, row, programs, 1, BLOCK)
     norm = _total(part, row, programs, 2, BLOCK)
-    forced = _total(part, row, programs, 3, BLOCK).to(tl.int32)
-    free = _total(part, row, programs, 4, BLOCK).to(tl.int32)
-    s = tl.load(tilt + row)
+    forced = _bounded(_total(part, row, programs, 3, BLOCK))
+    free = _bounded(_total(part, row, programs, 4, BLOCK))
     # One count has a probability of about 1 / sd, so that what is left out has to be smaller by that.
     exponent = tl.log(1.0 + var) * 0.5 + 2.0 + EXPONENT
     length, used, start = _window(mean, var, forced, free, exponent, W)
-    least = tl.maximum(tl.load(low + row).to(tl.int32), forced)
+    least = tl.maximum(_bounded(tl.load(low + row)), forced)
     most = tl.minimum(tl.load(high + row).to(tl.int32), forced + free)
     first = tl.maximum(least, start)
     last = tl.minimum(most, start + length - 1)
+    return mean, var, norm, forced, free, exponent, length, used, least, most, first, last
+
+
+@Launched
+@triton.jit(do_not_specialize=["programs", "stride", "stretches"])
+def tops(
+    table, part, tilt, low, high, out, n, programs, stride, stretches,
+    TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What the window keeps and leaves out of every stretch of counts, (B, stretches, 3).
+
+    With ``g(c) = log f(c) - s (c - first)``: the largest g(c) inside, the largest g(c) + log P(c) outside, and the sum
+    of their exponentials relative to that.
+    """
+    row = (tl.program_id(0) // stretches).to(tl.int64)
+    own = tl.program_id(0) % stretches
+    mean, var, _, _, _, _, _, _, least, most, first, last = _place(part, low, high, row, programs, W, BLOCK)
+    c = own * BLOCK + tl.arange(0, BLOCK)
+    possible = (c >= least) & (c <= most) & (c <= n)
+    f = tl.zeros((BLOCK,), tl.float64)
+    if TABLE:
+        f = tl.load(table + row * stride + c, mask=possible, other=0.0)
+    f = tl.where(possible, f - tl.load(tilt + row) * (c - first).to(tl.float64), -_INF)
+    kept = (c >= first) & (c <= last)
+    left = tl.where(kept, -_INF, _left_out(f, tl.abs(c.to(tl.float64) - mean), var))
+    top = tl.max(left, 0)
+    at = out + (row * stretches + own) * 3
+    tl.store(at, tl.max(tl.where(kept, f, -_INF), 0))
+    tl.store(at + 1, top)
+    tl.store(at + 2, tl.sum(tl.exp(left - tl.where(top > -_INF, top, 0.0)), 0))
+
+
+@Launched
+@triton.jit(do_not_specialize=["programs", "stride", "stretches"])
+def waves(
+    table, part, top, tilt, low, high, info, wave, n, programs, stride, stretches,
+    TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Window and transform F of every row from its moments and :func:`tops`. Without a table f is 1."""
+    row = tl.program_id(0).to(tl.int64)
+    place = _place(part, low, high, row, programs, W, BLOCK)
+    _, _, norm, forced, free, exponent, length, used, least, most, first, last = place
+    s = tl.load(tilt + row)
     inner = tl.full((), -_INF, tl.float64)
     outer = tl.full((), -_INF, tl.float64)
-    if TABLE:
-        for begin in range(0, n + 1, BLOCK):
-            c = begin + tl.arange(0, BLOCK)
-            possible = (c >= least) & (c <= most)
-            f = tl.load(table + row * stride + c, mask=possible, other=-_INF) - s * (c - first).to(tl.float64)
-            outer = tl.maximum(outer, tl.max(f, 0))
-            inner = tl.maximum(inner, tl.max(tl.where((c >= first) & (c <= last), f, -_INF), 0))
-    else:
-        if first <= last:
-            inner = tl.maximum(0.0, -s * (last - first).to(tl.float64))
-        if least <= most:
-            outer = tl.maximum(-s * (least - first).to(tl.float64), -s * (most - first).to(tl.float64))
+    weight_out = tl.full((), 0.0, tl.float64)
+    for begin in range(0, stretches, BLOCK):
+        own = begin + tl.arange(0, BLOCK)
+        at = top + (row * stretches + own) * 3
+        inner = tl.maximum(inner, tl.max(tl.load(at, mask=own < stretches, other=-_INF), 0))
+        highest = tl.load(at + 1, mask=own < stretches, other=-_INF)
+        best = tl.maximum(outer, tl.max(highest, 0))
+        base = tl.where(best > -_INF, best, 0.0)
+        sums = tl.load(at + 2, mask=own < stretches, other=0.0)
+        weight_out = weight_out * tl.exp(outer - base) + tl.sum(sums * tl.exp(highest - base), 0)
+        outer = best
     m = tl.arange(0, W)
     odd = 2 * m + 1
     angle = (1.0 / length.to(tl.float64)) * _PI
     vers, sw, half = _turns(odd, angle)
     cw = 1.0 - vers
-    place = ((odd.to(tl.int64) * first) % (2 * length)).to(tl.float64)
-    zr = tl.cos(place * angle)
-    zi = -tl.sin(place * angle)
+    turns = ((odd.to(tl.int64) * first) % (2 * length)).to(tl.float64)
+    zr = tl.cos(turns * angle)
+    zi = -tl.sin(turns * angle)
     fr = tl.zeros((W,), tl.float64)
     fi = tl.zeros((W,), tl.float64)
     total = tl.full((), 0.0, tl.float64)
@@ -216,7 +255,8 @@ def waves(
         fi += weight * zi
         zr, zi = _times(zr, zi, cw, -sw)
     whole = length > free
-    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - anchor, 600.0) - exponent))
+    outside = weight_out * tl.exp(tl.minimum(tl.where(weight_out > 0.0, outer, -_INF) - anchor, 600.0))
+    outside = tl.where(whole, 0.0, 2.0 * tl.exp(-exponent) + outside)
     beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-exponent))
     decided = tl.where((most == least) & (least == forced + free), 1.0, 0.0)
     decided = tl.where((most == least) & (least == forced), -1.0, decided)
@@ -257,7 +297,7 @@ def products(
     at = out + (row * programs + own) * (2 * W)
     r = p - q
     along *= p * q
-    for m in range(0, tl.load(info + row * _INFO + 3).to(tl.int32)):
+    for m in range(0, _frequencies(tl.load(info + row * _INFO + 3), W)):
         vers, sw = tl.load(plane + m), tl.load(plane + W + m)
         if MOVED:
             # a - p: the sums of v p are the same for all frequencies and cancel.
@@ -294,7 +334,7 @@ def spread(
     apart = tl.zeros((BLOCK,), tl.float64)
     apart_moved = tl.zeros((BLOCK,), tl.float64)
     bent = tl.zeros((BLOCK,), tl.float64)
-    for m in range(0, tl.load(at + 3).to(tl.int32)):
+    for m in range(0, _frequencies(tl.load(at + 3), W)):
         vers, sw, squared = tl.load(plane + m), tl.load(plane + W + m), tl.load(plane + 11 * W + m)
         gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
         inverse = _inverse(squared + r * r * (0.5 * vers))

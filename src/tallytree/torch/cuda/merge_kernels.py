@@ -28,14 +28,19 @@ def _table_entries(table, first, c, kept, other: tl.constexpr):
 
 
 @Launched
-@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width", "offset"])
+@triton.jit(
+    do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width", "offset", "chunks"]
+)
 def merge(
-    a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width, offset,
+    a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width, offset, chunks,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """``out[c] = sum_i a[i] b[c - SIGN i]`` from c = offset on: convolution for 1, correlation for -1."""
-    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
-    begin = offset + tl.program_id(1) * C
+    """``out[c] = sum_i a[i] b[c - SIGN i]`` from c = offset on: convolution for 1, correlation for -1.
+
+    A program answers for C counts of P pairs. Both lie along the first axis of the grid, the only long one.
+    """
+    pair = (tl.program_id(0) // chunks).to(tl.int64) * P + tl.arange(0, P)
+    begin = offset + tl.program_id(0) % chunks * C
     c = begin + tl.arange(0, C)
     real = pair < pairs
     row, node = pair // count, pair % count
@@ -66,17 +71,19 @@ def merge(
 
 
 @Launched
-@triton.jit(do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width"])
+@triton.jit(
+    do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width", "chunks"]
+)
 def log_merge(
-    a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width,
+    a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width, chunks,
     SIGN: tl.constexpr, UP: tl.constexpr, BEST: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """The same for logarithms, and the table: part of the answer on the way up, in `weighted` on the way down.
 
     With BEST the largest term stands for their sum.
     """
-    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
-    c = tl.program_id(1) * C + tl.arange(0, C)
+    pair = (tl.program_id(0) // chunks).to(tl.int64) * P + tl.arange(0, P)
+    c = tl.program_id(0) % chunks * C + tl.arange(0, C)
     real = pair < pairs
     row, node = pair // count, pair % count
     a_length = _field(nodes, node, real, 1).to(tl.int32)

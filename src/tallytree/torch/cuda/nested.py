@@ -115,9 +115,9 @@ def merged(step: Step, a: Tensor, b: Tensor, out: Tensor, sign: int, *, add: boo
     pairs = len(out) * step.size
     for offset, chunks, across in _parts(step.width):
         together = max(1, 128 // across)
-        kernels.merge[(-(-pairs // together), chunks)](
+        kernels.merge[(-(-pairs // together) * chunks,)](
             a, b, out, step.nodes, pairs, step.size, a.stride(0), b.stride(0), out.stride(0), step.start, step.width,
-            offset, SIGN=sign, ADD=add, P=together, C=across, num_warps=across * together // 64,
+            offset, chunks, SIGN=sign, ADD=add, P=together, C=across, num_warps=across * together // 64,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...memo import once
 from ..structure import Structure
 
 
@@ -42,7 +43,7 @@ class Plan(NamedTuple):
 
 def plan_of(structure: Structure, device: torch.device) -> Plan:
     """The plan of a structure on a device, made once and kept with its tree."""
-    return structure.tree.program.kept(f"plan on {device}", lambda: _plan(structure, device))
+    return once(structure.tree.program, f"plan on {device}", lambda: _plan(structure, device))
 
 
 def _plan(structure: Structure, device: torch.device) -> Plan:
@@ -116,7 +117,7 @@ class Family(NamedTuple):
 
 def family_of(structure: Structure, device: torch.device) -> Family:
     """Nodes, their children, and where the upward messages of the children lie; kept with the tree."""
-    return structure.tree.program.kept(f"family on {device}", lambda: _family(structure, device))
+    return once(structure.tree.program, f"family on {device}", lambda: _family(structure, device))
 
 
 def _family(structure: Structure, device: torch.device) -> Family:

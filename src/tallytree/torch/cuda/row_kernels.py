@@ -6,7 +6,17 @@ import triton
 import triton.language as tl
 
 from .launch import Launched
-from .wave_kernels import _INF, _INFO, _PI, _PLANES, _inverse, _load_rows, _probabilities, _times
+from .wave_kernels import (
+    _INF,
+    _INFO,
+    _PI,
+    _PLANES,
+    _frequencies,
+    _inverse,
+    _load_rows,
+    _probabilities,
+    _times,
+)
 
 
 @triton.jit
@@ -31,7 +41,7 @@ def solve(
     t = _load_rows(x, rows, count, n, R, BLOCK)
     s = _column(info, rows, count, 0, 0.0)
     length = _column(info, rows, count, 2, 2.0)
-    used = _column(info, rows, count, 3, 0.0).to(tl.int32)
+    used = _frequencies(_column(info, rows, count, 3, 0.0), W)
     p, q, _ = _probabilities(t + s[:, None])
     r = p - q
     apart = tl.zeros((R, BLOCK), tl.float64)
@@ -94,7 +104,7 @@ def counts(
     at = info + row * _INFO
     s = tl.load(at)
     length = tl.load(at + 2)
-    used = tl.load(at + 3).to(tl.int32)
+    used = _frequencies(tl.load(at + 3), W)
     first = tl.load(at + 4).to(tl.int32)
     mass = tl.exp(tl.load(log_z + row) - tl.load(at + 1))
     period = 2 * length.to(tl.int32)
@@ -148,7 +158,7 @@ def tangent(
     along = tl.load(v + rows[:, None].to(tl.int64) * n + d[None, :], mask=inside, other=0.0)
     along = tl.where(near, along, 0.0)
     s = _column(info, rows, count, 0, 0.0)
-    used = _column(info, rows, count, 3, 0.0).to(tl.int32)
+    used = _frequencies(_column(info, rows, count, 3, 0.0), W)
     p, q, _ = _probabilities(t + s[:, None])
     r = p - q
     pq = p * q

@@ -21,8 +21,9 @@ def _bits(high, low):
 
 
 @triton.jit
-def _kept(table, rows, stride, real, c, s, top, coin):
+def _kept(table, rows, stride, real, n, c, s, top, coin):
     """Whether trials of counts c (R,) are kept, by a coin of 53 bits."""
+    c = tl.minimum(c, n)
     score = (
         tl.load(table + rows.to(tl.int64) * stride + c, mask=real, other=-_INF) - s * c.to(tl.float64) - top
     )
@@ -68,8 +69,8 @@ def trials(
         a, b, c, d = tl.philox(key, place, across, place * 0, place * 0 + step)
         one, other = (_bits(a, b) < limit).to(tl.int32), (_bits(c, d) < limit).to(tl.int32)
         a, b, c, d = tl.philox(key, number * 0, number, number * 0 + 1, number * 0 + step)
-        take_one = waiting & _kept(table, rows, stride, real, tl.sum(one, 1), s, top, _bits(a, b))
-        take_other = waiting & _kept(table, rows, stride, real, tl.sum(other, 1), s, top, _bits(c, d))
+        take_one = waiting & _kept(table, rows, stride, real, n, tl.sum(one, 1), s, top, _bits(a, b))
+        take_other = waiting & _kept(table, rows, stride, real, n, tl.sum(other, 1), s, top, _bits(c, d))
         found = tl.where(take_one[:, None], one, other)
         chosen = tl.where((take_one | take_other)[:, None], found, chosen)
         waiting = waiting & ~(take_one | take_other)

@@ -187,36 +187,66 @@ def _hull(table, rows, count, stride, n, forced, free, R: tl.constexpr, BLOCK: t
 
 
 @triton.jit
-def _tops(table, rows, count, stride, n, s, first, last, low, high, R: tl.constexpr, BLOCK: tl.constexpr):
-    """Largest ``log f(c) - s (c - first)`` from first to last, and over all possible counts."""
+def _tops(
+    table, rows, count, stride, n, s, mean, var, first, last, low, high, R: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Largest ``g(c) = log f(c) - s (c - first)`` from first to last; log of the sum of e^g(c) P(c) over the others."""
     inner = tl.full((R,), -_INF, tl.float64)
-    outer = tl.full((R,), -_INF, tl.float64)
+    top = tl.full((R,), -_INF, tl.float64)
+    total = tl.zeros((R,), tl.float64)
     for start in range(tl.min(low), tl.max(high) + 1, BLOCK):
         c = start + tl.arange(0, BLOCK)
         f = _load_table(table, rows, count, stride, c, n)
         f = f - s[:, None] * (c[None, :] - first[:, None]).to(tl.float64)
         f = tl.where((c[None, :] >= low[:, None]) & (c[None, :] <= high[:, None]), f, -_INF)
-        outer = tl.maximum(outer, tl.max(f, 1))
         kept = (c[None, :] >= first[:, None]) & (c[None, :] <= last[:, None])
         inner = tl.maximum(inner, tl.max(tl.where(kept, f, -_INF), 1))
-    return inner, outer
+        away = tl.abs(c[None, :].to(tl.float64) - mean[:, None])
+        left = tl.where(kept, -_INF, _left_out(f, away, var[:, None]))
+        best = tl.maximum(top, tl.max(left, 1))
+        anchor = tl.where(best > -_INF, best, 0.0)
+        total = total * tl.exp(top - anchor) + tl.sum(tl.exp(left - anchor[:, None]), 1)
+        top = best
+    return inner, tl.where(total > 0.0, top + tl.log(tl.where(total > 0.0, total, 1.0)), -_INF)
+
+
+@triton.jit
+def _bounded(number):
+    """An integer from 0 to 2^30 of any double; 0 of NaN."""
+    return tl.where(number > 0.0, tl.minimum(number, 1073741824.0), 0.0).to(tl.int32)
+
+
+@triton.jit
+def _frequencies(number, W: tl.constexpr):
+    """How many frequencies a row uses, which bounds loops over its wave."""
+    return tl.minimum(_bounded(number), W)
+
+
+@triton.jit
+def _left_out(f, distance, var):
+    """Add to g(c) the most that log P(c) can be at this distance from the mean: Bernstein, with one variable less."""
+    r = tl.maximum(distance - 1.0, 0.0)
+    return f - 0.5 * r * r / tl.maximum(var + r * (1.0 / 3.0), 1e-300)
 
 
 @triton.jit
 def _window(mean, var, forced, free, exponent, W: tl.constexpr):
-    """N, M and the first count (R,) of a window that holds all but e^-exponent of the tilted law."""
+    """N, M and the first count (R,) of a window that holds all but e^-exponent of the tilted law.
+
+    Mean and variance are NaN where a log-odds is, so every number that becomes an integer is bounded before.
+    """
     third = exponent / 3.0
     radius = tl.sqrt(var * (2.0 * exponent) + third * third) + third
     full = free + 1
-    length = tl.minimum((2.0 * radius).to(tl.int32) + 3, full)
+    length = tl.minimum(_bounded(2.0 * radius) + 3, full)
     length = (length + 1) // 2 * 2
-    first = tl.floor(mean).to(tl.int32) - length // 2
+    first = _bounded(tl.floor(mean)) - length // 2
     first = tl.minimum(tl.maximum(first, forced), forced + tl.maximum(full - length, 0))
     # var (1 - cos w) = B: sin(w / 2) = sqrt(B / 2 var). The series of asin, with a last term that is right at 1.
     y = tl.minimum(tl.sqrt((1.0 / tl.maximum(var, 1e-3)) * (0.5 * exponent)), 1.0)
     y2 = y * y
     highest = 2.0 * y * (1.0 + y2 * (1.0 / 6.0 + y2 * (0.075 + y2 * 0.32912966012823)))
-    used = (length.to(tl.float64) * highest / (2.0 * _PI)).to(tl.int32) + 1
+    used = _bounded(length.to(tl.float64) * highest / (2.0 * _PI)) + 1
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
 
@@ -240,7 +270,7 @@ def prepare(
     length, used, start = _window(mean, var, forced, free, tl.full((R,), EXPONENT, tl.float64), W)
     first = tl.maximum(low, start)
     last = tl.minimum(high, start + length - 1)
-    inner, outer = _tops(table, rows, count, stride, n, s, first, last, low, high, R, BLOCK)
+    inner, outer = _tops(table, rows, count, stride, n, s, mean, var, first, last, low, high, R, BLOCK)
     norms = _log_norms(t + s[:, None], near, grown, R, BLOCK)
     scale = norms + s * (forced - first).to(tl.float64) + inner
 
@@ -276,7 +306,8 @@ def prepare(
         zr = turned
     # What the window and the frequencies leave out, in units of the sum over m.
     whole = length > free
-    outside = tl.where(whole, 0.0, 2.0 * tl.exp(tl.minimum(outer - inner, 600.0) - EXPONENT))
+    outside = tl.exp(tl.minimum(outer - tl.where(inner > -_INF, inner, 0.0), 600.0))
+    outside = tl.where(whole, 0.0, 2.0 * tl.exp(-EXPONENT) + outside)
     beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-EXPONENT))
     tail = 0.5 * length.to(tl.float64) * (outside + beyond)
 

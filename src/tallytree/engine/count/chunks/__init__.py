@@ -18,15 +18,13 @@ same chunks give the same bits.
 """
 
 from .counts import CountWindow, count_windows
-from .laws import CountLaw, Total, draw_gathered, draw_given_count, draw_total, law_of, law_sums, split
-from .mapping import Mapping, map_logits
-from .solution import Solution
+from .laws import Total, draw_gathered, draw_given_count, draw_total, law_of, law_sums
+from .solution import CountTable, Mapping, Solution, TableArray, map_logits
 from .solve import solve, solve_chunks
 from .sums import Request, Sums, merge, reduce
-from .table import CountTable, TableArray
 
 __all__ = [
-    "CountLaw", "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total",
+    "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total",
     "count_windows", "draw_gathered", "draw_given_count", "draw_total", "law_of", "law_sums", "map_logits", "merge",
-    "reduce", "solve", "solve_chunks", "split",
+    "reduce", "solve", "solve_chunks",
 ]  # fmt: skip

@@ -16,11 +16,11 @@ import numpy as np
 from ....arrays import Float64
 from ....errors import PrecisionError
 from ... import native
+from ...law import Law
 from ..solver import CountSolver
-from .solution import Part, Solution
+from .solution import CountTable, Part, Shifted, Solution
 from .solve import COLLECTABLE, collected_problem, solve
-from .sums import ENOUGH, VALUES, Request, Sums
-from .table import CountTable, Shifted
+from .sums import ENOUGH, VALUES, Request, Sums, count_law
 
 RELATIVE = 3e-9  # error of a probability that a tilt is trusted with
 NEGLIGIBLE = 44.0  # nats below the likeliest count at which the window may end
@@ -75,17 +75,11 @@ def count_windows(solution: Solution) -> Asking:
 
 
 class _Law(NamedTuple):
-    """Log of P(count) under a tilt, up to a constant, where it is right."""
+    """The law of the count under a tilt, up to a constant, where it is right."""
 
     tilt: float
-    first: int
-    log_probs: Float64
-    mean: float
+    law: Law
     sd: float
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.log_probs) - 1
 
 
 def _misses(sums: Sums, tilt: float) -> bool:
@@ -93,17 +87,14 @@ def _misses(sums: Sums, tilt: float) -> bool:
 
 
 def _law(sums: Sums, tilt: float) -> _Law:
-    missing, found = native.flat_count_law(sums.n, list(sums.parts.items()), tilt, False)
-    if found is None:
-        raise ValueError(f"sums for the law of a count under tilt {tilt} lack {missing}")
-    low, probs, noise, slope, mean, variance, _, _ = found
+    low, probs, noise, slope, mean, variance, _, _ = count_law(sums, tilt)
     away = np.abs(low + np.arange(len(probs)) - mean)
     good = noise + probs * slope * away / max(variance, 1.0) <= RELATIVE * probs
     top = int(np.argmax(probs))
     bad = np.flatnonzero(~good)
     start = int(bad[bad < top].max(initial=-1)) + 1
     stop = int(bad[bad > top].min(initial=len(probs)))
-    return _Law(tilt, int(low) + start, np.log(probs[start:stop]), mean, math.sqrt(variance))
+    return _Law(tilt, Law(int(low) + start, np.log(probs[start:stop])), math.sqrt(variance))
 
 
 class _Side:
@@ -115,7 +106,8 @@ class _Side:
 
     def next_tilt(self) -> float:
         """The tilt under which the two counts at the end are about equally likely."""
-        last = self.law.log_probs[-2:] if self.sign > 0 else self.law.log_probs[1::-1]
+        logs = self.law.law.log_weights
+        last = logs[-2:] if self.sign > 0 else logs[1::-1]
         falls = float(last[0] - last[1]) if len(last) == 2 else STRIDE / max(self.law.sd, 0.5)
         return self.law.tilt + self.sign * self.boldness * max(falls, 1e-3 * STRIDE / max(self.law.sd, 0.5))
 
@@ -194,8 +186,8 @@ class _Growing:
         return float(np.log(np.exp(self._weights - top).sum()) + top) if top > -math.inf else -math.inf
 
     def _cut(self, law: _Law) -> tuple[int, Float64]:
-        first, last = max(law.first, self._part.first), min(law.last, self._part.last)
-        return first, law.log_probs[first - law.first : last - law.first + 1]
+        inside = law.law.within(self._part.first, self._part.last)
+        return inside.first, inside.log_weights
 
     def _join(self, first: int, log_probs: Float64) -> None:
         last, own_last = first + len(log_probs) - 1, self._last

@@ -14,25 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ....arrays import Float64, States
+from ....arrays import States
 from ....errors import InfeasibleError
 from ....structure.nested.count_tree import CountTree
-from ... import native
+from ...law import Law, draw_index
 from ...problem import Problem
 from ...sample.sampler import Sampler
-from .solution import Solution
+from .solution import Shifted, Solution
 from .solve import collected_problem
-from .sums import ENOUGH, Request, Sums, reduce
-from .table import Shifted
+from .sums import ENOUGH, Request, Sums, count_law, reduce
 
 SMALL_VARIANCE = 50.5  # below 50 the compiled engine wants small deviations one by one
-
-
-class CountLaw(NamedTuple):
-    """``P(count = first + j)`` under a tilt, forced variables included; counts outside have less than exp(-42)."""
-
-    first: int
-    probs: Float64
 
 
 def law_sums(logits: NDArray[Any], tilt: float) -> Sums:
@@ -46,26 +38,16 @@ def law_sums(logits: NDArray[Any], tilt: float) -> Sums:
     return sums
 
 
-def law_of(sums: Sums, tilt: float) -> CountLaw:
-    """The law of the count of the variables behind `sums`, which :func:`law_sums` took at this tilt."""
+def law_of(sums: Sums, tilt: float) -> Law:
+    """The law under a tilt of the count of the variables behind `sums`, which :func:`law_sums` took at this tilt.
+
+    Counts outside its window have less than exp(-42).
+    """
     if sums.n == 0:
-        return CountLaw(sums.forced, np.ones(1))
-    missing, law = native.flat_count_law(sums.n, list(sums.parts.items()), tilt, False)
-    if law is None:
-        raise ValueError(f"sums for the law of a count under tilt {tilt} lack {missing}")
-    return CountLaw(int(law[0]) + sums.forced, np.maximum(law[1], 0.0))
-
-
-def split(left: CountLaw, right: CountLaw, total: int, rng: np.random.Generator) -> int:
-    """Draw the count of the left part given the total of both."""
-    low = max(left.first, total - right.first - len(right.probs) + 1)
-    high = min(left.first + len(left.probs) - 1, total - right.first)
-    if low <= high:
-        weights = left.probs[low - left.first : high - left.first + 1]
-        weights = weights * right.probs[total - high - right.first : total - low - right.first + 1][::-1]
-        if weights.max() > 0.0:
-            return low + _draw(weights, rng)
-    raise ValueError(f"a total of {total} lies outside the windows of its two parts")
+        return Law(sums.forced, np.zeros(1))
+    first, probs = count_law(sums, tilt)[:2]
+    with np.errstate(divide="ignore"):
+        return Law(int(first) + sums.forced, np.log(np.maximum(probs, 0.0)))
 
 
 class Total(NamedTuple):
@@ -83,18 +65,14 @@ def draw_total(solution: Solution, rng: np.random.Generator) -> Total:
     if sums.n == 0:
         return Total(sums.forced, 0.0)
     shares = [*(part.log_share for part in solution.parts), solution.log_all_off, solution.log_all_on]
-    which = _draw(np.exp(np.array(shares)), rng)
+    which = draw_index(np.array(shares), rng)
     if which >= len(solution.parts):
         return Total(sums.forced + (0 if which == len(solution.parts) else sums.n), 0.0)
     part = solution.parts[which]
-    missing, law = native.flat_count_law(sums.n, list(sums.parts.items()), part.tilt, False)
-    if law is None:
-        raise ValueError(f"the sums of a solution lack {missing}")
-    low = max(int(law[0]), part.first)
-    high = min(int(law[0]) + len(law[1]) - 1, part.last)
-    log_f = seen.window(low, high) - part.tilt * np.arange(high - low + 1.0)
-    weights = np.exp(log_f - log_f.max()) * np.maximum(law[1][low - law[0] : high - law[0] + 1], 0.0)
-    return Total(sums.forced + low + _draw(weights, rng), part.tilt)
+    law = law_of(sums, part.tilt).shifted(-sums.forced).within(part.first, part.last)
+    log_f = seen.window(law.first, law.last) - part.tilt * np.arange(len(law.log_weights))
+    weighed = law._replace(log_weights=law.log_weights + log_f)
+    return Total(sums.forced + weighed.draw(rng), part.tilt)
 
 
 def draw_given_count(logits: NDArray[Any], count: int, rng: np.random.Generator) -> States:
@@ -121,10 +99,3 @@ def _drawn(problem: Problem, rng: np.random.Generator) -> States:
     if sampler.impossible.any():
         raise InfeasibleError("an impossible model has no samples")
     return np.asarray(sampler.draw(1, rng)[0, 0])
-
-
-def _draw(weights: Float64, rng: np.random.Generator) -> int:
-    """An index with probability proportional to its weight; never one of weight zero."""
-    upto = np.cumsum(weights)
-    place = int(np.searchsorted(upto, rng.random() * upto[-1], side="right"))
-    return min(place, int(np.searchsorted(upto, upto[-1], side="left")))

@@ -20,11 +20,8 @@ from ... import native
 from ...ladder import TOLERANCE
 from ...problem import Mixture, Problem
 from ..solver import CountSolver
-from .mapping import Mapping
-from .packed import unpacked
-from .solution import Solution
+from .solution import CountTable, Mapping, Shifted, Solution, unpacked
 from .sums import ENOUGH, OVERVIEW, VALUES, Request, Sums, merge, reduce
-from .table import CountTable, Shifted
 
 FEW = 4096  # so few variables are collected and solved at once: every rung of the ladder serves them
 COLLECTABLE = 1 << 20  # up to here they are collected where no series is certified

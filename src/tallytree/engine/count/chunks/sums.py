@@ -121,6 +121,14 @@ def reduce(logits: NDArray[Any], requests: Sequence[Request]) -> Sums:
     return Sums(len(chunk), excluded, forced, invalid, parts)
 
 
+def count_law(sums: Sums, tilt: float) -> Any:
+    """The law of the count under a tilt, as the compiled engine has it; see cpp/bind/verbs.cpp."""
+    missing, found = native.flat_count_law(sums.n, list(sums.parts.items()), tilt, False)
+    if found is None:
+        raise ValueError(f"sums for the law of a count under tilt {tilt} lack {missing}")
+    return found
+
+
 def _not_finite(chunk: NDArray[Any]) -> tuple[int, int, int, list[Any]]:
     excluded, forced = np.count_nonzero(chunk == -np.inf), np.count_nonzero(chunk == np.inf)
     return int(excluded), int(forced), int(np.count_nonzero(np.isnan(chunk))), []

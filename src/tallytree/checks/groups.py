@@ -1,0 +1,99 @@
+"""Members of groups as users pass them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Ints
+from ..errors import ParameterError, StructureError
+from . import describe, unmasked
+
+
+def members(value: Any, n_variables: int, label: str) -> Ints:
+    """The variables of one group as an index array; whether they repeat is checked for all groups together."""
+    if value is None:
+        return np.arange(n_variables)
+    if isinstance(value, slice):
+        return np.arange(n_variables)[value]
+    if isinstance(value, range):
+        return np.arange(value.start, value.stop, value.step)
+    try:
+        array = unmasked(label, value) if isinstance(value, np.ndarray) else np.asarray(list(value))
+    except ParameterError:
+        raise
+    except (TypeError, ValueError):
+        raise StructureError(
+            f"{label} must be a list of variable indices, a range, a slice, a boolean mask or None for all "
+            f"variables; {describe(value)} arrived."
+        ) from None
+    if array.ndim != 1:
+        raise StructureError(f"{label} must be one-dimensional; an array of shape {array.shape} arrived.")
+    if array.dtype.kind == "b":
+        if len(array) != n_variables:
+            raise StructureError(
+                f"{label} is a boolean mask of length {len(array)}, but there are {n_variables} variables. "
+                "A mask needs one entry per variable."
+            )
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise StructureError(
+            f"{label} must hold integer indices of variables; values of type {array.dtype} arrived."
+        )
+    return array.astype(np.int64)
+
+
+def group_list(groups: Any) -> list[Any]:
+    """The groups of an iterable."""
+    if isinstance(groups, (str, bytes)) or not isinstance(groups, Iterable):
+        raise StructureError(
+            f"`groups` must be a list of groups, such as [[0, 1], None]; {describe(groups)} arrived."
+        )
+    try:
+        return list(groups)
+    except TypeError:  # an array without axes
+        raise StructureError("`groups` must be a list of groups; a single number arrived.") from None
+
+
+def all_members(groups: Iterable[Any], n_variables: int) -> tuple[Ints, Ints]:
+    """Member lists of all groups, concatenated, and the offsets between them; checked."""
+    lists = [members(g, n_variables, f"Group {i}") for i, g in enumerate(group_list(groups))]
+    sizes = np.array([len(m) for m in lists], np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty):
+        raise StructureError(
+            f"Every group needs at least one variable, but group {empty[0]} is empty. Leave it out."
+        )
+    flat = np.concatenate([np.empty(0, np.int64), *lists])
+    bad = np.flatnonzero((flat < 0) | (flat >= n_variables))
+    if len(bad):
+        group = int(np.searchsorted(offsets, bad[0], side="right")) - 1
+        raise StructureError(
+            f"Group {group} names variable {int(flat[bad[0]])}, but variables are numbered 0 to {n_variables - 1}."
+        )
+    _refuse_repeats(flat, offsets, n_variables)
+    return flat, offsets
+
+
+def _refuse_repeats(flat: Ints, offsets: Ints, n_variables: int) -> None:
+    group = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    # Ranges and sorted lists, the common case, are recognised without sorting.
+    rising = (flat[1:] > flat[:-1]) | (group[1:] != group[:-1])
+    if rising.all():
+        return
+    suspects = np.zeros(len(offsets) - 1, bool)
+    suspects[group[1:][~rising]] = True
+    keep = suspects[group]
+    key = np.sort(group[keep] * n_variables + flat[keep])
+    twice = np.flatnonzero(key[1:] == key[:-1])
+    if len(twice):
+        g, v = divmod(int(key[twice[0]]), n_variables)
+        raise StructureError(
+            f"Group {g} names variable {v} more than once. List every variable once; "
+            "for a variable that counts double use integer weights with `PoissonBinomial`."
+        )

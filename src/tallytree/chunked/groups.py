@@ -1,0 +1,418 @@
+"""Two levels: a potential on every group and one on the total, over bundles of whole groups.
+
+A bundle answers with the law of its count, computed in memory under a tilt common to all. A balanced tree of these laws
+gives log Z and, downwards, what everything else says about the total of a bundle: a table, with which the bundle is
+solved once more. Only windows of laws are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..checks.labels import labels
+from ..engine.count.chunks import CountWindow
+from ..engine.law import REACH, Law, draw_index, law
+from ..engine.tilt import tilt_towards
+from ..errors import InfeasibleError, ParameterError, PrecisionError
+from ..models.count import CountModel
+from ..models.group import Group
+from ..potentials import Potential, as_potential, exactly, table
+from .count_potential import CountPotential
+from .executors import Executor
+from .flat import chunk_seeds, levels_of, split_total
+from .passes import Job, Passes
+from .reading import Loaded, Reading
+from .source import Source
+
+# -- the column of ids ---------------------------------------------------------------------------------------------
+
+
+class GroupIndex(NamedTuple):
+    """All groups, sorted by id.
+
+    ``starts`` holds where each stretch of equal ids begins, if every group is one stretch; otherwise it is None.
+    """
+
+    ids: NDArray[Any]
+    sizes: Ints
+    starts: Ints | None
+
+
+class _Part(NamedTuple):
+    """The groups of one chunk; ``starts`` is None if one of them comes back after another."""
+
+    ids: NDArray[Any]
+    sizes: Ints
+    starts: Ints | None
+    first: Any
+    last: Any
+
+
+def read_index(ids: Source, executor: Executor) -> GroupIndex:
+    """One pass over the ids."""
+    found: list[_Part] = [part for part in executor.map(_look, map(Reading, ids.walk())) if part is not None]
+    if not found:
+        return GroupIndex(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+    kinds = {"i" if part.ids.dtype.kind == "u" else part.ids.dtype.kind for part in found}
+    if len(kinds) > 1:
+        raise ParameterError(
+            "`groups` must hold labels of one kind, all numbers or all text; chunks of different kinds arrived. "
+            "Convert the ids to integers."
+        )
+    names, where = np.unique(np.concatenate([part.ids for part in found]), return_inverse=True)
+    sizes = np.bincount(where, np.concatenate([part.sizes for part in found])).astype(np.int64)
+    starts = _starts(found)
+    return GroupIndex(names, sizes, starts if starts is not None and len(starts) == len(names) else None)
+
+
+def _look(reading: Reading) -> _Part | None:
+    values = read_ids(reading.chunk)
+    if not len(values):
+        return None
+    names, sizes = np.unique(values, return_counts=True)
+    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+    here = starts + reading.chunk.start if len(starts) == len(names) else None
+    return _Part(names, sizes, here, values[0], values[-1])
+
+
+def read_ids(chunk: Any) -> NDArray[Any]:
+    """The ids of a chunk, as something that can be sorted."""
+    values = labels("groups", chunk.load(), chunk.start)
+    if len(values) and values.dtype.kind not in "iubUS":
+        raise ParameterError(
+            f"`groups` must hold integers or text, one id per variable; dtype {values.dtype} arrived. "
+            "Convert the ids to integers."
+        )
+    return values
+
+
+def _starts(parts: Sequence[_Part]) -> Ints | None:
+    """Where stretches begin; a stretch may go on in the next chunk."""
+    out = []
+    last = None
+    for part in parts:
+        if part.starts is None:
+            return None
+        out.append(part.starts[1:] if last is not None and part.first == last else part.starts)
+        last = part.last
+    return np.concatenate(out)
+
+
+def bundle_bounds(starts: Ints, length: int, step: int) -> list[int]:
+    """Where bundles of whole groups begin, and the end: each as long as a chunk, or one group."""
+    bounds, edges = [0], np.append(starts, length)
+    while bounds[-1] < length:
+        at = int(np.searchsorted(edges, bounds[-1] + step, side="right")) - 1
+        here = int(edges[at])
+        bounds.append(here if here > bounds[-1] else int(edges[at + 1]))
+    return bounds
+
+
+# -- bundles: whole groups that are solved together in memory, with a table on their total -------------------------
+
+
+@dataclass(frozen=True)
+class GroupPotentials:
+    """One potential for all groups, or one per id; groups without one are free."""
+
+    common: Potential | None = None
+    own: Mapping[Any, Potential | None] = field(default_factory=dict)
+
+    def of(self, name: Any) -> Potential | None:
+        return self.own.get(name, self.common)
+
+
+def group_potentials(given: Any) -> GroupPotentials:
+    """Read the argument `group_potential`."""
+    if given is None:
+        raise ParameterError(
+            "`group_potential` must say what holds for the groups: a potential, or {id: potential}; nothing arrived."
+        )
+    if isinstance(given, GroupPotentials):
+        return given
+    if isinstance(given, Mapping):
+        return GroupPotentials(None, {key: as_potential(value) for key, value in given.items()})
+    common = as_potential(given)
+    if common.batch_shape:
+        raise ParameterError(
+            f"`group_potential` must be one potential or {{id: potential}}; {checks.describe(given)} arrived."
+        )
+    return GroupPotentials(common)
+
+
+def bundle_model(
+    logits: Float64, ids: NDArray[Any], potentials: GroupPotentials, total: Any = None
+) -> CountModel:
+    """The groups of a bundle as a model in memory."""
+    names, where = np.unique(ids, return_inverse=True)
+    order = np.argsort(where, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(where, minlength=len(names)))[:-1]) if len(names) else []
+    groups = []
+    for name, own in zip(names.tolist(), members):
+        potential = potentials.of(name)
+        if potential is not None:
+            groups.append(Group(own, potential))
+    if total is not None:
+        groups.append(Group(None, total))
+    return CountModel(logits, groups or None)
+
+
+# -- tasks ---------------------------------------------------------------------------------------------------------
+
+
+def rise(potentials: GroupPotentials, tilt: float, loaded: Loaded) -> Law:
+    """Task: the law of the total of a bundle under a tilt."""
+    if loaded.constant == -math.inf:
+        return law(0, np.full(1, -math.inf), 0.0)
+    model = bundle_model(loaded.logits + tilt, _ids(loaded), potentials)
+    scale = float(model.log_partition) + loaded.constant
+    # A forced variable has lost its tilt: an infinite log-odds takes none.
+    scale += tilt * np.count_nonzero(loaded.logits == math.inf)
+    return law(0, np.asarray(model.count_log_probs(), np.float64), scale)
+
+
+def fall(potentials: GroupPotentials, tilt: float, what: str, dtype: np.dtype[Any], loaded: Loaded) -> Any:
+    """Task: an answer for a bundle, given what the rest says about its total, which is the note of its reading."""
+    said: Law = loaded.reading.note
+    total = np.full(len(loaded.logits) + 1, -math.inf)
+    total[said.first : said.last + 1] = said.log_weights
+    logits, ids = loaded.logits + tilt, _ids(loaded)
+    model = bundle_model(logits, ids, potentials, table(total))
+    if what == "error_bound":
+        return float(model.error_bound)
+    odds = np.asarray(model.posterior_logits, np.float64)
+    if said.cut and np.any(np.isinf(odds) & np.isfinite(logits)):
+        # A state without probability must be one that no possible count allows, inside the window or not.
+        counts = np.arange(len(total))
+        possible = np.where((counts >= said.least) & (counts <= said.most), 0.0, -math.inf)
+        wide = np.asarray(bundle_model(logits, ids, potentials, table(possible)).posterior_logits)
+        if np.any(np.isinf(odds) & (odds != wide)):
+            raise PrecisionError(
+                f"chunk {loaded.reading.chunk.number:,}: a state needs a count whose probability is below "
+                f"exp(-{REACH:.0f}), outside the windows that are kept. Solve these groups in memory, with CountModel."
+            )
+    return (odds if what == "posterior_logits" else np.asarray(model.marginals)).astype(dtype)
+
+
+def draw_bundle(potentials: GroupPotentials, tilt: float, loaded: Loaded) -> Any:
+    """Task: the states of a bundle given their count and the seed of its stream, the note of its reading."""
+    count, seed = loaded.reading.note
+    model = bundle_model(loaded.logits + tilt, _ids(loaded), potentials, exactly(count))
+    return model.sample(rng=np.random.default_rng(seed))
+
+
+def _ids(loaded: Loaded) -> NDArray[Any]:
+    return read_ids(loaded.reading.beside[0])
+
+
+class Tree:
+    """All laws of a balanced tree over bundles, in order: up by convolution, down by correlation, both on windows.
+
+    Under a common tilt the laws of all bundles have their peaks where the posterior lies, so windows of a few standard
+    deviations are enough, and no message is longer than that.
+    """
+
+    def __init__(self, leaves: Sequence[Law]) -> None:
+        self.levels = levels_of(leaves, Law.plus)
+
+    @property
+    def root(self) -> Law:
+        return self.levels[-1][0]
+
+    def down(self, message: Law) -> Iterator[Law]:
+        """What a message about the total says about every bundle, in order; few of them exist at a time."""
+        stack = [(len(self.levels) - 1, 0, message)]
+        while stack:
+            level, i, said = stack.pop()
+            if level == 0:
+                yield said
+                continue
+            below = self.levels[level - 1]
+            if 2 * i + 1 == len(below):
+                stack.append((level - 1, 2 * i, said))
+                continue
+            left, right = below[2 * i], below[2 * i + 1]
+            stack.append((level - 1, 2 * i + 1, said.minus(left, right)))
+            stack.append((level - 1, 2 * i, said.minus(right, left)))
+
+    def split(self, total: int, rng: np.random.Generator) -> list[int]:
+        """Draw the counts of all bundles given their sum."""
+        return split_total(self.levels, total, lambda left, right, total: left.draw_part(right, total, rng))
+
+
+# -- the solver ----------------------------------------------------------------------------------------------------
+
+
+_LOOKED_AT = 8  # bundles from which the tilt is guessed
+_STEPS = 60  # of that search
+_NEAR = 4.0  # standard deviations between the tilted mean and the posterior that need no better tilt
+_NEGLIGIBLE = 30.0  # nats
+
+
+class TwoLevel:
+    """The solver of a model with groups; see :class:`~.flat.Flat` for what it answers."""
+
+    def __init__(
+        self, passes: Passes, ids: Source, potentials: GroupPotentials, total: CountPotential
+    ) -> None:
+        self.passes, self._ids, self._potentials, self._total = passes, ids, potentials, total
+        self._tilt = 0.0 if total.is_uniform else self._first_tilt()
+        for _ in range(8):
+            self._tree = Tree(self._laws(self._tilt))
+            root = self._tree.root
+            if root.scale == -math.inf:
+                self._refuse()
+            self._message = self._about_total(root)
+            step = self._better_tilt(root)
+            if step == 0.0:
+                break
+            self._tilt += step
+        self._posterior = law(root.first, root.log_weights + self._message.log_weights, 0.0)
+        if self._posterior.scale == -math.inf:
+            if root.cut and self._message.least <= self._message.most:
+                raise _too_far_apart()
+            self._refuse()
+        weights = root.log_weights + self._message.log_weights
+        top = float(weights.max())
+        self.log_partition = root.scale + self._message.scale + top + math.log(np.exp(weights - top).sum())
+        self._certify(root)
+
+    def _laws(self, tilt: float, numbers: list[int] | None = None) -> list[Law]:
+        return list(
+            self.passes.each("groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers)
+        )
+
+    def _refuse(self) -> None:
+        raise InfeasibleError(
+            f"the model gives probability zero to every configuration: no counts of the groups that their potentials "
+            f"allow add up to a total that {self._total} allows."
+        )
+
+    def _about_total(self, root: Law) -> Law:
+        """``log f(c) - s c`` on the window of the total, around its middle."""
+        middle = 0.5 * (root.first + root.last)
+        c = np.arange(root.first, root.last + 1)
+        inside = self._total.window(root.first, root.last) - self._tilt * (c - middle)
+        low, high = self._total.support_within(root.least, root.most)
+        return Law(root.first, np.asarray(inside), -self._tilt * middle).between(low, high)
+
+    # -- the tilt ----------------------------------------------------------------------------------------------
+
+    def _first_tilt(self) -> float:
+        """A tilt under which a few bundles, multiplied up, have the mean that the potential asks for."""
+        chunks = self.passes.source.chunks
+        if not chunks:
+            return 0.0
+        picked = np.unique(np.linspace(0, len(chunks) - 1, _LOOKED_AT).astype(np.int64)).tolist()
+        share = self.passes.source.length / max(1, sum(chunks[i].size for i in picked))
+
+        def moments(tilt: Float64) -> tuple[Float64, Float64]:
+            found = [each.moments() for each in self._laws(float(tilt), picked) if each.scale > -math.inf]
+            total = share * np.sum(found, axis=0) if found else np.zeros(2)
+            return total[0], total[1]
+
+        def target(tilt: Float64, mean: Float64, variance: Float64) -> Float64:
+            wanted = self._wanted(float(mean), float(variance), float(tilt))
+            return mean if wanted is None or variance < 1e-9 else np.asarray(wanted)
+
+        return float(tilt_towards(moments, target, np.zeros(()), near=_NEAR, slack=1.0, steps=_STEPS))
+
+    def _wanted(self, mean: float, variance: float, tilt: float) -> float | None:
+        """About the count that is most probable, by the normal approximation of the tilted total."""
+        n = self.passes.source.length
+        reach = 40.0 * math.sqrt(variance + 1.0)
+        first, last = max(0, int(mean - reach)), min(n, int(mean + reach) + 1)
+        low, high = self._total.support_within(0, n)
+        if low > high:
+            return None
+        if low > last or high < first:
+            return float(low if low > last else high)
+        c = np.arange(first, last + 1)
+        score = (
+            self._total.window(first, last) - tilt * (c - mean) - 0.5 * (c - mean) ** 2 / (variance + 1e-9)
+        )
+        if score.max() == -math.inf:  # a hole: go to its nearer end
+            below, above = self._total.support_within(0, first), self._total.support_within(last, n)
+            ends = [e for e in (below[1], above[0]) if 0 <= e <= n]
+            return float(min(ends, key=lambda end: abs(end - mean)))
+        return float(c[int(np.argmax(score))])
+
+    def _better_tilt(self, root: Law) -> float:
+        """By how much the tilt has to change; 0 if the posterior lies well inside the window."""
+        if self._total.is_uniform:
+            return 0.0
+        mean, variance = root.moments()
+        weights = root.log_weights + self._message.log_weights
+        if weights.max() > -math.inf:
+            peak = root.first + int(np.argmax(weights))
+            if abs(peak - mean) <= 2 * _NEAR * math.sqrt(variance) + 1.0 or not root.cut:
+                return 0.0
+        elif not root.cut:
+            return 0.0
+        target = self._wanted(mean, variance, self._tilt)
+        if target is None or variance < 1e-9:
+            return 0.0
+        return min(2.0, max(-2.0, (target - mean) / variance))
+
+    def _certify(self, root: Law) -> None:
+        """Refuse potentials that may make up for the exp(-REACH) that a count outside the window has at most."""
+        if not root.cut:
+            return
+        outside = self._largest_outside(root) - self._message.scale
+        log_mass = float(np.max(root.log_weights + self._message.log_weights))
+        if outside + math.log(self.passes.source.length + 1) - REACH > log_mass - _NEGLIGIBLE:
+            raise _too_far_apart()
+
+    def _largest_outside(self, root: Law) -> float:
+        """Largest ``log f(c) - s c`` of all counts outside the window."""
+        low, high = self._total.support_within(0, self.passes.source.length)
+        best = -math.inf
+        for first, last in ((low, min(high, root.first - 1)), (max(low, root.last + 1), high)):
+            if first > last:
+                continue
+            if self._total.is_interval:
+                best = max(best, -self._tilt * first, -self._tilt * last)
+                continue
+            for counts, log_f in self._total.blocks(first, last):
+                best = max(best, float((log_f - self._tilt * counts).max()))
+        return best
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def error_bound(self) -> float:
+        """The largest of the bundles, and what the tree of laws adds."""
+        found = self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64)))
+        depth = 2 * len(self._tree.levels)
+        return max(found, default=0.0) + 1e-11 * depth * (len(self._tree.levels) > 1)
+
+    def map(self, what: str, dtype: np.dtype[Any]) -> Job:
+        messages = list(self._tree.down(self._message))
+        return Job(partial(fall, self._potentials, self._tilt, what, dtype), [self._ids], messages)
+
+    def draw(self, key: tuple[int, ...]) -> Job:
+        seeds = chunk_seeds(key, len(self.passes.source.chunks))
+        rng = np.random.default_rng(seeds[-1])
+        total = self._posterior.first + draw_index(self._posterior.log_weights, rng)
+        counts = self._tree.split(total, rng)
+        return Job(partial(draw_bundle, self._potentials, self._tilt), [self._ids], list(zip(counts, seeds)))
+
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        log_weights: Float64 = self._posterior.log_weights
+        return (CountWindow(self._posterior.first, log_weights - math.log(np.exp(log_weights).sum())),)
+
+
+def _too_far_apart() -> PrecisionError:
+    return PrecisionError(
+        "the potential on the total has weight at counts that are too far apart for one window of them. "
+        "Solve the parts, for instance with `between` for each, and add their partition functions."
+    )

@@ -1,0 +1,289 @@
+"""The law of a count: weights of the counts on a window, as logarithms, and what can be done to them.
+
+Laws of independent counts are added by convolution with relative accuracy in every entry, at the speed of plain sums.
+Multiplying entry i of both by ``exp(-s i)`` multiplies entry k of their convolution by ``exp(-s k)``. Under a slope s
+at which both peaks add up to k, the entries around k are sums of plain positive numbers far from underflow, so a few
+slopes serve all k. What lies in a hole that no slope reaches (tables with gaps of hundreds of nats) is summed by
+itself, relative to its own largest term. The error of an FFT is relative to the largest entry: under a slope it
+certifies the entries around its own peak, which is quicker for long laws.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+
+from ..arrays import Float64
+from .pmf.tails import least_reached
+
+REACH = 150.0  # nats below its peak that a long law keeps
+SHORT = 8192  # counts up to which a law keeps all that are possible
+
+
+class Law(NamedTuple):
+    """``exp(scale + log_weights[i])`` is the weight of the count ``first + i``.
+
+    Up to ``below`` and ``above`` counts outside the window may be possible, too.
+    """
+
+    first: int
+    log_weights: Float64
+    scale: float = 0.0
+    below: int = 0
+    above: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.log_weights) - 1
+
+    @property
+    def least(self) -> int:
+        """The smallest count that may be possible."""
+        return self.first - self.below
+
+    @property
+    def most(self) -> int:
+        """The largest count that may be possible."""
+        return self.last + self.above
+
+    def between(self, least: int, most: int) -> Law:
+        """The same where all possible counts are in ``least .. most``."""
+        return self._replace(below=self.first - least, above=most - self.last)
+
+    @property
+    def cut(self) -> bool:
+        """Whether there may be possible counts outside the window."""
+        return self.below > 0 or self.above > 0
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance."""
+        p = np.exp(self.log_weights)
+        c = np.arange(len(p))
+        mean = float(p @ c / p.sum())
+        return self.first + mean, float(p @ (c - mean) ** 2 / p.sum())
+
+    def windowed(self) -> Law:
+        """The same with the largest log-weight 0; of a long law, what is near its peak."""
+        top = float(self.log_weights.max())
+        if top == -math.inf:
+            impossible = Law(self.first, np.full(1, -math.inf), -math.inf)
+            return impossible.between(self.least, self.most)
+        kept = np.flatnonzero(
+            self.log_weights > (top - REACH if len(self.log_weights) > SHORT else -math.inf)
+        )
+        inside = self.log_weights[kept[0] : kept[-1] + 1] - top
+        return Law(self.first + int(kept[0]), inside, self.scale + top).between(self.least, self.most)
+
+    def shifted(self, by: int) -> Law:
+        """The law of the count plus a number."""
+        return self._replace(first=self.first + by)
+
+    def within(self, first: int, last: int) -> Law:
+        """The law given that the count lies in ``first .. last``, up to a factor."""
+        low, high = max(self.first, first), min(self.last, last)
+        inside = self.log_weights[low - self.first : max(high - self.first + 1, low - self.first)]
+        return Law(low, inside, self.scale).between(max(self.least, first), min(self.most, last))
+
+    def plus(self, other: Law) -> Law:
+        """The law of the sum of two independent counts."""
+        found = log_convolution(self.log_weights, other.log_weights)
+        total = Law(self.first + other.first, found, self.scale + other.scale)
+        return total.between(self.least + other.least, self.most + other.most).windowed()
+
+    def minus(self, other: Law, own: Law) -> Law:
+        """What this message about a sum says about one part of it, whose law is `own`, given that of the other."""
+        found = log_convolution(self.log_weights, other.log_weights[::-1])
+        start = self.first - other.last  # the count that entry 0 speaks of
+        out = np.full(len(own.log_weights), -math.inf)
+        low, high = max(own.first, start), min(own.last, start + len(found) - 1)
+        if low <= high:
+            out[low - own.first : high - own.first + 1] = found[low - start : high - start + 1]
+        least, most = max(own.least, self.least - other.most), min(own.most, self.most - other.least)
+        return Law(own.first, out, self.scale + other.scale).between(least, most)
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Draw the count."""
+        return self.first + draw_index(self.log_weights, rng)
+
+    def draw_part(self, other: Law, total: int, rng: np.random.Generator) -> int:
+        """Draw this count given its sum with another: ``P(i) ~ self(i) other(total - i)``."""
+        low, high = max(self.first, total - other.last), min(self.last, total - other.first)
+        if low > high:
+            raise ValueError(f"a total of {total} lies outside the windows of its two parts")
+        ours = self.log_weights[low - self.first : high - self.first + 1]
+        theirs = other.log_weights[total - high - other.first : total - low - other.first + 1][::-1]
+        return low + draw_index(ours + theirs, rng)
+
+    def quantile(self, level: float, n: int) -> int:
+        """The first count of n variables up to which the probability is at least `level`."""
+        upto = np.cumsum(np.exp(self.log_weights + self.scale))
+        return self.first + int(np.searchsorted(upto, least_reached(level, n)))
+
+
+def law(first: int, log_weights: Float64, scale: float) -> Law:
+    """A law on its window, from the log-weights of all possible counts; without any it is impossible."""
+    possible = np.flatnonzero(log_weights > -math.inf)
+    least, most = (first + int(possible[0]), first + int(possible[-1])) if len(possible) else (first, first)
+    return Law(first, log_weights, scale).between(least, most).windowed()
+
+
+def draw_index(log_weights: Float64, rng: np.random.Generator) -> int:
+    """Draw an index with probability proportional to ``exp(log_weights)``; never one of weight zero."""
+    upto = np.cumsum(np.exp(log_weights - log_weights.max()))
+    place = int(np.searchsorted(upto, rng.random() * upto[-1], side="right"))
+    return min(place, int(np.searchsorted(upto, upto[-1], side="left")))
+
+
+# -- convolution ---------------------------------------------------------------------------------------------------
+
+LONG = 1 << 26  # products of entries from which FFTs are quicker
+_DIGITS = 1e-11  # relative error that is accepted
+_SLOPES = 64  # more than a window of 700 nats needs
+_KEPT = 340.0  # nats below the peak that are kept: a product of two such numbers is a normal float64
+_FLOOR = math.exp(-290.0)  # the cut loses less than exp(-340) per term: entries above this lose under 2^-60
+
+
+def log_convolution(a: Float64, b: Float64) -> Float64:
+    """``log sum_i exp(a[i] + b[k - i])`` for every k, to 1e-11."""
+    size = len(a) + len(b) - 1
+    if len(a) * len(b) <= LONG:
+        return log_convolve(a, b, 0, size - 1)
+    out = np.full(size, -math.inf)
+    if a.max() == -math.inf or b.max() == -math.inf:
+        return out
+    todo, reach = np.ones(size, bool), 0
+    slope = 0.0
+    for _ in range(_SLOPES):
+        covered = _by_transform(a, b, slope, out, todo)
+        todo &= ~covered
+        left = np.flatnonzero(todo)
+        if not len(left):
+            return out
+        reach = max(reach, int(np.count_nonzero(covered)))
+        if not covered.any():
+            break
+        # The next peak lies half a reach beyond the nearest entry that is left, on the side of the peak.
+        peak = int(np.argmax(np.where(covered, out, -math.inf)))
+        at = int(np.searchsorted(left, peak))
+        k = (
+            left[max(0, at - 1 - reach // 3)]
+            if at and at == len(left)
+            else left[min(len(left) - 1, at + reach // 3)]
+        )
+        slope = _slope_through(a, b, int(k))
+    left = np.flatnonzero(todo)
+    for first, last in _runs(left):
+        out[first : last + 1] = log_convolve(a, b, first, last)
+    return out
+
+
+def _by_transform(
+    a: Float64, b: Float64, slope: float, out: Float64, todo: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    x, top_a = _under(a, slope)
+    y, top_b = _under(b, slope)
+    n = next_fast_len(len(out), real=True)
+    found = irfft(rfft(x, n) * rfft(y, n), n)[: len(out)]
+    # Error of an FFT product: a few units in the last place of the product of the norms.
+    error = (
+        4 * np.finfo(np.float64).eps * math.sqrt(math.log2(n)) * float(np.linalg.norm(x) * np.linalg.norm(y))
+    )
+    covered: NDArray[np.bool_] = todo & (found > error / _DIGITS)
+    k = np.flatnonzero(covered)
+    out[k] = np.log(found[k]) + (top_a + top_b) + slope * k
+    return covered
+
+
+def _under(values: Float64, slope: float) -> tuple[Float64, float]:
+    tilted = values - slope * np.arange(len(values)) if slope else values
+    top = float(tilted.max())
+    return np.exp(tilted - top), top
+
+
+def _runs(numbers: NDArray[np.int64]) -> list[tuple[int, int]]:
+    if not len(numbers):
+        return []
+    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    firsts, lasts = numbers[np.append(0, cuts + 1)], numbers[np.append(cuts, len(numbers) - 1)]
+    return list(zip(firsts.tolist(), lasts.tolist()))
+
+
+def log_convolve(a: Float64, b: Float64, first: int, last: int) -> Float64:
+    """``log sum_i exp(a[i] + b[k - i])`` for k in ``first..last``, which lies in ``0..len(a) + len(b) - 2``."""
+    if len(a) < len(b):
+        a, b = b, a
+    out = np.full(last - first + 1, -math.inf)
+    if a.max() == -math.inf or b.max() == -math.inf:
+        return out
+    todo = np.ones(len(out), bool)
+    impossible = bool(np.isneginf(a).any() or np.isneginf(b).any())
+    slope: float | None = 0.0
+    while slope is not None:
+        covered, cost = _by_sums(a, b, slope, first, out, todo)
+        todo &= ~covered
+        if impossible and todo.any():  # tell impossible counts from those that the cut has lost
+            reachable = np.convolve((a > -math.inf).astype(float), (b > -math.inf).astype(float))
+            todo &= reachable[first : last + 1] > 0.5
+            impossible = False
+        left = np.flatnonzero(todo)
+        # Going on must be cheaper than summing what this slope has covered entry by entry.
+        worth = 8 * int(covered.sum()) * len(b) >= cost
+        slope = _slope_through(a, b, first + int(left[len(left) // 2])) if len(left) and worth else None
+    for k in (np.flatnonzero(todo) + first).tolist():
+        low, high = max(0, k - len(b) + 1), min(len(a) - 1, k)
+        terms = a[low : high + 1] + b[k - high : k - low + 1][::-1]
+        top = terms.max()
+        out[k - first] = top + math.log(np.exp(terms - top).sum())
+    return out
+
+
+def _by_sums(
+    a: Float64, b: Float64, slope: float, first: int, out: Float64, todo: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], int]:
+    start_a, x, top_a = _cut_under(a, slope)
+    start_b, y, top_b = _cut_under(b, slope)
+    found = np.zeros(len(out))
+    c = np.convolve(x, y)
+    offset = start_a + start_b - first
+    low, high = max(0, offset), min(len(out), offset + len(c))
+    if low < high:
+        found[low:high] = c[low - offset : high - offset]
+    covered: NDArray[np.bool_] = todo & (found > _FLOOR)
+    k = np.flatnonzero(covered)
+    out[k] = np.log(found[k]) + (top_a + top_b) + slope * (first + k)
+    return covered, len(x) * len(y)
+
+
+def _cut_under(values: Float64, slope: float) -> tuple[int, Float64, float]:
+    """Where the kept part starts, the part as plain numbers with largest entry 1, and the logarithm of that entry."""
+    tilted = values - slope * np.arange(len(values)) if slope else values
+    top = float(tilted.max())
+    below = tilted - top  # not `top - _KEPT`: beside a large peak the reach would vanish
+    kept = np.flatnonzero(below > -_KEPT)
+    part = below[kept[0] : kept[-1] + 1]
+    return int(kept[0]), np.where(part > -_KEPT, np.exp(part), 0.0), top
+
+
+def _slope_through(a: Float64, b: Float64, k: int) -> float:
+    """Slope at which the peaks of both messages add up to k, or jump over it."""
+    i, j = np.arange(len(a)), np.arange(len(b))
+
+    def peaks(s: float) -> int:
+        return int(np.argmax(a - s * i)) + int(np.argmax(b - s * j))
+
+    low, high = -1.0, 1.0
+    while peaks(low) < k and low > -1e300:
+        low *= 4.0
+    while peaks(high) > k and high < 1e300:
+        high *= 4.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        at = peaks(middle)
+        if at == k or middle in (low, high):
+            return middle
+        low, high = (low, middle) if at < k else (middle, high)
+    return 0.5 * (low + high)

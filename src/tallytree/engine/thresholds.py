@@ -1,0 +1,77 @@
+"""Every threshold at which another method takes over, with the measurement behind it.
+
+Measured on two cores with AVX-512; a factor of two either way changes little, because neighbours on the ladder cost
+about the same where one takes over from the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Float64
+
+MIXTURE_TERMS = 8  # closed forms with more terms lose to the solver; also kMaxPowers of the compiled engine
+SMALL_TREE = 64  # compiled: below this many variables direct passes are the quickest, and so is the last rung
+SIDE_BY_SIDE = 4  # compiled: so many models share the lanes of registers ...
+SMALL_IN_LANES = 320  # ... if they have at most this many variables
+COUNTED_IN_LANES = (
+    512  # compiled: count distributions of models up to this size come from plain numbers in lanes
+)
+DRAWN_IN_LANES = 512  # compiled: models up to this size are drawn side by side ...
+FEW_DRAWS = 8  # ... if so few samples of each are wanted; more pay for tables of their own
+FEW_LARGE_DRAWS = 4  # compiled: so many samples of a large component are drawn given their totals, one by one
+LONG_DRAWS = 4096  # more samples of components above this size come from windows of their total
+LAW_KNOWN = 1e-12  # error that the probabilities of a total may have when it is drawn
+NEVER_DRAWN = 2.0**-60  # share of the weight that samples need not reach
+TILT_WORTH = 1 << 15  # compiled: from here on a few tilted FFT passes cost less than one tiled pass
+TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be worth a pass
+FFT_ROUGHNESS = 5.0  # an FFT pass fails for noise in the tables of standard deviation 3 and more
+TILED_ROUGHNESS = 300.0  # a tiled pass fails from standard deviation 150 on
+EXTREME = 300.0  # log-odds beyond this leave plain numbers little room: e^300 is half of their range
+EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
+SERIES_LIMIT = 160  # array code: above this many variables a characteristic function beats a tree
+DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats everything
+# Array code: factors with up to so many counts go along the chain of partial sums. Never with the compiled engine: it
+# took between 1/1.6 and 1/390 of its time for 8 to 100,000 variables, 1 to 300 factors and 1 to 16 counts.
+CHAIN_COUNTS = 48
+ACCEPTABLE = 1e-6  # a method chosen by name that certifies less than this raises
+LARGEST_WALK = float(
+    1 << 27
+)  # pairs of counts that array code may look at for a number that needs all digits
+LOG_NORM = (
+    1e-11  # share of 1 + |log Z| that may be lost where large numbers cancel: a tenth of what is promised
+)
+CONDITIONED = 1 << 22  # entries of log-odds that go into one batched inference of conditional models
+
+_ROUGHNESS_SAMPLE = 1 << 12
+
+
+def uses_mixtures(method: str, n: int) -> bool:
+    """Whether exponential mixtures are worth looking up."""
+    return n > DIRECT_LIMIT if method == "auto" else method == "mixture"
+
+
+def roughness(tables: Float64) -> float:
+    """Mean size of the second differences of the first model's log-tables: 0 for a straight line, 2 sd for noise.
+
+    Long tables are judged by samples: this only chooses where to start on the ladder.
+    """
+    if not len(tables):
+        return 0.0
+    entries = tables[0]
+    if len(entries) > 2 * _ROUGHNESS_SAMPLE:
+        stretch = len(entries) // 64
+        entries = entries[: 64 * stretch].reshape(64, stretch)[:, : _ROUGHNESS_SAMPLE // 64]
+    with np.errstate(invalid="ignore"):
+        bends = np.abs(np.diff(entries, 2))
+    bends = bends[np.isfinite(bends)]
+    return float(bends.mean()) if len(bends) else 0.0
+
+
+def extreme(nu: Float64) -> bool:
+    """Whether some finite log-odds leave plain numbers little room."""
+    if nu.size == 0:
+        return False
+    if nu.min() > -EXTREME and nu.max() < EXTREME:
+        return False
+    return bool(np.any((np.abs(nu) > EXTREME) & np.isfinite(nu)))
