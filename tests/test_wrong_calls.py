@@ -54,6 +54,7 @@ WRONG: dict[str, Any] = {
     "objects": np.array([object(), object(), object()]),
     "complexes": np.ones(3, complex),
     "two axes": np.zeros((2, 3)),
+    "five rows": np.zeros((5, 3)),
     "three axes": np.zeros((2, 3, 4)),
     "no axis": np.array(1.0),
     "text without axes": np.array("a"),

@@ -96,8 +96,8 @@ class CountFeatures:
     def __init__(self, tree: CountTree, pairs: ArrayLike | None = None) -> None:
         self.tree: CountTree = checks.instance("tree", tree, CountTree, ", as from CountTree.from_groups")
         inside = checks.integers(0, tree.n_variables - 1, "variables")
-        none = pairs is None or np.size(pairs) == 0
-        self.pairs: Ints = checks.array("pairs", np.zeros((0, 2), int) if none else pairs, ("E", 2), inside)
+        given = checks.rectangular("pairs", () if pairs is None else pairs, "pairs of variables (E, 2)")
+        self.pairs: Ints = checks.array("pairs", given if given.size else np.zeros((0, 2), int), ("E", 2), inside)
         family = tree.family
         sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)

@@ -297,7 +297,7 @@ class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
         >>> tt.CountModel([0.0, 0.0], tt.exactly(1)).log_prob([[0, 1], [1, 1]])
         array([-0.69314718,        -inf])
         """
-        states = configurations.states(y, self.n_variables)
+        states = configurations.states(y, self.n_variables, self.batch_shape)
         # What far numbers add to all configurations alike is in neither term.
         score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
         log_norm = np.reshape(self._log_norm, self.batch_shape)

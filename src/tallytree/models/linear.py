@@ -373,7 +373,7 @@ class LinearModel(ArgumentModel):
         >>> tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0).log_prob([0, 1])
         np.float64(-0.6931471805599453)
         """
-        states = configurations.states(y, self.n_variables)
+        states = configurations.states(y, self.n_variables, self.batch_shape)
         at = states @ self._units - int(self._units[self._units < 0].sum())
         shape = np.broadcast_shapes(states.shape[:-1], self.batch_shape)
         table = np.broadcast_to(self.log_f, (*shape, len(self.values)))

@@ -212,7 +212,7 @@ class ThinnedModel(ArgumentModel):
         >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).log_prob([1, 1]).round(4)
         np.float64(-0.8473)
         """
-        states = configurations.states(y, self.n_variables)
+        states = configurations.states(y, self.n_variables, self.batch_shape)
         law = np.asarray(
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
         )
