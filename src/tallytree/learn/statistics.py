@@ -97,7 +97,9 @@ class CountFeatures:
         self.tree: CountTree = checks.instance("tree", tree, CountTree, ", as from CountTree.from_groups")
         inside = checks.integers(0, tree.n_variables - 1, "variables")
         given = checks.rectangular("pairs", () if pairs is None else pairs, "pairs of variables (E, 2)")
-        self.pairs: Ints = checks.array("pairs", given if given.size else np.zeros((0, 2), int), ("E", 2), inside)
+        self.pairs: Ints = checks.array(
+            "pairs", given if given.size else np.zeros((0, 2), int), ("E", 2), inside
+        )
         family = tree.family
         sizes = np.array([tree.group_size(g) for g in range(family.n_groups)], np.int64)
         self.offset: Ints = np.concatenate([[0], np.cumsum(sizes + 1)]).astype(np.int64)
