@@ -16,7 +16,6 @@ extern const SampleKernels sample_kernels;
 #ifdef TT_TEST_HOOKS
 extern const HookKernels hook_kernels;
 #endif
-extern const FlatTangentKernels flat_tangent_kernels;
 extern const TreeTangentKernels tree_tangent_kernels;
 extern const EdgeTangentKernels edge_tangent_kernels;
 
@@ -37,7 +36,6 @@ const Kernels kernels = {
 #else
     nullptr,
 #endif
-    &flat_tangent_kernels,
     &tree_tangent_kernels,
     &edge_tangent_kernels,
     max_plus,

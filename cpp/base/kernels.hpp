@@ -13,7 +13,6 @@ struct TreeKernels;
 struct ClusterKernels;
 struct SampleKernels;
 struct HookKernels;
-struct FlatTangentKernels;
 struct TreeTangentKernels;
 struct EdgeTangentKernels;
 
@@ -35,7 +34,6 @@ struct Kernels {
   const ClusterKernels* cluster;  // cluster/types.hpp
   const SampleKernels* sample;  // sample/kernels.hpp
   const HookKernels* hooks;  // test_hooks/hook_kernels.hpp; null without the build option for tests
-  const FlatTangentKernels* flat_tangent;  // flat/tangent_kernels.hpp
   const TreeTangentKernels* tree_tangent;  // tree/tangent_kernels.hpp
   const EdgeTangentKernels* edge_tangent;  // cluster/edge_tangent_kernels.hpp
 

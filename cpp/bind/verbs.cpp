@@ -4,8 +4,8 @@
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
-#include "flat/known_sums.hpp"
-#include "flat/map.hpp"
+#include "flat/reduce.hpp"
+#include "flat/flat.hpp"
 
 namespace tallytree {
 

@@ -4,6 +4,7 @@
 //   suffix_i(c) = off_i suffix_{i+1}(c) + on_i suffix_{i+1}(c + 1)
 //
 // All prefixes are kept, as the method has it: O(n cap) of time and memory. Sums of positive terms.
+#include "base/real.hpp"
 #include "base/simd.hpp"
 #include "flat/kernels.hpp"
 
@@ -50,17 +51,47 @@ void retreat(const double* prefix, ptrdiff_t top, double off, double on, double*
   *largest = most;
 }
 
+// Where numbers may have run out of range, no bound: an entry of a scaled suffix above 1e290 could meet a lost prefix.
+double certificate(const double* nu, const double* d0, const double* d1, ptrdiff_t n, double value, double largest) {
+  const double inf = __builtin_inf();
+  if (!(value > 0)) return inf;
+  double reach = 0, farthest = 0;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const double logit = real::fabs(nu[i]), message = real::fabs(real::log(d1[i]) - real::log(d0[i]));
+    if (logit < inf && (!(d0[i] > 0) || !(d1[i] > 0))) return inf;
+    if (message < inf && message > reach) reach = message;
+    if (logit < inf && logit > farthest) farthest = logit;
+  }
+  const double steepest = reach + farthest, lost = (double)n * 1e-300 * largest * real::exp(steepest < 700 ? steepest : 700);
+  const double bound = lost + 0x1p-53 * (16 * real::sqrt((double)n + 1) + 4 * reach);
+  return bound == bound ? bound : inf;
+}
+
 }  // namespace
 
 ptrdiff_t chain_scratch(ptrdiff_t n, ptrdiff_t cap) {
-  // Rows 0 .. n of the prefixes, row i with min(i, cap) + 1 entries, and the suffix with a zero behind it.
+  // Rows 0 .. n of the prefixes, row i with min(i, cap) + 1 entries, the suffix with a zero behind it, and the numbers of the
+  // variables and counts.
   const ptrdiff_t rising = n < cap ? n : cap;
-  return (rising + 1) * (rising + 2) / 2 + (n - rising) * (cap + 1) + cap + 2;
+  return (rising + 1) * (rising + 2) / 2 + (n - rising) * (cap + 1) + cap + 2 + 4 * n + cap + 1;
 }
 
-void chain(const double* off, const double* on, const double* f, ptrdiff_t n, ptrdiff_t cap, double* scratch,
-           double* d0, double* d1, double* value, double* largest) {
-  double* row = scratch;
+// Counts zeros instead of ones where `zeros`, up to `cap`.
+void chain(const double* nu, const double* log_f, ptrdiff_t n, ptrdiff_t cap, bool zeros, double* scratch,
+           double* messages, double* log_mean, double* bound) {
+  double *off = scratch, *on = off + n, *d0 = on + n, *d1 = d0 + n, *f = d1 + n, *row = f + cap + 1;
+  for (ptrdiff_t i = 0; i < n; i++) {
+    const double e = real::exp(-real::fabs(nu[i])), likely = 1 / (1 + e), rare = e / (1 + e);
+    const bool positive = (nu[i] > 0) != zeros;
+    on[i] = positive ? likely : rare;
+    off[i] = positive ? rare : likely;
+  }
+  double top = -__builtin_inf();
+  for (ptrdiff_t c = 0; c <= cap; c++) {
+    f[c] = log_f[zeros ? n - c : c];
+    top = f[c] > top ? f[c] : top;
+  }
+  for (ptrdiff_t c = 0; c <= cap; c++) f[c] = real::exp(f[c] - top);
   row[0] = 1;
   for (ptrdiff_t i = 0; i < n; i++) {
     const ptrdiff_t top = last_count(i, cap);
@@ -68,22 +99,23 @@ void chain(const double* off, const double* on, const double* f, ptrdiff_t n, pt
     row += top + 1;
   }
   const ptrdiff_t end = last_count(n, cap);
-  double total = 0;
+  double total = 0, largest = 0;
   for (ptrdiff_t c = 0; c <= end; c++) total += row[c] * f[c];
-  *value = total;
-  *largest = 0;
   double* suffix = row + end + 1;
   for (ptrdiff_t c = 0; c <= cap; c++) {
     // Scaled so that <prefix_i, suffix_i> = 1 at every i.
     suffix[c] = total > 0 ? f[c] / total : f[c];
-    if (suffix[c] > *largest) *largest = suffix[c];
+    largest = suffix[c] > largest ? suffix[c] : largest;
   }
   suffix[cap + 1] = 0;
   for (ptrdiff_t i = n - 1; i >= 0; i--) {
     const ptrdiff_t top = last_count(i, cap);
     row -= top + 1;
-    retreat(row, top, off[i], on[i], suffix, d0 + i, d1 + i, largest);
+    retreat(row, top, off[i], on[i], suffix, d0 + i, d1 + i, &largest);
   }
+  *bound = certificate(nu, d0, d1, n, total, largest);
+  *log_mean = real::log(total) + top;
+  for (ptrdiff_t i = 0; i < n; i++) messages[i] = (zeros ? -1 : 1) * (real::log(d1[i]) - real::log(d0[i]));
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -1,4 +1,5 @@
-// Direct tree for small flat models: the models of a batch lie side by side in the lanes of a register.
+// Direct tree for small flat models, of messages alone or with their derivatives: the models of a batch lie side by side in
+// the lanes of a register.
 //
 // Only positive terms are added, so every number is relatively accurate as long as it stays in range. Leaves
 // are pairs (q, p) with q + p = 1 and the table is scaled to maximum 1; then every message is at most 1, all that
@@ -8,8 +9,14 @@
 //
 // Messages end at the largest count that a table allows. Where the counts of zeros are fewer than those of ones, zeros
 // are counted: the leaves are swapped, the tables reversed, and the two sides of the answers swapped back.
+//
+// Along a direction the leaves have derivatives (-p q v, p q v). With the downward messages d(0), d(1) of a leaf and their
+// derivatives, Z = q d(0) + p d(1) and
+//   d P(y = 1) = p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2.
+// Only Z is divided by.
+#include "base/lane_entries.hpp"
+#include "base/lane_tree.hpp"
 #include "base/real.hpp"
-#include "flat/direct.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -17,51 +24,138 @@ namespace tallytree::TT_LEVEL {
 namespace {
 
 constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
+constexpr double kTiny = 1e-280;         // the smallest Z that has a logarithm
 
-struct Layout {
-  ptrdiff_t groups;
-  Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
-  vec *tree, *root, *padded, *buffer;
-  ptrdiff_t doubles;
+template <class M>
+M taken(LaneRoom& room, ptrdiff_t count) {
+  if constexpr (sizeof(M) == sizeof(Dual)) return room.take_dual(count);
+  else return room.take(count);
+}
+vec* value_of(vec* message) { return message; }
+vec* value_of(Dual message) { return message.value; }
+
+Leaf leaf_at(const vec* leaves, ptrdiff_t i) { return {leaves[2 * i], leaves[2 * i + 1]}; }
+Leaf swapped(const Leaf& a, bool zeros) { return zeros ? Leaf{a.on, a.off} : a; }
+
+// The messages of up to one register of models; M is vec* or Dual.
+template <class M>
+struct Tree {
+  ptrdiff_t n, groups, doubles;
+  int models;
+  Leaf* weight;      // of the leaves
+  vec* direction;    // of the leaves; only with derivatives
+  M leaf;            // two entries each, as the counted side sees them; they become their downward messages
+  M up, root, padded, buffer;
+  vec slope, top;    // top: the largest log f under the tilt
+  bool zeros;        // are counted, because these are fewer
+  ptrdiff_t most;    // count in a message, a multiple of 8
+  ptrdiff_t last;    // that matters
+
+  Tree(ptrdiff_t variables, double* scratch) : n(variables), groups((n + kGroup - 1) / kGroup) {
+    const ptrdiff_t leaves = kGroup * groups, counts = leaves + 1;
+    LaneRoom room = {(vec*)scratch};
+    weight = (Leaf*)room.take(2 * leaves);
+    leaf = taken<M>(room, 2 * leaves);
+    up = taken<M>(room, tree_size(groups));
+    root = taken<M>(room, counts + kLanePad);
+    padded = taken<M>(room, counts + 2 * kLanePad);
+    buffer = taken<M>(room, 2 * counts + 256);  // messages on a path take at most twice the root's length
+    direction = room.take(leaves);
+    doubles = room.doubles_from(scratch);
+  }
+
+  // Reads log f under the tilt to the root, and decides what is counted.
+  void read_tables(const double* const* log_f, const double* tilt, int count) {
+    const double low = -__builtin_inf();
+    models = count;
+    slope = splat(tilt[0]);
+    for (int l = 1; l < models; l++) slope[l] = tilt[l];
+    vec* f = value_of(root);
+    vec first = splat((double)n), final = vec{};
+    top = splat(low);
+    by_entry(log_f, models, n + 1, [&](ptrdiff_t k, vec x) {
+      const vec here = splat((double)k);
+      f[k] = x - slope * here;
+      top = max(top, f[k]);
+      first = (x > low) & (here < first) ? here : first;
+      final = x > low ? here : final;
+    });
+    const ptrdiff_t least = (ptrdiff_t)min_lanes(first), greatest = (ptrdiff_t)max_lanes(final);
+    zeros = n - least < greatest;
+    const ptrdiff_t whole = kGroup * groups, cut = ((zeros ? n - least : greatest) + 7) / 8 * 8;
+    most = cut < 8 ? 8 : cut < whole ? cut : whole;
+    last = n < most ? n : most;
+    for (ptrdiff_t k = 0, m = n; zeros && k < m; k++, m--) {
+      const vec held = f[k];
+      f[k] = f[m];
+      f[m] = held;
+    }
+  }
+  ptrdiff_t place(ptrdiff_t count) const { return zeros ? n - count : count; }
+
+  // Sets the leaves and calls also(t, deviation) for each.
+  template <class Also>
+  void read_leaves(const double* const* nu, const Also& also) {
+    vec* pairs = value_of(leaf);
+    by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
+      const vec t = x + slope;
+      const Deviation d = deviation(t);
+      weight[i] = leaf_of(t, d);
+      const Leaf own = swapped(weight[i], zeros);
+      pairs[2 * i] = own.off;
+      pairs[2 * i + 1] = own.on;
+      also(i, t, d);
+    });
+    for (ptrdiff_t i = n; i < kGroup * groups; i++) pairs[2 * i] = splat(1.0), pairs[2 * i + 1] = vec{};
+  }
+
+  // All messages up, and f in place of log f; returns Z.
+  vec pass_up() {
+    lane_up(leaf, groups, most, up, padded);
+    const vec base = top > -__builtin_inf() ? top : vec{};
+    vec *f = value_of(root), *total = value_of(up), z = vec{};
+    for (ptrdiff_t k = 0; k <= last; k++) {
+      f[k] = exp(f[k] - base);
+      z += f[k] * total[k];
+    }
+    for (ptrdiff_t k = last + 1; k <= kGroup * groups + kLanePad; k++) f[k] = vec{};
+    return z;
+  }
+  void pass_down() { lane_down(leaf, groups, most, up, root, buffer); }
+  Leaf message(const vec* pairs, ptrdiff_t i) const { return swapped(leaf_at(pairs, i), zeros); }
+  double log_mean(vec z, int l) const { return (z[l] > kTiny ? real::log(z[l]) : -__builtin_inf()) + top[l]; }
 };
 
-Layout layout(ptrdiff_t n, double* scratch) {
-  Layout s;
-  s.groups = (n + kGroup - 1) / kGroup;
-  const ptrdiff_t leaves = kGroup * s.groups, counts = leaves + 1;
-  LaneRoom room = {(vec*)scratch};
-  s.leaf = (Leaf*)room.take(2 * leaves);
-  s.weight = (Leaf*)room.take(2 * leaves);
-  s.tree = room.take(tree_size(s.groups));
-  s.root = room.take(counts + kLanePad);
-  s.padded = room.take(counts + 2 * kLanePad);
-  s.buffer = room.take(2 * counts + 256);  // downward messages on a path take at most twice the root's length
-  s.doubles = room.doubles_from(scratch);
-  return s;
+// f' = f (h - the derivative of log Z) at the root. Impossible counts have no derivative, whatever h says of them.
+void direct_root(const DirectTangent& in, vec z, Tree<Dual>* s) {
+  const Dual f = s->root;
+  vec z_change = vec{};
+  clear(f.change, kGroup * s->groups + kLanePad + 1);
+  for (ptrdiff_t k = 0; k <= s->last; k++) z_change += f.value[k] * s->up.change[k];
+  if (in.h[0])
+    by_entry(in.h, in.models, s->n + 1, [&](ptrdiff_t count, vec h) {
+      const ptrdiff_t k = s->place(count);
+      if (k > s->last) return;
+      f.change[k] = f.value[k] > 0.0 ? h * f.value[k] : vec{};
+      z_change += f.change[k] * s->up.value[k];
+    });
+  const vec mean = z > kTiny ? z_change / z : vec{};
+  for (ptrdiff_t k = 0; k <= s->last; k++) f.change[k] -= mean * f.value[k];
 }
 
 }  // namespace
 
 // Doubles, for memory aligned to a register.
-ptrdiff_t direct_scratch(ptrdiff_t n) { return layout(n, nullptr).doubles; }
+ptrdiff_t direct_scratch(ptrdiff_t n) { return Tree<vec*>(n, nullptr).doubles; }
+ptrdiff_t tangent_direct_scratch(ptrdiff_t n) { return Tree<Dual>(n, nullptr).doubles; }
 
 void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
             double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
-  const Layout s = layout(n, scratch);
-  const double inf = __builtin_inf(), low = -inf;
-  const vec slope = in_lanes(tilt, models);
-  const LaneTables tables = read_tables(log_f, models, n, slope, s.root);
-  const vec top = tables.top;
-  const bool zeros = counts_zeros(tables, n);
-  const ptrdiff_t most = largest_count(zeros ? n - tables.first : tables.last, s.groups), last = n < most ? n : most;
-  if (zeros) reverse(s.root, n + 1);
-
+  Tree<vec*> s(n, scratch);
+  s.read_tables(log_f, tilt, models);
+  const double inf = __builtin_inf();
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
-  by_entry(nu, models, n, [&](ptrdiff_t i, vec x) {
-    const vec t = x + slope;
-    const Deviation d = deviation(t);
-    s.weight[i] = leaf_of(t, d);
-    s.leaf[i] = sides(s.weight[i], zeros);
+  s.read_leaves(nu, [&](ptrdiff_t i, vec t, const Deviation& d) {
     positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
@@ -71,47 +165,57 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
     }
   });
   log_norm += log(norm);
-  for (ptrdiff_t i = n; i < kGroup * s.groups; i++) s.leaf[i] = {splat(1.0), vec{}};
-
-  lane_up(pairs_of(s.leaf), s.groups, most, s.tree, s.padded);
-  vec z = vec{};
-  for (ptrdiff_t k = 0; k <= last; k++) {
-    s.root[k] = exp(s.root[k] - top);
-    z += s.root[k] * s.tree[k];
-  }
-  for (ptrdiff_t k = last + 1; k <= kGroup * s.groups + kLanePad; k++) s.root[k] = vec{};
-
+  const vec z = s.pass_up();
   vec least = z;
-  lane_down(pairs_of(s.leaf), s.groups, most, s.tree, s.root, s.buffer);
-  ptrdiff_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    vec block[kLanes], on[kLanes];
-    for (int j = 0; j < kLanes; j++) {
-      block[j] = leave_one_out_ratio(sides(s.leaf[i + j], zeros), &least);
-      on[j] = marginal_of(s.weight[i + j], block[j]);
-    }
-    transpose(block);
-    transpose(on);
-    for (int l = 0; l < models; l++) {
-      store(ratio[l] + i, block[l]);
-      store(marginal[l] + i, on[l]);
-    }
-  }
-  for (; i < n; i++) {
-    const vec r = leave_one_out_ratio(sides(s.leaf[i], zeros), &least), m = marginal_of(s.weight[i], r);
-    for (int l = 0; l < models; l++) {
-      ratio[l][i] = r[l];
-      marginal[l][i] = m[l];
-    }
-  }
+  s.pass_down();
+  to_rows(ratio, models, n, [&](ptrdiff_t i) {
+    return s.leaf[2 * i] = leave_one_out_ratio(s.message(s.leaf, i), &least);
+  });
+  to_rows(marginal, models, n, [&](ptrdiff_t i) { return marginal_of(s.weight[i], s.leaf[2 * i]); });
   for (int l = 0; l < models; l++)
-    totals[l] = {(z[l] > kTiny ? real::log(z[l]) : low) + top[l], least[l], positive[l] + log_norm[l], largest[l]};
+    totals[l] = {s.log_mean(z, l), least[l], positive[l] + log_norm[l], largest[l]};
+}
+
+void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
+  Tree<Dual> s(n, scratch);
+  s.read_tables(in.log_f, in.tilt, in.models);
+  s.read_leaves(in.nu, [](ptrdiff_t, vec, const Deviation&) {});
+  clear(s.leaf.change, 2 * kGroup * s.groups);
+  by_entry(in.v, in.models, n, [&](ptrdiff_t i, vec v) {
+    const vec spread = s.weight[i].off * s.weight[i].on, moved = spread > 0.0 ? spread * v : vec{};
+    s.direction[i] = v;
+    s.leaf.change[2 * i] = s.zeros ? moved : -moved;
+    s.leaf.change[2 * i + 1] = s.zeros ? -moved : moved;
+  });
+  const vec z = s.pass_up(), inverse = 1.0 / z;
+  direct_root(in, z, &s);
+  const auto by_count = [&](double* const* out, const auto& entry) {
+    to_rows(out, in.models, n + 1, [&](ptrdiff_t count) {
+      const ptrdiff_t k = s.place(count);
+      return k <= s.most ? entry(k) * inverse : vec{};
+    });
+  };
+  if (in.counts[0]) by_count(in.counts, [&](ptrdiff_t k) { return s.root.value[k] * s.up.value[k]; });
+  if (in.count_change[0])
+    by_count(in.count_change, [&](ptrdiff_t k) {
+      return s.root.change[k] * s.up.value[k] + s.root.value[k] * s.up.change[k];
+    });
+  if (in.change[0]) {
+    s.pass_down();
+    to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
+      const Leaf w = s.weight[i], d = s.message(s.leaf.value, i), d1 = s.message(s.leaf.change, i);
+      const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);
+      const vec cross = (w.on * (d1.on * inverse)) * off - (w.off * (d1.off * inverse)) * on;
+      const vec spread = on * off;
+      return (spread > 0.0 ? spread * s.direction[i] : vec{}) + cross;
+    });
+  }
+  for (int l = 0; l < in.models; l++) totals[l] = {s.log_mean(z, l), z[l], 0, 0};
 }
 
 void messages_from_ratio(const double* ratio, ptrdiff_t n, double tilt, double* out) {
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+  for (ptrdiff_t i = 0; i < n; i += kLanes)
     store_up_to(out + i, log(load_up_to(ratio + i, n - i, 1.0)) + tilt, n - i);
-  }
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -82,6 +82,16 @@ Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& tab
 // cos_w, sin_w, cos_lanes, sin_lanes and their errors from the period and the number of frequencies.
 void fill_frequencies(int lanes, Spectrum* s);
 
+// Roots of unity to the last bit: all rotations of a spectrum are powers of one of them.
+// Where roots go: `cos` and `sin`, and, unless null, what is to be taken from them to have the exact numbers.
+struct RootsTo {
+  double *cos, *sin, *off_cos, *off_sin;
+};
+// e^{2 pi i m step / period} for m < count.
+void roots_of_unity(ptrdiff_t period, ptrdiff_t step, int count, const RootsTo& out);
+// tan(2 pi m / (4 period)) for m < count, count <= (period + 1) / 2.
+void quarter_tangents(ptrdiff_t period, int count, double* out);
+
 // The rotations of a sum over the counts first, first + 1, ...
 struct TurnsFrom {
   std::vector<double> cos_first, sin_first;
@@ -158,6 +168,34 @@ bool posterior_tilt(const Source& source, const FlatTotals& untilted, const Coun
 constexpr double kTolerance = 5e-11;
 // Bounds are first order; larger ones certify nothing.
 constexpr double kMeaningful = 1e-6;
+
+// A solution that needs nothing but a logit to answer for its variable: made ready once, used for any part of the logits.
+// It borrows the solution. Direct trees list their answers instead, see flat_marginals and flat_messages.
+class FlatMap {
+ public:
+  FlatMap(const FlatKernels* kernels, const FlatSolution& solution);
+  FlatMap(const FlatMap&) = delete;
+  void marginals(const double* nu, ptrdiff_t n, double* out) const;  // P(y_i = 1)
+  void messages(const double* nu, ptrdiff_t n, double* out) const;   // posterior log-odds less the logits
+
+ private:
+  bool smooth() const;
+  const FlatKernels* kernels_;
+  const FlatSolution& solution_;
+  std::vector<FlatPieceView> piece_;
+  FlatMixtureView mixture_;
+  std::vector<double> ratio_;  // series of r itself, of one smooth piece
+};
+
+enum class Wanted { marginals, log_odds };
+
+// A chunk of any logits, infinite ones too, in single or double precision; on threads, block by block.
+template <class T>
+void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted wanted, T* out);
+
+// A solution without a direct tree as plain numbers, and back.
+std::vector<double> packed(FlatSolution& solution);
+FlatSolution unpacked(const double* numbers);
 
 bool marginals_known(const FlatSolution& solution);  // a direct tree's, where plain numbers can hold the odds
 void flat_marginals(const Logits& logits, const FlatSolution& solution, double* out);

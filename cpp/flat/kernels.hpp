@@ -12,6 +12,8 @@ namespace tallytree {
 
 constexpr int kMaxChebyshev = 24;        // deviation sums A_1 .. A_24 at most
 constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
+constexpr int kPowerStep = 5;            // they are taken in steps of so many
+constexpr int kWeightedPowers = kPowers + kPowerStep;
 constexpr double kLargeDeviation = 0.1;  // deviations above it are treated one by one when the variance is small
 constexpr int kMaxNodes = 96;            // interpolation nodes of the logarithm of a leave-one-out ratio
 constexpr int kMoreNodes = 6;            // and so many more of the ratio itself
@@ -84,6 +86,64 @@ struct PowerSums {
   PowerSum term[kMaxPowers];
 };
 
+// Derivatives along a direction, v in the log-odds and h in the log-table. With the joint law of a model, the derivative of
+// P(y_i = 1) is Cov(y_i, s), s = v . y + h(z): expectations are differentiated, not their logarithms, so errors are
+// absolute.
+constexpr int kMaxDirections = 16;  // solved together; more come in groups
+
+// Rows of up to one register of models. `h`, `counts` and `count_change` may be null.
+struct DirectTangent {
+  int models;
+  const double *nu[8], *log_f[8], *v[8], *h[8];
+  double tilt[8];
+  double *change[8];        // (n,): d P(y_i = 1)
+  double *counts[8];        // (n + 1,): P(z = k)
+  double *count_change[8];  // (n + 1,): d P(z = k)
+};
+
+// Sums over the logits, weighted by a direction.
+struct WeightedSums {
+  double on;                              // sum of v_i over the likely on
+  double likely_on;
+  double plain[kMaxChebyshev + 2];        // A_j
+  double weighted[kMaxChebyshev + 2];     // sum_i v_i sign_i^j (1 - T_j(|x_i|))
+};
+struct WeightedPowers {
+  double off[kWeightedPowers], on[kWeightedPowers];  // sums of v_i times powers of the small deviations
+  double weight_on;                          // sum of v_i over the small deviations that are likely on
+};
+
+// G_m and, for every direction, dG_m, with bounds on their rounding errors; arrays of `padded` entries.
+struct WavesView {
+  int padded, directions;
+  const double *cos_w, *sin_w, *re, *im, *error;
+  const double *change_re, *change_im, *change_error;  // (directions, padded)
+};
+// At a leaf with probabilities q and p: F_b = sum_m Re G_m e^{ibw} / (q + p e^{iw}); the slope of log(F_1 / F_0) in
+// t; A_b, the sums F_b over dG_m, per direction; and the errors of both.
+struct NodeSums {
+  double off, on, slope, error;
+  double *change_off, *change_on, *change_error;  // (directions,)
+};
+
+// One piece of the posterior: log r, its slope in t and, per direction, its change a as Chebyshev series. A split piece
+// has two series each (likely off, likely on) and the sum over frequencies for the others: see FlatPieceView.
+struct TangentPieceView {
+  double tilt, share;
+  int split, terms;
+  const double *log_ratio, *slope;  // (1 or 2, terms)
+  const double* change;             // (directions, 1 or 2, terms)
+  const double* shift;              // (directions,): the part of v that was moved into the table
+  const double* drift;              // (directions,): d log share
+  WavesView waves;                  // only when split
+};
+struct TangentView {
+  int pieces, directions;
+  const TangentPieceView* piece;
+  double share_on;         // of "all on"
+  const double* drift_on;  // (directions,)
+};
+
 struct FlatKernels {
   // totals, then out[j-1] = A_j = sum_i sign_i^j (1 - T_j(|x_i|)), j = 1 .. count
   void (*chebyshev_sums)(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out);
@@ -128,17 +188,17 @@ struct FlatKernels {
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
-  // Direct tree, one model per lane (direct.cpp), or one model in all lanes (alone.cpp): leave-one-out ratios
+  // Direct tree, one model per lane (direct.cpp), or one model in all lanes (single_model.cpp): leave-one-out ratios
   // and marginals, n of each for every model.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
   void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
                  double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal);
-  ptrdiff_t (*alone_scratch)(ptrdiff_t n);  // doubles
-  void (*alone)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
+  ptrdiff_t (*single_scratch)(ptrdiff_t n);  // doubles
+  void (*single)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
                 double* ratio, double* marginal);
   // The log of P(k) under a tilt, n + 1 of them, one model in all lanes; returns K(s). Where P(k) is below 1e-290 it may
   // be wrong or -inf.
-  double (*alone_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
+  double (*single_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 
   // Sums of powers (powers.cpp); infinite logits are welcome.
@@ -146,11 +206,28 @@ struct FlatKernels {
   void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
   void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
 
-  // The chain of partial sums with counts up to `cap`: d0_i and d1_i, the sums with variable i off and on but for its own
-  // weight, over the value; the value itself; the largest number met in a scaled suffix. Scratch in doubles.
+  // The chain of partial sums, counting ones or zeros up to `cap`: messages, log E f and a bound of the error, infinite
+  // where plain numbers run out of range. Scratch in doubles.
   ptrdiff_t (*chain_scratch)(ptrdiff_t n, ptrdiff_t cap);
-  void (*chain)(const double* off, const double* on, const double* f, ptrdiff_t n, ptrdiff_t cap, double* scratch,
-                double* d0, double* d1, double* value, double* largest);
+  void (*chain)(const double* nu, const double* log_f, ptrdiff_t n, ptrdiff_t cap, bool zeros, double* scratch,
+                double* messages, double* log_mean, double* bound);
+
+  ptrdiff_t (*tangent_direct_scratch)(ptrdiff_t n);  // doubles
+  // Direct tree in lanes. `smallest` of the totals is Z, which must be far above underflow.
+  void (*tangent_direct)(const DirectTangent& rows, ptrdiff_t n, double* scratch, DirectTotals* totals);
+
+  void (*weighted_sums)(const double* nu, const double* v, ptrdiff_t n, double tilt, int count, WeightedSums* out);
+  // p and v of large deviations go to the two arrays; returns how many.
+  ptrdiff_t (*weighted_powers)(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedPowers* out,
+                               double* large_p, double* large_v);
+  void (*tangent_node)(const WavesView& waves, double p, double q, NodeSums* out);
+
+  // d P(y_i = 1) for every direction: v and out hold one row per direction, `stride` apart.
+  void (*tangent_apply)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentView& view, double* out,
+                ptrdiff_t out_stride);
+  // The same for one piece that is not split.
+  void (*tangent_apply_plain)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentPieceView& piece,
+                      int directions, double* out, ptrdiff_t out_stride);
 };
 
 }  // namespace tallytree

@@ -9,11 +9,12 @@
 // few tilts cover all of them.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
+#include "base/sigmoid.hpp"
 #include "base/workspace.hpp"
 #include "flat/flat.hpp"
-#include "flat/sparse_counts.hpp"
 #include "flat/summary.hpp"
 
 namespace tallytree {
@@ -51,13 +52,13 @@ constexpr double kInRange = -640;  // log of a probability that underflow cannot
 // All counts of a small model by direct trees under a few tilts; false if these do not reach them.
 bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const LogitSummary& summary, double* out) {
   const ptrdiff_t n = logits.n;
-  const AlignedArray scratch = aligned_doubles((size_t)logits.kernels->alone_scratch(n));
+  const AlignedArray scratch = aligned_doubles((size_t)logits.kernels->single_scratch(n));
   std::vector<double> found((size_t)n + 1);
   ptrdiff_t left = n, right = 0;  // the run of counts that are done
   for (int tree = 0; tree < kMostTrees && (left > 1 || right < n - 1); tree++) {
     const bool below = left > 1;
     const double middle = 0.5 * (double)(below ? left : right + n), tilt = tree ? summary.with_mean(middle, 0).s : 0;
-    const double norm = logits.kernels->alone_pmf(logits.nu, tilt, n, scratch.get(), found.data()) - softplus(untilted);
+    const double norm = logits.kernels->single_pmf(logits.nu, tilt, n, scratch.get(), found.data()) - softplus(untilted);
     // P is log-concave, so what is in range is one run too.
     ptrdiff_t first = 1, last = n - 1;
     while (first <= last && !(found[(size_t)first] > kInRange)) first++;
@@ -71,6 +72,124 @@ bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const Lo
     right = std::max(right, to);
   }
   return left <= 1 && right >= n - 1;
+}
+
+// Counts near which few variables are undecided: log-odds far apart, where transforms certify nothing.
+//
+// With the log-odds sorted downwards the best configuration of count k has the first k variables on, and
+//
+//   log P(k) = sum_{i < k} log p_i + sum_{i >= k} log q_i + log R(k),
+//
+// where R(k) >= 1 compares all configurations of count k with the best one. Under a tilt s with mean k, R(k) is P_s(k)
+// over the probability of that configuration; only variables with |nu + s| <= kUndecided matter, and for them P_s is
+// a direct sum of positive terms. No large numbers are subtracted, so every count keeps its relative accuracy.
+constexpr double kUndecided = 100;  // beyond, a variable errs with probability e^-100
+constexpr double kLeast = 1e-12;    // probabilities under a tilt that are read off: far above n e^-kUndecided
+constexpr double kDropped = 1e-60;  // ends of a partial sum that no such probability can feel
+constexpr ptrdiff_t kFew = 32;      // variables on each side of a count
+
+double log1p_exp(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+
+// P(sum = first + j) of independent variables, entries below kDropped at the ends cut off.
+struct Partial {
+  ptrdiff_t first = 0;
+  std::vector<double> p = {1.0};
+
+  void add(double on, double off) {
+    p.push_back(0.0);
+    for (size_t j = p.size() - 1; j > 0; j--) p[j] = p[j] * off + p[j - 1] * on;
+    p[0] *= off;
+    size_t start = 0, stop = p.size();
+    while (start + 1 < stop && p[start] < kDropped) start++;
+    while (stop > start + 1 && p[stop - 1] < kDropped) stop--;
+    p.erase(p.begin() + (ptrdiff_t)stop, p.end());
+    p.erase(p.begin(), p.begin() + (ptrdiff_t)start);
+    first += (ptrdiff_t)start;
+  }
+  double at(ptrdiff_t k) const {
+    return k < first || k >= first + (ptrdiff_t)p.size() ? 0.0 : p[(size_t)(k - first)];
+  }
+};
+
+class SparseCounts {
+ public:
+  SparseCounts(const double* nu, ptrdiff_t n);  // finite log-odds
+  // Whether so few variables are undecided near count k, 0 < k < n, that this is the quickest way.
+  bool few_undecided(ptrdiff_t k) const;
+  // Writes log P at k, 0 < k < n, and at what else the same tilt serves; returns the first count after those.
+  ptrdiff_t cover(ptrdiff_t k, double* out) const;
+
+ private:
+  // Variables with |nu + tilt| <= kUndecided are first .. last - 1.
+  struct Window {
+    double tilt;
+    ptrdiff_t first, last;
+  };
+  Window under(double tilt) const;
+  double mean(const Window& window) const;
+  Window with_mean(ptrdiff_t k) const;
+
+  ptrdiff_t n_;
+  std::vector<double> nu_;        // sorted downwards
+  std::vector<double> on_, off_;  // logs of the probability that the first k are on, that all but the first k are off
+};
+
+SparseCounts::SparseCounts(const double* nu, ptrdiff_t n)
+    : n_(n), nu_(nu, nu + n), on_((size_t)n + 1, 0.0), off_((size_t)n + 1, 0.0) {
+  std::sort(nu_.begin(), nu_.end(), std::greater<>());
+  long double total = 0;
+  for (size_t i = 0; i < (size_t)n; i++) on_[i + 1] = (double)(total -= log1p_exp(-nu_[i]));
+  total = 0;
+  for (size_t i = (size_t)n; i-- > 0;) off_[i] = (double)(total -= log1p_exp(nu_[i]));
+}
+
+bool SparseCounts::few_undecided(ptrdiff_t k) const {
+  const auto apart = [&](ptrdiff_t high, ptrdiff_t low) { return nu_[(size_t)high] - nu_[(size_t)low] > 0.5 * kUndecided; };
+  return (k <= kFew || apart(k - kFew - 1, k - 1)) && (k + kFew >= n_ || apart(k, k + kFew));
+}
+
+SparseCounts::Window SparseCounts::under(double tilt) const {
+  const auto begin = nu_.begin(), end = nu_.end();
+  const auto first = std::partition_point(begin, end, [&](double x) { return x + tilt > kUndecided; });
+  const auto last = std::partition_point(first, end, [&](double x) { return x + tilt >= -kUndecided; });
+  return {tilt, first - begin, last - begin};
+}
+
+double SparseCounts::mean(const Window& window) const {
+  double total = (double)window.first;
+  for (ptrdiff_t i = window.first; i < window.last; i++) total += sigmoid(nu_[(size_t)i] + window.tilt);
+  return total;
+}
+
+// At the first bound at most k - 1 variables and a part of one are on; at the second at least k + 1 less a part of one.
+SparseCounts::Window SparseCounts::with_mean(ptrdiff_t k) const {
+  const double margin = std::log((double)n_) + 5;
+  double low = -nu_[(size_t)k - 1] - margin, high = -nu_[(size_t)k] + margin;
+  Window window = under(0.5 * (low + high));
+  while (low < window.tilt && window.tilt < high) {
+    const double excess = mean(window) - (double)k;
+    if (std::fabs(excess) < 0.1) break;
+    (excess < 0 ? low : high) = window.tilt;
+    window = under(0.5 * (low + high));
+  }
+  return window;
+}
+
+ptrdiff_t SparseCounts::cover(ptrdiff_t k, double* out) const {
+  const Window window = with_mean(k);
+  Partial sum;
+  double best = 0;  // log-probability of the best configuration of count k under the tilt
+  for (ptrdiff_t i = window.first; i < window.last; i++) {
+    const double x = nu_[(size_t)i] + window.tilt;
+    sum.add(sigmoid(x), sigmoid(-x));
+    best -= log1p_exp(i < k ? -x : x);
+  }
+  do {
+    out[k] = on_[(size_t)k] + off_[(size_t)k] + (std::log(sum.at(k - window.first)) - best);
+    best += nu_[(size_t)k] + window.tilt;  // of count k + 1
+    k++;
+  } while (k < n_ && k < window.last && sum.at(k - window.first) > kLeast);
+  return k;
 }
 
 }  // namespace

@@ -25,11 +25,11 @@ namespace {
 constexpr ptrdiff_t kWorthLanes = 4;       // models that share the lanes: so many may be quicker by direct trees
 constexpr ptrdiff_t kMayUnderflow = 256;   // from here on it is worth knowing beforehand
 constexpr ptrdiff_t kLanesAtMost = 1 << 15;  // above this they do not fit any cache
-constexpr ptrdiff_t kAloneAtMost = 1024;   // the lanes of one model hold at most 512 variables each
+constexpr ptrdiff_t kSingleAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
 
 AlignedArray direct_scratch(const Kernels& kernels, ptrdiff_t n) {
-  return aligned_doubles((size_t)std::max(kernels.flat->direct_scratch(n), kernels.flat->alone_scratch(n)));
+  return aligned_doubles((size_t)std::max(kernels.flat->direct_scratch(n), kernels.flat->single_scratch(n)));
 }
 
 // Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
@@ -78,8 +78,8 @@ void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, 
     ratio[l] = s.ratio;
     marginal[l] = s.marginal;
   }
-  if (count == 1 && n <= kAloneAtMost)
-    kernels.flat->alone(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0], marginal[0]);
+  if (count == 1 && n <= kSingleAtMost)
+    kernels.flat->single(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0], marginal[0]);
   else
     kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio, marginal);
   for (int l = 0; l < count; l++) {
@@ -388,6 +388,25 @@ void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff
     double* row = out + b * (n + 1);
     std::fill(row, row + n + 1, -kInfinity);
     flat_log_pmf({kernels.flat, kernels.lanes, inner, finite.data(), (ptrdiff_t)finite.size()}, row + split.forced);
+  });
+}
+
+// Counts ones, or zeros where that leaves fewer counts.
+void chain_rows(const FlatKernels& kernels, int threads, const double* nu, const double* log_f, ptrdiff_t table_stride,
+                ptrdiff_t batch, ptrdiff_t n, double* log_mean, double* messages, double* bound) {
+  parallel_for(batch, threads, [&](ptrdiff_t b) {
+    const double* table = log_f + b * table_stride;
+    const Range support = support_of(kernels, table, n);
+    if (support.empty()) {
+      log_mean[b] = -kInfinity;
+      bound[b] = 0;
+      std::fill_n(messages + b * n, n, 0.0);
+      return;
+    }
+    const ptrdiff_t cap = counts_carried(support, n);
+    const std::unique_ptr<double[]> scratch(new double[(size_t)kernels.chain_scratch(n, cap)]);
+    kernels.chain(nu + b * n, table, n, cap, n - support.first < support.last, scratch.get(), messages + b * n,
+                  log_mean + b, bound + b);
   });
 }
 

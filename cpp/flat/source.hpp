@@ -5,10 +5,12 @@
 // alone, so it does not matter who reduces them: threads over an array (`Logits`), or anybody who hands in sums of
 // chunks (`KnownSums`).
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree {
@@ -86,5 +88,20 @@ class Logits final : public Source {
  protected:
   Reduced reduced(const Request& request) const override;
 };
+
+// A long row in chunks of fixed size, over threads: sums do not depend on the number of threads.
+constexpr ptrdiff_t kRowChunk = 1 << 15;         // variables
+constexpr ptrdiff_t kRowWorthThreads = 1 << 16;  // variables
+
+inline ptrdiff_t chunk_count(const Logits& logits) { return (logits.n + kRowChunk - 1) / kRowChunk; }
+
+// Calls pass(from, length) for every chunk; number from / kRowChunk.
+template <class Pass>
+void in_chunks(const Logits& logits, const Pass& pass) {
+  parallel_for(chunk_count(logits), logits.n >= kRowWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * kRowChunk;
+    pass(from, std::min(kRowChunk, logits.n - from));
+  });
+}
 
 }  // namespace tallytree

@@ -11,7 +11,6 @@
 
 #include "base/constants.hpp"
 #include "flat/flat.hpp"
-#include "flat/roots.hpp"
 
 namespace tallytree {
 

@@ -1,31 +1,92 @@
-// Pass 1 of the flat solver: a stream of logits becomes a few dozen sums.
+// Pass 1 of the flat solver and of its derivatives: a stream of logits becomes a few dozen sums of deviations, alone or
+// also weighted by a direction.
+#include "base/deviation.hpp"
 #include "base/real.hpp"
-#include "flat/deviations.hpp"
+#include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-// Power sums are taken in steps of this many.
-constexpr int kPowerStep = 5;
-static_assert(kPowers % kPowerStep == 0);
+// Running sums are flushed after this many additions: equal terms round in the same direction every time, so
+// the error of a long sum is not random. Products of as many factors in (1, 2] cannot overflow before their
+// logarithm is taken.
+constexpr ptrdiff_t kBlock = 64;
 
-template <int count>
-void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double* out) {
-  vec total[count];
-  for (int j = 0; j < count; j++) total[j] = vec{};
+// Entries past the end contribute nothing: their deviation is 0, and they count as likely off.
+constexpr double kAbsent = -__builtin_inf();
+
+// Calls sums<most>() with the smallest number of sums compiled for that is at least `count`.
+template <class Sums>
+inline void with_sums(int count, const Sums& sums) {
+  if (count <= 8) return sums.template operator()<8>();
+  if (count <= 10) return sums.template operator()<10>();
+  if (count <= 12) return sums.template operator()<12>();
+  if (count <= 14) return sums.template operator()<14>();
+  if (count <= 16) return sums.template operator()<16>();
+  if (count <= 18) return sums.template operator()<18>();
+  if (count <= 20) return sums.template operator()<20>();
+  sums.template operator()<24>();
+}
+
+// Calls add(j - 1, b_j) for j = 1 .. count. With a_j = 1 - T_j(|x|), the Chebyshev recurrence
+// T_{j+1} = 2 |x| T_j - T_{j-1} reads a_{j+1} = 2 |x| a_j + (2 delta - a_{j-1}), delta = 1 - |x|: all terms vanish with
+// delta. For b_j = sign^j a_j it is b_{j+1} = 2 x b_j + (sign^{j+1} 2 delta - b_{j-1}).
+template <int count, class Add>
+inline void deviation_terms(const Deviation& d, const Add& add) {
+  const vec two_delta = d.delta + d.delta, signed_two_delta = d.sign * two_delta;
+  const vec two_x = d.sign * (2.0 - two_delta);
+  vec before = vec{}, b = d.sign * d.delta;
+  add(0, b);
+#pragma GCC unroll 25
+  for (int j = 1; j < count; j++) {
+    const vec next = two_x * b + ((j % 2 ? two_delta : signed_two_delta) - before);
+    before = b;
+    b = next;
+    add(j, b);
+  }
+}
+
+// Calls take(lane, p) for every large deviation, which then counts as none of a variable that is likely off.
+template <class Take>
+inline void take_large(vec* deviation, vec* likely, const Take& take) {
+  if (!any(*deviation >= kLargeDeviation)) return;
+  for (int l = 0; l < kLanes; l++) {
+    if (!((*deviation)[l] >= kLargeDeviation)) continue;
+    take(l, (*likely)[l] > 0 ? 1 - (*deviation)[l] : (*deviation)[l]);
+    (*deviation)[l] = 0;
+    (*likely)[l] = -1;
+  }
+}
+
+// `v` is the direction; without one (`weighted` is false) the totals of the logits are taken as well.
+template <int count, bool weighted>
+void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, FlatTotals* totals, double* out,
+          double* out_weighted, double* weight_on) {
+  constexpr int directed = weighted ? count : 0;
   const double inf = __builtin_inf();
-  vec smallest = splat(inf), largest = splat(-inf), infinite = vec{};
+  vec total[count + directed], total_on = vec{}, smallest = splat(inf), largest = splat(-inf), infinite = vec{};
+  for (vec& t : total) t = vec{};
   *totals = {0, 0, 0, 0, 0, inf, -inf, 0};
   for (ptrdiff_t block = 0; block < n; block += kBlock * kLanes) {
     const ptrdiff_t end = n < block + kBlock * kLanes ? n : block + kBlock * kLanes;
-    vec acc[count];
-    for (int j = 0; j < count; j++) acc[j] = vec{};
-    vec product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, on = vec{};
+    vec acc[count + directed], product = splat(1.0), lost = vec{}, positive = vec{}, negative = vec{}, on = vec{};
+    vec on_weight = vec{};
+    for (vec& a : acc) a = vec{};
     for (ptrdiff_t i = block; i < end; i += kLanes) {
       const vec raw = load_up_to(nu + i, end - i, kAbsent);
       const vec t = raw + tilt;
       const Deviation d = deviation(t);
+      on += t < 0.0 ? vec{} : splat(1.0);
+      if constexpr (weighted) {
+        const vec w = load_up_to(v + i, end - i, 0.0);
+        on_weight += t < 0.0 ? vec{} : w;
+        deviation_terms<count>(d, [&](int j, vec b) {
+          acc[j] += b;
+          acc[count + j] += w * b;
+        });
+        continue;
+      }
       const vec factor = 1.0 + d.e;
       product *= factor;
       lost += (d.e - (factor - 1.0)) * d.inverse;  // what rounding took from log(1 + e)
@@ -38,10 +99,10 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
       } else {
         positive += t < 0.0 ? (raw > 0.0 ? -raw : vec{}) : (raw > 0.0 ? vec{} : raw);
       }
-      on += t < 0.0 ? vec{} : splat(1.0);
       deviation_terms<count>(d, [&](int j, vec b) { acc[j] += b; });
     }
-    for (int j = 0; j < count; j++) total[j] += acc[j];
+    for (int j = 0; j < count + directed; j++) total[j] += acc[j];
+    total_on += on_weight;
     double all = 1;  // at most 2^(64 * 8)
     for (int l = 0; l < kLanes; l++) all *= product[l];
     totals->log_norm += real::log(all) + sum_lanes(lost);
@@ -50,6 +111,8 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
     totals->likely_on += sum_lanes(on);
   }
   for (int j = 0; j < count; j++) out[j] = sum_lanes(total[j]);
+  for (int j = 0; j < directed; j++) out_weighted[j] = sum_lanes(total[count + j]);
+  if constexpr (weighted) *weight_on = sum_lanes(total_on);
   const ptrdiff_t absent = (kLanes - n % kLanes) % kLanes;
   totals->infinite = tilt == 0.0 ? sum_lanes(infinite) - (double)absent : 0.0;
   for (int l = 0; l < kLanes; l++) {
@@ -58,39 +121,42 @@ void sums(const double* nu, ptrdiff_t n, double tilt, FlatTotals* totals, double
   }
 }
 
-}  // namespace
-
-void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out) {
-  with_sums(count, [&]<int most>() { sums<most>(nu, n, tilt, totals, out); });
-}
-
-ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, double* off, double* on, double* likely_on,
-                               double* large) {
-  vec sum_off[kPowers], sum_on[kPowers], count_on = vec{};
-  for (int j = 0; j < kPowers; j++) sum_off[j] = sum_on[j] = vec{}, off[j] = on[j] = 0;
+// `likely_on` is the sum of the weights of the small deviations that are likely on.
+template <bool weighted>
+ptrdiff_t powers(const double* nu, const double* v, ptrdiff_t n, double tilt, double* off, double* on, double* likely_on,
+                 double* large, double* large_weight) {
+  constexpr int count = weighted ? kWeightedPowers : kPowers;
+  vec sum_off[count], sum_on[count], total_on = vec{};
+  for (int j = 0; j < count; j++) sum_off[j] = sum_on[j] = vec{}, off[j] = on[j] = 0;
+  const auto flush = [&] {
+    for (int j = 0; j < count; j++) {
+      off[j] += sum_lanes(sum_off[j]);
+      on[j] += sum_lanes(sum_on[j]);
+      sum_off[j] = sum_on[j] = vec{};
+    }
+  };
   ptrdiff_t found = 0, pending = 0;
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     if (++pending == kBlock) {
-      for (int j = 0; j < kPowers; j++) {
-        off[j] += sum_lanes(sum_off[j]);
-        on[j] += sum_lanes(sum_on[j]);
-        sum_off[j] = sum_on[j] = vec{};
-      }
+      flush();
       pending = 0;
     }
-    const vec raw = load_up_to(nu + i, n - i, kAbsent);
-    const Deviation d = deviation(raw + tilt);
-    vec dev = 0.5 * d.delta, likely = d.sign;
+    const Deviation d = deviation(load_up_to(nu + i, n - i, kAbsent) + tilt);
+    vec dev = 0.5 * d.delta, likely = d.sign, w = splat(1.0);
+    if constexpr (weighted) w = load_up_to(v + i, n - i, 0.0);
     if (!any((dev > 1e-30) | (likely > 0.0))) continue;
-    take_large(&dev, &likely, [&](int, double p) { large[found++] = p; });
-    count_on += likely > 0.0 ? splat(1.0) : vec{};
+    take_large(&dev, &likely, [&](int l, double p) {
+      if constexpr (weighted) large_weight[found] = w[l];
+      large[found++] = p;
+    });
+    total_on += likely > 0.0 ? w : vec{};
     const vec dev_on = likely > 0.0 ? dev : vec{}, dev_off = dev - dev_on;
     vec power_on = dev_on, power_off = dev_off;
-    for (int from = 0; from < kPowers; from += kPowerStep) {
+    for (int from = 0; from < count; from += kPowerStep) {
 #pragma GCC unroll 8
       for (int j = from; j < from + kPowerStep; j++) {
-        sum_on[j] += power_on;
-        sum_off[j] += power_off;
+        sum_on[j] += weighted ? w * power_on : power_on;
+        sum_off[j] += weighted ? w * power_off : power_off;
         power_on *= dev_on;
         power_off *= dev_off;
       }
@@ -98,12 +164,33 @@ ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, doubl
       if (!any(power_on + power_off > 1e-32)) break;
     }
   }
-  for (int j = 0; j < kPowers; j++) {
-    off[j] += sum_lanes(sum_off[j]);
-    on[j] += sum_lanes(sum_on[j]);
-  }
-  *likely_on = sum_lanes(count_on);
+  flush();
+  *likely_on = sum_lanes(total_on);
   return found;
+}
+
+}  // namespace
+
+void chebyshev_sums(const double* nu, ptrdiff_t n, double tilt, int count, FlatTotals* totals, double* out) {
+  with_sums(count, [&]<int most>() { sums<most, false>(nu, nullptr, n, tilt, totals, out, nullptr, nullptr); });
+}
+
+void weighted_sums(const double* nu, const double* v, ptrdiff_t n, double tilt, int count, WeightedSums* out) {
+  FlatTotals totals;
+  with_sums(count - 1, [&]<int most>() {
+    sums<most + 1, true>(nu, v, n, tilt, &totals, out->plain, out->weighted, &out->on);
+  });
+  out->likely_on = totals.likely_on;
+}
+
+ptrdiff_t small_deviation_sums(const double* nu, ptrdiff_t n, double tilt, double* off, double* on, double* likely_on,
+                               double* large) {
+  return powers<false>(nu, nullptr, n, tilt, off, on, likely_on, large, nullptr);
+}
+
+ptrdiff_t weighted_powers(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedPowers* out,
+                          double* large_p, double* large_v) {
+  return powers<true>(nu, v, n, tilt, out->off, out->on, &out->weight_on, large_p, large_v);
 }
 
 // The logits of a histogram: `spread` is the sum of squared distances from the mean of a bin, and inside a bin

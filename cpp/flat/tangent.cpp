@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "base/constants.hpp"
-#include "flat/chunks.hpp"
 
 namespace tallytree {
 
@@ -118,7 +117,7 @@ WavesView waves_of(const PieceTangent& t, int directions) {
 bool sample_leaf(const Kernels& kernels, double p, int directions, PieceTangent* t, double* value, ptrdiff_t stride) {
   double off[kMaxDirections], on[kMaxDirections], error[kMaxDirections];
   NodeSums sums = {0, 0, 0, 0, off, on, error};
-  kernels.flat_tangent->node(waves_of(*t, directions), p, 1 - p, &sums);
+  kernels.flat->tangent_node(waves_of(*t, directions), p, 1 - p, &sums);
   const double side = std::fmin(sums.off, sums.on), lost = sums.error + 4 * t->left_out;
   if (!(side > 2 * lost)) return false;
   value[0] = std::log(sums.on / sums.off);
@@ -323,10 +322,10 @@ void apply(const Kernels& kernels, const Logits& logits, const Directions& d, co
   const TangentView view = {(int)views.size(), d.count, views.data(), ends.on, ends.on_level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
-      kernels.flat_tangent->apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
+      kernels.flat->tangent_apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
                                    out.change + from, out.change_stride);
     else
-      kernels.flat_tangent->apply(logits.nu + from, length, d.v + from, d.v_stride, view, out.change + from,
+      kernels.flat->tangent_apply(logits.nu + from, length, d.v + from, d.v_stride, view, out.change + from,
                              out.change_stride);
   });
 }

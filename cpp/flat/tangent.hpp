@@ -1,7 +1,7 @@
 // Derivatives of a flat model's expectations along directions in its log-odds and its log-table.
 #pragma once
 #include "flat/rows.hpp"
-#include "flat/tangent_kernels.hpp"
+#include "flat/kernels.hpp"
 
 namespace tallytree {
 

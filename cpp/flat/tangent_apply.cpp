@@ -4,7 +4,7 @@
 //   W (m d log W + m (1 - m) ((v_i - shift) (1 + slope(t_i)) + change(t_i))),
 // where `shift` is the part of the direction that moves all variables alike and is counted in the table.
 #include "flat/series.hpp"
-#include "flat/tangent_kernels.hpp"
+#include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -5,6 +5,7 @@
 // certifies has an infinite bound.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/constants.hpp"
@@ -76,13 +77,13 @@ void solve_direct(const Kernels& kernels, ptrdiff_t n, const Model* models, cons
       rows.count_change[l] = any && m.out.count_change ? m.out.count_change + r * m.out.count_stride : nullptr;
     }
     DirectTotals totals[8];
-    kernels.flat_tangent->direct(rows, n, scratch, totals);
+    kernels.flat->tangent_direct(rows, n, scratch, totals);
     for (int l = 0; l < count; l++) done[l] &= totals[l].smallest > kSafe;
   }
 }
 
 bool solve_direct_alone(const Kernels& kernels, ptrdiff_t n, const Model& model, double tilt) {
-  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat_tangent->direct_scratch(n));
+  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat->tangent_direct_scratch(n));
   bool done;
   solve_direct(kernels, n, &model, &tilt, 1, scratch.get(), &done);
   return done;
@@ -208,7 +209,7 @@ double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& 
 
 // Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
 void solve_together(const Kernels& kernels, ptrdiff_t n, const Model* models, int count, double* bound) {
-  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat_tangent->direct_scratch(n));
+  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat->tangent_direct_scratch(n));
   const double untilted[8] = {};
   bool done[8], done_tilted[8];
   solve_direct(kernels, n, models, untilted, count, scratch.get(), done);
@@ -299,6 +300,31 @@ void tangent_rows(const TangentBatch& in) {
     part.counts = nullptr;
   }
   rows_in_lanes(part, plan.in_lanes);
+}
+
+// P(count) of models that are solved already: their tilts are known, and one spectrum for each gives the probabilities.
+bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptrdiff_t table_stride, double* counts,
+                double* bound) {
+  const auto serves = [](const FlatSolution& s) {
+    return s.kind == FlatKind::series && !s.any_infinite && s.bound < kInfinity;
+  };
+  if (std::none_of(rows.row.begin(), rows.row.end(), serves)) return false;
+  const ptrdiff_t n = rows.n;
+  over_rows(rows.batch, rows.batch * n, rows.threads, [&](ptrdiff_t b, int threads) {
+    const FlatSolution& s = rows.row[(size_t)b];
+    bound[b] = kInfinity;
+    if (!serves(s)) return;
+    const TangentOut out = {nullptr, 0, counts + b * (n + 1), nullptr, 0};
+    const double found =
+        series_tangent(*rows.kernels, threads, s, nu + b * n, n, log_f + b * table_stride, {0, nu, 0, nullptr, 0}, out);
+    // Beyond that a factor is uncertain: of one piece alone that is Z, as far as probabilities do not add up to one;
+    // of several also their shares.
+    const bool alone = s.pieces.size() == 1 && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
+    const double largest = *std::max_element(out.counts, out.counts + n + 1);
+    const double factor = alone ? std::fabs(1 - std::accumulate(out.counts, out.counts + n + 1, 0.0)) : 2 * s.bound;
+    if (std::max(found, s.bound) <= kCountsAccepted) bound[b] = found + factor * largest;
+  });
+  return true;
 }
 
 }  // namespace tallytree

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <complex>
 
-#include "flat/roots.hpp"
 #include "flat/tangent.hpp"
 #include "base/parallel.hpp"
 
@@ -30,7 +29,7 @@ WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const do
   std::vector<WeightedSums> parts((size_t)chunks);
   parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
     const ptrdiff_t from = c * kChunk, length = std::min(kChunk, logits.n - from);
-    kernels.flat_tangent->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
+    kernels.flat->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
   });
   if (chunks == 1) return parts[0];
   WeightedSums total{};
@@ -40,7 +39,6 @@ WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const do
     return (double)sum;
   };
   total.on = add([](const WeightedSums& p) { return p.on; });
-  total.total = add([](const WeightedSums& p) { return p.total; });
   total.likely_on = add([](const WeightedSums& p) { return p.likely_on; });
   for (int j = 0; j < count; j++) {
     total.plain[j] = add([j](const WeightedSums& p) { return p.plain[j]; });
@@ -105,7 +103,7 @@ double split_rates(const Kernels& kernels, const Logits& logits, const Spectrum&
   large.p.resize((size_t)logits.n);
   large.v.resize((size_t)logits.n);
   const ptrdiff_t found =
-      kernels.flat_tangent->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
+      kernels.flat->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
   large.p.resize((size_t)found);
   large.v.resize((size_t)found);
   rate_from_powers(s, sums, large, re, im, error);

@@ -1,9 +1,9 @@
 // Direct tree for one small flat model: its variables are dealt out to the lanes of a register, every lane sums its own,
 // and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
 // of direct.cpp.
-#include "base/real.hpp"
 #include "base/convolve.hpp"
-#include "flat/direct.hpp"
+#include "base/lane_tree.hpp"
+#include "base/real.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -12,11 +12,13 @@ namespace {
 
 constexpr int kRoom = 64;  // after every vector, for tiles that reach beyond its end
 constexpr int kLevels = kLanes == 8 ? 4 : kLanes == 4 ? 3 : 2;  // of merged lanes, the lanes themselves included
+constexpr int kTop = kLevels - 1;
+constexpr double kTiny = 1e-280;  // the smallest Z that has a logarithm
 
 // Leaf l of slot i is variable i kLanes + l, so a lane holds at most `slots` variables. On level j a message joins 2^j
 // lanes and has 2^j slots + 1 entries.
-struct Alone {
-  ptrdiff_t slots, groups;
+struct Layout {
+  ptrdiff_t slots, groups, doubles;
   Leaf *leaf, *weight;  // leaves become their downward messages; their weights are kept
   vec *tree, *lane_down, *padded, *buffer;
   double* up[kLevels];
@@ -26,8 +28,8 @@ struct Alone {
   ptrdiff_t stride(int level) const { return (length(level) + kRoom + 7) / 8 * 8; }
 };
 
-Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
-  Alone a;
+Layout lay_out(ptrdiff_t n, double* scratch) {
+  Layout a;
   a.slots = (n + kLanes - 1) / kLanes;
   a.groups = (a.slots + kGroup - 1) / kGroup;
   const ptrdiff_t counts = kGroup * a.groups + 1;
@@ -48,28 +50,16 @@ Alone lay_out(ptrdiff_t n, double* scratch, ptrdiff_t* doubles) {
     a.down[level] = take((kLanes >> level) * a.stride(level));
   }
   a.shifted = take(a.stride(kLevels - 1) + 2 * kPad);
-  *doubles = next - scratch;
+  a.doubles = next - scratch;
   return a;
 }
-
-}  // namespace
-
-ptrdiff_t alone_scratch(ptrdiff_t n) {
-  ptrdiff_t doubles;
-  lay_out(n, nullptr, &doubles);
-  return doubles;
-}
-
-namespace {
-
-constexpr int kTop = kLevels - 1;
 
 struct LeafSums {
   double softplus, largest;
 };
 
 // Leaves under the tilt and all messages up; the root's is up[kTop].
-LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
+LeafSums messages_up(const Layout& a, const double* nu, double tilt, ptrdiff_t n) {
   const double inf = __builtin_inf(), low = -inf;
   vec positive = vec{}, norm = splat(1.0), largest = vec{};
   for (ptrdiff_t i = 0; i < a.slots; i++) {
@@ -82,7 +72,7 @@ LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
     norm *= 1.0 + d.e;  // at most 2^512 for the sizes that come here
   }
   for (ptrdiff_t i = a.slots; i < kGroup * a.groups; i++) a.leaf[i] = {splat(1.0), vec{}};
-  lane_up(pairs_of(a.leaf), a.groups, kGroup * a.groups, a.tree, a.padded);
+  lane_up(&a.leaf->off, a.groups, kGroup * a.groups, a.tree, a.padded);
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.up[0][l * a.stride(0) + k] = a.tree[k][l];
   for (int level = 1; level < kLevels; level++) {
@@ -98,10 +88,11 @@ LeafSums alone_up(const Alone& a, const double* nu, double tilt, ptrdiff_t n) {
 
 }  // namespace
 
-double alone_pmf(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf) {
-  ptrdiff_t doubles;
-  const Alone a = lay_out(n, scratch, &doubles);
-  const LeafSums sums = alone_up(a, nu, tilt, n);
+ptrdiff_t single_scratch(ptrdiff_t n) { return lay_out(n, nullptr).doubles; }
+
+double single_pmf(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf) {
+  const Layout a = lay_out(n, scratch);
+  const LeafSums sums = messages_up(a, nu, tilt, n);
   const double* p = a.up[kTop];
   for (ptrdiff_t k = 0; k <= n; k += kLanes) store_up_to(log_pmf + k, log(load(p + k)), n + 1 - k);
   for (ptrdiff_t k = 0; k <= n; k++)
@@ -109,12 +100,11 @@ double alone_pmf(const double* nu, double tilt, ptrdiff_t n, double* scratch, do
   return sums.softplus;
 }
 
-void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
-           double* ratio, double* marginal) {
-  ptrdiff_t doubles;
-  const Alone a = lay_out(n, scratch, &doubles);
+void single(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
+            double* ratio, double* marginal) {
+  const Layout a = lay_out(n, scratch);
   const double low = -__builtin_inf();
-  const LeafSums sums = alone_up(a, nu, tilt, n);
+  const LeafSums sums = messages_up(a, nu, tilt, n);
 
   double* root = a.down[kTop];
   double top = low;
@@ -138,7 +128,7 @@ void alone(const double* nu, const double* log_f, double tilt, ptrdiff_t n, doub
   for (int k = 0; k < a.length(0); k++)
     for (int l = 0; l < kLanes; l++) a.lane_down[k][l] = a.down[0][l * a.stride(0) + k];
   for (ptrdiff_t k = a.length(0); k <= kGroup * a.groups; k++) a.lane_down[k] = vec{};
-  lane_down(pairs_of(a.leaf), a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
+  lane_down(&a.leaf->off, a.groups, kGroup * a.groups, a.tree, a.lane_down, a.buffer);
 
   vec least = splat(z);
   for (ptrdiff_t i = 0; i < a.slots; i++) {
