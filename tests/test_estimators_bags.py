@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tallytree.errors import ParameterError
 from tallytree.estimators import BagClassifier, LabelProportions
-from tallytree.estimators._bag_likelihoods import BagLikelihood, BagPotential, CountLikelihood, start_values
+from tallytree.estimators._bag_model import BagLikelihood, BagPotential, CountLikelihood, start_values
 from tallytree.estimators._bags import make_bags
 
 SIZES = [1, 3, 2, 5, 3]

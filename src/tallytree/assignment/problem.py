@@ -19,13 +19,14 @@ from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.linear_program import best_configuration
 from ..memo import cached
+from ..models.base import Value
 from ..models.factor_graph import FactorGraph
 from ..models.sampling import Size
 from . import arguments, gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
 
-class Assignment:
+class Assignment(Value):
     """Binary matrix y with ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(row count) prod_j g_j(column count) / Z``.
 
     Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
@@ -427,14 +428,14 @@ class Assignment:
                [1, 1],
                [1, 1]])
         """
-        lead, every = checks.shape("size", size), _at_least("thin", thin, 1)
+        lead, every = checks.shape("size", size), checks.integer("thin", thin, 1)
         if self._sparse and len(lead) > 1:
             raise ParameterError(
                 f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
             )
         count = math.prod(lead)
-        parallel = min(count, 64) if chains is None else _at_least("chains", chains, 1)
-        burn = _at_least("burn_in", burn_in, 0)
+        parallel = min(count, 64) if chains is None else checks.integer("chains", chains, 1)
+        burn = checks.integer("burn_in", burn_in, 0)
         sweeps = -(-count // max(parallel, 1)) * every
         kept: list[Bools] = []
         left = count
@@ -500,8 +501,8 @@ class Assignment:
         array([[0.3, 0.3, 0.3],
                [0.3, 0.3, 0.3]])
         """
-        sweeps, chains = _at_least("sweeps", sweeps, 1), _at_least("chains", chains, 1)
-        burn = _at_least("burn_in", burn_in, 0)
+        sweeps, chains = checks.integer("sweeps", sweeps, 1), checks.integer("chains", chains, 1)
+        burn = checks.integer("burn_in", burn_in, 0)
         total = np.zeros((chains, *self.shape))
         done = 0
         with stoppable(progress, sweeps, "gibbs") as shown:
@@ -602,21 +603,6 @@ class Assignment:
             repr(self), [display.heat_of_cells(cells.row, cells.column, alone, self.shape, title)]
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Assignment):
-            return NotImplemented
-        mine, theirs = ((*p._cells.places, p._cells.logits, *p._tables) for p in (self, other))
-        alike = self.shape == other.shape and self._sparse == other._sparse
-        return alike and all(map(np.array_equal, mine, theirs))
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self._cells.logits.tobytes()))
-
-
-def _at_least(name: str, value: Any, least: int) -> int:
-    number = checks.integer(name, value)
-    if number < least:
-        raise ParameterError(
-            f"`{name}` must be an integer of at least {least}; {number} arrived. Leave it out for the default."
-        )
-    return number
+    def _parts(self) -> tuple[Any, ...]:
+        cells = self._cells
+        return (self.shape, self._sparse, *cells.places, cells.logits, *self._tables)

@@ -16,10 +16,10 @@ from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, strata_of_groups
-from ._bag_likelihoods import CountLikelihood
+from ._bag_model import CountLikelihood
 from ._bags import make_bags, refuse_without_groups
 from ._conditional_fit import cases_per_group
-from ._formula import COVARIATES, OFFSET, RESPONSE, STRATA, Specification, is_table
+from ._formula import COVARIATES, OFFSET, RESPONSE, STRATA, is_table
 from ._mixins import TwoClasses, rows_of
 
 
@@ -28,23 +28,8 @@ def confidence_level(level: Any) -> float:
     return checks.real("level", level, 0.0, math.nextafter(1.0, 0.0), strict=True)
 
 
-class WaldReport:
-    """Tests and tables from the fitted attributes of :class:`ConditionalLogit`."""
-
-    level: float
-    coef_: Float64
-    standard_errors_: Float64
-    aliased_: NDArray[np.bool_]
-    log_likelihood_: float
-    log_likelihood_null_: float
-    n_strata_: int
-    n_strata_dropped_: int
-    n_rows_used_: int
-    n_rows_dropped_: int
-    n_rows_missing_: int
-    n_cases_: int
-    n_clusters_: int
-    n_features_in_: int
+class ConditionalReport(TwoClasses):
+    """Mixin of :class:`ConditionalLogit`: tests and tables, and answers for rows of covariates or for tables."""
 
     def _names(self, chosen: Any) -> list[str]:
         """Names of some of the columns."""
@@ -221,22 +206,6 @@ class WaldReport:
             facts,
         )
 
-
-def _equals(p: float) -> str:
-    """``= 0.02``, or ``< 1e-300``."""
-    text = p_text(p)
-    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
-
-
-class ConditionalPredictions(TwoClasses):
-    """Mixin: answers for rows of covariates, or for tables with the columns of the formula."""
-
-    coef_: Float64
-    intercept_: float
-    has_groups_: bool
-    feature_names_in_: NDArray[Any]
-    _design: Specification | None
-
     def _linear(self, X: Any, offset: ArrayLike | None) -> Float64:
         """``X @ coef_ + offset``, from covariates or from a table with the columns of the formula."""
         check_is_fitted(self)
@@ -291,7 +260,7 @@ class ConditionalPredictions(TwoClasses):
         >>> model.decision_function([[0.0], [1.0]], offset=[-model.intercept_, -model.intercept_]).round(4)
         array([0.    , 0.6931])
         """
-        return self._linear(X, offset) + self.intercept_
+        return np.asarray(self._linear(X, offset) + self.intercept_)
 
     def predict_proba(
         self,
@@ -451,6 +420,12 @@ class ConditionalPredictions(TwoClasses):
             )
         strata = strata_of_groups(make_bags(groups, len(eta), alone=False).codes, answer == self.classes_[1])
         return ConditionalLikelihood(np.zeros((len(eta), 0)), strata, eta).value(np.zeros(0))
+
+
+def _equals(p: float) -> str:
+    """``= 0.02``, or ``< 1e-300``."""
+    text = p_text(p)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 _HEAD = ["term", "coef", "exp(coef)", "se", "z", "p"]

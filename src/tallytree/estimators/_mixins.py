@@ -11,7 +11,6 @@ from scipy.special import expit
 from sklearn.base import ClassifierMixin
 
 from ..arrays import Float64
-from ..display import bars_of_variables
 
 _CELL = '<td style="text-align:right;padding:0 0.6em">{}</td>'
 
@@ -45,11 +44,6 @@ def coefficients(names: Any, values: Any) -> str:
         rows_of(["feature", "coefficient"], [[a, f"{v:.4g}"] for a, v in zip(labels, values[order].tolist())])
         + more
     )
-
-
-def probabilities(values: Any, title: str) -> str:
-    """Bars of a few probabilities, nothing for many."""
-    return bars_of_variables(values, title)
 
 
 class TwoClasses(ClassifierMixin):  # type: ignore[misc]

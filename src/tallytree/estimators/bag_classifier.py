@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
 from ..arrays import Float64
-from ._bag_likelihoods import BagLikelihood, BagPotential, start_values
-from ._bag_model import BagModel
+from ._bag_model import BagLikelihood, BagModel, BagPotential, start_values
 from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, refuse_without_groups
 
 
+@dataclass(eq=False, repr=False)
 class BagClassifier(BagModel):
     """Labels of bags from labels of instances that nobody saw.
 
@@ -98,37 +99,20 @@ class BagClassifier(BagModel):
     __metadata_request__fit: ClassVar = {"groups": True}
     __metadata_request__score: ClassVar = {"groups": True}
 
-    def __init__(
-        self,
-        potential: str = "at-least-one",
-        rate: float = 0.9,
-        leak: float = 0.01,
-        mu: float = 0.5,
-        sigma: float = 0.2,
-        n_knots: int = 5,
-        l1: float = 0.0,
-        l2: float = 1e-3,
-        table_l2: float = 1e-2,
-        fit_intercept: bool = True,
-        n_init: int = 1,
-        tol: float = 1e-6,
-        max_iter: int = 500,
-        random_state: Any = None,
-    ) -> None:
-        self.potential = potential
-        self.rate = rate
-        self.leak = leak
-        self.mu = mu
-        self.sigma = sigma
-        self.n_knots = n_knots
-        self.l1 = l1
-        self.l2 = l2
-        self.table_l2 = table_l2
-        self.fit_intercept = fit_intercept
-        self.n_init = n_init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    potential: str = "at-least-one"
+    rate: float = 0.9
+    leak: float = 0.01
+    mu: float = 0.5
+    sigma: float = 0.2
+    n_knots: int = 5
+    l1: float = 0.0
+    l2: float = 1e-3
+    table_l2: float = 1e-2
+    fit_intercept: bool = True
+    n_init: int = 1
+    tol: float = 1e-6
+    max_iter: int = 500
+    random_state: Any = None
 
     def fit(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,12 +27,13 @@ from ._bags import (
     warn_without_groups,
 )
 from ._conditional_fit import control_and_case, estimate, repeated_rows
-from ._conditional_report import ConditionalPredictions, WaldReport, confidence_level
-from ._formula import caller_names, read_formula, table_of
+from ._conditional_report import ConditionalReport, confidence_level
+from ._formula import Specification, caller_names, read_formula, table_of
 from ._mixins import ShowsAnswers
 
 
-class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -121,19 +123,11 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
 
     __metadata_request__fit: ClassVar = {"groups": True}
 
-    def __init__(
-        self,
-        l2: float = 0.0,
-        tol: float = 1e-10,
-        max_iter: int = 50,
-        level: float = 0.95,
-        case: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.tol = tol
-        self.max_iter = max_iter
-        self.level = level
-        self.case = case
+    l2: float = 0.0
+    tol: float = 1e-10
+    max_iter: int = 50
+    level: float = 0.95
+    case: Any = None
 
     def _answers_html(self) -> str:
         return self.summary()._repr_html_()
@@ -410,7 +404,7 @@ class ConditionalLogit(ShowsAnswers, WaldReport, ConditionalPredictions, BaseEst
         self.n_strata_dropped_ = strata.n_strata - self.n_strata_
         self.n_rows_used_, self.n_rows_dropped_ = used.n_rows_used, len(x) - used.n_rows_used
         self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, used.n_cases, found.n_clusters
-        self._design = None
+        self._design: Specification | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:
         eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
-from .. import checks
+from .. import checks, display
 from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
 from ..learn.forest import Density
 from ..learn.statistics import row_weights
 from ._bags import warn
 from ._components import CountTrainer, TreeTrainer, cluster
-from ._mixins import ShowsAnswers, probabilities
+from ._mixins import ShowsAnswers
 
 KINDS = ("counts", "tree", "tree+counts")
 
 
+@dataclass(eq=False, repr=False)
 class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Density of binary vectors, fitted by exact maximum likelihood.
 
@@ -97,43 +99,25 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     array([[1. , 1. , 0.5]])
     """
 
-    def __init__(
-        self,
-        kind: str = "counts",
-        structure: Any = "adaptive",
-        linkage: str = "average",
-        n_components: int = 1,
-        pseudo_count: float = 1.0,
-        l2: float = 1.0,
-        smoothness: float = 0.0,
-        method: str = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        em_tol: float = 1e-3,
-        em_iter: int = 100,
-        em_steps: int = 10,
-        binarize: float | None = 0.0,
-        random_state: Any = None,
-    ) -> None:
-        self.kind = kind
-        self.structure = structure
-        self.linkage = linkage
-        self.n_components = n_components
-        self.pseudo_count = pseudo_count
-        self.l2 = l2
-        self.smoothness = smoothness
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
-        self.em_tol = em_tol
-        self.em_iter = em_iter
-        self.em_steps = em_steps
-        self.binarize = binarize
-        self.random_state = random_state
+    kind: str = "counts"
+    structure: Any = "adaptive"
+    linkage: str = "average"
+    n_components: int = 1
+    pseudo_count: float = 1.0
+    l2: float = 1.0
+    smoothness: float = 0.0
+    method: str = "auto"
+    tol: float = 1e-4
+    max_iter: int = 500
+    em_tol: float = 1e-3
+    em_iter: int = 100
+    em_steps: int = 10
+    binarize: float | None = 0.0
+    random_state: Any = None
 
     def _answers_html(self) -> str:
         facts = f"<p>mean log-likelihood of a training row {self.log_likelihood_:.4g}</p>"
-        return facts + probabilities(self.marginals(), "P(variable is on)")
+        return facts + display.bars_of_variables(self.marginals(), "P(variable is on)")
 
     def fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> CountDensity:
         """Fit to complete binary rows.

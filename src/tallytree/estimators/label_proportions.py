@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +13,11 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.statistics import row_weights
-from ._bag_likelihoods import CountLikelihood
-from ._bag_model import BagModel
+from ._bag_model import BagModel, CountLikelihood
 from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, target_vector
 
 
+@dataclass(eq=False, repr=False)
 class LabelProportions(BagModel):
     """Logistic regression trained on how many instances of each bag are positive.
 
@@ -78,21 +79,12 @@ class LabelProportions(BagModel):
     __metadata_request__fit: ClassVar = {"groups": True}
     __metadata_request__score: ClassVar = {"groups": True}
 
-    def __init__(
-        self,
-        target: str = "labels",
-        l1: float = 0.0,
-        l2: float = 1e-3,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 500,
-    ) -> None:
-        self.target = target
-        self.l1 = l1
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    target: str = "labels"
+    l1: float = 0.0
+    l2: float = 1e-3
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 500
 
     def fit(
         self,

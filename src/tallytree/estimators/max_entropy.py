@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from .. import checks
+from .. import checks, display
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
@@ -22,8 +22,9 @@ from ..models.count import CountModel
 from ..models.sampling import Size
 from ..potentials import exactly
 from ._bags import warn
-from ._design import distinct_units, inclusion_vector, joint_rows
-from ._mixins import ShowsAnswers, probabilities
+from ._mixins import ShowsAnswers
+
+_PAIRS = 1 << 22  # joint probabilities held at a time
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class HorvitzThompson:
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
 
 
+@dataclass(eq=False, repr=False)
 class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     """Samples of fixed size with given inclusion probabilities and otherwise maximal entropy.
 
@@ -130,13 +132,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     array([3, 3])
     """
 
-    def __init__(
-        self, method: str = "newton", tol: float = 1e-13, max_iter: int = 100, random_state: Any = None
-    ) -> None:
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    method: str = "newton"
+    tol: float = 1e-13
+    max_iter: int = 100
+    random_state: Any = None
 
     @staticmethod
     def inclusion_probabilities(sizes: ArrayLike, n: int) -> Float64:
@@ -184,7 +183,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
     def _answers_html(self) -> str:
         facts = f"<p>samples of {self.sample_size_} out of {len(self.inclusion_probabilities_)} units</p>"
-        return facts + probabilities(self.inclusion_probabilities_, "P(unit is in the sample)")
+        return facts + display.bars_of_variables(self.inclusion_probabilities_, "P(unit is in the sample)")
 
     def fit(self, pik: ArrayLike, y: None = None) -> MaxEntropySampler:
         """Find the log-odds.
@@ -216,7 +215,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> design.sample_size_, design.inclusion_probabilities_.round(6)
         (2, array([0.25, 0.5 , 0.5 , 0.75]))
         """
-        pi = inclusion_vector(pik)
+        pi = _inclusion_vector(pik)
         checks.one_of("method", self.method, ("newton", "fixed-point"))
         checks.real("tol", self.tol, 0.0, infinite=True)
         checks.integer("max_iter", self.max_iter, 1)
@@ -330,11 +329,11 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         size = len(self.logits_)
-        chosen = np.arange(size) if units is None else distinct_units(units, size, "units")
+        chosen = np.arange(size) if units is None else _distinct_units(units, size, "units")
         return np.concatenate([np.zeros((0, len(chosen))), *(block for _, block in self._joint(chosen))])
 
     def _joint(self, units: Ints) -> Iterator[tuple[Ints, Float64]]:
-        return joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, units)
+        return _joint_rows(self.logits_, self.inclusion_probabilities_, self.sample_size_, units)
 
     def horvitz_thompson(self, sample: ArrayLike, values: ArrayLike) -> HorvitzThompson:
         """Unbiased estimate of the population total of a quantity from one sample.
@@ -380,7 +379,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         size = len(self.pikt_)
-        given = distinct_units(sample, size, "sample")
+        given = _distinct_units(sample, size, "sample")
         order = np.argsort(given)
         index = given[order]
         v = checks.real_array("values", values, axis="units")[0]
@@ -430,3 +429,65 @@ def _rounded(pi: Float64, n: int) -> Float64:
         pi = np.clip(pi, 0.0, 1.0)
         if ((pi[inner] > 0) & (pi[inner] < 1)).all():
             return pi
+
+
+def _inclusion_vector(pik: ArrayLike) -> Float64:
+    """Inclusion probabilities, one per unit."""
+    hint = " `MaxEntropySampler.inclusion_probabilities` turns sizes into probabilities."
+    pi = checks.array("pik", pik, ("N",), checks.PROBABILITIES, hint=hint)
+    if not len(pi):
+        raise ParameterError("`pik` must hold the probabilities of at least one unit; none arrived.")
+    return pi
+
+
+def _distinct_units(chosen: ArrayLike, size: int, name: str) -> Ints:
+    """Indices of distinct units, from indices or from one truth value per unit."""
+    array = checks.rectangular(name, chosen, "the indices of units, or one truth value for each")
+    if array.ndim == 2 and array.shape[1] == size and len(array) != 1:
+        raise ParameterError(
+            f"`{name}` must be one sample; an array of {len(array)} arrived. Call it for every row."
+        )
+    if array.dtype == bool and array.size == size:
+        return np.flatnonzero(array)
+    index = checks.array(name, array, ("n",), checks.integers(0, size - 1, "units"))
+    if len(np.unique(index)) < len(index):
+        raise ParameterError(
+            f"`{name}` must hold distinct units, because the design draws without replacement; "
+            f"{checks.describe(chosen)} arrived. Zeros and ones that mark units must be truth values: astype(bool)."
+        )
+    return index
+
+
+def _joint_rows(
+    logits: Float64, inclusion: Float64, drawn: int, units: Ints
+) -> Iterator[tuple[Ints, Float64]]:
+    """Joint probabilities of `units` with one another, a few rows at a time, when `drawn` of all units are."""
+    pi = inclusion[units]
+    inner = np.flatnonzero(np.isfinite(logits[units]))
+    model = _restricted(logits, drawn, units[inner]) if len(inner) else None
+    place = np.full(len(units), -1)
+    place[inner] = np.arange(len(inner))
+    step = max(1, _PAIRS // max(1, len(units)))
+    for start in range(0, len(units), step):
+        rows = np.arange(start, min(start + step, len(units)))
+        joint = np.outer(pi[rows], pi)  # certain and excluded units are independent of all others
+        random = rows[place[rows] >= 0]
+        if model is not None and len(random):
+            found = model.pairwise(place[random][:, None], np.arange(len(inner)))
+            joint[np.ix_(random - start, inner)] = found
+        joint[rows - start, rows] = pi[rows]
+        yield rows, joint
+
+
+def _restricted(logits: Float64, drawn: int, units: Ints) -> CountModel:
+    """The design restricted to some random units, its other units summed over."""
+    theta = logits[units]
+    k = drawn - int((logits == np.inf).sum())
+    others = np.isfinite(logits)
+    others[units] = False
+    if not others.any():
+        return CountModel(theta, exactly(k))
+    law = np.asarray(CountModel(logits[others], np.zeros(int(others.sum()) + 1)).count_log_probs())
+    left = k - np.arange(len(units) + 1)  # drawn among the others
+    possible = (left >= 0) & (left < len(law))
+    return CountModel(theta, np.where(possible, law[np.where(possible, left, 0)], -np.inf))

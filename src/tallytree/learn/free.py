@@ -12,15 +12,17 @@ log t(0,0)``; what else a table of four can say is two logits and a constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, hstack
 
 from .. import checks
 from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
+from ..memo import cached
 from ..models.count import CountModel
 from ..potentials.derivatives import Domain
 from .parametric import Parameter, ParametricPotential
@@ -41,7 +43,7 @@ class FreeParameters:
     @property
     def n_free(self) -> int:
         """Number of free parameters, those of potentials included."""
-        return self.n_linear + len(self.parametric)
+        return self.n_linear + len(self.parametric.names)
 
     def coordinates(self, values: Float64) -> Float64:
         """Coordinates of the parameters of potentials, (P,)."""
@@ -74,13 +76,23 @@ class FreeParameters:
 
     def natural(self, values: Float64) -> tuple[Float64, Float64, Float64]:
         """Logits (D,), packed tables (T,) and packed edges (4 E,) for values of the free parameters."""
-        moved = self.base + self._spread(values)
+        moved = self.base + self._linear @ values[: self.n_linear]
+        moved = self.parametric.fill(moved, self.coordinates(values))
         logits, tables, edges = self.parts
-        return moved[logits], self.parametric.fill(moved[tables], self.coordinates(values)), moved[edges]
+        return moved[logits], moved[tables], moved[edges]
 
-    def _spread(self, values: Float64) -> Float64:
-        """The value that moves each natural parameter, 0 where none does."""
-        return np.append(values[: self.n_linear], 0.0)[self.labels]
+    @cached
+    def _linear(self) -> Any:
+        """A one for every natural parameter that a label moves, (D + T + 4 E, n_linear)."""
+        own = np.flatnonzero(self.labels >= 0)
+        shape = (len(self.labels), self.n_linear)
+        return csr_array((np.ones(len(own)), (own, self.labels[own])), shape=shape)
+
+    def jacobian(self, values: Float64) -> Any:
+        """Derivatives of the natural parameters by the free ones, (D + T + 4 E, n_free), sparse."""
+        if not self.parametric.names:
+            return self._linear
+        return hstack([self._linear, self.parametric.jacobian(self.coordinates(values))], format="csr")
 
     def values(self, model: CountModel) -> Float64:
         """Values of the free parameters that come nearest to a model on the same structure."""
@@ -94,14 +106,13 @@ class FreeParameters:
             raise ParameterError(
                 "`start` must have the structure of `model` and finite values where they are free."
             )
-        return np.concatenate([self.nearest(self._change(natural)), self.parametric.start])
+        return np.concatenate([self.nearest(natural), self.parametric.start])
 
-    def nearest(self, change: Float64) -> Float64:
-        """Values of the labels, (n_linear,), that come nearest to a change of the natural parameters: its means."""
-        return self._summed(change) / np.maximum(self._summed(np.ones(len(change))), 1.0)
+    def nearest(self, natural: Float64) -> Float64:
+        """Values of the labels, (n_linear,), that come nearest to natural parameters: the means of their changes.
 
-    def _change(self, natural: Float64) -> Float64:
-        """Difference from the base with that of the edges moved to logits and entries (1, 1)."""
+        Changes of the tables of edges are moved to logits and entries (1, 1).
+        """
         both = np.isfinite(natural) & np.isfinite(self.base)
         change = np.zeros(len(natural))
         change[both] = natural[both] - self.base[both]
@@ -113,29 +124,7 @@ class FreeParameters:
         moved = np.zeros_like(table)
         moved[:, 3] = np.where(fixed, 0.0, table[:, 3] - table[:, 0] - one - other)
         change[edges] = moved.reshape(-1)
-        return change
-
-    def pull(self, gradient: Float64, values: Float64) -> Float64:
-        """Gradient with respect to the free parameters from one with respect to the natural ones."""
-        few = self.parametric.pull(gradient[self.parts[1]], self.coordinates(values))
-        return np.concatenate([self._summed(gradient), few])
-
-    def push(self, direction: Float64, values: Float64) -> Float64:
-        """Direction in the natural parameters of one in the free ones."""
-        natural = self._spread(direction)
-        tables = natural[self.parts[1]]  # a view
-        tables += self.parametric.push(self.coordinates(direction), self.coordinates(values), len(tables))
-        return natural
-
-    def squares(self, weights: Float64, values: Float64) -> Float64:
-        """``sum_i weights_i (d natural_i / d free)^2`` of every free parameter."""
-        few = self.parametric.squares(weights[self.parts[1]], self.coordinates(values))
-        return np.concatenate([self._summed(weights), few])
-
-    def _summed(self, natural: Float64) -> Float64:
-        """Sums over the natural parameters of every label, (n_linear,)."""
-        free = self.labels >= 0
-        return np.bincount(self.labels[free], natural[free], self.n_linear).astype(np.float64)
+        return np.asarray(self._linear.T @ change / np.maximum(self._linear.sum(axis=0), 1.0))
 
     def penalties(self, logits: float, tables: float, edges: float) -> Float64:
         """The penalty of every free parameter, (n_free,); the parameters of potentials have none."""
@@ -213,8 +202,8 @@ def _assembled(
     for part, own in ((slice(0, d), logits), (tables, cells), (slice(tables.stop + 3, None, 4), edges)):
         labels[part] = np.where(own >= 0, n + own, -1)  # of an edge the entry (1, 1)
         n += int(own.max(initial=-1)) + 1
-    parametric = ParametricTables(places, base[tables])
-    base[tables] = parametric.fill(base[tables], parametric.start)
+    parametric = ParametricTables([(slice(d + at.start, d + at.stop), own) for at, own in places], base)
+    base = parametric.fill(base, parametric.start)
     labels[~np.isfinite(base)] = -1  # structural zeros and forced variables stay
     used, compact = np.unique(labels[labels >= 0], return_inverse=True)
     labels[labels >= 0] = compact
@@ -243,7 +232,7 @@ def _table_labels(tables: Any, offset: Ints, n_classes: int) -> tuple[Ints, list
             start = k * int(offset[-1]) + int(offset[g])
             stop = start + int(sizes[g])
             if isinstance(choice, ParametricPotential):
-                places.append(Place(start, stop, choice))
+                places.append((slice(start, stop), choice))
             elif choice != "fixed":
                 key = ((k, g) if choice == "free" else choice, stop - start)
                 cells[start:stop] = first.setdefault(key, start) + np.arange(stop - start)
@@ -276,44 +265,28 @@ def _listed(entry: Any) -> bool:
 _LARGEST = 1e12  # logarithms of this size count as infinite
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """A table among packed tables, (start, stop), that a potential with parameters fills."""
-
-    start: int
-    stop: int
-    potential: ParametricPotential
-
-
-@dataclass(frozen=True, eq=False)
-class _Slope:
-    """Derivatives (P', n + 1) of one table in the parameters `which` (P',)."""
-
-    cells: slice
-    which: Ints
-    by: Float64
+Place = tuple[slice, ParametricPotential]  # where its table is
 
 
 class ParametricTables:
-    """Packed tables as functions of the coordinates of parameters.
+    """Tables among the natural parameters as functions of the coordinates of parameters.
 
     Parameters
     ----------
-    places : iterable of Place
+    places : list of (slice, ParametricPotential)
         Which tables have parameters. Parameters of the same name are one.
-    base : (T,) array
-        Packed tables whose entries of -inf stay.
+    base : (D + T + 4 E,) array
+        Natural parameters, of which entries of -inf stay.
     """
 
-    def __init__(self, places: Iterable[Place], base: Float64) -> None:
-        self._places = tuple(places)
+    def __init__(self, places: list[Place], base: Float64) -> None:
+        self._places = places
         self._closed = base == -math.inf
-        self._domains = _distinct(self._places)
+        self._domains = _distinct(places)
         self.names = [parameter.name for parameter in self._domains]
-        self._pattern = np.isneginf(self.fill(base, self.start))
-
-    def __len__(self) -> int:
-        return len(self.names)
+        self._pattern = self._closed.copy()
+        for _, at, table, _ in self._tables(self.start):
+            self._pattern[at] |= np.isneginf(table)
 
     @property
     def start(self) -> Float64:
@@ -334,70 +307,48 @@ class ParametricTables:
         """Coordinates (P,) of values by name."""
         return np.array([d.to_coordinate(values[p.name]) for p, d in self._domains.items()], np.float64)
 
-    def fill(self, tables: Float64, coordinates: Float64) -> Float64:
-        """A copy of packed tables (T,) with the entries that follow from the parameters."""
-        out = tables.copy()
-        for place, cells, table, _ in self._tables(coordinates):
-            out[cells] = np.where(self._closed[cells], -math.inf, table)
-            if hasattr(self, "_pattern") and not np.array_equal(
-                np.isneginf(out[cells]), self._pattern[cells]
-            ):
+    def fill(self, natural: Float64, coordinates: Float64) -> Float64:
+        """A copy of the natural parameters with the entries that follow from the coordinates."""
+        out = natural.copy()
+        for name, at, table, _ in self._tables(coordinates):
+            out[at] = np.where(self._closed[at], -math.inf, table)
+            if not np.array_equal(np.isneginf(out[at]), self._pattern[at]):
                 raise ParameterError(
-                    f"`{place.potential.name}` must exclude the same counts whatever its parameters are; other entries "
-                    "became -inf. Exclude counts by -inf in the tables of the model."
+                    f"`{name}` must exclude the same counts whatever its parameters are; other entries became -inf. "
+                    "Exclude counts by -inf in the tables of the model."
                 )
         return out
 
-    def _tables(self, coordinates: Float64) -> Iterator[tuple[Place, slice, Float64, dict[str, Float64]]]:
-        """Every place, its cells, its table and the derivatives by name."""
+    def _tables(self, coordinates: Float64) -> Iterator[tuple[str, slice, Float64, dict[str, Float64]]]:
+        """Name, place and entries of every table, and their derivatives by the names of the parameters."""
         named = dict(zip(self.names, coordinates.tolist()))
-        for place in self._places:
-            found = place.potential.table(place.stop - place.start - 1, named)
-            yield place, slice(place.start, place.stop), *found
+        for at, potential in self._places:
+            yield potential.name, at, *potential.table(at.stop - at.start - 1, named)
 
     def in_range(self, coordinates: Float64) -> bool:
         """Whether the tables are logarithms of numbers that a model can tell from 0."""
         # Far below its largest entry a table counts as -inf, and a NaN is below nothing.
         return all(
-            (np.abs(table[~self._pattern[cells]]) < _LARGEST).all()
-            for _, cells, table, _ in self._tables(coordinates)
+            (np.abs(table[~self._pattern[at]]) < _LARGEST).all()
+            for _, at, table, _ in self._tables(coordinates)
         )
 
-    def slopes(self, coordinates: Float64) -> list[_Slope]:
-        """Derivatives of every table; 0 where its entries are -inf."""
-        found = []
-        for _, cells, _, by in self._tables(coordinates):
-            rows = np.where(self._pattern[cells], 0.0, np.stack(list(by.values())))
-            found.append(_Slope(cells, np.array([self.names.index(name) for name in by]), rows))
-        return found
-
-    def pull(self, gradient: Float64, coordinates: Float64) -> Float64:
-        """Gradient (P,) from one with respect to the packed tables (T,)."""
-        out = np.zeros(len(self))
-        for slope in self.slopes(coordinates):
-            out[slope.which] += slope.by @ gradient[slope.cells]
-        return out
-
-    def push(self, direction: Float64, coordinates: Float64, n_cells: int) -> Float64:
-        """Direction in the packed tables (T,) of one in the coordinates (P,)."""
-        out = np.zeros(n_cells)
-        for slope in self.slopes(coordinates):
-            out[slope.cells] = direction[slope.which] @ slope.by
-        return out
-
-    def squares(self, weights: Float64, coordinates: Float64) -> Float64:
-        """Sums of squared derivatives (P,), entry by entry weighted (T,)."""
-        out = np.zeros(len(self))
-        for slope in self.slopes(coordinates):
-            out[slope.which] += slope.by**2 @ weights[slope.cells]
-        return out
+    def jacobian(self, coordinates: Float64) -> Any:
+        """Derivatives of the natural parameters by the coordinates, (D + T + 4 E, P), sparse; 0 at entries of -inf."""
+        entries: list[tuple[Ints, Ints, Float64]] = []
+        for _, at, _, slopes in self._tables(coordinates):
+            for name, slope in slopes.items():
+                own = np.flatnonzero(~self._pattern[at])
+                entries.append((at.start + own, np.full(len(own), self.names.index(name)), slope[own]))
+        row, column, value = (np.concatenate(each) for each in zip(*entries))
+        return csr_array((value, (row, column)), shape=(len(self._closed), len(self.names)))
 
 
-def _distinct(places: Iterable[Place]) -> dict[Parameter, Domain]:
+def _distinct(places: list[Place]) -> dict[Parameter, Domain]:
     """The parameters in the order in which they appear, with their ranges."""
     found: dict[str, tuple[Parameter, Domain]] = {}
-    for place in places:
-        for parameter, domain in place.potential.ranges():
+    for _, potential in places:
+        for parameter, domain in potential.ranges():
             known, same = found.setdefault(parameter.name, (parameter, domain))
             if known.start != parameter.start:
                 raise ParameterError(

@@ -173,7 +173,7 @@ class Objective:
         that is the difference between model and data.
         """
         seen, (coef, shared) = self._all, self._parts(direction)
-        natural = self.free.push(shared, self._parts(values)[1])
+        natural = self.free.jacobian(self._parts(values)[1]) @ shared
         logits, tables, edges = self.free.parts
         moved = natural[tables].reshape(seen.tables.shape)
         pushed = moved[seen.classes].reshape(*seen.y.shape[:-1], -1)
@@ -192,7 +192,8 @@ class Objective:
         tables = self._by_class([t * (1.0 - t) for t in mean.tables], seen)
         tables = np.maximum(tables, seen.tables * (1.0 - seen.tables))
         natural = self._packed(logits, tables, np.zeros(len(seen.edges)))
-        shared = self.free.squares(np.maximum(natural, 0.0), self._parts(values)[1])
+        jacobian = self.free.jacobian(self._parts(values)[1])
+        shared = jacobian.power(2).T @ np.maximum(natural, 0.0)
         found = np.append(_by_covariates(logits, seen.x**2, len(seen.classes)), shared) + self._penalty
         return np.where(found > 0.0, found, 1.0)
 
@@ -216,7 +217,7 @@ class Objective:
     def _pull(self, logits: Float64, tables: Float64, edges: Float64, values: Float64, seen: Seen) -> Float64:
         """From statistics to the free numbers."""
         natural = self._packed(logits, tables, edges)
-        shared = self.free.pull(natural, self._parts(values)[1])
+        shared = self.free.jacobian(self._parts(values)[1]).T @ natural
         return np.append(_by_covariates(logits, seen.x, len(seen.classes)), shared)
 
     def _bends(self, packed: Float64) -> Float64:

@@ -265,7 +265,7 @@ def fit_conditional(
             "products, and these do not cover edges. Use 'l-bfgs', or interactions='fixed'."
         )
     if method == "auto":
-        method = "newton-cg" if edges is None and not len(problem.free.parametric) else "l-bfgs"
+        method = "newton-cg" if edges is None and not problem.free.parametric.names else "l-bfgs"
     outcome, history = minimise(problem, start, method, tol, max_iter, progress)
     return _result(problem, outcome.x, tuple(history), converged=bool(outcome.success))
 
@@ -355,16 +355,14 @@ class ConditionalProblem(Objective):
                 "`warm_start` must be a ConditionalFit with the same tree, covariates and classes; "
                 f"{checks.describe(warm)} arrived."
             )
-        free, natural = self.free, self.free.base.copy()
-        logits, tables, edges = free.parts
-        natural[logits], natural[tables] = warm.intercept, warm.tables.reshape(-1)
+        free, edges = self.free, self.free.base[self.free.parts[2]]
         if self.forest is not None and warm.edges is not None:
-            natural[edges] = warm.edges.log_tables.reshape(-1)
+            edges = warm.edges.log_tables.reshape(-1)
         coordinates = free.parametric.start
         if set(free.parametric.names) <= set(warm.parameters):
             coordinates = free.parametric.coordinates(warm.parameters)
-        change = np.subtract(natural, free.base, out=np.zeros(len(natural)), where=free.labels >= 0)
-        return np.concatenate([warm.coef.reshape(-1), free.nearest(change), coordinates])
+        natural = np.concatenate([warm.intercept, warm.tables.reshape(-1), edges])
+        return np.concatenate([warm.coef.reshape(-1), free.nearest(natural), coordinates])
 
 
 def _template(tree: CountTree, forest: Forest | None) -> CountModel:

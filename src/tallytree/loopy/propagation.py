@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -223,12 +222,10 @@ class LoopyResult(Caching):
         >>> tt.loopy_bp(graph).cavity_log_odds(0)
         array([1., 2.])
         """
-        number, count = checks.integer("factor", factor), self.graph.n_groups + self.graph.n_edges
-        if not 0 <= number < count:
-            raise ParameterError(
-                f"`factor` must be the number of a factor, 0 to {count - 1}, groups first and then edges; {number} "
-                "arrived."
-            )
+        last = self.graph.n_groups + self.graph.n_edges - 1
+        number = checks.integer(
+            "factor", factor, 0, last, "the number of a factor, groups first and then edges"
+        )
         known = distinct(self.graph)
         phase, batch, row = self._place(int(known.stands[number]))
         nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
@@ -450,8 +447,7 @@ def _initial(
 ) -> tuple[Float64, list[float]]:
     if start is None:
         return np.zeros(len(structure.variable)), []
-    if not isinstance(start, LoopyResult):
-        raise ParameterError(f"`start` must be a LoopyResult; {checks.describe(start)} arrived.")
+    checks.instance("start", start, LoopyResult)
     if (
         start.schedule != schedule
         or start.semiring != semiring
@@ -459,9 +455,8 @@ def _initial(
         or not np.array_equal(start._layout.variable, structure.variable)
     ):
         raise ParameterError(
-            "`start` must come from the same groups with the same schedule and semiring; the one that arrived has "
-            f"schedule {start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages. "
-            f"Start afresh."
+            "`start` must come from the same groups with the same schedule and semiring; one with schedule "
+            f"{start.schedule!r}, semiring {start.semiring!r} and {len(start.messages)} messages arrived. Start afresh."
         )
     # What was decided for good was so under the old log-odds; it is found again if it still holds.
     return np.where(np.isinf(start.messages), 0.0, start.messages), start.trace.tolist()
@@ -471,23 +466,14 @@ def _check(graph: Any, damping: Any, schedule: Any, tol: Any, max_iter: Any, sem
     check_run(graph, tol, max_iter)
     checks.one_of("schedule", schedule, SCHEDULES)
     checks.one_of("semiring", semiring, SEMIRINGS)
-    if not (isinstance(damping, Real) and 0.0 <= float(damping) < 1.0):
-        raise ParameterError(f"`damping` must be a number in [0, 1); {checks.describe(damping)} arrived.")
+    checks.real("damping", damping, 0.0, math.nextafter(1.0, 0.0))
 
 
 def check_run(graph: Any, tol: Any, max_iter: Any) -> None:
     """Refuse what is not a graph, tolerances that no number meets, and numbers of iterations that are none."""
-    if not isinstance(graph, FactorGraph):
-        raise ParameterError(
-            f"`graph` must be a FactorGraph; {checks.describe(graph)} arrived. Make one with FactorGraph(logits, "
-            "groups)."
-        )
-    if not (isinstance(tol, Real) and float(tol) >= 0.0):
-        raise ParameterError(
-            f"`tol` must be a number of at least 0; {checks.describe(tol)} arrived. Use 0 to run to `max_iter`."
-        )
-    if checks.integer("max_iter", max_iter) < 0:
-        raise ParameterError(f"`max_iter` must be at least 0; {max_iter} arrived. Use 0 for the start alone.")
+    checks.instance("graph", graph, FactorGraph, ", as FactorGraph(logits, groups)")
+    checks.real("tol", tol, 0.0, infinite=True)
+    checks.integer("max_iter", max_iter, 0)
 
 
 # -- acceleration ----------------------------------------------------------------------------------------------------
@@ -514,7 +500,6 @@ class Anderson:
 
     def __init__(self, memory: int) -> None:
         self._steps: deque[tuple[Float64, Float64]] = deque(maxlen=memory)  # differences of f and of g(x)
-        self._gram = np.empty((0, 0))
         self._last: tuple[Float64, Float64] | None = None
         self._best = math.inf
 
@@ -527,42 +512,27 @@ class Anderson:
             return
         if norm > _WORSE * self._best:
             self._forget()
-            self._best = norm
-            self._last = (f, image.copy())
-            return
         self._best = min(self._best, norm)
         if self._last is not None:
-            self._remember(f - self._last[0], _difference(image, self._last[1]))
+            self._steps.append((f - self._last[0], _difference(image, self._last[1])))
         self._last = (f, image.copy())
         if self._steps:
-            gram = self._gram
+            gram = np.array([[_dot(a, b) for a, _ in self._steps] for b, _ in self._steps])
             target = np.array([_dot(a, f) for a, _ in self._steps])
             scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
             weights = np.linalg.lstsq(gram / np.outer(scale, scale), target / scale, rcond=1e-10)[0] / scale
             jump = np.zeros_like(image)
             for w, (_, difference) in zip(weights, self._steps):
                 jump -= w * difference
-            length = float(np.abs(jump).max(initial=0.0))
-            if length <= (
-                _FARTHEST if _dot(jump, f) >= 0.0 else min(_FARTHEST, _BACK * norm)
-            ):  # false for NaN too
+            farthest = _FARTHEST if _dot(jump, f) >= 0.0 else min(_FARTHEST, _BACK * norm)
+            if float(np.abs(jump).max(initial=0.0)) <= farthest:  # false for NaN too
                 image += jump
             else:
                 image += _runaway(self._steps[-1][0], norm, float(np.abs(image).max())) * f
                 self._forget()
 
-    def _remember(self, df: Float64, dg: Float64) -> None:
-        keep = len(self._steps) == self._steps.maxlen
-        old = self._gram[1:, 1:] if keep else self._gram
-        self._steps.append((df, dg))
-        new = np.array([_dot(df, a) for a, _ in self._steps])
-        self._gram = np.empty((len(new), len(new)))
-        self._gram[:-1, :-1] = old
-        self._gram[-1, :] = self._gram[:, -1] = new
-
     def _forget(self) -> None:
         self._steps.clear()
-        self._gram = np.empty((0, 0))
         self._last = None
         self._best = math.inf
 
