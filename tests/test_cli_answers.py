@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -212,8 +211,8 @@ def test_special_files_are_never_replaced(data: str, bad: Run) -> None:
 def test_a_failure_while_writing_leaves_everything_as_it_was(
     data: str, bad: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: io.TextIOBase, *_: object) -> None:
-        file.write("half")
+    def full(path: str, *_: object) -> None:
+        Path(path).write_text("half")
         raise OSError(28, "No space left on device")
 
     text("out.csv", "precious")

@@ -152,9 +152,10 @@ def test_a_missing_column_is_reported_before_a_row_is_read(
     [
         (b"", "is empty"),
         (b"name,logit\n", "has a header but no rows"),
-        (b"name,logit\na,1\nb,\n", "row 2: column `logit` is empty or NaN"),
-        (b"name,logit\na,1\nb,nan\n", "row 2: column `logit` is empty or NaN"),
-        (b"name,logit\na,x\n", "is not readable as CSV"),
+        (b"name,logit\na,1\nb,\n", "row 2: column `logit` is empty. Every row"),
+        (b"name,logit\na,1\nb,nan\n", "row 2: column `logit` is NaN"),
+        (b"name,logit\na,x\n", "row 1: column `logit` must hold numbers; 'x' arrived"),
+        (b"name,logit\na,1\nb,1,2\n", "is not a readable CSV file"),
         (b"logit,logit\n1,2\n", "more than one column `logit`"),
         (b"name,prob\na,1.5\n", "between 0 and 1; 1.5 arrived"),
         (gzip.compress(b"name,logit\na,1\n", mtime=0)[:-9], "ends"),

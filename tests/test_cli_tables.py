@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree.cli import tables
-from tallytree.cli.arrow import ArrowText, first_lines, quotes_in_order
-from tallytree.cli.tables import CsvTable, InputProblem, Source, read_csv
+from tallytree.cli.arrow import ArrowTable, first_lines, quotes_in_order
+from tallytree.cli.tables import InputProblem, TextTable, read_table
 
 pytest.importorskip("pyarrow")
 
@@ -43,8 +43,9 @@ FIRST = np.array([0])
 
 def read(content: bytes, many: int, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(tables, "_MANY", many)
+    monkeypatch.setattr(tables, "source_of", lambda *_: tables.Source("file.csv", content))
     try:
-        return read_csv(Source("file.csv", content))
+        return read_table("file.csv")
     except InputProblem as problem:
         return str(problem)
 
@@ -52,11 +53,11 @@ def read(content: bytes, many: int, monkeypatch: pytest.MonkeyPatch) -> object:
 @pytest.mark.parametrize("content", GOOD)
 def test_both_readers_of_csv_see_the_same(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     hand, arrow = read(content, 10**9, monkeypatch), read(content, 0, monkeypatch)
-    assert isinstance(hand, CsvTable)
-    assert isinstance(arrow, CsvTable if b'x"y' in content else ArrowText)
+    assert isinstance(hand, TextTable)
+    assert isinstance(arrow, TextTable if b'x"y' in content else ArrowTable)
     assert arrow.names == hand.names
     assert [tuple(row) for row in arrow.rows()] == [tuple(row) for row in hand.rows()]
-    assert [arrow.number_of(i) for i in range(hand.n_rows)] == list(hand.first_lines)
+    assert [arrow.number_of(i) for i in range(len(hand.text))] == list(hand.first_lines)
     np.testing.assert_array_equal(arrow.numbers("a"), hand.numbers("a"))
     for name in hand.names:
         assert arrow.codes(name).values == hand.codes(name).values
@@ -91,7 +92,7 @@ def test_a_cell_that_is_no_number_is_refused_in_the_same_words(
 def test_numbers_are_read_to_the_last_bit(values: list[float]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         table = read("a\n{}\n".format("\n".join(map(repr, values))).encode(), 0, patch)
-    assert isinstance(table, ArrowText)
+    assert isinstance(table, ArrowTable)
     np.testing.assert_array_equal(table.numbers("a"), values)
 
 
@@ -126,7 +127,7 @@ def test_large_files_are_read_by_pyarrow_and_written_with_their_cells(tmp_path: 
     lines = [f'"row {i}, as it was",{logit!r}' for i, logit in enumerate(logits.tolist())]
     path, out = tmp_path / "large.csv", tmp_path / "out.csv"
     path.write_text("name,logit\n" + "\n".join(lines) + "\n")
-    assert isinstance(read_csv(Source(str(path))), ArrowText)
+    assert isinstance(read_table(str(path)), ArrowTable)
     assert main(["infer", str(path), "--count", "exactly:1000", "--output", str(out), "--quiet"]) == 0
     with open(out, newline="") as file:
         header, *rows = csv.reader(file)

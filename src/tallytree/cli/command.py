@@ -96,86 +96,52 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"tallytree {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
 
-    text = "a small model with all its answers, and a large one timed"
-    commands.add_parser(
-        "demo", help=text, description=text.capitalize() + ".", parents=[common]
-    ).set_defaults(run=demo.run)
-    _add_infer(commands, common)
-    text = "engine, instruction set, threads and versions in use"
-    commands.add_parser(
-        "config", help=text, description=text.capitalize() + ".", parents=[common]
-    ).set_defaults(run=lambda _: show_config())
+    def command(name: str, run: Any, text: str, **settings: Any) -> _Parser:
+        settings = {"description": text.capitalize() + "."} | settings
+        sub: _Parser = commands.add_parser(name, help=text, parents=[common], **settings)
+        sub.set_defaults(run=run)
+        return sub
+
+    command("demo", demo.run, "a small model with all its answers, and a large one timed")
+    settings = {"epilog": _SPECS, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    about = "posteriors of the rows of a file, given counts"
+    _add_arguments(command("infer", infer.run, about, description=_INFER_ABOUT, **settings))
+    command("config", lambda _: show_config(), "engine, instruction set, threads and versions in use")
     return top
 
 
-def _add_infer(commands: argparse._SubParsersAction[_Parser], common: _Parser) -> None:
-    sub = commands.add_parser(
-        "infer",
-        help="posteriors of the rows of a file, given counts",
-        description=_INFER_ABOUT,
-        epilog=_SPECS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common],
-    )
-    sub.set_defaults(run=infer.run)
-    sub.add_argument(
-        "file", metavar="FILE", help="CSV or Parquet file, one row per variable; - reads standard input"
-    )
-    data = sub.add_argument_group("numbers")
-    data.add_argument("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
-    data.add_argument("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
-    data.add_argument(
-        "--delimiter",
-        metavar="CHAR",
-        type=_delimiter,
-        help="what separates the cells of a CSV file: a character, or tab (default: tab for .tsv, else a comma)",
-    )
-    data.add_argument(
-        "--stream",
-        action="store_true",
-        help="never hold all rows in memory, as is done for large files anyway (needs pyarrow)",
-    )
-    counts = sub.add_argument_group("potentials (several multiply)")
-    counts.add_argument(
-        "--count", metavar="SPEC", action=_Potentials, default=[], help="on how many of all rows are on"
-    )
-    counts.add_argument(
-        "--table",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="the same, from columns count and log_f (or f) of a file",
-    )
-    counts.add_argument(
-        "--group-count",
-        metavar=("COLUMN", "SPEC"),
-        nargs=2,
-        action=_Potentials,
-        default=[],
-        help="on the count of each group: rows with equal text in COLUMN; empty cells are in no group",
-    )
-    counts.add_argument(
-        "--group-table",
-        metavar=("COLUMN", "FILE"),
-        nargs=2,
-        action="append",
-        default=[],
-        help="the same from a file; smaller groups use its first counts",
-    )
-    sub.add_argument(
-        "--method", choices=METHODS, default="auto", metavar="NAME", help="how to compute (default: auto)"
-    )
-    out = sub.add_argument_group("output")
-    out.add_argument(
-        "--output",
-        metavar="OUT",
-        help="write all columns, posterior_prob and posterior_logit to this .csv or .parquet file",
-    )
-    out.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    out.add_argument("--top", metavar="N", type=_not_negative, default=10, help="rows to print (default: 10)")
-    out.add_argument("--by", choices=("posterior", "change"), default="posterior", help="order of these rows")
-    out.add_argument("--counts", action="store_true", help="print the count distribution of large files too")
-    out.add_argument("--quiet", action="store_true", help="print nothing")
+def _add_arguments(sub: _Parser) -> None:
+    """The arguments of ``infer``."""
+    text = "CSV or Parquet file, one row per variable; - reads standard input"
+    sub.add_argument("file", metavar="FILE", help=text)
+    add = sub.add_argument_group("numbers").add_argument
+    add("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
+    add("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
+    text = "what separates the cells of a CSV file: a character, or tab (default: tab for .tsv, else a comma)"
+    add("--delimiter", metavar="CHAR", type=_delimiter, help=text)
+    text = "never hold all rows in memory, as is done for large files anyway (needs pyarrow)"
+    add("--stream", action="store_true", help=text)
+
+    add = sub.add_argument_group("potentials (several multiply)").add_argument
+    several: dict[str, Any] = {"action": _Potentials, "default": []}
+    add("--count", metavar="SPEC", help="on how many of all rows are on", **several)
+    text = "the same, from columns count and log_f (or f) of a file"
+    add("--table", metavar="FILE", action="append", default=[], help=text)
+    text = "on the count of each group: rows with equal text in COLUMN; empty cells are in no group"
+    add("--group-count", metavar=("COLUMN", "SPEC"), nargs=2, help=text, **several)
+    text = "the same from a file; smaller groups use its first counts"
+    add("--group-table", metavar=("COLUMN", "FILE"), nargs=2, action="append", default=[], help=text)
+    text = "how to compute (default: auto)"
+    sub.add_argument("--method", choices=METHODS, default="auto", metavar="NAME", help=text)
+
+    add = sub.add_argument_group("output").add_argument
+    text = "write all columns, posterior_prob and posterior_logit to this .csv or .parquet file"
+    add("--output", metavar="OUT", help=text)
+    add("--force", action="store_true", help="replace OUT if it exists")
+    add("--top", metavar="N", type=_not_negative, default=10, help="rows to print (default: 10)")
+    add("--by", choices=("posterior", "change"), default="posterior", help="order of these rows")
+    add("--counts", action="store_true", help="print the count distribution of large files too")
+    add("--quiet", action="store_true", help="print nothing")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import at_least, exactly, gaussian
-from .terminal import Column, Terminal, count_table, probability, seconds
+from .terminal import Column, Terminal, count_table, probability_columns, seconds
 
 STORY = (
     "Twelve valves in three halls. A microphone at each valve gives the odds that it leaks. "
@@ -49,7 +48,7 @@ def run(_: argparse.Namespace) -> None:
 
     terminal.say("", *terminal.paragraph(STORY), "")
     terminal.say(terminal.heading("Which valves leak?"))
-    terminal.say(*_valves(terminal, names, _plain(independent.marginals), _plain(posterior), best))
+    terminal.say(*_valves(terminal, names, independent.marginals, posterior, best))
     terminal.say("", terminal.heading("How many leak?"))
     prior_counts = np.exp(independent.count_log_probs())
     terminal.say(*count_table(terminal, {"prior": prior_counts, "posterior": counts}))
@@ -72,7 +71,7 @@ def run(_: argparse.Namespace) -> None:
 
 
 def _valves(
-    terminal: Terminal, names: list[str], prior: Float64, posterior: Float64, best: NDArray[np.bool_]
+    terminal: Terminal, names: list[str], prior: Any, posterior: Any, best: NDArray[np.bool_]
 ) -> list[str]:
     cells = max((terminal.width - 44) // 2, 5)
     columns = [
@@ -80,14 +79,8 @@ def _valves(
         Column("valve", names),
         Column("hall", [hall for hall in HALLS for _ in range(_PER_HALL)]),
     ]
-    for title, values in (("prior", prior.tolist()), ("posterior", posterior.tolist())):
-        columns.append(Column(title, [probability(p) for p in values], right=True))
-        columns.append(Column("", [terminal.bar(p, cells) for p in values]))
-    return terminal.table(columns)
-
-
-def _plain(values: NDArray[np.floating[Any]]) -> Float64:
-    return np.asarray(values, np.float64)
+    columns += probability_columns(terminal, "prior", prior, cells)
+    return terminal.table(columns + probability_columns(terminal, "posterior", posterior, cells))
 
 
 def _large_run() -> list[str]:

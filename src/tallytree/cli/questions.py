@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Float64
+from ..chunked import ChunkedCountModel
+from ..chunked.groups import GroupPotentials
 from ..errors import InfeasibleError, TallyTreeError
 from ..models.count import CountModel
 from ..models.group import Group
@@ -16,6 +21,7 @@ from ..potentials import Potential, parse_potential, table
 from .tables import Codes, InputProblem, InputTable, header_hint, place, quoted, read_table, require_column
 
 LOGIT, PROB = "logit", "prob"
+STEP = 1 << 20  # rows that are looked at together
 _CLASHING = 6  # potentials that a message lists
 
 
@@ -77,21 +83,13 @@ def count_table_file(path: str) -> CountTable:
         )
     name = present[0]
     counts, values = source.numbers("count"), source.numbers(name)
-    bad = np.flatnonzero((counts != np.floor(counts)) | (counts < 0) | np.isinf(counts))
-    if len(bad):
-        raise InputProblem(
-            f"{place(source, int(bad[0]))}: `count` must be 0, 1, 2, ...; {counts[bad[0]]:g} arrived."
-        )
-    wrong = np.flatnonzero((values < 0) | np.isinf(values) if name == "f" else values == np.inf)
-    if len(wrong):
-        rule = (
-            "0 (impossible) or a positive number"
-            if name == "f"
-            else "a number below inf, or -inf (impossible)"
-        )
-        raise InputProblem(
-            f"{place(source, int(wrong[0]))}: `{name}` must be {rule}; {values[wrong[0]]:g} arrived."
-        )
+    no_count = (counts != np.floor(counts)) | (counts < 0) | np.isinf(counts)
+    _refuse_rows(source, counts, no_count, "`count` must be 0, 1, 2, ...; {:g} arrived.")
+    if name == "f":
+        rule, wrong = "0 (impossible) or a positive number", (values < 0) | np.isinf(values)
+    else:
+        rule, wrong = "a number below inf, or -inf (impossible)", values == np.inf
+    _refuse_rows(source, values, wrong, f"`{name}` must be {rule}; {{:g}} arrived.")
     order = np.argsort(counts, kind="stable")
     off = np.flatnonzero(counts[order] != np.arange(len(counts)))
     if len(off):
@@ -131,20 +129,24 @@ def number_column(path: str, names: Sequence[str], column: str | None, scale: st
     return present[0], present[0]
 
 
-def log_odds(source: InputTable, column: str, scale: str) -> Float64:
-    """The log-odds of the rows."""
+def given_numbers(source: InputTable, column: str, scale: str) -> Float64:
+    """The numbers of the rows: log-odds, or probabilities between 0 and 1."""
     values: Float64 = source.numbers(column)
-    if scale == LOGIT:
-        return values
-    bad = np.flatnonzero((values < 0) | (values > 1))
-    if len(bad):
-        raise InputProblem(
-            f"{place(source, int(bad[0]))}: column `{column}` must hold probabilities between 0 and 1; "
-            f"{values[bad[0]]:g} arrived. For log-odds pass --column {column} --scale logit."
+    for start in range(0, len(values) if scale == PROB else 0, STEP):
+        part = values[start : start + STEP]
+        rule = (
+            f"column `{column}` must hold probabilities between 0 and 1; {{:g}} arrived. "
+            f"For log-odds pass --column {column} --scale logit."
         )
-    with np.errstate(divide="ignore"):
-        odds: Float64 = np.log(values) - np.log1p(-values)
-    return odds
+        _refuse_rows(source, part, (part < 0) | (part > 1), rule, start)
+    return values
+
+
+def _refuse_rows(source: InputTable, values: Float64, wrong: Any, rule: str, first: int = 0) -> None:
+    """Refuse the first of the rows that are wrong; `rule` says what was required, with a place for what arrived."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputProblem(f"{place(source, first + row)}: {rule.format(values[row])}")
 
 
 def named_conflict(
@@ -165,17 +167,16 @@ def named_conflict(
 
 def build(
     source: InputTable,
-    logits: Float64,
+    numbers: Float64,
+    scale: str,
     total: Sequence[Choice],
     groupings: Sequence[Grouping],
     codes: dict[str, Codes],
     method: str,
 ) -> CountModel:
-    """The model: potentials of all rows, then of every group of every column."""
+    """The model in memory: potentials of all rows, then of every group of every column."""
     refuse_crossing(source, codes)
-    groups: list[Group] = []
-    for choice in total:
-        groups.append(Group(None, sized(choice, source.n_rows)))
+    groups = [Group(None, sized(choice, len(numbers))) for choice in total]
     for grouping in groupings:
         labels = codes[grouping.column]
         tables: dict[int, Any] = {}
@@ -184,7 +185,38 @@ def build(
                 where = f"{grouping.said}, group `{value}`: "
                 tables[len(members)] = sized(grouping.potential, len(members), where)
             groups.append(Group(members, tables[len(members)]))
+    with np.errstate(divide="ignore"):
+        logits = numbers if scale == LOGIT else np.log(numbers) - np.log1p(-numbers)
     return CountModel(logits, groups or None, method=method)
+
+
+def build_in_chunks(
+    numbers: Float64,
+    scale: str,
+    total: Sequence[Choice],
+    groupings: Sequence[Grouping],
+    codes: dict[str, Codes],
+    scratch: Path,
+    progress: bool,
+) -> ChunkedCountModel:
+    """The model over files: potentials of all rows and of the groups of one column; rows without a label have none."""
+    grouped: dict[str, Any] = {}
+    if len(codes) > 1:
+        raise InputProblem(
+            f"a file that is streamed takes groups of one column; {len(codes)} arrived. Leave one out, or use a file "
+            "that fits into memory."
+        )
+    for labels in codes.values():
+        potentials = [g.potential for g in groupings if not isinstance(g.potential, CountTable)]
+        if len(potentials) < len(groupings):
+            raise InputProblem(
+                "--group-table is for files that fit into memory. Use --group-count for this one."
+            )
+        common = GroupPotentials(reduce(mul, potentials), {-1: None})
+        grouped = {"groups": labels.codes, "group_potential": common}
+    parts = [sized(choice, len(numbers)) if isinstance(choice, CountTable) else choice for choice in total]
+    counted = reduce(mul, parts) if parts else None
+    return ChunkedCountModel(numbers, counted, scale=scale, progress=progress, scratch=scratch, **grouped)
 
 
 def _members(labels: Codes) -> list[Any]:

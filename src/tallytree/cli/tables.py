@@ -1,4 +1,4 @@
-"""Tables read from files: which format a file has, CSV files as text, and what is wrong with a file, in words."""
+"""Tables read from files: where bytes come from, CSV files as text, and what is wrong with a file, in words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,25 +61,7 @@ def require_column(path: str, name: str, names: Sequence[str]) -> None:
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
 GZIP = b"\x1f\x8b"
-InputTable = Any  # CsvTable, or ParquetTable of `arrow`: both answer to the same names
-
-
-def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
-    """Numbers of labels in the order in which they appear, added to those that are known; -1 for an empty one."""
-    return [known.setdefault(label, len(known)) if label else -1 for label in labels]
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """A column of labels: ``values[codes[i]]`` is the label of row i, and code -1 marks an empty cell."""
-
-    codes: Ints
-    values: list[str]
-
-    @property
-    def sizes(self) -> Ints:
-        """Rows per label."""
-        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values)).astype(np.int64)
+STANDARD_INPUT = "-"
 
 
 def format_of(path: str) -> str | None:
@@ -88,14 +69,11 @@ def format_of(path: str) -> str | None:
     return _SUFFIXES.get(Path(path).suffix.lower())
 
 
-STANDARD_INPUT = "-"
-
-
 @dataclass(frozen=True)
 class Source:
     """Where bytes come from: a file, or the content of a stream that can be read only once."""
 
-    path: str
+    path: str  # its name, for messages
     content: bytes | None = None
     delimiter: str = ","
     copy: str | None = None  # where the bytes are, if `path` is the name of a stream
@@ -103,35 +81,27 @@ class Source:
     @property
     def place(self) -> str:
         """The file with the bytes."""
-        return self.path if self.copy is None else self.copy
-
-    def raw(self) -> IO[bytes]:
-        """The bytes as they are."""
-        return open(self.place, "rb") if self.content is None else io.BytesIO(self.content)
+        return self.copy or self.path
 
     def open(self) -> IO[bytes]:
         """The bytes, unpacked if they are packed by gzip."""
-        with self.raw() as file:
+        with self._raw() as file:
             packed = file.read(2) == GZIP
-        if not packed:
-            return self.raw()
-        return gzip.open(self.place if self.content is None else io.BytesIO(self.content))  # type: ignore[return-value]
+        given = self.place if self.content is None else io.BytesIO(self.content)
+        return gzip.open(given) if packed else self._raw()  # type: ignore[return-value]
 
-
-def delimiter_of(path: str, asked: str | None) -> str:
-    """What separates cells: what was asked for, a tab for ``.tsv``, otherwise a comma."""
-    if asked is not None:
-        return asked
-    name = path.lower().removesuffix(".gz")
-    return "\t" if name.endswith((".tsv", ".tab")) else ","
+    def _raw(self) -> IO[bytes]:
+        return open(self.place, "rb") if self.content is None else io.BytesIO(self.content)
 
 
 def source_of(path: str, delimiter: str | None = None, scratch: Path | None = None) -> Source:
     """Where the bytes of an argument come from.
 
-    A stream can be read only once: it is kept in memory, or in a file of the `scratch` folder.
+    A stream can be read only once: it is kept in memory, or in a file of the `scratch` folder. Cells are separated by
+    what was asked for, by tabs in ``.tsv`` files, otherwise by commas.
     """
-    between = delimiter_of(path, delimiter)
+    if delimiter is None:
+        delimiter = "\t" if path.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
     opened: AbstractContextManager[IO[bytes]]
     if path == STANDARD_INPUT:
         if sys.stdin is None:
@@ -140,17 +110,13 @@ def source_of(path: str, delimiter: str | None = None, scratch: Path | None = No
     elif os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         name, opened = path, open(path, "rb")  # noqa: SIM115 (a pipe, closed below)
     else:
-        return Source(path, delimiter=between)
+        return Source(path, delimiter=delimiter)
     with opened as stream:
         if scratch is None:
-            return Source(name, stream.read(), between)
-        copy = scratch / "input"
-        try:
-            with open(copy, "wb") as file:
-                shutil.copyfileobj(stream, file, 1 << 22)
-        except OSError as error:
-            raise InputProblem(f"cannot keep what comes from {path}: {reason(error)}.") from None
-        return Source(name, None, between, str(copy))
+            return Source(name, stream.read(), delimiter)
+        with open(scratch / "input", "wb") as file:
+            shutil.copyfileobj(stream, file, 1 << 22)
+        return Source(name, None, delimiter, file.name)
 
 
 @contextmanager
@@ -168,38 +134,67 @@ def readable(path: str) -> Iterator[None]:
         raise InputProblem(f"cannot read {path!r}: {error}.") from None
 
 
+# -- tables
+
+InputTable = Any  # TextTable, or ArrowTable of `arrow`: both answer to the same names
 Check = Callable[[Sequence[str], str], None]  # takes the names of the columns and the path
 
 
-def read_table(path: str, delimiter: str | None = None, check: Check | None = None) -> InputTable:
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """A column of labels: ``values[codes[i]]`` is the label of row i, and code -1 marks an empty cell."""
+
+    codes: Ints
+    values: list[str]
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per label."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values)).astype(np.int64)
+
+
+def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
+    """Numbers of labels in the order in which they appear, added to those that are known; -1 for an empty one."""
+    return [known.setdefault(label, len(known)) if label else -1 for label in labels]
+
+
+def read_table(
+    path: str, delimiter: str | None = None, check: Check | None = None, scratch: Path | None = None
+) -> InputTable:
     """Read a CSV or Parquet file, or standard input for ``-``; what it holds counts for more than its name.
 
-    `check` sees the names of the columns before any row is read.
+    `check` sees the names of the columns before any row is read. With a `scratch` folder no more than a batch of rows
+    is held in memory at a time.
     """
     with readable(path):
-        source = source_of(path, delimiter)
+        source = source_of(path, delimiter, scratch)
         with source.open() as file:
             start = file.read(4)
     path = source.path
     if not start:
         raise InputProblem(f"{path} is empty. It needs a header line and one line per variable.")
-    if start == b"PAR1" or format_of(path) == PARQUET:
-        from .arrow import read_parquet  # needs pyarrow
+    parquet = start == b"PAR1" or format_of(path) == PARQUET
+    if parquet:
+        from .arrow import parquet_names
 
-        table: InputTable = read_parquet(source, check)
+        names = parquet_names(source)
     else:
-        table = read_csv(source, check)
-    refuse_repeated(table.names, path)
-    if table.n_rows == 0:
-        raise InputProblem(f"{path} has a header but no rows. It needs one row per variable.")
-    return table
-
-
-def refuse_repeated(names: Sequence[str], path: str) -> None:
-    """Refuse two columns of one name."""
+        names = next(text_rows(source), (1, []))[1]
+        if not any(name.strip() for name in names):
+            raise InputProblem(
+                f"{path} has no header. Its first line must name the columns, such as name,logit."
+            )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputProblem(f"{path} has more than one column `{repeated[0]}`. Rename or remove all but one.")
+    if check is not None:
+        check(names, path)
+    if parquet or scratch is not None:
+        from .arrow import ArrowTable
+
+        table = ArrowTable(source, names, parquet, scratch)
+        return table if scratch is not None else table.in_memory()
+    return read_csv(source, names)
 
 
 def place(table: InputTable, row: int) -> str:
@@ -207,13 +202,20 @@ def place(table: InputTable, row: int) -> str:
     return f"{table.path}, {table.unit} {table.number_of(row)}"
 
 
-# -- CSV
+def some_rows(path: str, values: Any) -> Any:
+    """A column, refused if it has no rows."""
+    if not len(values):
+        raise InputProblem(f"{path} has a header but no rows. It needs one row per variable.")
+    return values
+
+
+# -- CSV as text
 
 _MANY = 1 << 20  # bytes of text from which loading pyarrow pays
 
 
 @dataclass(frozen=True, eq=False)
-class CsvTable:
+class TextTable:
     """A CSV file as text."""
 
     path: str
@@ -221,10 +223,7 @@ class CsvTable:
     text: list[list[str]]
     first_lines: array[int]  # where every row starts: quoted cells may run over several lines
     unit: str = "line"
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.text)
+    scratch: None = None
 
     def number_of(self, row: int) -> int:
         return self.first_lines[row]
@@ -238,7 +237,7 @@ class CsvTable:
         return [[self.text[i][self.names.index(name)] for i in rows.tolist()] for name in names]
 
     def numbers(self, name: str) -> Float64:
-        return numbers_of(self, name, self.column(name))
+        return numbers_of(self, name, some_rows(self.path, self.column(name)))
 
     def codes(self, name: str) -> Codes:
         known: dict[str, int] = {}
@@ -248,75 +247,64 @@ class CsvTable:
     def rows(self) -> Iterator[Sequence[Any]]:
         return iter(self.text)
 
+    def tables(self) -> Iterator[Any]:
+        """The rows as an Arrow table of text."""
+        import pyarrow
 
-def read_csv(source: Source, check: Check | None = None) -> InputTable:
-    """Read a CSV file; `check` sees its header before any row is read."""
-    try:
-        with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=source.delimiter, strict=True)
-            names = next(filter(None, reader), [])
-            if check is not None and any(name.strip() for name in names):
-                check(names, source.path)
-        with source.open() as raw:
-            content = raw.read()
-    except (UnicodeDecodeError, csv.Error, OSError, EOFError):
-        return _by_hand(source)  # which says what is wrong
-    if len(content) >= _MANY and any(name.strip() for name in names):
+        yield pyarrow.table({name: self.column(name) for name in self.names})
+
+
+def read_csv(source: Source, names: list[str]) -> InputTable:
+    """Read a CSV file whose header has been read: large files by pyarrow, if that is there and is a judge of them."""
+    with readable(source.path), source.open() as file:
+        whole = replace(source, content=file.read())
+    if len(whole.content or b"") >= _MANY:
         from .arrow import arrow_text
 
-        found = arrow_text(source.path, content, source.delimiter, names)
+        found = arrow_text(whole, names)
         if found is not None:
             return found
-    return _by_hand(source)
-
-
-def _by_hand(source: Source) -> CsvTable:
-    """Read a CSV file strictly, row by row."""
-    path = source.path
-    cells: list[list[str]] = []
     first_lines = array("q")
+    cells: list[list[str]] = []
+    for line, row in text_rows(whole):
+        if len(row) != len(names):
+            count = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+            raise InputProblem(
+                f"{source.path}, line {line}: the row has {count}, but the header has {len(names)}. "
+                'Put cells that contain commas in double quotes: "a,b".'
+            )
+        first_lines.append(line)
+        cells.append(row)
+    return TextTable(source.path, names, cells[1:], first_lines[1:])
+
+
+def text_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, the header first, each with its first line; empty lines are no rows."""
     line = 0
     try:
         with source.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=source.delimiter, strict=True)
-            names = next(filter(None, reader), [])
-            line = reader.line_num
             for row in reader:
                 if row:
-                    cells.append(row)
-                    first_lines.append(line + 1)
+                    yield line + 1, row
                 line = reader.line_num
     except UnicodeDecodeError as error:
         raise InputProblem(_not_text(source, error)) from None
     except csv.Error as error:
         raise InputProblem(
-            f"{path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
+            f"{source.path}, line {line + 1}: not valid CSV ({error}). Check the quotes of this row."
         ) from None
     except (OSError, EOFError) as error:
-        raise InputProblem(f"cannot read {path}: {reason(error)}.") from None
-    if not any(name.strip() for name in names):
-        raise InputProblem(f"{path} has no header. Its first line must name the columns, such as name,logit.")
-    width = len(names)
-    for row_number, row in enumerate(cells):
-        if len(row) != width:
-            raise InputProblem(
-                f"{path}, line {first_lines[row_number]}: the row has {_cells(len(row))}, but the header has {width}. "
-                'Put cells that contain commas in double quotes: "a,b".'
-            )
-    return CsvTable(path, names, cells, first_lines)
-
-
-def _cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"
+        raise InputProblem(f"cannot read {source.path}: {reason(error)}.") from None
 
 
 def _not_text(source: Source, error: UnicodeDecodeError) -> str:
     path = source.path
     with source.open() as file:
-        start = file.read(4)
-    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        start = file.read(2)
+    if start in (b"\xff\xfe", b"\xfe\xff"):
         return f"{path} is UTF-16 text. Save it as CSV in UTF-8."
-    if start[:2] in (b"PK", b"\x1f\x8b"):
+    if start in (b"PK", GZIP):
         return (
             f"{path} is a compressed file or a spreadsheet, not CSV. Unpack it, or export it as CSV in UTF-8."
         )
@@ -324,31 +312,14 @@ def _not_text(source: Source, error: UnicodeDecodeError) -> str:
     return f"{path} is not UTF-8 text (it contains the byte 0x{byte:02x}). Save it as CSV in UTF-8."
 
 
-_SHOWN = {";": ";", "\t": "tab"}
-
-
 def header_hint(names: Sequence[str]) -> str:
     """Why a header may lack the expected names."""
-    if len(names) == 1:
-        for mark, word in ((";", "semicolons"), ("\t", "tabs")):
-            if mark in names[0]:
-                return (
-                    f" Its columns seem to be separated by {word}: say so with --delimiter '{_SHOWN[mark]}'."
-                )
+    for mark, word, shown in ((";", "semicolons", ";"), ("\t", "tabs", "tab")):
+        if len(names) == 1 and mark in names[0]:
+            return f" Its columns seem to be separated by {word}: say so with --delimiter '{shown}'."
     if all(is_number(name) for name in names):
         return " Its first line holds numbers: add a header line that names the columns."
     return ""
-
-
-def write_csv(
-    file: IO[str], names: Iterable[str], rows: Iterable[Sequence[Any]], extra: Sequence[Float64]
-) -> None:
-    """Write rows as they were read, with further columns of numbers that read back bit for bit."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(
-        chain(row, numbers) for row, numbers in zip(rows, zip(*(column.tolist() for column in extra)))
-    )
 
 
 # -- cells of text as numbers
@@ -356,8 +327,8 @@ def write_csv(
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
-def numbers_of(table: InputTable, name: str, text: Sequence[str]) -> Float64:
-    """A column of text as numbers; refuses cells that are none."""
+def numbers_of(table: InputTable, name: str, text: Sequence[str], first: int = 0) -> Float64:
+    """Text of the rows from `first` on as numbers; refuses cells that are none."""
     try:
         values = np.fromiter(map(float, text), np.float64, len(text))
     except ValueError:
@@ -369,7 +340,7 @@ def numbers_of(table: InputTable, name: str, text: Sequence[str]) -> Float64:
             row = int(np.argmax(np.isnan(values)))
         if row < 0:
             return values
-    raise InputProblem(f"{place(table, row)}: column `{name}` {_complaint(text[row])}")
+    raise no_number(table, name, first + row, text[row])
 
 
 def is_number(cell: str) -> bool:
@@ -381,12 +352,15 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _complaint(cell: str) -> str:
-    if not cell.strip():
-        return "is empty. Every row needs a number."
-    if cell.strip().lower().lstrip("+-") == "nan":
-        return "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
+def no_number(table: InputTable, name: str, row: int, cell: str) -> InputProblem:
+    """What to say of a cell that should be a number."""
     shown = cell if len(cell) <= 40 else cell[:39] + "…"
-    if _NUMBER.fullmatch(cell.replace(",", ".")):
-        return f"must hold numbers with a decimal point; {shown!r} arrived."
-    return f"must hold numbers; {shown!r} arrived."
+    if not cell.strip():
+        said = "is empty. Every row needs a number."
+    elif cell.strip().lower().lstrip("+-") == "nan":
+        said = "is NaN. Every row needs a number; use 0 log-odds or probability 0.5 where nothing is known."
+    elif _NUMBER.fullmatch(cell.replace(",", ".")):
+        said = f"must hold numbers with a decimal point; {shown!r} arrived."
+    else:
+        said = f"must hold numbers; {shown!r} arrived."
+    return InputProblem(f"{place(table, row)}: column `{name}` {said}")

@@ -111,6 +111,15 @@ class Column:
     shrinks: bool = False
 
 
+def probability_columns(
+    terminal: Terminal, title: str, values: Float64, cells: int, top: float = 1.0
+) -> list[Column]:
+    """Probabilities as numbers and as bars, of which the longest stands for `top`."""
+    listed = values.tolist()
+    numbers = Column(title, [probability(p) for p in listed], right=True)
+    return [numbers, Column("", [terminal.bar(p / top, cells) for p in listed])]
+
+
 def width_of(text: str) -> int:
     """Terminal cells that a text takes."""
     if text.isascii():
@@ -169,12 +178,6 @@ def _quantile(cumulative: Float64, level: float) -> int:
     return int(np.searchsorted(cumulative, level * cumulative[-1] * (1 - 1e-12)))
 
 
-def certain_count(probs: Float64) -> int | None:
-    """The count that alone has positive probability, if there is one."""
-    possible = np.flatnonzero(probs)
-    return int(possible[0]) if len(possible) == 1 else None
-
-
 def count_table(terminal: Terminal, distributions: dict[str, Float64]) -> list[str]:
     """Rows for the counts, or ranges of them, that hold all but a thousandth of the probability."""
     cumulative = [np.cumsum(p) for p in distributions.values()]
@@ -191,9 +194,8 @@ def count_table(terminal: Terminal, distributions: dict[str, Float64]) -> list[s
     cells = max(room // len(distributions) - 2, 5)
     sums = [np.add.reduceat(p[: high + step], edges) for p in distributions.values()]
     top = max(float(s.max()) for s in sums)
-    for title, sum_ in zip(distributions, sums):
-        columns.append(Column(title, [probability(min(p, 1.0)) for p in sum_.tolist()], right=True))
-        columns.append(Column("", [terminal.bar(p / top, cells) for p in sum_.tolist()]))
+    for title, probs in zip(distributions, sums):
+        columns += probability_columns(terminal, title, np.minimum(probs, 1.0), cells, top)
     return terminal.table(columns)
 
 
