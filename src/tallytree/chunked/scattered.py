@@ -98,10 +98,9 @@ class Scattered:
         self.log_partition = self._solver.log_partition
 
     def _reserved(self, name: str, dtype: np.dtype[Any]) -> IntoFile:
-        path = Path(self._places.folder.path) / name
-        with open(path, "wb") as file:
-            reserve(file.fileno(), self.passes.source.length * dtype.itemsize)
-        return IntoFile(str(path), 0, dtype.str)
+        path = str(Path(self._places.folder.path) / name)
+        reserve(path, b"", self.passes.source.length * dtype.itemsize)
+        return IntoFile(path, 0, dtype.str)
 
     def _shuffle(self, ends: Ints, dtype: np.dtype[Any]) -> tuple[Passes, Source]:
         files = (self._reserved("logits", dtype), self._reserved("codes", np.dtype(np.int64)))

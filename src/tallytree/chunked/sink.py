@@ -7,20 +7,20 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import OutputError, ParameterError
-from .chunk import Chunk, InFile, comes_from, fingerprint, require
+from .chunk import Chunk, InFile, InParquet, comes_from, fingerprint, require
 
-# -- writers of single chunks, which travel with the tasks and write where these run -------------------------------
+# -- writers of chunks, which travel with the tasks and write where these run --------------------------------------
 
 
 Values = NDArray[Any]
@@ -65,43 +65,161 @@ class IntoFile:
         return InFile(chunk.number, chunk.start, chunk.stop, self.path, self.offset, self.dtype).load()
 
 
+def reserve(path: str, header: bytes, size: int) -> None:
+    """Make a file and have the file system set space aside, so that a disk that is too small is noticed now."""
+    with open(path, "wb") as file:
+        file.write(header)
+        file.flush()
+        if size and hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, len(header) + size)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+        os.ftruncate(file.fileno(), len(header) + size)
+
+
+# -- formats: files under a provisional name -----------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class IntoZarr:
-    """Into a Zarr array whose chunks are those of the source."""
+class Format:
+    """A vector of known length in a file or folder; the longest chunk has `step` entries."""
 
     path: str
+    column: str
+    dtype: str
+    length: int
+    step: int
+    package: ClassVar[str | None] = None
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.length * np.dtype(self.dtype).itemsize
+
+    def create(self) -> None:
+        os.mkdir(self.path)
+
+    def resumable(self) -> bool:
+        """Whether what an earlier run has left can be written to."""
+        return os.path.isdir(self.path)
+
+    def separate(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether several chunks can be written at the same time."""
+        return True
+
+    def finished(self, chunks: Sequence[Chunk]) -> str:
+        """Complete what was written; where it is."""
+        return self.path
+
+
+class IntoNpy(Format):
+    """A ``.npy`` file, whose space is reserved before any work is done."""
+
+    @property
+    def _header(self) -> bytes:
+        file = BytesIO()
+        header = {"descr": self.dtype, "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        return file.getvalue()
+
+    @property
+    def _flat(self) -> IntoFile:
+        return IntoFile(self.path, len(self._header), self.dtype)
+
+    def create(self) -> None:
+        reserve(self.path, self._header, self.size)
+
+    def resumable(self) -> bool:
+        header = self._header
+        if not os.path.isfile(self.path) or os.path.getsize(self.path) != len(header) + self.size:
+            return False
+        with open(self.path, "rb") as file:
+            return file.read(len(header)) == header
 
     def write(self, chunk: Chunk, values: Values) -> None:
-        self._array("r+")[chunk.start : chunk.stop] = values
+        self._flat.write(chunk, values)
 
     def read(self, chunk: Chunk) -> Values:
-        return np.asarray(self._array("r")[chunk.start : chunk.stop])
+        return self._flat.read(chunk)
+
+    def finished(self, chunks: Sequence[Chunk]) -> str:
+        with open(self.path, "rb+") as file:
+            os.fsync(file.fileno())
+        return self.path
+
+
+class IntoZarr(Format):
+    """A Zarr array with the chunks of the source, the last one shorter."""
+
+    package = "zarr"
 
     def _array(self, mode: str) -> Any:
         return require("zarr", "Writing Zarr arrays").open_array(self.path, mode=mode)
 
+    def create(self) -> None:
+        zarr = require("zarr", "Writing Zarr arrays")
+        zarr.create_array(self.path, shape=(self.length,), chunks=(self.step,), dtype=self.dtype)
 
-@dataclass(frozen=True)
-class IntoParts:
-    """Into one Parquet file per chunk, which are put together in the end."""
+    def resumable(self) -> bool:
+        try:
+            return bool(self._array("r").shape == (self.length,))
+        except (OSError, ValueError, KeyError):
+            return False
 
-    folder: str
-    column: str
+    def separate(self, chunks: Sequence[Chunk]) -> bool:
+        return _aligned(chunks, self.step)
 
-    def path(self, number: int) -> Path:
-        return Path(self.folder) / f"{number:09d}.parquet"
+    def write(self, chunk: Chunk, values: Values) -> None:
+        IntoArray(self._array("r+")).write(chunk, values)
+
+    def read(self, chunk: Chunk) -> Values:
+        return IntoArray(self._array("r")).read(chunk)
+
+
+class IntoParts(Format):
+    """A Parquet file with one column and one row group per chunk; files of single chunks wait in a folder."""
+
+    package = "pyarrow"
+
+    def _part(self, number: int) -> str:
+        return f"{self.path}/{number:09d}.parquet"
 
     def write(self, chunk: Chunk, values: Values) -> None:
         pyarrow = require("pyarrow", "Writing Parquet files")
         parquet = require("pyarrow.parquet", "Writing Parquet files")
-        final = self.path(chunk.number)
-        aside = final.with_suffix(".tmp")
-        parquet.write_table(pyarrow.table({self.column: np.ascontiguousarray(values)}), aside)
-        os.replace(aside, final)
+        final = self._part(chunk.number)
+        parquet.write_table(pyarrow.table({self.column: np.ascontiguousarray(values)}), f"{final}.tmp")
+        os.replace(f"{final}.tmp", final)
 
     def read(self, chunk: Chunk) -> Values:
-        parquet = require("pyarrow.parquet", "Reading Parquet files")
-        return np.asarray(parquet.read_table(self.path(chunk.number)).column(0).to_numpy())
+        place = (chunk.number, chunk.start, chunk.stop)
+        return InParquet(*place, self._part(chunk.number), self.column, 0).load()
+
+    def finished(self, chunks: Sequence[Chunk]) -> str:
+        pyarrow = require("pyarrow", "Writing Parquet files")
+        parquet = require("pyarrow.parquet", "Writing Parquet files")
+        whole = f"{self.path}/whole"
+        schema = pyarrow.schema([(self.column, pyarrow.from_numpy_dtype(np.dtype(self.dtype)))])
+        with parquet.ParquetWriter(whole, schema) as writer:
+            for chunk in chunks:
+                writer.write_table(parquet.read_table(self._part(chunk.number), schema=schema))
+        return whole
+
+
+_FORMATS: dict[str, type[Any]] = {
+    ".npy": IntoNpy,
+    ".zarr": IntoZarr,
+    ".parquet": IntoParts,
+    ".pq": IntoParts,
+}
+
+
+def _aligned(chunks: Sequence[Chunk], stored: int) -> bool:
+    """Whether no two chunks share a chunk of the store, which would have to be written by one after the other."""
+    return all(chunk.start % stored == 0 for chunk in chunks)
 
 
 # -- the journal ---------------------------------------------------------------------------------------------------
@@ -130,7 +248,7 @@ class Journal:
         self._header = {"tallytree": _VERSION, **header}
         self.finished: dict[int, Entry] = {}
 
-    def open(self, target: Path) -> bool:
+    def open(self, target: Path, overwrite: bool = False) -> bool:
         """Read what an earlier run left; True if there is something to go on with."""
         try:
             text = self.path.read_text("utf-8", errors="replace")
@@ -140,6 +258,8 @@ class Journal:
         if not lines:
             return False
         if _parsed(lines[0]) != self._header:
+            if overwrite:
+                return False
             raise OutputError(
                 f"`out`: beside {target} lies the unfinished output of another model or question, "
                 f"{self.path.name}. Pass overwrite=True to start again, or choose another name."
@@ -164,11 +284,6 @@ class Journal:
         finally:
             os.close(handle)
         self.finished[chunk] = entry
-
-    def forget(self) -> None:
-        """Remove the journal of a finished output."""
-        with suppress(FileNotFoundError):
-            self.path.unlink()
 
 
 def _parsed(line: str) -> Any:
@@ -215,40 +330,37 @@ class FileSink(Sink):
 
     travels = True
 
-    def __init__(self, target: Path, what: str, dtype: np.dtype[Any], overwrite: bool) -> None:
-        self.target, self.column, self.dtype, self.overwrite = target, what, dtype, overwrite
-        self.aside = target.with_name(f".{target.name}.partial")
-        if not self.target.parent.is_dir():
+    def __init__(
+        self, target: Path, kind: type[Any], what: str, dtype: np.dtype[Any], overwrite: bool
+    ) -> None:
+        self.target, self.overwrite = target, overwrite
+        self._kind, self._what, self._dtype = kind, what, dtype
+        self._aside = target.with_name(f".{target.name}.partial")
+        self._journal = target.with_name(f".{target.name}.journal")
+        if kind.package is not None:
+            require(kind.package, f"Writing {target.suffix} files")
+        if not target.parent.is_dir():
+            raise OutputError(f"`out`: cannot write {target}: the folder {target.parent} does not exist.")
+        if target.exists() and not overwrite:
             raise OutputError(
-                f"`out`: cannot write {self.target}: the folder {self.target.parent} does not exist."
-            )
-        if self.target.exists() and not self.overwrite:
-            raise OutputError(
-                f"`out`: {self.target} exists already. Choose another name, or pass overwrite=True to replace it."
+                f"`out`: {target} exists already. Choose another name, or pass overwrite=True to replace it."
             )
 
     def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
-        self.chunks = chunks
-        self.journal = Journal(self.target.with_name(f".{self.target.name}.journal"), header)
-        if self.overwrite and self._belongs_to_others():
-            self.discard()
-        if not self.journal.open(self.target) or not self._resumable():
-            self.discard()
+        length = chunks[-1].stop if len(chunks) else 0
+        step = max((chunk.size for chunk in chunks), default=1) or 1
+        self.chunks, self.journal = chunks, Journal(self._journal, header)
+        self.writer: Any = self._kind(str(self._aside.absolute()), self._what, self._dtype.str, length, step)
+        self.separate = self.writer.separate(chunks)
+        if not self.journal.open(self.target, self.overwrite) or not self.writer.resumable():
+            self._discard()
             with self.writing():
-                self._create()
+                self.writer.create()
                 self.journal.start()
-        self._make_writer()
         finished = self.journal.finished.items()
         kept = {i: e for i, e in finished if 0 <= i < len(chunks) and self._intact(chunks[i], e)}
         self.journal.finished = kept
         return kept
-
-    def _belongs_to_others(self) -> bool:
-        try:
-            self.journal.open(self.target)
-        except OutputError:
-            return True
-        return False
 
     def _intact(self, chunk: Chunk, entry: Entry) -> bool:
         """Whether a finished chunk is still what was written; a crash of the machine may have lost it."""
@@ -268,14 +380,11 @@ class FileSink(Sink):
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 free = shutil.disk_usage(self.target.parent).free
                 room = (
-                    f" The output takes {self._bytes() / 1e9:.3g} GB and {free / 1e9:.3g} GB are free. Make room and "
-                    "run the same again: it goes on after the chunks that are finished."
+                    f" The output takes {self.writer.size / 1e9:.3g} GB and {free / 1e9:.3g} GB are free. Make room "
+                    "and run the same again: it goes on after the chunks that are finished."
                 )
             reason = (error.strerror or str(error)).lower()
             raise OutputError(f"`out`: cannot write {self.target}: {reason}.{room}") from None
-
-    def _bytes(self) -> int:
-        return sum(chunk.size for chunk in self.chunks) * self.dtype.itemsize
 
     def done(self, number: int, entry: Entry) -> None:
         with self.writing():
@@ -283,156 +392,29 @@ class FileSink(Sink):
 
     def finish(self) -> Any:
         with self.writing():
-            finished = self._finished()
+            finished = self.writer.finished(self.chunks)
             if self.overwrite and self.target.is_dir():
                 shutil.rmtree(self.target)
             os.replace(finished, self.target)
-        self.journal.forget()
-        self.discard()
+        self._discard()
         return self.target
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Remove everything provisional."""
-        if self.aside.is_dir():
-            shutil.rmtree(self.aside)
-        else:
-            with suppress(FileNotFoundError):
-                self.aside.unlink()
-        self.journal.forget()
-
-    def _create(self) -> None:
-        raise NotImplementedError
-
-    def _resumable(self) -> bool:
-        """Whether what an earlier run has left can be written to."""
-        return self.aside.is_dir()
-
-    def _make_writer(self) -> None:
-        raise NotImplementedError
-
-    def _finished(self) -> Path:
-        """Complete what was written; where it is."""
-        return self.aside
-
-
-class NpySink(FileSink):
-    """A ``.npy`` file, whose space is reserved before any work is done."""
-
-    def _header(self) -> bytes:
-        length = self.chunks[-1].stop if self.chunks else 0
-        file = BytesIO()
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (length,)}
-        np.lib.format.write_array_header_1_0(file, header)
-        return file.getvalue()
-
-    def _create(self) -> None:
-        with open(self.aside, "wb") as file:
-            file.write(self._header())
-            reserve(file.fileno(), len(self._header()) + self._bytes())
-
-    def _resumable(self) -> bool:
-        header = self._header()
-        if not self.aside.is_file() or self.aside.stat().st_size != len(header) + self._bytes():
-            return False
-        with open(self.aside, "rb") as file:
-            return file.read(len(header)) == header
-
-    def _make_writer(self) -> None:
-        self.writer = IntoFile(str(self.aside.absolute()), len(self._header()), self.dtype.str)
-
-    def _finished(self) -> Path:
-        with open(self.aside, "rb+") as file:
-            os.fsync(file.fileno())
-        return self.aside
-
-
-class ZarrSink(FileSink):
-    """A Zarr array with the chunks of the source, the last one shorter."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        require("zarr", "Writing Zarr arrays")
-
-    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
-        self._step = max((chunk.size for chunk in chunks), default=1) or 1
-        self.separate = _aligned(chunks, self._step)
-        return super().begin(chunks, header)
-
-    def _resumable(self) -> bool:
-        zarr = require("zarr", "Writing Zarr arrays")
-        try:
-            return bool(
-                zarr.open_array(str(self.aside), mode="r").shape == (sum(c.size for c in self.chunks),)
-            )
-        except (OSError, ValueError, KeyError):
-            return False
-
-    def _create(self) -> None:
-        length = self.chunks[-1].stop if self.chunks else 0
-        zarr = require("zarr", "Writing Zarr arrays")
-        zarr.create_array(str(self.aside), shape=(length,), chunks=(self._step,), dtype=self.dtype)
-
-    def _make_writer(self) -> None:
-        self.writer = IntoZarr(str(self.aside.absolute()))
-
-
-def _aligned(chunks: Sequence[Chunk], stored: int) -> bool:
-    """Whether no two chunks share a chunk of the store, which would have to be written by one after the other."""
-    return all(chunk.start % stored == 0 for chunk in chunks)
-
-
-class ParquetSink(FileSink):
-    """A Parquet file with one column, one row group per chunk; parts of it wait in a folder."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        require("pyarrow.parquet", "Writing Parquet files")
-
-    def _create(self) -> None:
-        self.aside.mkdir()
-
-    def _make_writer(self) -> None:
-        self.writer: IntoParts = IntoParts(str(self.aside.absolute()), self.column)
-
-    def _finished(self) -> Path:
-        pyarrow = require("pyarrow", "Writing Parquet files")
-        parquet = require("pyarrow.parquet", "Writing Parquet files")
-        whole = self.aside / "whole"
-        schema = pyarrow.schema([(self.column, pyarrow.from_numpy_dtype(self.dtype))])
-        with parquet.ParquetWriter(whole, schema) as writer:
-            for chunk in self.chunks:
-                writer.write_table(parquet.read_table(self.writer.path(chunk.number), schema=schema))
-        return whole
-
-
-def reserve(handle: int, size: int) -> None:
-    """Have the file system set space aside, so that a disk that is too small is noticed now."""
-    if size and hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(handle, 0, size)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-    os.ftruncate(handle, size)
-
-
-_SINKS: dict[str, type[FileSink]] = {
-    ".npy": NpySink,
-    ".zarr": ZarrSink,
-    ".parquet": ParquetSink,
-    ".pq": ParquetSink,
-}
+        if self._aside.is_dir():
+            shutil.rmtree(self._aside)
+        for path in (self._aside, self._journal):
+            path.unlink(missing_ok=True)
 
 
 def as_sink(out: Any, what: str, length: int, dtype: np.dtype[Any], overwrite: bool) -> Sink:
     """Read the argument `out`, before any work is done; `what` is the name of the answer."""
     if isinstance(out, (str, os.PathLike)):
         path = Path(out)
-        kind = _SINKS.get(path.suffix.lower())
+        kind = _FORMATS.get(path.suffix.lower())
         if kind is None:
             raise ParameterError(f"`out` must be {_KINDS}; {str(path)!r} arrived.")
-        return kind(path, what, dtype, overwrite)
+        return FileSink(path, kind, what, dtype, overwrite)
     if not isinstance(out, np.ndarray) and not comes_from(out, "zarr"):
         raise ParameterError(f"`out` must be {_KINDS}; {checks.describe(out)} arrived.")
     if tuple(out.shape) != (length,) or np.dtype(out.dtype) != dtype:

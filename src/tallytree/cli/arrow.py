@@ -167,7 +167,8 @@ class ArrowTable:
         found = part.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
         labels = part.dictionary.to_pylist()
         texts = ["" if value is None or value != value else str(value) for value in labels]
-        return np.array([*numbered(texts, known), -1], np.int64)[found]
+        moved: Ints = np.array([*numbered(texts, known), -1], np.int64)[found]
+        return moved
 
     def _parts(self, name: str) -> Iterator[Any]:
         for table in self.tables([name]):
@@ -178,7 +179,8 @@ class ArrowTable:
         if self.scratch is None:
             listed = list(parts)
             return some_rows(self.path, np.concatenate(listed) if listed else listed)
-        path, dtype = self.scratch / what, None
+        path: Path = self.scratch / what
+        dtype: Any = None
         try:
             with open(path, "wb") as file:
                 for part in parts:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,18 +75,18 @@ def _infer(
         if not labels.values:
             raise InputProblem(f"{table.path}: column `{name}` is empty in every row, so it has no groups.")
     read = time.perf_counter()
+    model: Any
+    marginals: Any
+    logits: Any
     try:
         if scratch is None:
             model = build(table, numbers, scale, totals, groupings, codes, arguments.method)
-            answers = [np.asarray(a, np.float64) for a in (model.marginals, model.posterior_logits)]
+            marginals, logits = model.marginals, model.posterior_logits
         else:
             shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
             model = build_in_chunks(numbers, scale, totals, groupings, codes, scratch, shown)
-            files = (
-                model.marginals(out=scratch / "prob.npy"),
-                model.posterior_logits(out=scratch / "logit.npy"),
-            )
-            answers = [np.load(path, mmap_mode="r") for path in files]
+            marginals = np.load(model.marginals(out=scratch / "prob.npy"), mmap_mode="r")
+            logits = np.load(model.posterior_logits(out=scratch / "logit.npy"), mmap_mode="r")
     except InfeasibleError as error:
         if error.groups:
             raise named_conflict(error, totals, groupings, codes) from None
@@ -93,14 +94,15 @@ def _infer(
     inferred = time.perf_counter()
     times = {"reading": read - start, "inference": inferred - read}
     if goal is not None:
-        save(goal, table, dict(zip(ADDED, answers)), {column: numbers})
+        save(goal, table, dict(zip(ADDED, (marginals, logits))), {column: numbers})
         times["writing"] = time.perf_counter() - inferred
     if not arguments.quiet:
         said = [f"all rows: {choice}" for choice in totals]
         said += [f"each of {len(codes[g.column].values):,} groups of `{g.column}`: {g}" for g in groupings]
         summary = Summary(
-            table, model, column, scale, said, times, goal, numbers, *answers, totals, codes, arguments.counts
-        )
+            table, model, column, scale, said, times, goal, numbers, marginals, logits, totals, codes,
+            arguments.counts,
+        )  # fmt: skip
         summary.print(Terminal.of(sys.stdout), arguments.top, arguments.by)
 
 
