@@ -158,7 +158,7 @@ def test_ragged_models_take_one_parameter_each():
         (lambda: tt.noisy_or([0.5, 0.0]), "Model 1: .*probability is 0 for every count"),
         (lambda: tt.noisy_or(0.5, t=[0, 2]), "Model 1: .*between 0 and 1; 2 arrived"),
         (lambda: tt.gaussian(1.0, [1.0, 0.0]), "Model 1: `sd`"),
-        (lambda: tt.gaussian([1.0], 1.0, fraction=2), "`fraction` must be True or False"),
+        (lambda: tt.gaussian([1.0], 1.0, fraction=2), "`fraction` of `gaussian` must be True or False"),
         (lambda: tt.poisson(["a"]), "Model 0: `mean`"),
         (lambda: tt.exponential_mixture([[1.0, 2.0], [0.0, 0.0]], [1.0, 2.0]), "Model 1: .*other than 0"),
         (lambda: tt.exactly([1, 2]) * tt.exactly([1, 2, 3]), r"shapes \(2,\) and \(3,\) arrived"),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tallytree import checks, display
 from tallytree.arrays import Float64
-from tallytree.checks import has_nan
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.potentials.columns import (
     Column,
@@ -279,41 +277,6 @@ def check_range(log_f: Float64, possible: Float64, potential: object) -> Float64
     return log_f
 
 
-class Named(Potential):
-    """A potential that prints as the call that makes it; fields with a default are printed by name."""
-
-    __slots__: tuple[str, ...] = ()
-    name: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def __repr__(self) -> str:
-        parts = []
-        for name in type(self).__slots__:
-            value, default = getattr(self, name), self.__dataclass_fields__[name].default
-            if default is MISSING:
-                parts.append(show(value))
-            elif value != default:
-                parts.append(f"{name}={show(value)}")
-        return f"{self.name}({', '.join(parts)})"
-
-
-class Formula(Named):
-    """A named potential whose fields are the numbers of a formula, the one that batches of numbers use too."""
-
-    __slots__: tuple[str, ...] = ()
-    formula: ClassVar[Callable[..., Any]]  # of :mod:`~tallytree.potentials.formulas`
-
-    @np.errstate(all="ignore")  # half the time of a `with`
-    def _window(self, n: int, first: int, last: int) -> Float64:
-        c = np.arange(first, last + 1, dtype=np.float64)
-        numbers = [getattr(self, field) for field in type(self).__slots__]
-        log_f = self.formula(np, c, n, *numbers)
-        return check_range(log_f, log_f, self) if has_nan(log_f) else log_f
-
-    def _support(self, n: int) -> tuple[int, int]:
-        return 0, n
-
-
 def _factors(potential: Potential) -> tuple[Potential, ...]:
     return potential.factors if isinstance(potential, Product) else (potential,)
 
@@ -363,8 +326,7 @@ class Power(Potential):
     exponent: float | Column
 
     def __repr__(self) -> str:
-        exponent = repr(self.exponent) if isinstance(self.exponent, Column) else show(self.exponent)
-        return f"{_grouped(self.base)} ** {exponent}"
+        return f"{_grouped(self.base)} ** {show(self.exponent)}"
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

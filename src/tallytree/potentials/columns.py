@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from tallytree.checks import unmasked
 from tallytree.errors import ParameterError
 
 Index = tuple[int, ...]
-Mask = npt.NDArray[np.bool_]
 
 # More numbers print as how many there are.
 _LONGEST_PRINTED = 1000
@@ -46,7 +44,7 @@ class Column:
     def __repr__(self) -> str:
         if self.values.size > _LONGEST_PRINTED:
             return f"<{self.values.size} numbers>"
-        return _listed(self.values.tolist())
+        return show(self.values.tolist())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
@@ -60,13 +58,11 @@ class Column:
         return Column, (self.values, self.values.ndim - len(self.shape))
 
 
-def show(number: float) -> str:
-    """Print a float so that it evaluates back to itself, with ``np.inf`` for infinity."""
-    return repr(number) if math.isfinite(number) else ("np.inf" if number > 0 else "-np.inf")
-
-
-def _listed(value: Any) -> str:
-    return f"[{', '.join(map(_listed, value))}]" if isinstance(value, list) else show(value)
+def show(value: Any) -> str:
+    """Print numbers so that they evaluate back to themselves, with ``np.inf`` for infinity."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(show, value))}]"
+    return repr(value).replace("inf", "np.inf") if isinstance(value, float) else repr(value)
 
 
 def is_many(value: Any, core: int = 0) -> bool:
@@ -132,7 +128,7 @@ def model_name(index: Index) -> str:
     return f"Model {index[0] if len(index) == 1 else index}"
 
 
-def where(bad: Mask) -> Iterator[Index]:
+def where(bad: npt.NDArray[np.bool_]) -> Iterator[Index]:
     """Batch indices of the rows, along the last axis, that hold a bad entry."""
     for index in np.argwhere(bad.any(axis=-1)):
         yield tuple(index.tolist())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
@@ -14,14 +13,14 @@ from tallytree import checks
 from tallytree.arrays import Float64
 from tallytree.checks import WHOLE, integers
 from tallytree.errors import ParameterError
-from tallytree.potentials.base import Named, Potential
+from tallytree.potentials.base import Potential
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
-from tallytree.potentials.per_model import one_per_model
+from tallytree.potentials.named import Named, Together, factory
 
 Counts = int | npt.ArrayLike
 
 
-@one_per_model(k=WHOLE, fits=lambda n, k: k <= n)
+@factory(k=WHOLE)
 def exactly(k: Counts) -> Potential:
     """Potential that allows exactly ``k`` active variables.
 
@@ -62,7 +61,7 @@ def exactly(k: Counts) -> Potential:
     return Exactly(k)
 
 
-@one_per_model(k=WHOLE, fits=lambda n, k: k <= n)
+@factory(k=WHOLE)
 def at_least(k: Counts) -> Potential:
     """Potential that allows ``k`` or more active variables.
 
@@ -102,7 +101,7 @@ def at_least(k: Counts) -> Potential:
     return AtLeast(k)
 
 
-@one_per_model(k=WHOLE)
+@factory(k=WHOLE)
 def at_most(k: Counts) -> Potential:
     """Potential that allows at most ``k`` active variables.
 
@@ -142,7 +141,7 @@ def at_most(k: Counts) -> Potential:
     return AtMost(k)
 
 
-@one_per_model(lo=WHOLE, hi=WHOLE, together=lambda lo, hi: lo <= hi, fits=lambda n, lo, hi: lo <= n)
+@factory(lo=WHOLE, hi=WHOLE)
 def between(lo: Counts, hi: Counts) -> Potential:
     """Potential that allows ``lo`` to ``hi`` active variables, both included.
 
@@ -183,12 +182,7 @@ def between(lo: Counts, hi: Counts) -> Potential:
     return Between(lo, hi)
 
 
-@one_per_model(
-    counts=WHOLE,
-    core=1,
-    together=lambda counts: counts.shape[-1] > 0,
-    fits=lambda n, counts: counts.min(-1, keepdims=True) <= n,
-)
+@factory(counts=WHOLE, core=1)
 def one_of(counts: Any) -> Potential:
     """Potential that allows the listed counts only.
 
@@ -245,8 +239,7 @@ def one_of(counts: Any) -> Potential:
 class Constraint(Named):
     """One on some counts, of which ``_least`` is the smallest, and zero on the others."""
 
-    __slots__ = ()
-    _least: Any = 0
+    _least: ClassVar[Any] = 0
 
     def _require(self, n: int) -> None:
         if self._least > n:
@@ -259,7 +252,6 @@ class Constraint(Named):
 class Interval(Constraint):
     """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
 
-    __slots__ = ()
     hard: ClassVar[bool] = True
 
     def _window(self, n: int, first: int, last: int) -> Float64:
@@ -275,11 +267,9 @@ class Interval(Constraint):
         return expand_interval(*self._support(n), n)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Exactly(Interval):
     """See :func:`exactly`."""
 
-    name: ClassVar[str] = "exactly"
     k: Any
 
     _least = property(attrgetter("k"))
@@ -288,11 +278,9 @@ class Exactly(Interval):
         return self.k, self.k
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class AtLeast(Interval):
     """See :func:`at_least`."""
 
-    name: ClassVar[str] = "at_least"
     k: Any
 
     _least = property(attrgetter("k"))
@@ -301,30 +289,23 @@ class AtLeast(Interval):
         return self.k, n
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class AtMost(Interval):
     """See :func:`at_most`."""
 
-    name: ClassVar[str] = "at_most"
     k: Any
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, min(self.k, n)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Between(Interval):
+class Between(Together, Interval):
     """See :func:`between`."""
 
-    name: ClassVar[str] = "between"
     lo: Any
     hi: Any
 
-    def __post_init__(self) -> None:
-        if self.lo > self.hi:
-            raise ParameterError(
-                f"`between` needs lo <= hi; lo = {self.lo} and hi = {self.hi} arrived. Swap the two arguments."
-            )
+    holds = staticmethod(lambda lo, hi: lo <= hi)
+    reason = "`between` needs lo <= hi; lo = {0.lo} and hi = {0.hi} arrived. Swap the two arguments."
 
     _least = property(attrgetter("lo"))
 
@@ -332,14 +313,11 @@ class Between(Interval):
         return self.lo, min(self.hi, n)
 
 
-@dataclass(frozen=True, slots=True)
 class OneOf(Constraint):
     """See :func:`one_of`; ``counts`` is sorted and free of repetitions."""
 
-    counts: tuple[int, ...]
-
-    def __repr__(self) -> str:
-        return f"one_of({list(self.counts)})"
+    counts: Any
+    holds = staticmethod(lambda counts: counts.shape[-1] > 0)
 
     _least = property(lambda self: self.counts[0])
 
@@ -404,7 +382,7 @@ def parity(which: Literal["even", "odd"] = "even") -> Potential:
     return Parity(2, int(checks.one_of("which", which, ("even", "odd")) == "odd"))
 
 
-@one_per_model(m=integers(1, 2**62), r=WHOLE, together=lambda m, r: r < m, fits=lambda n, m, r: r <= n)
+@factory(m=integers(1, 2**62), r=WHOLE)
 def modulo(m: Counts, r: Counts = 0) -> Potential:
     """Potential that allows the counts that leave remainder ``r`` on division by ``m``.
 
@@ -446,19 +424,14 @@ def modulo(m: Counts, r: Counts = 0) -> Potential:
     return Modulo(m, r)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Modulo(Constraint):
+class Modulo(Together, Constraint):
     """See :func:`modulo`."""
 
-    name: ClassVar[str] = "modulo"
     m: Any
     r: Any
 
-    def __post_init__(self) -> None:
-        if self.r >= self.m:
-            raise ParameterError(
-                f"`modulo` needs a remainder r < m; m = {self.m} and r = {self.r} arrived. Use r = {self.r % self.m}."
-            )
+    holds = staticmethod(lambda m, r: r < m)
+    reason = "`modulo` needs a remainder r < m; m = {0.m} and r = {0.r} arrived. Use r % m."
 
     _least = property(attrgetter("r"))
 
@@ -482,7 +455,6 @@ class Modulo(Constraint):
         return expansion(_roots_of_unity(-j * self.r, self.m) / self.m, _roots_of_unity(j, self.m))
 
 
-@dataclass(frozen=True, slots=True)
 class Parity(Modulo):
     """See :func:`parity`."""
 

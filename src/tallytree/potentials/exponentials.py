@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,9 @@ from tallytree.arrays import Float64
 from tallytree.checks import NON_NEGATIVE, PROBABILITIES, REALS, integers
 from tallytree.errors import ParameterError
 from tallytree.potentials import formulas
-from tallytree.potentials.base import Formula, Mirrored, Named, Potential, check_range
+from tallytree.potentials.base import Mirrored, Potential, check_range
 from tallytree.potentials.expansions import Expansion, expansion
-from tallytree.potentials.per_model import one_per_model
+from tallytree.potentials.named import Named, Together, factory
 
 Numbers = float | npt.ArrayLike
 
@@ -48,7 +47,7 @@ def uniform() -> Potential:
     return Uniform()
 
 
-@one_per_model(ratio=NON_NEGATIVE)
+@factory(ratio=NON_NEGATIVE)
 def geometric(ratio: Numbers) -> Potential:
     """Potential that multiplies by ``ratio`` for each active variable.
 
@@ -88,11 +87,7 @@ def geometric(ratio: Numbers) -> Potential:
     return Geometric(ratio)
 
 
-@one_per_model(
-    spike=NON_NEGATIVE,
-    slab=NON_NEGATIVE,
-    together=lambda spike, slab: (spike + slab > 0.0) & (spike + slab < np.inf),
-)
+@factory(spike=NON_NEGATIVE, slab=NON_NEGATIVE)
 def spike_and_slab(spike: Numbers, slab: Numbers = 1.0) -> Potential:
     """Flat potential with extra weight on "all off", for group sparsity.
 
@@ -134,7 +129,7 @@ def spike_and_slab(spike: Numbers, slab: Numbers = 1.0) -> Potential:
     return SpikeAndSlab(spike, slab)
 
 
-@one_per_model(coefficients=REALS, rates=REALS, core=1, together=lambda c, r: _is_mixture(c, r))
+@factory(coefficients=REALS, rates=REALS, core=1)
 def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Potential:
     """Sum of exponentials in the count.
 
@@ -193,13 +188,6 @@ def _refuse_lengths(terms: int, bases: int) -> None:
         )
 
 
-def _is_mixture(coefficients: Float64, rates: Float64) -> Any:
-    _refuse_lengths(coefficients.shape[-1], rates.shape[-1])
-    if rates.shape[-1] == 0:
-        return False
-    return (coefficients != 0.0).any(-1, keepdims=True)
-
-
 def _reals(values: Any, name: str) -> tuple[float, ...]:
     try:
         items = list(values)
@@ -213,25 +201,17 @@ def _reals(values: Any, name: str) -> tuple[float, ...]:
     return tuple(checks.real(name, item) for item in items)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Uniform(Formula):
+class Uniform(Named):
     """See :func:`uniform`."""
-
-    name: ClassVar[str] = "uniform"
-    formula = staticmethod(formulas.uniform)
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0])
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Geometric(Formula):
+class Geometric(Named):
     """See :func:`geometric`."""
 
-    name: ClassVar[str] = "geometric"
     ratio: Any
-
-    formula = staticmethod(formulas.geometric)
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.ratio > 0.0 else 0
@@ -240,22 +220,17 @@ class Geometric(Formula):
         return expansion([1.0], [self.ratio])
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SpikeAndSlab(Formula):
+class SpikeAndSlab(Together):
     """See :func:`spike_and_slab`."""
 
-    name: ClassVar[str] = "spike_and_slab"
     spike: Any
     slab: Any = 1.0
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.spike + self.slab < np.inf:
-            raise ParameterError(
-                "`spike_and_slab` needs weights with a positive, finite sum; "
-                f"spike = {self.spike} and slab = {self.slab} arrived. Only their ratio matters: rescale them."
-            )
-
-    formula = staticmethod(formulas.spike_and_slab)
+    holds = staticmethod(lambda spike, slab: (spike + slab > 0.0) & (spike + slab < np.inf))
+    reason = (
+        "`spike_and_slab` needs weights with a positive, finite sum; spike = {0.spike} and slab = {0.slab} arrived. "
+        "Only their ratio matters: rescale them."
+    )
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.slab > 0.0 else 0
@@ -264,15 +239,19 @@ class SpikeAndSlab(Formula):
         return expansion([self.slab, self.spike], [1.0, 0.0])
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentialMixture(Potential):
+class ExponentialMixture(Named):
     """See :func:`exponential_mixture`."""
 
-    coefficients: tuple[float, ...]
-    rates: tuple[float, ...]
+    coefficients: Any
+    rates: Any
 
-    def __repr__(self) -> str:
-        return f"exponential_mixture({list(self.coefficients)}, {list(self.rates)})"
+    @staticmethod
+    def holds(coefficients: Float64, rates: Float64) -> Any:
+        """Whether every model of a batch has a term, and a rate for each."""
+        _refuse_lengths(coefficients.shape[-1], rates.shape[-1])
+        return (coefficients != 0.0).any(-1, keepdims=True)
+
+    _window, _support = Potential._window, Potential._support
 
     def _log_f(self, n: int) -> Float64:
         return self._evaluate(n)[0]
@@ -300,13 +279,7 @@ class ExponentialMixture(Potential):
         return expansion(self.coefficients, self.rates, worst)
 
 
-@one_per_model(
-    rate=PROBABILITIES,
-    leak=PROBABILITIES,
-    t=integers(0, 1),
-    together=lambda rate, leak, t: _possible(rate, leak, t),
-    fits=lambda n, rate, leak, t: (t == 0) | (leak > 0.0) | (n > 0),
-)
+@factory(rate=PROBABILITIES, leak=PROBABILITIES, t=integers(0, 1))
 def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
     """Probability of an effect that any active variable may cause (equation 5 of the paper).
 
@@ -358,13 +331,7 @@ def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> 
     return NoisyOr(rate, leak, t)
 
 
-@one_per_model(
-    rate=PROBABILITIES,
-    leak=PROBABILITIES,
-    t=integers(0, 1),
-    together=lambda rate, leak, t: _possible(rate, leak, 1 - t),
-    fits=lambda n, rate, leak, t: (t == 1) | (leak > 0.0) | (n > 0),
-)
+@factory(rate=PROBABILITIES, leak=PROBABILITIES, t=integers(0, 1))
 def noisy_and(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
     """Probability of an effect that needs all its variables, with some forgiveness.
 
@@ -419,22 +386,24 @@ def _possible(rate: Any, leak: Any, caused: Any) -> Any:
     return np.where(caused == 1, (rate > 0.0) | (leak > 0.0), leak < 1.0)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class NoisyOr(Formula):
+_IMPOSSIBLE = (
+    "`{0.name}` needs parameters under which t = {0.t} can happen; with rate = {0.rate} and leak = {0.leak} its "
+    "probability is 0 for every count. Change `rate`, `leak` or `t`."
+)
+
+
+class NoisyOr(Together):
     """See :func:`noisy_or`."""
 
-    name: ClassVar[str] = "noisy_or"
     rate: Any
     leak: Any = 0.0
     t: Any = 1
 
-    def __post_init__(self) -> None:
-        _check(self, self.t)
+    holds = staticmethod(lambda rate, leak, t: _possible(rate, leak, t))
+    reason = _IMPOSSIBLE
 
     def _require(self, n: int) -> None:
         _require_causes(self, self.t == 1, n)
-
-    formula = staticmethod(formulas.noisy_or)
 
     def _support(self, n: int) -> tuple[int, int]:
         if self.t == 1:
@@ -453,33 +422,21 @@ class NoisyOr(Formula):
         return expansion([1.0, self.leak - 1.0], [1.0, 1.0 - self.rate], 2.0 / smallest + rounding)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class NoisyAnd(Mirrored, Named):
+class NoisyAnd(Mirrored, Together):
     """See :func:`noisy_and`."""
 
-    name: ClassVar[str] = "noisy_and"
     rate: Any
     leak: Any = 0.0
     t: Any = 1
 
-    def __post_init__(self) -> None:
-        _check(self, 1 - self.t)
+    holds = staticmethod(lambda rate, leak, t: _possible(rate, leak, 1 - t))
+    reason = _IMPOSSIBLE
 
     def _mirror(self) -> NoisyOr:
         return NoisyOr(self.rate, self.leak, 1 - self.t)
 
     def _require(self, n: int) -> None:
         _require_causes(self, self.t == 0, n)
-
-
-def _check(potential: NoisyOr | NoisyAnd, caused: int) -> None:
-    """Refuse numbers under which the outcome cannot happen."""
-    if not _possible(potential.rate, potential.leak, caused):
-        raise ParameterError(
-            f"`{potential.name}` needs parameters under which t = {potential.t} can happen; with rate = "
-            f"{potential.rate} and leak = {potential.leak} its probability is 0 for every count. Change `rate`, `leak` "
-            "or `t`."
-        )
 
 
 def _require_causes(potential: NoisyOr | NoisyAnd, caused: bool, n: int) -> None:

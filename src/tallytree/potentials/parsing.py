@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tallytree.checks import Entries
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.constraints import (
-    at_least,
-    at_most,
-    between,
-    exactly,
-    modulo,
-    one_of,
-    parity,
-)
-from tallytree.potentials.exponentials import (
-    exponential_mixture,
-    geometric,
-    noisy_and,
-    noisy_or,
-    spike_and_slab,
-    uniform,
-)
-from tallytree.potentials.profiles import all_or_none, gaussian, poisson, quadratic
+from tallytree.potentials.constraints import parity
+from tallytree.potentials.exponentials import uniform
+from tallytree.potentials.named import FACTORIES
 from tallytree.potentials.tables import table
 
 
@@ -72,15 +59,15 @@ def parse_potential(text: str) -> Potential:
             "Use `as_potential` for arrays and functions."
         )
     name, *parts = (part.strip() for part in text.split(":"))
-    if name not in _KNOWN:
+    if name not in _known():
         hint = f" Did you mean exactly:{name}?" if name.isdecimal() and not parts else ""
-        near = difflib.get_close_matches(name.replace("-", "_"), _KNOWN, n=1)
+        near = difflib.get_close_matches(name.replace("-", "_"), _known(), n=1)
         hint = f" Did you mean {_usage(near[0])}?" if near else hint
         raise ParameterError(
             f"a potential must be written name:argument:..., with a known name; {text!r} arrived.{hint} Known are:\n  "
             + "\n  ".join(usage())
         )
-    factory, kinds = _KNOWN[name]
+    factory, kinds = _known()[name]
     given: dict[str, Any] = {}
     for part, position in zip(parts, [*kinds, *("" for _ in parts)]):
         key, value = part.split("=", 1) if "=" in part else (position, part)
@@ -97,12 +84,12 @@ def parse_potential(text: str) -> Potential:
 
 def usage() -> list[str]:
     """Syntax of every potential."""
-    return [_usage(name) for name in _KNOWN]
+    return [_usage(name) for name in _known()]
 
 
 def _usage(name: str) -> str:
     """Syntax of one potential, optional arguments in brackets: ``noisy_or:rate[:leak][:t]``."""
-    factory, kinds = _KNOWN[name]
+    factory, kinds = _known()[name]
     parameters = inspect.signature(factory).parameters
     text = name
     for key, kind in kinds.items():
@@ -128,7 +115,6 @@ def _read_flag(value: str) -> bool:
 
 _INTEGER, _NUMBER, _WORD, _FLAG = "an integer", "a number", "a word", "true or false"
 _INTEGERS, _NUMBERS = "integers separated by commas", "numbers separated by commas"
-
 _READERS: dict[str, Callable[[str], Any]] = {
     _INTEGER: int,
     _NUMBER: float,
@@ -138,23 +124,22 @@ _READERS: dict[str, Callable[[str], Any]] = {
     _NUMBERS: lambda value: [float(item) for item in value.split(",")],
 }
 
-_KNOWN: dict[str, tuple[Callable[..., Potential], dict[str, str]]] = {
-    "exactly": (exactly, {"k": _INTEGER}),
-    "at_least": (at_least, {"k": _INTEGER}),
-    "at_most": (at_most, {"k": _INTEGER}),
-    "between": (between, {"lo": _INTEGER, "hi": _INTEGER}),
-    "one_of": (one_of, {"counts": _INTEGERS}),
-    "parity": (parity, {"which": _WORD}),
-    "modulo": (modulo, {"m": _INTEGER, "r": _INTEGER}),
-    "noisy_or": (noisy_or, {"rate": _NUMBER, "leak": _NUMBER, "t": _INTEGER}),
-    "noisy_and": (noisy_and, {"rate": _NUMBER, "leak": _NUMBER, "t": _INTEGER}),
-    "gaussian": (gaussian, {"mean": _NUMBER, "sd": _NUMBER, "fraction": _FLAG}),
-    "poisson": (poisson, {"mean": _NUMBER}),
-    "geometric": (geometric, {"ratio": _NUMBER}),
-    "uniform": (uniform, {}),
-    "spike_and_slab": (spike_and_slab, {"spike": _NUMBER, "slab": _NUMBER}),
-    "all_or_none": (all_or_none, {"strength": _NUMBER, "truncation": _NUMBER}),
-    "quadratic": (quadratic, {"curvature": _NUMBER, "center": _NUMBER}),
-    "exponential_mixture": (exponential_mixture, {"coefficients": _NUMBERS, "rates": _NUMBERS}),
-    "table": (table, {"log_values": _NUMBERS}),
-}
+
+def _kind(entries: Entries | None, core: int) -> str:
+    """What the text of a declared number must be."""
+    if entries is None:
+        return _FLAG
+    return ((_INTEGER, _INTEGERS), (_NUMBER, _NUMBERS))["f" in entries.kinds][core]
+
+
+@functools.cache
+def _known() -> dict[str, tuple[Callable[..., Potential], dict[str, str]]]:
+    """Every potential and its arguments."""
+    known: dict[str, tuple[Callable[..., Potential], dict[str, str]]] = {
+        "parity": (parity, {"which": _WORD}),
+        "table": (table, {"log_values": _NUMBERS}),
+        "uniform": (uniform, {}),
+    }
+    for name, (call, numbers, core) in FACTORIES.items():
+        known[name] = call, {label: _kind(entries, core) for label, entries in numbers.items()}
+    return dict(sorted(known.items()))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 
-from tallytree import checks
 from tallytree.checks import NON_NEGATIVE, POSITIVE, REALS, Entries
-from tallytree.potentials import formulas
-from tallytree.potentials.base import Formula, Potential
+from tallytree.potentials.base import Potential
 from tallytree.potentials.expansions import Expansion, expansion
-from tallytree.potentials.per_model import one_per_model
+from tallytree.potentials.named import Named, factory
 
 Numbers = float | npt.ArrayLike
 
 
-@one_per_model(mean=REALS, sd=POSITIVE, fraction=None, together=lambda mean, sd, fraction: _is_flag(fraction))
+@factory(mean=REALS, sd=POSITIVE, fraction=None)
 def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential:
     """Bell curve on the count, or on the fraction of active variables.
 
@@ -64,10 +61,10 @@ def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential
     >>> tt.gaussian(0.5, 0.25, fraction=True).log_table(4)
     array([-2. , -0.5,  0. , -0.5, -2. ])
     """
-    return Gaussian(mean, sd, checks.flag("fraction", fraction))
+    return Gaussian(mean, sd, fraction)
 
 
-@one_per_model(mean=NON_NEGATIVE)
+@factory(mean=NON_NEGATIVE)
 def poisson(mean: Numbers) -> Potential:
     """Poisson probability of the count.
 
@@ -112,7 +109,7 @@ def poisson(mean: Numbers) -> Potential:
     return Poisson(mean)
 
 
-@one_per_model(curvature=REALS, center=REALS)
+@factory(curvature=REALS, center=REALS)
 def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     """Parabola in the count: smoothness if convex, competition if concave.
 
@@ -157,7 +154,7 @@ def quadratic(curvature: Numbers, center: Numbers | None = None) -> Potential:
     return Quadratic(curvature, center)
 
 
-@one_per_model(strength=Entries("numbers of at least 0", 0.0, math.inf), truncation=POSITIVE)
+@factory(strength=Entries("numbers of at least 0", 0.0, math.inf), truncation=POSITIVE)
 def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potential:
     """Preference for groups that agree: the P^n potential, and its robust form.
 
@@ -206,30 +203,18 @@ def all_or_none(strength: Numbers, truncation: Numbers | None = None) -> Potenti
     return AllOrNone(strength, truncation)
 
 
-def _is_flag(fraction: Any) -> bool:
-    return isinstance(checks.flag("fraction", fraction), bool)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Gaussian(Formula):
+class Gaussian(Named):
     """See :func:`gaussian`."""
 
-    name: ClassVar[str] = "gaussian"
     mean: Any
     sd: Any
     fraction: Any = False
 
-    formula = staticmethod(formulas.gaussian)
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Poisson(Formula):
+class Poisson(Named):
     """See :func:`poisson`."""
 
-    name: ClassVar[str] = "poisson"
     mean: Any
-
-    formula = staticmethod(formulas.poisson)
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0
@@ -238,26 +223,18 @@ class Poisson(Formula):
         return expansion([1.0], [0.0]) if self.mean == 0.0 else None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Quadratic(Formula):
+class Quadratic(Named):
     """See :func:`quadratic`."""
 
-    name: ClassVar[str] = "quadratic"
     curvature: Any
     center: Any = None
 
-    formula = staticmethod(formulas.quadratic)
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class AllOrNone(Formula):
+class AllOrNone(Named):
     """See :func:`all_or_none`."""
 
-    name: ClassVar[str] = "all_or_none"
     strength: Any
     truncation: Any = None
-
-    formula = staticmethod(formulas.all_or_none)
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0]) if self.strength == 0.0 or n <= 1 else None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tallytree import display
+from tallytree import checks, display
 from tallytree.arrays import Float64
-from tallytree.checks import unmasked
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
 from tallytree.potentials.columns import show
@@ -19,6 +18,7 @@ from tallytree.potentials.exponentials import uniform
 
 # Longer tables print as their length only.
 _LONGEST_PRINTED = 1000
+_LOGARITHMS = replace(checks.LOGS, kinds="iuf")
 
 
 def table(log_values: npt.ArrayLike) -> Potential:
@@ -61,13 +61,10 @@ def table(log_values: npt.ArrayLike) -> Potential:
     >>> p.support(2)
     (0, 1)
     """
-    values = _as_log_values(log_values, "log_values")
-    if values.ndim != 1 or values.size == 0:
-        raise ParameterError(
-            "`log_values` must be one-dimensional with one value per count 0, ..., n; shape "
-            f"{values.shape} arrived. Give one table of n + 1 values here."
-        )
-    _refuse_infinite(values, "log_values")
+    hint = " Give the logarithms of one table, one for each count 0, ..., n; -inf marks an impossible count."
+    values = checks.array("log_values", log_values, ("n + 1",), _LOGARITHMS, hint=hint)
+    if not values.size:
+        raise ParameterError(f"`log_values` must have an entry for the count 0; shape (0,) arrived.{hint}")
     values = values + 0.0  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
     values.setflags(write=False)
     return Table(values)
@@ -116,50 +113,22 @@ def as_potential(obj: Any) -> Potential:
         return obj
     if obj is None:
         return uniform()
+    hint = ""
     if callable(obj):
-        if getattr(obj, "__annotations__", {}).get("return") in (Potential, "Potential"):
-            raise ParameterError(
-                f"a potential must be a Potential, an array of log values, a callable or None; the function "
-                f"`{obj.__name__}`, which makes one, arrived. Call it with its arguments, such as `exactly(1)`."
-            )
-        return Function(obj)
-    if isinstance(obj, (str, bytes)):
-        raise ParameterError(
-            "a potential must be a Potential, an array of log values, a callable or None; the text "
-            f"{obj!r} arrived. Use `parse_potential` to read a potential from text."
-        )
-    if isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:
+        if getattr(obj, "__annotations__", {}).get("return") not in (Potential, "Potential"):
+            return Function(obj)
+        hint = f"Call `{obj.__name__}` with its arguments, such as `exactly(1)`."
+    elif isinstance(obj, (str, bytes)):
+        hint = "Use `parse_potential` to read a potential from text."
+    elif isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:
         whole = isinstance(obj, (int, np.integer)) and not isinstance(obj, bool) and obj >= 0
         hint = f"For a fixed count use `exactly`{f', as in exactly({obj})' if whole else ''}."
+    if hint:
         raise ParameterError(
-            f"a potential must be a Potential, an array of log values, a callable or None; {obj!r} of "
-            f"type {type(obj).__name__} arrived. {hint}"
+            "a potential must be a Potential, an array of log values, a callable or None; "
+            f"{checks.describe(obj)} of type {type(obj).__name__} arrived. {hint}"
         )
     return table(obj)
-
-
-def _refuse_infinite(values: Float64, name: str) -> None:
-    """Refuse NaN and ``+inf`` in a log table; ``-inf`` (an impossible count) is legal."""
-    bad = ~(values < np.inf)
-    if bad.any():
-        c = int(np.argmax(bad))
-        raise ParameterError(
-            f"`{name}` must hold real logarithms below +inf (-inf marks an impossible count); entry {c} is "
-            f"{values[c]}. Replace that entry, or subtract a constant from all of them."
-        )
-
-
-def _as_log_values(values: Any, name: str) -> Float64:
-    wanted = f"`{name}` must hold real numbers, the logarithms of the potential"
-    raw = unmasked(f"`{name}`", values, f"{wanted}; a ragged sequence arrived. Give one number per count.")
-    if raw.dtype.kind not in "iuf":
-        raise ParameterError(f"{wanted}; dtype {raw.dtype} arrived. Convert the values to float64.")
-    if raw.dtype.itemsize < 4 and raw.dtype.kind == "f":
-        raise ParameterError(
-            f"{wanted}, in float32 or float64; {raw.dtype}, which holds three digits only arrived. Convert the "
-            "values to float64 before taking logarithms."
-        )
-    return raw.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +140,7 @@ class Table(Potential):
     def __repr__(self) -> str:
         if self.log_values.size > _LONGEST_PRINTED:
             return f"table(<{self.log_values.size} log values>)"
-        return f"table([{', '.join(map(show, self.log_values.tolist()))}])"
+        return f"table({show(self.log_values.tolist())})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Table):
@@ -216,20 +185,13 @@ class Function(Potential):
                 f"`{name}` needs a function of the integer array 0, ..., n; it failed with: {error}. If it "
                 "takes one count at a time, wrap it in np.vectorize."
             ) from error
-        values = _as_log_values(result, name)
-        if values.shape != (n + 1,):
-            raise ParameterError(
-                f"`{name}` must return one log value per count, shape ({n + 1},); shape {values.shape} arrived. "
-                "Write the function for an array of counts."
-            )
-        _refuse_infinite(values, name)
-        return values
+        hint = " Write the function for an array of counts; -inf marks an impossible one."
+        return checks.array(name, result, (n + 1,), _LOGARITHMS, hint=hint)
 
     def _window(self, n: int, first: int, last: int) -> Float64:
         """Users write functions of an array of counts; these need not begin at 0."""
         if (first, last) != (0, n):
             values = np.array(self.function(np.arange(first, last + 1)), np.float64)
             if values.shape == (last - first + 1,):
-                _refuse_infinite(values, repr(self))
-                return values
+                return checks.array(repr(self), values, values.shape, _LOGARITHMS)
         return self._log_f(n)[first : last + 1]  # which says what is wrong
