@@ -160,7 +160,7 @@ def test_evidence_about_variables_makes_another_sum():
         (lambda x: x.given(), r"given\(low=3, high=7\)"),
         (lambda x: x.given(1, low=0), "both arrived"),
         (lambda x: x.given(1.5), "`value` must hold integers"),
-        (lambda x: x.given("a"), "`value` must hold real numbers"),
+        (lambda x: x.given("a"), "`value` must be an array of real numbers"),
         (lambda x: x.given(low=3, high=2), "`low` must not exceed `high`"),
         (lambda x: x.given([1, 2]), "does not broadcast"),
         (lambda x: x.given(np.nan), "NaN"),

@@ -12,3 +12,4 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]  # float32 or float64, as the 
 Ints: TypeAlias = NDArray[np.int64]
 States: TypeAlias = NDArray[np.uint8]  # configurations of 0 and 1
 Bools: TypeAlias = NDArray[np.bool_]
+Size: TypeAlias = int | tuple[int, ...] | None  # leading axes of samples

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from .. import checks, display
 from .._progress import Iterations, Report, stoppable
-from ..arrays import Bools, Float64
+from ..arrays import Bools, Float64, Size
 from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
@@ -21,7 +21,6 @@ from ..loopy.linear_program import best_configuration
 from ..memo import cached
 from ..models.base import Value
 from ..models.factor_graph import FactorGraph
-from ..models.sampling import Size
 from . import arguments, gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 

@@ -166,6 +166,7 @@ class Entries:
 
 
 REALS = Entries("finite real numbers", hint=" Leave out what is NaN or infinite.")
+NUMBERS = Entries("real numbers", -math.inf, math.inf, hint=" Leave out what is NaN.")
 LOGS = Entries("logarithms below +inf", low=-math.inf, hint=" Use -inf for what is impossible.")
 PROBABILITIES = Entries("probabilities between 0 and 1", 0.0, 1.0)
 INTEGERS = Entries("integers", -(2**62), 2**62, "iu", np.int64)

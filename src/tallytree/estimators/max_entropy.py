@@ -14,12 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks, display
-from ..arrays import Float64, Ints
+from ..arrays import Float64, Ints, Size
 from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift
 from ..learn.inclusion import logits_from_inclusion
 from ..models.count import CountModel
-from ..models.sampling import Size
 from ..potentials import exactly
 from ._bags import warn
 from ._mixins import ShowsAnswers

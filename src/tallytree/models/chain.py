@@ -14,7 +14,7 @@ from ..arrays import FloatArray
 from ..errors import ParameterError
 from ..memo import cached
 from ..potentials import exactly
-from .chain_configurations import ChainConfigurations
+from .chain_answers import ChainAnswers
 from .chain_core import (
     ChainNumbers,
     count_groups,
@@ -24,11 +24,10 @@ from .chain_core import (
     transition_tables,
     unary_weights,
 )
-from .chain_products import ChainProducts
 from .results import ChainStatistics
 
 
-class ChainModel(ChainConfigurations, ChainProducts):
+class ChainModel(ChainAnswers):
     """A chain of labels, as in a hidden Markov model or a chain CRF, with potentials on counts.
 
     ``log p(y) = sum_t unary_t(y_t) + sum_t transitions_t(y_t, y_t+1) + sum_i log f_i(sum_{t in group i} score_t(y_t))``

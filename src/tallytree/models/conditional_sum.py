@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from tallytree import checks
 from tallytree.checks.sums import read_only, real_array
 from tallytree.engine.log_sums import log_sum
 from tallytree.engine.pmf.inclusion import inclusion_evidence
@@ -338,16 +339,10 @@ def event_bounds(
 
 
 def _whole_numbers(name: str, value: ArrayLike, batch: tuple[int, ...]) -> Float64:
-    array = real_array(name, value, least_axes=0).astype(np.float64)
+    array = real_array(name, value, least_axes=0)
     if np.any(array != np.floor(array)):
         raise ParameterError(f"`{name}` must hold integers, as every sum is one; {value!r} arrived.")
-    try:
-        np.broadcast_to(array, batch)
-    except ValueError:
-        raise ParameterError(
-            f"`{name}` of shape {array.shape} does not broadcast to the batch {batch}. Pass one number, or one per "
-            "member of the batch."
-        ) from None
+    checks.broadcast(batch, [(f"`{name}`", array.shape)], grow=False)
     return array
 
 

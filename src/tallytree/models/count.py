@@ -17,20 +17,18 @@ from ..errors import ParameterError, StructureError
 from ..memo import answer
 from ..structure.nested.count_tree import CountTree
 from . import parameters, pose
+from .configurations import Configurations
 from .edges import Forest, check_members
 from .group import read_groups
 from .information import Information
-from .maximization import Maximization
-from .on_edges import OnEdges
 from .results import ExpectedStatistics
-from .sampling import Sampling
 from .second_order import SecondOrder
 
 _ROUNDED = 2.0**-52  # of a number: what a difference may lose
 _LOST = 1e-13  # share of 1 + |log P| from which on log-probabilities are found in another way
 
 
-class CountModel(OnEdges, Maximization, SecondOrder, Sampling, Information):
+class CountModel(Configurations, SecondOrder, Information):
     """Distribution over binary vectors y with potentials on counts.
 
     ``p(y) = exp(sum_d logits_d y_d) prod_i f_i(sum_{d in group i} y_d) / Z``

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .. import checks, display
-from ..arrays import Float64, Ints, States
+from ..arrays import Float64, Ints, Size, States
 from ..checks import configurations
 from ..checks.sums import read_only
 from ..engine.count.moments import weight_of_logits
@@ -22,7 +22,6 @@ from ..engine.pmf.weighted import GridWalk, Lattice, to_lattice, weighted_log_pm
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch
-from .sampling import Size
 
 _LARGEST = 1 << 24  # points of the grid
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from tallytree import checks
 from tallytree.checks import configurations
 from tallytree.checks.sums import from_probs, integer_weights, read_only, real_array
 from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, log_pmf, log_probabilities, tilted_rows_log_pmf
@@ -110,20 +111,19 @@ class PoissonBinomial(FrozenDistribution):
         if (probs is None) == (logits is None):
             what = "neither" if probs is None else "both"
             raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
-        if not isinstance(method, str) or method not in METHODS:
-            raise ParameterError(f"`method` must be one of {', '.join(METHODS)}; {method!r} arrived.")
+        checks.one_of("method", method, METHODS)
         if probs is not None:
             kind, given = "probs", real_array("probs", probs)
             p, q, nu = from_probs(given)
         else:
             assert logits is not None
             kind, given = "logits", real_array("logits", logits)
-            nu = given.astype(np.float64) + 0.0  # -0.0 and 0.0 are one parameter
+            nu = given + 0.0  # -0.0 and 0.0 are one parameter
             p, q = expit(nu), expit(-nu)
         checked = None if weights is None else integer_weights(weights, nu.shape[-1])
         if method == "tilted" and checked is not None:
             raise ParameterError('`method="tilted"` takes no `weights`; use "auto".')
-        read_only(given, p, q, nu, *([] if checked is None else [checked]))
+        read_only(*(x for x in (given, p, q, nu, checked) if x is not None))
         self.__dict__.update(_nu=nu, _p=p, _q=q, _weights=checked, _method=method, _given=(kind, given))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -195,7 +195,7 @@ class PoissonBinomial(FrozenDistribution):
         known = "_log_table" in self.__dict__ or self._method != "auto"
         if known or self._weights is not None or self.batch_shape or self.n <= SHORTEST:
             return None
-        points = real_array(name, x, least_axes=0).astype(np.float64)
+        points = real_array(name, x, least_axes=0)
         if points.size > MOST:
             return None
         return log_probabilities(self._nu, float(self._p.sum()), which, points)

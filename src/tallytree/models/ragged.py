@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, display
-from ..arrays import FloatArray, States
+from ..arrays import FloatArray, Size, States
 from ..checks.configurations import states
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
@@ -18,7 +18,6 @@ from ..potentials import Potential, as_potential
 from .base import Value
 from .count import CountModel
 from .results import ExpectedStatistics
-from .sampling import Size
 
 
 class RaggedBatch(Value, Sequence[CountModel]):

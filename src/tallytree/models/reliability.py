@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallytree import checks
-from tallytree.checks.sums import from_probs, real_array
+from tallytree.checks.sums import from_probs
 from tallytree.engine.pmf.inclusion import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
@@ -208,11 +208,10 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
 def _good_components(probs: ArrayLike) -> PoissonBinomial:
     """The number of good components."""
-    given = real_array("probs", probs)
     from_probs(
-        given, hint="They are the probabilities that components work; turn log-odds into them with `expit`."
+        probs, " They are the probabilities that components work; turn log-odds into them with `expit`."
     )
-    return PoissonBinomial(given)
+    return PoissonBinomial(probs)
 
 
 def _good_needed(k: int, n: int, system: str) -> int:

@@ -117,7 +117,7 @@ def as_potential(obj: Any) -> Potential:
     if callable(obj):
         if getattr(obj, "__annotations__", {}).get("return") not in (Potential, "Potential"):
             return Function(obj)
-        hint = f"Call `{obj.__name__}` with its arguments, such as `exactly(1)`."
+        hint = "Call it with its arguments, such as `exactly(1)`."
     elif isinstance(obj, (str, bytes)):
         hint = "Use `parse_potential` to read a potential from text."
     elif isinstance(obj, (bool, int, float, complex)) or getattr(obj, "ndim", 1) == 0:

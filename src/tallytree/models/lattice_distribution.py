@@ -1,0 +1,476 @@
+"""Probabilities and quantiles of integer-valued distributions, from a table of log-probabilities."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..arrays import Float64, Ints
+from ..checks.sums import real_array
+from ..engine.pmf.tails import least_reached, log_tails, most_left
+from ..engine.pmf.weighted import Lattice
+from ..memo import cached
+
+
+class LatticeDistribution(ABC):
+    """Distributions of integers ``start + step * (0, 1, ..., m - 1)``, one per member of a batch."""
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def _lattice(self) -> Lattice: ...
+
+    @property
+    def _start(self) -> int:
+        return self._lattice.offset
+
+    @property
+    def _step(self) -> int:
+        return self._lattice.step
+
+    @property
+    def _n_values(self) -> int:
+        """Length of the table, known before there is one."""
+        return int(self._lattice.weights.sum()) + 1
+
+    @property
+    @abstractmethod
+    def _log_table(self) -> Float64:
+        """Log pmf (B, m), read-only."""
+
+    @cached
+    def _bounds(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch."""
+        possible = self._log_table > -np.inf
+        first, last = possible.argmax(axis=1), possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+        low, high = (self._start + self._step * end.reshape(self.batch_shape) for end in (first, last))
+        return low[()], high[()]
+
+    @property
+    def values(self) -> Ints:
+        """The values (m,) that ``count_log_probs`` refers to: 0 .. n for a sum without weights.
+
+        See Also
+        --------
+        count_log_probs, support
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
+        array([0, 1, 2])
+        """
+        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
+
+    @property
+    def count_log_probs(self) -> Float64:
+        """``log P(X = values)`` (..., m).
+
+        See Also
+        --------
+        values, logpmf
+
+        Examples
+        --------
+        >>> np.exp(tt.PoissonBinomial([0.5, 0.5]).count_log_probs)
+        array([0.25, 0.5 , 0.25])
+        """
+        return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
+
+    @cached
+    def _log_tails(self) -> tuple[Float64, Float64]:
+        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
+        tails = log_tails(self._log_table)
+        for tail in tails:
+            tail.flags.writeable = False
+        return tails
+
+    @cached
+    def _tails(self) -> tuple[Float64, Float64]:
+        """The tails themselves: quantiles invert exactly these numbers."""
+        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
+
+    def _look_up(
+        self, table: Float64, name: str, k: ArrayLike, before: float, after: float, between: float | None
+    ) -> Float64:
+        """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
+        x = real_array(name, k, least_axes=0)
+        shape = checks.broadcast(self.batch_shape, [(f"`{name}`", x.shape)])
+        x = np.broadcast_to(x, shape)
+        rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
+        place = (x - self._start) / self._step
+        last = table.shape[1] - 1
+        index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
+        out = table[rows, np.clip(index, 0, last)]
+        out = np.where(index < 0, before, np.where(index > last, after, out))
+        if between is not None:
+            out = np.where(place == np.floor(place), out, between)
+        return np.asarray(out)
+
+    # -- probabilities of values and of the two sides of one ---------------------------------------------------
+
+    def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
+        """Log of P(X = x), P(X <= x) or P(X > x) for "at", "below" or "above", if there is a way without the table."""
+        return None
+
+    def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
+        """The same at the points of an array."""
+        few = self._few_logs(which, name, x)
+        if few is not None:
+            return few
+        if which == "at":
+            return self._look_up(self._log_table, name, x, -np.inf, -np.inf, -np.inf)
+        side, ends = (0, (-np.inf, 0.0)) if which == "below" else (1, (0.0, -np.inf))
+        return self._look_up(self._log_tails[side], name, x, *ends, None)
+
+    def _tail(self, side: int, x: ArrayLike) -> Float64:
+        few = self._few_logs(("below", "above")[side], "x", x)
+        if few is not None:
+            return np.asarray(np.exp(few))
+        return self._look_up(self._tails[side], "x", x, float(side), 1.0 - side, None)
+
+    def logpmf(self, k: ArrayLike) -> Any:
+        """``log P(X = k)``; -inf where k is not a possible value.
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``k`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        pmf, logcdf, logsf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).logpmf([0, 1, 7]).round(4)
+        array([-1.3863, -0.6931,    -inf])
+        """
+        return self._log_probability("at", "k", k)[()]
+
+    def pmf(self, k: ArrayLike) -> Any:
+        """``P(X = k)``; 0 where k is not a possible value.
+
+        Parameters
+        ----------
+        k : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``k`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``k`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logpmf, cdf, sf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).pmf([0, 1, 2])
+        array([0.25, 0.5 , 0.25])
+        """
+        return np.exp(self._log_probability("at", "k", k))[()]
+
+    def logcdf(self, x: ArrayLike) -> Any:
+        """``log P(X <= x)``.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        cdf, logsf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial(np.full(10_000, 0.5)).logcdf(100).round(3)
+        np.float64(-6374.664)
+        """
+        return self._log_probability("below", "x", x)[()]
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """``P(X <= x)``, with relative accuracy however small.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logcdf, sf, ppf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).cdf([0, 1, 2])
+        array([0.25, 0.75, 1.  ])
+        """
+        return self._tail(0, x)[()]
+
+    def logsf(self, x: ArrayLike) -> Any:
+        """``log P(X > x)``.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Logarithms, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        sf, logcdf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial(np.full(10_000, 0.001)).logsf(1_000).round(3)
+        np.float64(-3674.952)
+        """
+        return self._log_probability("above", "x", x)[()]
+
+    def sf(self, x: ArrayLike) -> Any:
+        """``P(X > x)``, with relative accuracy however small.
+
+        Parameters
+        ----------
+        x : array_like
+            Where to evaluate.
+
+        Returns
+        -------
+        float or ndarray
+            Probabilities, of the shape of ``x`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``x`` holds no numbers or does not broadcast against the batch.
+
+        See Also
+        --------
+        logsf, cdf, isf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).sf([0, 1, 2])
+        array([0.75, 0.25, 0.  ])
+        """
+        return self._tail(1, x)[()]
+
+    # -- values at which a probability is reached --------------------------------------------------------------
+
+    def _quantile(self, q: ArrayLike, side: int) -> Ints:
+        """First value with P(X <= v) >= q (side 0) or P(X > v) <= q (side 1), with the ends of the support at 0 and 1.
+
+        The computed probability has to reach the level, or the smaller one of the two tails has to up to its rounding.
+        """
+        level = checks.array("q", q, (...,), checks.PROBABILITIES)
+        shape = checks.broadcast(self.batch_shape, [("`q`", level.shape)])
+        level = np.broadcast_to(level, shape)
+        n = self._lattice.nu.shape[1]
+        small = np.minimum(level, 1.0 - level)
+        upper = (level > 0.5) != (side == 1)
+        near = np.where(upper, -most_left(small, n), least_reached(small, n)).ravel()
+        rows = np.broadcast_to(np.arange(len(self._tails[0])).reshape(self.batch_shape), shape)
+        exact = (-level if side else level).ravel()
+        # every member of the batch has two rising sequences: its cdf and its negative sf
+        case = 2 * rows + upper
+        order = np.argsort(case, axis=None, kind="stable")
+        ends = np.searchsorted(case.ravel()[order], np.arange(2 * len(self._tails[0]) + 1))
+        index = np.zeros(shape, dtype=np.int64)
+        for c in range(len(ends) - 1):
+            here = order[ends[c] : ends[c + 1]]
+            rising = self._tails[0][c // 2], -self._tails[1][c // 2]
+            reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
+            index.flat[here] = np.minimum(*reached)
+        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
+        found = np.clip(self._start + self._step * index, low, high)
+        return np.asarray(np.where(level == float(side), low - 1, np.where(level == 1.0 - side, high, found)))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support.
+
+        A level that the distribution attains up to rounding counts as attained.
+
+        Parameters
+        ----------
+        q : array_like
+            Probabilities.
+
+        Returns
+        -------
+        int or ndarray of int
+            Values, of the shape of ``q`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``q`` is not between 0 and 1.
+
+        See Also
+        --------
+        cdf, isf, interval
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 10).ppf([0.5, 0.99])
+        array([5, 9])
+        """
+        return self._quantile(q, 0)[()]
+
+    def isf(self, q: ArrayLike) -> Any:
+        """Smallest k with ``sf(k) <= q``; as in `scipy.stats`, isf(1) is one below the support.
+
+        A level that the distribution attains up to rounding counts as attained.
+
+        Parameters
+        ----------
+        q : array_like
+            Probabilities.
+
+        Returns
+        -------
+        int or ndarray of int
+            Values, of the shape of ``q`` and the batch broadcast together.
+
+        Raises
+        ------
+        ParameterError
+            If ``q`` is not between 0 and 1.
+
+        See Also
+        --------
+        sf, ppf
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 10).isf([0.01, 0.5])
+        array([9, 5])
+        """
+        return self._quantile(q, 1)[()]
+
+    def median(self) -> Any:
+        """Smallest k with ``cdf(k) >= 1/2``.
+
+        Returns
+        -------
+        int or ndarray of int
+            One value per member of the batch.
+
+        See Also
+        --------
+        ppf, mean
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.9, 0.9, 0.9]).median()
+        np.int64(3)
+        """
+        return self.ppf(0.5)
+
+    def interval(self, confidence: ArrayLike) -> tuple[Any, Any]:
+        """Return an interval that leaves at most ``(1 - confidence) / 2`` on either side.
+
+        Parameters
+        ----------
+        confidence : array_like
+            Probability of the interval.
+
+        Returns
+        -------
+        low : int or ndarray of int
+            Lower end, included.
+        high : int or ndarray of int
+            Upper end, included.
+
+        Raises
+        ------
+        ParameterError
+            If ``confidence`` is not between 0 and 1.
+
+        See Also
+        --------
+        ppf, isf
+
+        Examples
+        --------
+        >>> low, high = tt.PoissonBinomial([0.5] * 10).interval(0.9)
+        >>> int(low), int(high)
+        (2, 8)
+        """
+        tail = (1.0 - checks.array("confidence", confidence, (...,), checks.PROBABILITIES)) / 2.0
+        return self.ppf(tail), self.isf(tail)
+
+    def support(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch.
+
+        Returns
+        -------
+        low : int or ndarray of int
+            The smallest value whose probability is not zero.
+        high : int or ndarray of int
+            The largest one.
+
+        See Also
+        --------
+        values, pmf
+
+        Examples
+        --------
+        >>> low, high = tt.PoissonBinomial([0.5, 0.5, 1.0]).support()
+        >>> int(low), int(high)
+        (1, 3)
+        """
+        return self._bounds
