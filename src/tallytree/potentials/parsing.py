@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -132,7 +131,6 @@ def _kind(entries: Entries | None, core: int) -> str:
     return ((_INTEGER, _INTEGERS), (_NUMBER, _NUMBERS))["f" in entries.kinds][core]
 
 
-@functools.cache
 def _known() -> dict[str, tuple[Callable[..., Potential], dict[str, str]]]:
     """Every potential and its arguments."""
     known: dict[str, tuple[Callable[..., Potential], dict[str, str]]] = {
