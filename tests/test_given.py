@@ -12,7 +12,7 @@ import pytest
 
 import tallytree as tt
 from helpers import few
-from tallytree.engine.pmf import inclusion
+from tallytree.engine.pmf import weighted
 
 DIGITS = 60
 
@@ -82,12 +82,10 @@ def test_both_arithmetics_agree(monkeypatch):
     nu, weights = rng.normal(size=(3, 30)), rng.integers(1, 9, size=30)
     allowed = rng.random((3, int(weights.sum()) + 1)) < 0.1
     table = np.where(allowed, 0.0, -np.inf)
-    plain = inclusion.inclusion_evidence(nu, weights, table)
-    monkeypatch.setattr(inclusion, "DEEPEST_PLAIN", -1.0)
-    monkeypatch.setattr(inclusion, "BUFFER", 1)  # one row at a time
-    np.testing.assert_allclose(
-        inclusion.inclusion_evidence(nu, weights, table), plain, rtol=1e-12, atol=1e-12
-    )
+    plain = weighted.inclusion_evidence(nu, weights, table)
+    monkeypatch.setattr(weighted, "DEEPEST_PLAIN", -1.0)
+    monkeypatch.setattr(weighted, "BUFFER", 1)  # one row at a time
+    np.testing.assert_allclose(weighted.inclusion_evidence(nu, weights, table), plain, rtol=1e-12, atol=1e-12)
 
 
 def test_without_weights_it_is_the_count_model():

@@ -14,8 +14,7 @@ from .. import checks, display
 from ..arrays import Ints
 from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
-from ..engine.law import Law
-from ..engine.pmf.tails import least_reached, most_left
+from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
 from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform

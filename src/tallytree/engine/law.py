@@ -11,14 +11,13 @@ certifies the entries around its own peak, which is quicker for long laws.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from ..arrays import Float64
-from .pmf.tails import least_reached
 
 REACH = 150.0  # nats below its peak that a long law keeps
 SHORT = 8192  # counts up to which a law keeps all that are possible
@@ -136,6 +135,46 @@ def draw_index(log_weights: Float64, rng: np.random.Generator) -> int:
     upto = np.cumsum(np.exp(log_weights - log_weights.max()))
     place = int(np.searchsorted(upto, rng.random() * upto[-1], side="right"))
     return min(place, int(np.searchsorted(upto, upto[-1], side="left")))
+
+
+# -- tails ---------------------------------------------------------------------------------------------------------
+
+LOG_HALF = float(np.log(0.5))
+ACCURACY = 1e-10  # that tail probabilities have at least
+
+
+def rounding(level: Any, n: int) -> Any:
+    """Relative error that a tail probability of n variables may have: several times what was seen, up to 10^5."""
+    with np.errstate(divide="ignore"):
+        size = 16.0 + n - np.log(level)
+    return np.minimum(4.0 * np.finfo(np.float64).eps * size, ACCURACY)
+
+
+def least_reached(level: Any, n: int) -> Any:
+    """The smallest computed P(X <= v) that may stand for a probability of at least `level`."""
+    return level * (1.0 - rounding(level, n))
+
+
+def most_left(level: Any, n: int) -> Any:
+    """The largest computed P(X > v) that may stand for a probability of at most `level`."""
+    return level * (1.0 + rounding(level, n))
+
+
+def log_tails(log_p: Float64) -> tuple[Float64, Float64]:
+    """Return ``log P(X <= v)`` and ``log P(X > v)`` along the last axis of ``log_p`` (B, m).
+
+    Each is summed from its own small end; where one is above 1/2 it is the complement of the other, so that
+    their sum is 1 to the last bit and the last ``P(X <= v)`` is exactly 1.
+    """
+    below = np.logaddexp.accumulate(log_p, axis=1)
+    above = np.full_like(log_p, -np.inf)
+    above[:, :-1] = np.logaddexp.accumulate(log_p[:, :0:-1], axis=1)[:, ::-1]
+    log_cdf = np.where(above < LOG_HALF, np.log1p(-np.exp(np.minimum(above, LOG_HALF))), below)
+    log_sf = np.where(below < LOG_HALF, np.log1p(-np.exp(np.minimum(below, LOG_HALF))), above)
+    # rounding where the two sides meet must not break the order
+    log_cdf = np.maximum.accumulate(log_cdf, axis=1)
+    log_sf = np.maximum.accumulate(log_sf[:, ::-1], axis=1)[:, ::-1]
+    return log_cdf, log_sf
 
 
 # -- convolution ---------------------------------------------------------------------------------------------------
@@ -270,20 +309,25 @@ def _cut_under(values: Float64, slope: float) -> tuple[int, Float64, float]:
 
 def _slope_through(a: Float64, b: Float64, k: int) -> float:
     """Slope at which the peaks of both messages add up to k, or jump over it."""
-    i, j = np.arange(len(a)), np.arange(len(b))
+    ends = [len(a) - 1, len(b) - 1]
 
-    def peaks(s: float) -> int:
-        return int(np.argmax(a - s * i)) + int(np.argmax(b - s * j))
+    def peaks(s: float, first: list[int], last: list[int]) -> list[int]:
+        """Where the two peaks are under a slope, known to be in ``first .. last``."""
+        spans = zip((a, b), first, last)
+        return [i + int(np.argmax(x[i : j + 1] - s * np.arange(i, j + 1))) for x, i, j in spans]
 
     low, high = -1.0, 1.0
-    while peaks(low) < k and low > -1e300:
+    while sum(last := peaks(low, [0, 0], ends)) < k and low > -1e300:
         low *= 4.0
-    while peaks(high) > k and high < 1e300:
+    while sum(first := peaks(high, [0, 0], ends)) > k and high < 1e300:
         high *= 4.0
     for _ in range(100):
         middle = 0.5 * (low + high)
-        at = peaks(middle)
-        if at == k or middle in (low, high):
+        at = peaks(middle, first, last)
+        if sum(at) == k or middle in (low, high):
             return middle
-        low, high = (low, middle) if at < k else (middle, high)
+        if sum(at) < k:  # peaks move left as the slope grows
+            high, first = middle, at
+        else:
+            low, last = middle, at
     return 0.5 * (low + high)

@@ -36,3 +36,8 @@ def log_sum(log_values: Float64, axis: Any = -1, *, keepdims: bool = False) -> F
     with np.errstate(divide="ignore"):
         out = top + np.log(np.exp(log_values - top).sum(axis=axis, keepdims=True))
     return np.asarray(out if keepdims else np.squeeze(out, axis=axis))
+
+
+def softplus(x: Float64) -> Float64:
+    """Return ``log(1 + exp(x))``."""
+    return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))

@@ -11,10 +11,9 @@ from scipy.special import expit
 
 from tallytree import checks
 from tallytree.checks.sums import read_only, real_array
+from tallytree.engine.law import LOG_HALF
 from tallytree.engine.log_sums import log_sum
-from tallytree.engine.pmf.inclusion import inclusion_evidence
-from tallytree.engine.pmf.tails import LOG_HALF
-from tallytree.engine.pmf.weighted import Lattice
+from tallytree.engine.pmf.weighted import Lattice, inclusion_evidence
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.memo import cached
 from tallytree.models.base import place_in_batch

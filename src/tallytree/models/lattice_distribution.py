@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.sums import real_array
-from ..engine.pmf.tails import least_reached, log_tails, most_left
+from ..engine.law import least_reached, log_tails, most_left
 from ..engine.pmf.weighted import Lattice
 from ..memo import cached
 

@@ -15,10 +15,8 @@ from ..arrays import Float64, Ints, Size, States
 from ..checks import configurations
 from ..checks.sums import read_only
 from ..engine.count.moments import weight_of_logits
-from ..engine.log_sums import log_sum
-from ..engine.pmf.inclusion import inclusion_evidence
-from ..engine.pmf.recursion import softplus
-from ..engine.pmf.weighted import GridWalk, Lattice, to_lattice, weighted_log_pmf
+from ..engine.log_sums import log_sum, softplus
+from ..engine.pmf.weighted import GridWalk, Lattice, inclusion_evidence, to_lattice, weighted_log_pmf
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch

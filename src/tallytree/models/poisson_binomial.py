@@ -12,8 +12,7 @@ from scipy.special import expit
 from tallytree import checks
 from tallytree.checks import configurations
 from tallytree.checks.sums import from_probs, integer_weights, read_only, real_array
-from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, log_pmf, log_probabilities, tilted_rows_log_pmf
-from tallytree.engine.pmf.recursion import recursion_log_pmf
+from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, direct_log_pmf, log_pmf, log_probabilities
 from tallytree.engine.pmf.weighted import Lattice, to_lattice, weighted_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.memo import cached
@@ -39,8 +38,8 @@ class PoissonBinomial(FrozenDistribution):
         Weights of any sign, shared by the batch; all 1 if omitted.
     method : {"auto", "recursion", "tilted"}
         ``"auto"`` meets the accuracy below. The others are for study and comparison. ``"recursion"`` adds one
-        variable at a time (Gail, Lubin and Rubinstein; Barlow and Heidtmann). ``"tilted"`` reads windows of
-        counts off characteristic functions (no weights).
+        variable at a time (Gail, Lubin and Rubinstein; Barlow and Heidtmann), in blocks that direct sums join.
+        ``"tilted"`` reads windows of counts off characteristic functions (compiled engine, no weights).
 
     Raises
     ------
@@ -183,10 +182,8 @@ class PoissonBinomial(FrozenDistribution):
         _, _, nu, weights = self._lattice
         if not np.all(weights == 1):
             table = weighted_log_pmf(nu, weights)
-        elif self._method == "recursion":
-            table = recursion_log_pmf(nu)
         else:
-            table = tilted_rows_log_pmf(nu) if self._method == "tilted" else log_pmf(nu)
+            table = direct_log_pmf(nu) if self._method == "recursion" else log_pmf(nu)
         read_only(table)
         return table
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from tallytree import checks
 from tallytree.checks.sums import from_probs
-from tallytree.engine.pmf.inclusion import leave_one_out_log_pmf
+from tallytree.engine.pmf.log_pmf import leave_one_out_log_pmf
 from tallytree.errors import ParameterError
 from tallytree.models.poisson_binomial import PoissonBinomial
 

@@ -22,7 +22,7 @@ from .. import checks, display
 from ..arrays import Float64, States
 from ..checks import configurations
 from ..engine.count.moments import weight_of_logits
-from ..engine.pmf.recursion import softplus
+from ..engine.log_sums import softplus
 from ..errors import ParameterError
 from ..memo import cached
 from ..potentials import at_least, exactly

@@ -1,25 +1,28 @@
-"""The Poisson-binomial pmf with relative accuracy at every count.
+"""The Poisson-binomial pmf with relative accuracy at every count, and what is read off it.
 
-Single probabilities of a long Poisson-binomial sum: the flat solver with one side of a count allowed.
+All probabilities come from the compiled engine, or in array code from blocks of variables that are added one by one
+(Gail, Lubin and Rubinstein 1981; Barlow and Heidtmann 1984) and then from blocks that are convolved under tilts.
 
-``P(X <= k)`` is the expectation of the potential "at most k". The side that does not hold the mean is computed, so that
-neither a probability nor its complement loses digits.
+Single probabilities of a long sum come from the flat solver with one side of a count allowed: ``P(X <= k)`` is the
+expectation of the potential "at most k". The side that does not hold the mean is computed, so that neither a
+probability nor its complement loses digits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
 from .. import masks, native, thresholds
+from ..count import infer
 from ..ladder import TOLERANCE
-from ..problem import Rows
-from .recursion import band_size, recursion_log_pmf
-from .tilted import tilted_log_pmf
+from ..law import log_convolve
+from ..log_sums import softplus
+from ..problem import Problem, Rows
+from .weighted import weighted_log_pmf
 
 SHORTEST = 512  # variables up to which the table of all counts costs hardly more
 MOST = 4  # points from which on it is worth its price
@@ -78,9 +81,7 @@ def _log_mean(nu: Float64, low: int, high: int) -> float | None:
     return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else None
 
 
-DIRECT_LENGTH = 12_000  # up to here the O(n^2) recursion is the faster one
-DIRECT_BAND = 4e8  # entry updates for which the recursion is still the faster one at any length
-ROWS_AT_ONCE = 1 << 19  # entries of a batch that go through the recursion together
+BLOCK = 128  # variables that are added one by one
 
 
 def log_pmf(nu: Float64) -> Float64:
@@ -98,21 +99,17 @@ def log_pmf(nu: Float64) -> Float64:
 
     Notes
     -----
-    Cost: O(n^2) simple steps up to n of about 10^4, O(n^1.5) beyond.
+    Cost: O(n^1.5) for log-odds of moderate spread, O(n^2) at most.
     Accuracy: 1e-10, absolute or relative to the logarithm, at every count.
     """
     if not masks.absent(nu):
         nu = masks.resolve_logits(nu)[0]
     rows, n = nu.shape
-    if native.present():
-        if rows >= thresholds.SIDE_BY_SIDE and 2 <= n <= thresholds.COUNTED_IN_LANES:
-            return _side_by_side(nu)
-        return native.flat_log_pmf(nu)
-    if n <= DIRECT_LENGTH:
-        step = max(1, ROWS_AT_ONCE // (n + 1))
-        parts = [recursion_log_pmf(nu[start : start + step]) for start in range(0, rows, step)]
-        return np.concatenate(parts) if parts else np.zeros((0, n + 1))
-    return np.stack([_free_part(row, _long_row) for row in nu]) if rows else np.zeros((0, n + 1))
+    if not native.present():
+        return direct_log_pmf(nu)
+    if rows >= thresholds.SIDE_BY_SIDE and 2 <= n <= thresholds.COUNTED_IN_LANES:
+        return _side_by_side(nu)
+    return native.flat_log_pmf(nu)
 
 
 def _side_by_side(nu: Float64) -> Float64:
@@ -126,22 +123,39 @@ def _side_by_side(nu: Float64) -> Float64:
     return found
 
 
-def tilted_rows_log_pmf(nu: Float64) -> Float64:
-    """Like :func:`log_pmf`, always by tilted windows, whatever the length."""
+def direct_log_pmf(nu: Float64) -> Float64:
+    """:func:`log_pmf` in array code: only positive terms are added, so nothing cancels."""
     rows, n = nu.shape
-    return np.stack([_free_part(row, tilted_log_pmf) for row in nu]) if rows else np.zeros((0, n + 1))
-
-
-def _long_row(nu: Float64) -> Float64:
-    if nu.size <= DIRECT_LENGTH or band_size(nu) <= DIRECT_BAND:
-        return np.asarray(recursion_log_pmf(nu[None, :])[0])
-    return tilted_log_pmf(nu)
-
-
-def _free_part(nu: Float64, solve: Callable[[Float64], Float64]) -> Float64:
-    """Log pmf of one row: variables that are certain only move the support of the others."""
-    free = nu[np.isfinite(nu)]
-    forced = int(np.sum(nu == np.inf))
-    out = np.full(nu.size + 1, -np.inf)
-    out[forced : forced + free.size + 1] = solve(free) if free.size else 0.0
+    blocks = max(1, -(-n // BLOCK))
+    size = -(-n // blocks)
+    # Neighbours in a sorted list have laws that a few tilts serve; padding is excluded from the sum.
+    padded = np.full((rows, blocks * size), -math.inf)
+    padded[:, :n] = np.sort(nu, axis=1)[:, ::-1]
+    each = weighted_log_pmf(padded.reshape(rows * blocks, size), np.ones(size, np.int64))
+    out = np.full((rows, n + 1), -math.inf)
+    for row, parts in enumerate(each.reshape(rows, blocks, size + 1)):
+        laws = [part[part > -math.inf] for part in parts]
+        while len(laws) > 1:
+            odd = laws[len(laws) - len(laws) % 2 :]
+            laws = [log_convolve(a, b, 0, len(a) + len(b) - 2) for a, b in zip(laws[::2], laws[1::2])] + odd
+        forced = int(np.count_nonzero(nu[row] == math.inf))
+        out[row, forced : forced + len(laws[0])] = laws[0]
     return out
+
+
+def leave_one_out_log_pmf(nu: Float64, log_p: Float64, k: int) -> Float64:
+    """``log P(sum of the others = k)`` for each of n variables, ``0 <= k < n``, from the log pmf of all, (n + 1,).
+
+    What "exactly k + 1" says of a variable is the ratio of P(others = k) and P(others = k + 1), and
+    ``P(all = k + 1) = p P(others = k) + q P(others = k + 1)``.
+    """
+    n = len(nu)
+    if n == 1:
+        return np.zeros(1)
+    out = np.full(n, -math.inf)
+    if log_p[k + 1] > -math.inf:
+        table = np.full((1, n + 1), -math.inf)
+        table[0, k + 1] = 0.0
+        message = infer.infer(Problem(CountTree.flat(n), nu[None], table)).messages[0]
+        out = log_p[k + 1] - np.logaddexp(-softplus(-nu), -softplus(nu) - message)
+    return np.where(nu == -math.inf, log_p[k], out)
