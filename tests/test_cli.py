@@ -237,7 +237,7 @@ def test_warnings_are_notes(
         warnings.warn("slow today", RuntimeWarning, stacklevel=1)
         return tt.CountModel(LOGITS)
 
-    monkeypatch.setattr(infer, "build", build)
+    monkeypatch.setattr("tallytree.cli.questions.Question.model", build)
     assert main(["infer", data, "--quiet"]) == 0
     assert capsys.readouterr().err == "tallytree: note: slow today\n"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.chunked.count_potential import CountPotential
+from tallytree.chunked.flat import CountPotential
 from tallytree.potentials import as_potential
 
 

@@ -26,11 +26,9 @@ from ..errors import InfeasibleError, ParameterError, PrecisionError
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, as_potential, exactly, table
-from .count_potential import CountPotential
-from .executors import Executor
-from .flat import chunk_seeds, levels_of, split_total
-from .passes import Job, Passes
-from .reading import Loaded, Reading
+from .chunk import Loaded, Reading
+from .flat import CountPotential, chunk_seeds, levels_of, split_total
+from .passes import Executor, Job, Passes
 from .source import Source
 
 # -- the column of ids ---------------------------------------------------------------------------------------------

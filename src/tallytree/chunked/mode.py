@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
-from .count_potential import CountPotential
-from .executors import added
-from .passes import Job, Passes
-from .reading import Loaded
+from .chunk import Loaded
+from .flat import CountPotential
+from .passes import Job, Passes, added
 
 # -- order statistics ----------------------------------------------------------------------------------------------
 
@@ -66,12 +65,6 @@ class Bins:
         """Bins whose values are all equal."""
         return np.asarray(self.first == self.last)
 
-    def low(self) -> Float64:
-        return np.maximum(values_of(self.first), -np.finfo(np.float64).max)
-
-    def high(self) -> Float64:
-        return np.minimum(values_of(self.last), np.finfo(np.float64).max)
-
 
 class Overview(NamedTuple):
     """All log-odds at a glance."""
@@ -101,17 +94,9 @@ def _first_histogram(loaded: Loaded) -> Any:
     nu = loaded.logits
     finite = nu[np.isfinite(nu)] if np.isinf(nu).any() else nu
     top = (keys_of(finite) >> np.uint64(64 - BITS)).astype(np.int64)
-    special = [
-        np.count_nonzero(nu == math.inf),
-        np.count_nonzero(nu == -math.inf),
-        np.count_nonzero(finite > 0.0),
-    ]
-    return (
-        np.bincount(top, minlength=1 << BITS),
-        np.bincount(top, finite, minlength=1 << BITS),
-        np.array(special, np.int64),
-        loaded.constant,
-    )
+    special = np.array([np.sum(nu == math.inf), np.sum(nu == -math.inf), np.sum(finite > 0.0)], np.int64)
+    count, total = (np.bincount(top, weight, minlength=1 << BITS) for weight in (None, finite))
+    return count, total, special, loaded.constant
 
 
 def _filled(bins: Bins) -> Bins:
@@ -195,8 +180,7 @@ def find(passes: Passes, potential: CountPotential) -> Best:
     if potential.is_interval:
         # S is concave and rises while log-odds are positive: the best count is the nearest one allowed.
         low = high = min(max(least + seen.positive, low), high)
-    bins = _resolve_best(passes, seen, potential, low, high)
-    count, _ = _best_count(bins, seen.forced, potential, low, high)
+    count, bins = _resolved(passes, seen, potential, low, high)
     return _rule(seen, bins, count, potential.at(count))
 
 
@@ -218,7 +202,7 @@ def _rule(seen: Overview, bins: Bins, count: int, log_f: float) -> Best:
         return Best(count, log_f + seen.constant, math.inf, 0, 0)
     edges = _edges(bins, seen.forced)
     b = int(np.searchsorted(edges.ranks, count, side="left")) - 1
-    value, ties = float(bins.low()[b]), count - int(edges.ranks[b])
+    value, ties = float(values_of(bins.first[b : b + 1])[0]), count - int(edges.ranks[b])
     weight = float(edges.weight[b]) + ties * value
     return Best(count, weight + log_f + seen.constant, value, ties, int(bins.count[b]))
 
@@ -226,58 +210,53 @@ def _rule(seen: Overview, bins: Bins, count: int, log_f: float) -> Best:
 # -- any potential -------------------------------------------------------------------------------------------------
 
 
-def _resolve_best(passes: Passes, seen: Overview, potential: CountPotential, low: int, high: int) -> Bins:
+def _resolved(
+    passes: Passes, seen: Overview, potential: CountPotential, low: int, high: int
+) -> tuple[int, Bins]:
+    """The best count, and bins of which the one that holds it is resolved."""
     bins = seen.bins
     while True:
-        _, floor = _best_count(bins, seen.forced, potential, low, high)
-        upper = _upper_bounds(bins, seen.forced, potential, low, high)
+        count, floor, upper = _bounds(bins, seen.forced, potential, low, high)
         slack = 8 * np.finfo(np.float64).eps * (1.0 + abs(floor) + float(np.abs(bins.total).sum()))
         asked = np.flatnonzero((upper >= floor - slack) & ~bins.single)
         if not len(asked):
-            return bins
+            return count, bins
         bins = refined(passes, bins, asked[np.argsort(-upper[asked], kind="stable")][:MOST])
 
 
-def _blocks(edges: _Edges, potential: CountPotential, low: int, high: int) -> Any:
-    """Counts, their bins (that of the rank) and log f, block by block; the first count may have no bin."""
-    for counts, log_f in potential.blocks(low, high):
-        possible = log_f > -math.inf
-        k = counts[possible]
-        yield k, np.searchsorted(edges.ranks, k, side="left") - 1, log_f[possible]
+def _bounds(
+    bins: Bins, forced: int, potential: CountPotential, low: int, high: int
+) -> tuple[int, float, Float64]:
+    """The smallest count with the largest weight that is certain, this weight, and what each bin may reach at most.
 
-
-def _best_count(bins: Bins, forced: int, potential: CountPotential, low: int, high: int) -> tuple[int, float]:
-    """The smallest count with the largest weight that is certain: S on the chords of its bins."""
+    S on the chords of the bins is certain; the extremes of a bin bound S inside it.
+    """
     edges = _edges(bins, forced)
     mean = np.append(bins.total / bins.count, 0.0)
-    best, value = low, -math.inf
-    for k, b, log_f in _blocks(edges, potential, low, high):
-        if not len(k):
+    most = np.finfo(np.float64).max
+    down, up = np.maximum(values_of(bins.first), -most), np.minimum(values_of(bins.last), most)
+    best, value, bound = low, -math.inf, np.full(len(bins), -math.inf)
+    for counts, log_f in potential.blocks(low, high):
+        possible = np.flatnonzero(log_f > -math.inf)
+        if not len(possible):
             continue
+        k, log_f = counts[possible], log_f[possible]
+        b = np.searchsorted(edges.ranks, k, side="left") - 1
         # Rank `forced` has no bin: nothing but forced variables.
         weight = np.where(b >= 0, edges.weight[b] + (k - edges.ranks[b]) * mean[b], 0.0) + log_f
         top = int(np.argmax(weight))
         if weight[top] > value:
             best, value = int(k[top]), float(weight[top])
-    return best, value
-
-
-def _upper_bounds(bins: Bins, forced: int, potential: CountPotential, low: int, high: int) -> Float64:
-    """For every bin the largest weight that a count in it may have."""
-    edges = _edges(bins, forced)
-    down, up = bins.low(), bins.high()
-    bound = np.full(len(bins), -math.inf)
-    for k, b, log_f in _blocks(edges, potential, low, high):
         inside = b >= 0
-        k, b, log_f = k[inside], b[inside], log_f[inside]
-        if not len(k):
+        if not inside.any():
             continue
+        k, b, log_f = k[inside], b[inside], log_f[inside]
         from_left = edges.weight[b] + (k - edges.ranks[b]) * up[b]
         from_right = edges.weight[b + 1] - (edges.ranks[b + 1] - k) * down[b]
-        weight = np.minimum(from_left, from_right) + log_f
         starts = np.flatnonzero(np.diff(b, prepend=-1))
-        np.maximum.at(bound, b[starts], np.maximum.reduceat(weight, starts))
-    return bound
+        reached = np.maximum.reduceat(np.minimum(from_left, from_right) + log_f, starts)
+        np.maximum.at(bound, b[starts], reached)
+    return best, value, bound
 
 
 # -- configurations ------------------------------------------------------------------------------------------------

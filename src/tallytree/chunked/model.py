@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -13,11 +14,9 @@ from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, answer, once
 from . import mode as modes
-from .count_potential import CountPotential
-from .executors import as_executor
-from .flat import Flat
-from .passes import Answers, Job, Passes, answer_in_layout
-from .reading import check_dtype, more_evidence, total_weight, weigh
+from .chunk import check_dtype, more_evidence, weigh
+from .flat import CountPotential, Flat
+from .passes import Answers, Job, Passes, answer_in_layout, as_executor
 from .scattered import Grouped
 from .sink import as_sink
 from .source import Source, as_source
@@ -313,11 +312,11 @@ class ChunkedCountModel(Caching):
         np.float64(-1.3863)
         """
         given = as_source(y, label="y", column=column).cut_like(self._source)
-        weight = total_weight(self._passes.each("log_prob", Job(weigh, [given])))
-        log_f = self._potential.at(weight.on)
+        parts = list(self._passes.each("log_prob", Job(weigh, [given])))
+        log_weight = math.fsum(weight for _, weight in parts) + self._potential.at(sum(on for on, _ in parts))
         if self._groups is not None:
-            log_f += self._groups.log_weight(self._passes, given)
-        return np.float64(weight.log_weight + log_f - self.log_partition)
+            log_weight += self._groups.log_weight(self._passes, given)
+        return np.float64(log_weight - self.log_partition)
 
     # -- vectors -----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,9 @@ from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
 from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
-from .executors import as_executor
+from .chunk import Loaded, check_dtype
 from .flat import Reductions, log_mean, solved_together
-from .passes import Passes
-from .reading import Loaded, check_dtype
+from .passes import Passes, added, as_executor
 from .source import as_source
 
 _LOG_HALF = math.log(0.5)
@@ -114,7 +113,7 @@ class ChunkedPoissonBinomial(Caching):
 
     @answer
     def _moments(self) -> tuple[float, float, float]:
-        found = self._passes.fold("moments", _cumulants, _added)
+        found = self._passes.fold("moments", _cumulants, added)
         return (0.0, 0.0, 0.0) if found is None else found
 
     def mean(self) -> float:
@@ -470,8 +469,3 @@ def _cumulants(loaded: Loaded) -> tuple[float, float, float]:
     p, q = expit(loaded.logits), expit(-loaded.logits)
     spread = p * q
     return float(p.sum()), float(spread.sum()), float((spread * (q - p)).sum())
-
-
-def _added(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    first, second, third = (math.fsum(column) for column in zip(*parts))
-    return first, second, third

@@ -23,9 +23,8 @@ from ..arrays import Ints
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, once
-from .chunk import Chunk, InFile
-from .count_potential import CountPotential
-from .executors import Executor
+from .chunk import Chunk, InFile, Loaded, Reading, numbers, states_of
+from .flat import CountPotential
 from .groups import (
     GroupIndex,
     GroupPotentials,
@@ -35,8 +34,7 @@ from .groups import (
     read_ids,
     read_index,
 )
-from .passes import Job, Passes, require_travelling
-from .reading import Loaded, Reading, numbers, states_of
+from .passes import Executor, Job, Passes, require_travelling
 from .sink import IntoFile, reserve
 from .source import Iterated, Source, as_source, recut
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import mmap
 import os
 import re
@@ -75,9 +76,8 @@ class Source:
                 f"`{self.label}` must have as many entries as `{other.label}`, {other.length:,}; "
                 f"{self.length:,} arrived."
             )
-        return (
-            self if self.sizes == other.sizes else recut(self, [0, *(chunk.stop for chunk in other.chunks)])
-        )
+        ends = [chunk.stop for chunk in other.chunks]
+        return self if self._ends == ends else recut(self, [0, *ends])
 
 
 class Iterated(Source):
@@ -316,18 +316,32 @@ def _parts_of(folder: Path, label: str) -> list[Path]:
 
 
 def _column(names: list[str], path: Path, label: str, column: str | None) -> str:
-    listed = ", ".join(f"`{name}`" for name in names[:12])
-    if column is None:
-        if len(names) == 1:
-            return names[0]
-        if "logit" in names and label == "source":
-            return "logit"
-        raise ParameterError(
-            f"`{label}`: {path} has the columns {listed}; say which one to use: column='...'."
-        )
-    if column not in names:
-        raise ParameterError(f"`{label}`: {path} has no column `{column}`; its columns are {listed}.")
-    return column
+    if column is not None:
+        require_column(f"`{label}`: {path}", column, names)
+        return column
+    if len(names) == 1:
+        return names[0]
+    if "logit" in names and label == "source":
+        return "logit"
+    raise ParameterError(
+        f"`{label}`: {path} has the columns {quoted(names)}; say which one to use: column='...'."
+    )
+
+
+def require_column(where: str, name: str, names: Sequence[str]) -> None:
+    """Refuse a column that a file does not have, with the nearest one that it has."""
+    if name in names:
+        return
+    folded = {known.strip().casefold(): known for known in names}
+    near = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
+    hint = f" Did you mean `{folded[near[0]]}`?" if near else ""
+    raise ParameterError(f"{where} has no column `{name}`; its columns are {quoted(names)}.{hint}")
+
+
+def quoted(names: Sequence[str], most: int = 12) -> str:
+    """Column names as a list for a message."""
+    shown = ", ".join(f"`{name}`" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _from_zarr(array: Any, label: str, step: int) -> Source:

@@ -20,22 +20,21 @@ from typing import Any
 import numpy as np
 
 from ..chunked.chunk import require
+from ..chunked.source import require_column
 from ..errors import InfeasibleError, TallyTreeError
 from .output import ADDED, Target, save, target
 from .questions import (
     Choice,
     CountTable,
     Grouping,
-    build,
-    build_in_chunks,
+    Question,
     count_table_file,
     given_numbers,
-    named_conflict,
     number_column,
     potential,
 )
 from .summary import Summary
-from .tables import GZIP, InputProblem, read_table, require_column
+from .tables import GZIP, InputProblem, read_table
 from .terminal import Terminal
 
 
@@ -74,35 +73,29 @@ def _infer(
     for name, labels in codes.items():
         if not labels.values:
             raise InputProblem(f"{table.path}: column `{name}` is empty in every row, so it has no groups.")
+    question = Question(table, column, scale, numbers, totals, groupings, codes)
     read = time.perf_counter()
     model: Any
-    marginals: Any
-    logits: Any
     try:
         if scratch is None:
-            model = build(table, numbers, scale, totals, groupings, codes, arguments.method)
-            marginals, logits = model.marginals, model.posterior_logits
+            model = question.model(arguments.method)
+            answers = [model.marginals, model.posterior_logits]
         else:
             shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
-            model = build_in_chunks(numbers, scale, totals, groupings, codes, scratch, shown)
-            marginals = np.load(model.marginals(out=scratch / "prob.npy"), mmap_mode="r")
-            logits = np.load(model.posterior_logits(out=scratch / "logit.npy"), mmap_mode="r")
+            model = question.model_in_chunks(scratch, shown)
+            files = [model.marginals(scratch / "prob.npy"), model.posterior_logits(scratch / "logit.npy")]
+            answers = [np.load(file, mmap_mode="r") for file in files]
     except InfeasibleError as error:
         if error.groups:
-            raise named_conflict(error, totals, groupings, codes) from None
+            raise question.conflict(error) from None
         raise
     inferred = time.perf_counter()
     times = {"reading": read - start, "inference": inferred - read}
     if goal is not None:
-        save(goal, table, dict(zip(ADDED, (marginals, logits))), {column: numbers})
+        save(goal, table, dict(zip(ADDED, answers)), {column: numbers})
         times["writing"] = time.perf_counter() - inferred
     if not arguments.quiet:
-        said = [f"all rows: {choice}" for choice in totals]
-        said += [f"each of {len(codes[g.column].values):,} groups of `{g.column}`: {g}" for g in groupings]
-        summary = Summary(
-            table, model, column, scale, said, times, goal, numbers, marginals, logits, totals, codes,
-            arguments.counts,
-        )  # fmt: skip
+        summary = Summary(question, model, answers[0], answers[1], times, goal, arguments.counts)
         summary.print(Terminal.of(sys.stdout), arguments.top, arguments.by)
 
 

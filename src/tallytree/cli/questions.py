@@ -14,11 +14,12 @@ import numpy as np
 from ..arrays import Float64
 from ..chunked import ChunkedCountModel
 from ..chunked.groups import GroupPotentials
+from ..chunked.source import quoted, require_column
 from ..errors import InfeasibleError, TallyTreeError
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, parse_potential, table
-from .tables import Codes, InputProblem, InputTable, header_hint, place, quoted, read_table, require_column
+from .tables import Codes, InputProblem, InputTable, header_hint, place, read_table
 
 LOGIT, PROB = "logit", "prob"
 STEP = 1 << 20  # rows that are looked at together
@@ -32,9 +33,6 @@ class Grouping:
     column: str
     potential: Choice
     said: str  # the argument, for messages
-
-    def __str__(self) -> str:
-        return str(self.potential)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,74 +147,68 @@ def _refuse_rows(source: InputTable, values: Float64, wrong: Any, rule: str, fir
         raise InputProblem(f"{place(source, first + row)}: {rule.format(values[row])}")
 
 
-def named_conflict(
-    error: InfeasibleError, total: Sequence[Choice], groupings: Sequence[Grouping], codes: dict[str, Codes]
-) -> InputProblem:
-    """An impossible model in the words of the command: groups are numbered as `build` makes them."""
-    said = [f"all rows: {choice}" for choice in total]
-    for grouping in groupings:
-        said += [f"`{grouping.column}` = {value}: {grouping}" for value in codes[grouping.column].values]
-    listed = [said[g] for g in error.groups[:_CLASHING]]
-    more = f" and {len(error.groups) - _CLASHING} more" if len(error.groups) > _CLASHING else ""
-    clash = "cannot be true together" if len(error.groups) > 1 else "cannot be true"
-    return InputProblem(
-        f"the model gives probability zero to every configuration: {'; '.join(listed)}{more} {clash}. Relax a "
-        "potential, or a row that is certain (log-odds of inf or -inf)."
-    )
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Rows of a table with their numbers, and potentials on the counts of all rows and of the groups of columns."""
 
+    table: InputTable
+    column: str
+    scale: str
+    numbers: Any
+    totals: Sequence[Choice]
+    groupings: Sequence[Grouping]
+    codes: dict[str, Codes]
 
-def build(
-    source: InputTable,
-    numbers: Float64,
-    scale: str,
-    total: Sequence[Choice],
-    groupings: Sequence[Grouping],
-    codes: dict[str, Codes],
-    method: str,
-) -> CountModel:
-    """The model in memory: potentials of all rows, then of every group of every column."""
-    refuse_crossing(source, codes)
-    groups = [Group(None, sized(choice, len(numbers))) for choice in total]
-    for grouping in groupings:
-        labels = codes[grouping.column]
-        tables: dict[int, Any] = {}
-        for value, members in zip(labels.values, _members(labels)):
-            if len(members) not in tables:
-                where = f"{grouping.said}, group `{value}`: "
-                tables[len(members)] = sized(grouping.potential, len(members), where)
-            groups.append(Group(members, tables[len(members)]))
-    with np.errstate(divide="ignore"):
-        logits = numbers if scale == LOGIT else np.log(numbers) - np.log1p(-numbers)
-    return CountModel(logits, groups or None, method=method)
+    def model(self, method: str) -> CountModel:
+        """The model in memory: potentials of all rows, then of every group of every column."""
+        refuse_crossing(self.table, self.codes)
+        groups = [Group(None, sized(choice, len(self.numbers))) for choice in self.totals]
+        for grouping in self.groupings:
+            labels = self.codes[grouping.column]
+            tables: dict[int, Any] = {}
+            for value, members in zip(labels.values, _members(labels)):
+                if len(members) not in tables:
+                    where = f"{grouping.said}, group `{value}`: "
+                    tables[len(members)] = sized(grouping.potential, len(members), where)
+                groups.append(Group(members, tables[len(members)]))
+        logits = self.numbers
+        if self.scale == PROB:
+            with np.errstate(divide="ignore"):
+                logits = np.log(logits) - np.log1p(-logits)
+        return CountModel(logits, groups or None, method=method)
 
-
-def build_in_chunks(
-    numbers: Float64,
-    scale: str,
-    total: Sequence[Choice],
-    groupings: Sequence[Grouping],
-    codes: dict[str, Codes],
-    scratch: Path,
-    progress: bool,
-) -> ChunkedCountModel:
-    """The model over files: potentials of all rows and of the groups of one column; rows without a label have none."""
-    grouped: dict[str, Any] = {}
-    if len(codes) > 1:
-        raise InputProblem(
-            f"a file that is streamed takes groups of one column; {len(codes)} arrived. Leave one out, or use a file "
-            "that fits into memory."
-        )
-    for labels in codes.values():
-        potentials = [g.potential for g in groupings if not isinstance(g.potential, CountTable)]
-        if len(potentials) < len(groupings):
+    def model_in_chunks(self, scratch: Path, progress: bool) -> ChunkedCountModel:
+        """The model over files: groups of one column at the most; rows without a label belong to none."""
+        options: dict[str, Any] = {"scale": self.scale, "progress": progress, "scratch": scratch}
+        if len(self.codes) > 1:
             raise InputProblem(
-                "--group-table is for files that fit into memory. Use --group-count for this one."
+                f"a file that is streamed takes groups of one column; {len(self.codes)} arrived. Leave one out, or use "
+                "a file that fits into memory."
             )
-        common = GroupPotentials(reduce(mul, potentials), {-1: None})
-        grouped = {"groups": labels.codes, "group_potential": common}
-    parts = [sized(choice, len(numbers)) if isinstance(choice, CountTable) else choice for choice in total]
-    counted = reduce(mul, parts) if parts else None
-    return ChunkedCountModel(numbers, counted, scale=scale, progress=progress, scratch=scratch, **grouped)
+        for labels in self.codes.values():
+            potentials = [g.potential for g in self.groupings if not isinstance(g.potential, CountTable)]
+            if len(potentials) < len(self.groupings):
+                raise InputProblem(
+                    "--group-table is for files that fit into memory. Use --group-count for this one."
+                )
+            common = GroupPotentials(reduce(mul, potentials), {-1: None})
+            options |= {"groups": labels.codes, "group_potential": common}
+        n = len(self.numbers)
+        parts = [choice.for_size(n) if isinstance(choice, CountTable) else choice for choice in self.totals]
+        return ChunkedCountModel(self.numbers, reduce(mul, parts) if parts else None, **options)
+
+    def conflict(self, error: InfeasibleError) -> InputProblem:
+        """An impossible model in the words of the command: groups are numbered as `model` makes them."""
+        said = [f"all rows: {choice}" for choice in self.totals]
+        for g in self.groupings:
+            said += [f"`{g.column}` = {value}: {g.potential}" for value in self.codes[g.column].values]
+        listed = [said[g] for g in error.groups[:_CLASHING]]
+        more = f" and {len(error.groups) - _CLASHING} more" if len(error.groups) > _CLASHING else ""
+        clash = "cannot be true together" if len(error.groups) > 1 else "cannot be true"
+        return InputProblem(
+            f"the model gives probability zero to every configuration: {'; '.join(listed)}{more} {clash}. Relax a "
+            "potential, or a row that is certain (log-odds of inf or -inf)."
+        )
 
 
 def _members(labels: Codes) -> list[Any]:

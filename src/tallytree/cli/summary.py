@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,8 @@ from ..arrays import Float64, Ints
 from ..chunked import CountWindow
 from ..memo import cached
 from .output import ADDED, Target
-from .questions import STEP, Choice, sized
-from .tables import Codes, InputTable
+from .questions import STEP, Question, sized
+from .tables import Codes
 from .terminal import (
     Column,
     Terminal,
@@ -38,30 +37,24 @@ _LONGEST_LABEL = 24
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """All that is spoken of, in memory or in files; `given` are the numbers of the column."""
+    """A question and its answers, in memory or in files."""
 
-    source: InputTable
+    question: Question
     model: Any
-    column: str
-    scale: str
-    said: list[str]  # the potentials, in words
-    times: dict[str, float]
-    goal: Target | None
-    given: Any
     posterior: Any
     logits: Any
-    totals: Sequence[Choice]
-    codes: dict[str, Codes]
+    times: dict[str, float]
+    goal: Target | None
     all_counts: bool
 
     def prior(self, part: Any) -> Float64:
         """Probabilities of some rows before the counts are known."""
-        values = np.asarray(self.given[part])
-        return np.asarray(expit(values) if self.scale == "logit" else values, np.float64)
+        values = np.asarray(self.question.numbers[part])
+        return np.asarray(expit(values) if self.question.scale == "logit" else values, np.float64)
 
     @property
     def in_memory(self) -> bool:
-        return self.source.scratch is None
+        return self.question.table.scratch is None
 
     @property
     def _parts(self) -> list[slice]:
@@ -76,7 +69,7 @@ class Summary:
             probs = np.exp(self.counts[0].log_probs)
             title = terminal.heading("Count of all rows")
             terminal.say("", title, *count_table(terminal, {"posterior": probs}))
-        for name, labels in self.codes.items() if self.in_memory else ():
+        for name, labels in self.question.codes.items() if self.in_memory else ():
             terminal.say(
                 "", terminal.heading(f"Groups of `{printable(name)}`"), *self._groups(terminal, labels)
             )
@@ -90,34 +83,37 @@ class Summary:
             terminal.say("", f"  all {n:,} rows written to {printable(self.goal.path)}")
 
     def _overview(self, terminal: Terminal, n: int) -> list[str]:
-        scale = "log-odds" if self.scale == "logit" else "probabilities"
+        scale = "log-odds" if self.question.scale == "logit" else "probabilities"
         before = sum(float(self.prior(part).sum()) for part in self._parts)
         after = sum(float(np.sum(self.posterior[part])) for part in self._parts)
         bound = float(self.model.error_bound)
+        certified = f"below {bound:.1e} in every posterior log-odds" if bound else "none but rounding"
+        asked = self.question
+        said = [f"all rows: {choice}" for choice in asked.totals]
+        for g in asked.groupings:
+            said.append(
+                f"each of {len(asked.codes[g.column].values):,} groups of `{g.column}`: {g.potential}"
+            )
         how = "" if self.in_memory else ", read in batches"
         facts = {
-            "rows": f"{n:,} variables, {scale} from column `{printable(self.column)}`{how}",
-            "model": "; ".join(map(printable, self.said)) or "independent: no potentials were given",
+            "rows": f"{n:,} variables, {scale} from column `{printable(self.question.column)}`{how}",
+            "model": "; ".join(map(printable, said)) or "independent: no potentials were given",
             "log Z": f"{float(self.model.log_partition):.6f}",
             "expected count": f"{quantity(before)} before, {quantity(after)} after",
             "count": self.count(),
-            "certified error": f"below {bound:.1e} in every posterior log-odds"
-            if bound
-            else "none but rounding",
+            "certified error": certified,
             "time": ", ".join(f"{name} {seconds(t)}" for name, t in self.times.items()),
         }
-        lines = [terminal.heading(printable(self.source.path))]
+        lines = [terminal.heading(printable(self.question.table.path))]
         for name, text in facts.items():
             lines += terminal.paragraph(text, " " * 19, f"  {name:17}")
         return lines
 
     def _rows(self, terminal: Terminal, shown: int, by: str) -> list[str]:
-        order = self._ranked(shown, by)
-        labels = [name for name in self.source.names if name not in (self.column, *ADDED)][:_LABELS_SHOWN]
-        columns = [
-            Column(self.source.unit, [str(self.source.number_of(i)) for i in order.tolist()], right=True)
-        ]
-        for name, cells in zip(labels, self.source.cells(order, labels)):
+        order, table = self._ranked(shown, by), self.question.table
+        labels = [name for name in table.names if name not in (self.question.column, *ADDED)][:_LABELS_SHOWN]
+        columns = [Column(table.unit, [str(table.number_of(i)) for i in order.tolist()], right=True)]
+        for name, cells in zip(labels, table.cells(order, labels)):
             short = [printable(cell)[:_LONGEST_LABEL] for cell in cells]
             columns.append(Column(printable(name)[:_LONGEST_LABEL], short, shrinks=True))
         prior = [probability(p) for p in self.prior(order).tolist()]
@@ -148,11 +144,11 @@ class Summary:
             return found
         n = self.model.n_variables
         possible = np.ones(n + 1, bool)
-        for choice in self.totals:
+        for choice in self.question.totals:
             possible &= np.asarray(sized(choice, n).log_table(n)) > -math.inf
         if np.count_nonzero(possible) == 1:  # what the potentials fix needs no computation
             return (CountWindow(int(np.argmax(possible)), np.zeros(1)),)
-        slow = bool(self.codes) and config.native() is None
+        slow = bool(self.question.codes) and config.native() is None
         if n > (_MOST_COUNTED_SLOWLY if slow else _MOST_COUNTED) and not self.all_counts:
             return None
         return (CountWindow(0, np.asarray(self.model.count_log_probs(), np.float64)),)
