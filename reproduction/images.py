@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from tallytree import CountModel, Forest
 from tallytree.arrays import Float64
 from tallytree.learn import fit
-from tallytree.learn.forest import chow_liu
+from tallytree.learn.densities import chow_liu
 from tallytree.plot.answers import count_errors
 
 from . import data, ising
@@ -125,7 +125,7 @@ def likelihoods(sizes: Sizes, seed: int, coupling: float, i: int) -> dict[str, f
 
 def step_curves(sizes: Sizes, seed: int, coupling: float) -> dict[str, list[float]]:
     """Objective per image after every step of conjugate gradients: the tree, and RC with two linkages."""
-    from tallytree.estimators._components import cluster
+    from tallytree.learn.densities import cluster
 
     rows = ising.images(sizes.n_images, sizes.side, coupling, sizes.sweeps, _rng(seed, 1))
     share = np.log(rows.sum(0) + 1.0) - np.log(len(rows) - rows.sum(0) + 1.0)
@@ -182,7 +182,7 @@ def compare(
 ) -> dict[str, NDArray[Any]]:
     """Likelihoods, draws, correlations, and errors of count distributions of both models."""
     from tallytree.estimators import CountDensity
-    from tallytree.estimators._components import cluster
+    from tallytree.learn.densities import cluster
 
     random = np.random.RandomState(seed % 2**32)
     trees = {name: cluster(rows, name, linkage, random) for name in CLUSTERINGS}

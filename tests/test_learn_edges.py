@@ -9,7 +9,7 @@ import tallytree as tt
 from oracle_states import all_states
 from tallytree import learn
 from tallytree.errors import ParameterError
-from tallytree.learn.forest import chow_liu
+from tallytree.learn.densities import chow_liu
 from tallytree.learn.free import free_parameters
 from tallytree.learn.objective import Objective
 

@@ -17,11 +17,11 @@ from ..arrays import Bools, Float64, Size
 from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
-from ..loopy.linear_program import best_configuration
+from ..loopy.dual import best_configuration
 from ..memo import cached
 from ..models.base import Value
 from ..models.factor_graph import FactorGraph
-from . import arguments, gibbs, reduction
+from . import gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 
 
@@ -60,11 +60,11 @@ class Assignment(Value):
 
     def __init__(self, affinity: Any, rows: Any = None, columns: Any = None, forbidden: Any = None) -> None:
         self._sparse = sparse.issparse(affinity)
-        self._cells = arguments.cells(affinity, forbidden)
+        self._cells = reduction.read_cells(affinity, forbidden)
         n_rows, n_columns = self._cells.shape
         self._tables = (
-            arguments.tables(rows, n_rows, n_columns, "rows"),
-            arguments.tables(columns, n_columns, n_rows, "columns"),
+            reduction.read_tables(rows, n_rows, n_columns, "rows"),
+            reduction.read_tables(columns, n_columns, n_rows, "columns"),
         )
         self._reduced = reduction.reduce(self._cells, *self._tables)
 
@@ -581,7 +581,7 @@ class Assignment(Value):
         return total
 
     def _chosen(self, y: Any) -> tuple[Bools, bool]:
-        dense = arguments.dense(y, "y")
+        dense = reduction.dense(y, "y")
         if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
             raise ParameterError(
                 f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {checks.describe(dense)} arrived."

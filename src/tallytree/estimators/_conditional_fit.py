@@ -14,7 +14,7 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, Strata
-from ..learn.newton import NewtonFit, aliased_columns, equilibrated, newton
+from ..learn.descent import NewtonFit, aliased_columns, equilibrated, newton
 from ..learn.statistics import row_weights
 from ._bags import binary_labels, warn
 

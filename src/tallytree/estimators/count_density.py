@@ -16,10 +16,9 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from .. import checks, display
 from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
-from ..learn.forest import Density
+from ..learn.densities import CountTrainer, Density, TreeTrainer, cluster
 from ..learn.statistics import row_weights
 from ._bags import warn
-from ._components import CountTrainer, TreeTrainer, cluster
 from ._mixins import ShowsAnswers
 
 KINDS = ("counts", "tree", "tree+counts")

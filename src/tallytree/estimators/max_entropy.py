@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 from .. import checks, display
 from ..arrays import Float64, Ints, Size
 from ..errors import ParameterError
-from ..learn.fixed_counts import balancing_shift
-from ..learn.inclusion import logits_from_inclusion
+from ..learn.fixed_counts import balancing_shift, logits_from_inclusion
 from ..models.count import CountModel
 from ..potentials import exactly
 from ._bags import warn

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from .conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
-from .fixed_counts import FixedCounts, fixed_counts
-from .inclusion import logits_from_inclusion
+from .descent import newton
+from .fixed_counts import FixedCounts, fixed_counts, logits_from_inclusion
 from .maximum_likelihood import Fit, fit
-from .newton import newton
 from .parametric import Parameter, ParametricPotential, parametric
 from .regression import ConditionalFit, fit_conditional
 from .statistics import CountFeatures, Statistics

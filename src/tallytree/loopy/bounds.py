@@ -468,8 +468,7 @@ def split(graph: FactorGraph, *, forests: bool = False) -> Split:
 
 def _solve_forest(plan: Layout, logits: Float64) -> tuple[float, Float64]:
     """The log Z and marginals of a forest: belief propagation, exact after as many sweeps as it is deep."""
-    phases = tuple(replace(p, theta=logits[plan.variable[p.start : p.stop]]) for p in plan.phases)
-    here = replace(plan, theta=logits, phases=phases, constant=0.0)
+    here = replace(plan, theta=logits, constant=0.0)
     messages = np.zeros(len(here.variable))
     for _ in range(len(messages) + 1):
         before = messages.copy()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ..arrays import Float64, Ints
@@ -107,22 +107,12 @@ def _tempered_model(model: CountModel | None, power: float) -> CountModel | None
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Factors that are updated together, their log-odds, and where the other messages to their members are."""
+    """Factors that are updated together, and the other messages that their members hear: a one for each of them."""
 
     start: int
     stop: int
     batches: tuple[Batch, ...]
-    theta: Float64
-    others: tuple[tuple[Any, Ints], ...]  # (places in this phase, (m, d - 1) places in the whole vector)
-
-    def incoming(self, messages: Float64) -> Float64:
-        """What the members say to their factors: own log-odds and the messages of all other factors."""
-        nu = self.theta.copy()
-        with np.errstate(invalid="ignore"):
-            for here, there in self.others:
-                for column in range(there.shape[1]):
-                    nu[here] += messages[there[:, column]]
-        return nu
+    others: Any  # (messages of this phase, all messages), sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +125,11 @@ class Layout:
     variable: Ints
     degree: Ints
     is_forest: bool  # variables and factors form a graph without cycles
+
+    def incoming(self, phase: Phase, messages: Float64) -> Float64:
+        """What members say to the factors of a phase: own log-odds and the messages of all other factors."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.theta[self.variable[phase.start : phase.stop]] + phase.others @ messages)
 
     def beliefs(self, messages: Float64) -> Float64:
         """Log-odds of the variables, (D,)."""
@@ -175,10 +170,11 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
         ]
     )
     degree = np.bincount(variable, minlength=graph.n_variables)
-    by_variable = np.argsort(variable, kind="stable")
-    first = np.concatenate([[0], np.cumsum(degree)])
-    rank = np.empty(len(variable), np.int64)
-    rank[by_variable] = np.arange(len(variable)) - np.repeat(first[:-1], degree)
+    n = len(variable)
+    member = csr_array((np.ones(n), variable, np.arange(n + 1)), shape=(n, graph.n_variables))
+    others = csr_array(member @ member.T)
+    others.setdiag(0.0)
+    others.eliminate_zeros()  # nothing is said by 0 times an infinite message
     phases, at = [], 0
     for batches in planned:
         start, built = at, []
@@ -186,8 +182,7 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
             stop = at + sum(len(members[a]) for a in group)
             built.append(_batch(graph, known, kind, np.array(group), at, stop, width))
             at = stop
-        others = _others(slice(start, at), variable, degree, rank, by_variable, first)
-        phases.append(Phase(start, at, tuple(built), graph.total_logits[variable[start:at]], others))
+        phases.append(Phase(start, at, tuple(built), others[start:at]))
     constant = graph.forced_log_weight
     forest = _is_forest(listed, graph.n_variables)
     return Layout(graph.total_logits, constant, tuple(phases), variable, degree, forest)
@@ -202,24 +197,6 @@ def _is_forest(members: list[Ints], n_variables: int) -> bool:
     joined = coo_array((np.ones(len(factor)), (variable, factor)), shape=(n, n))
     components = connected_components(joined, directed=False)[0] if n else 0
     return bool(len(factor) == n - components)
-
-
-def _others(
-    part: slice, variable: Ints, degree: Ints, rank: Ints, by_variable: Ints, first: Ints
-) -> tuple[tuple[Any, Ints], ...]:
-    """For every degree d: the places in a phase whose variables have it, and their d - 1 other messages."""
-    d = degree[variable[part]]
-    found = []
-    for size in np.unique(d).tolist():
-        if size < 2:
-            continue
-        here = np.flatnonzero(d == size)
-        v = variable[part][here]
-        slots = np.arange(size - 1)
-        slots = slots + (slots >= rank[part][here][:, None])  # all ranks but the own
-        there = by_variable[first[v][:, None] + slots]
-        found.append((slice(None) if len(here) == len(d) else here, there))
-    return tuple(found)
 
 
 def _plan(graph: FactorGraph, factors: Ints, members: list[Ints]) -> list[tuple[str, list[int], int]]:

@@ -202,7 +202,7 @@ def _value(structure: Layout, messages: Float64, solver: Solver, maximum: bool) 
     forced = (beliefs == math.inf) & np.isfinite(structure.theta)
     total += float(structure.theta[forced].sum())
     for phase in structure.phases:
-        nu = phase.incoming(messages)
+        nu = structure.incoming(phase, messages)
         for batch in phase.batches:
             value, _ = solver(batch, nu[batch.start - phase.start : batch.stop - phase.start])
             total += float(value.sum())

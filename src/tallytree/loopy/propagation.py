@@ -228,7 +228,7 @@ class LoopyResult(Caching):
         )
         known = distinct(self.graph)
         phase, batch, row = self._place(int(known.stands[number]))
-        nu = phase.incoming(self.messages)[batch.start - phase.start : batch.stop - phase.start]
+        nu = self._layout.incoming(phase, self.messages)[batch.start - phase.start : batch.stop - phase.start]
         return np.asarray(batch.block(nu)[row][known.in_order_of(number)])
 
     def count_log_probs(self, group: int) -> Float64:
@@ -412,7 +412,7 @@ def sweep(structure: Layout, messages: Float64, solver: Solver, damping: float) 
     """
     change = growth = 0.0
     for phase in structure.phases:
-        nu = phase.incoming(messages)
+        nu = structure.incoming(phase, messages)
         fresh = np.empty_like(nu)
         for batch in phase.batches:
             part = slice(batch.start - phase.start, batch.stop - phase.start)

@@ -1,4 +1,4 @@
-"""Densities of binary rows with a model behind them: Chow-Liu trees, alone and times a potential on the count.
+"""Densities of binary rows with a model behind them: counts on trees, Chow-Liu trees, trees times a count potential.
 
 ``p(y) = T(y) g(sum y) / Z``. For a given tree T the likelihood is largest at ``g(c) = P(c) / P_T(c)``, the data's law
 of the count over the tree's, and then Z = 1: the tree keeps the pairs as far as it can, the potential gets the count
@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from scipy.spatial.distance import squareform
 
+from .. import checks
 from ..arrays import Bools, Float64, Ints
-from ..errors import InfeasibleError
+from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from ..models.count import CountModel
 from ..models.edges import Forest
 from ..potentials import exactly
+from ..structure.nested.count_tree import CountTree
+from .maximum_likelihood import fit
+from .statistics import CountFeatures, TrainingRows
 
 
 class Density:
@@ -38,8 +44,19 @@ class Density:
         raise NotImplementedError
 
     def evidence(self, rows: Float64) -> tuple[Float64, Float64]:
-        """Log-probability of what is known in rows (NaN: unknown), (N,), and P(y = 1 | known), (N, D)."""
-        return evidence(self.model, rows)
+        """Log-probability of what is known in rows (N, D), NaN where unknown, (N,), and P(y = 1 | known), (N, D).
+
+        A row that is impossible has log-probability -inf and marginals 0.
+
+        Notes
+        -----
+        Cost: one inference per row, batched.
+        """
+        total, marginals = np.empty(len(rows)), np.empty(rows.shape)
+        for start in range(0, len(rows), _ROWS):
+            part = slice(start, start + _ROWS)
+            total[part], marginals[part] = _of_batch(self.model, rows[part])
+        return total, marginals
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Independent rows, (size, D)."""
@@ -299,22 +316,6 @@ def _log_law(tree: TreeDensity, wanted: Bools) -> Float64:
 _ROWS = 256  # rows handled in one batch of models
 
 
-def evidence(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:
-    """Log-probability of what is known in rows (N, D), NaN where unknown, (N,), and P(y = 1 | known), (N, D).
-
-    A row that is impossible has log-probability -inf and marginals 0.
-
-    Notes
-    -----
-    Cost: one inference per row, batched.
-    """
-    total, marginals = np.empty(len(rows)), np.empty(rows.shape)
-    for start in range(0, len(rows), _ROWS):
-        part = slice(start, start + _ROWS)
-        total[part], marginals[part] = _of_batch(model, rows[part])
-    return total, marginals
-
-
 def _of_batch(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:
     """Forced variables enter log Z with weight one, so their logits are added back."""
     logits = np.asarray(model.logits, np.float64)
@@ -332,3 +333,123 @@ def _of_batch(model: CountModel, rows: Float64) -> tuple[Float64, Float64]:
         return np.concatenate([h[0] for h in halves]), np.concatenate([h[1] for h in halves])
     total = log_known + own - float(model.log_partition)
     return total, np.where(own[:, None] > -np.inf, marginals, 0.0)
+
+
+class CountComponent(Density):
+    """A recursive cardinality model."""
+
+    def __init__(self, model: CountModel) -> None:
+        self.model = model
+        self._features = CountFeatures(model.tree)
+
+    def log_prob(self, rows: NDArray[Any]) -> Float64:
+        """Log-probabilities of complete rows, (N,)."""
+        logits = np.asarray(self.model.logits, np.float64)
+        packed = np.concatenate([np.zeros(0), *self.model.tables])
+        return np.asarray(self._features.log_weight(rows, logits, packed) - float(self.model.log_partition))
+
+
+class CountTrainer:
+    """Fits count models on one tree to weighted rows, again and again; penalties pull towards independent variables."""
+
+    def __init__(self, rows: NDArray[Any], tree: CountTree, settings: Any) -> None:
+        self._features, self._settings = CountFeatures(tree), settings
+        self._rows = TrainingRows(self._features, rows)
+        self._last: CountModel | None = None
+        self.n_iterations, self.converged = 0, False
+
+    def fit(self, weights: Float64, steps: int) -> Density:
+        """Weighted maximum likelihood from the previous model."""
+        found, use = self._rows.mean(weights), self._settings
+        on, off = found.weight * found.logits, found.weight * (1.0 - found.logits)
+        with np.errstate(divide="ignore"):
+            # Without a pseudo-count a variable that never changes has an infinite logit.
+            logits = np.log(on + use.pseudo_count) - np.log(off + use.pseudo_count)
+        base = CountModel.from_tree(self._features.tree, logits, np.zeros(self._features.n_cells))
+        penalties = {"l2": use.l2 / found.weight, "smoothness": use.smoothness / found.weight}
+        stopping = {"method": use.method, "tol": use.tol, "max_iter": steps}
+        result = fit(base, found, start=self._last, gauge=None, **penalties, **stopping)
+        self._last, self.converged = result.model, result.converged
+        self.n_iterations += result.n_iterations
+        return CountComponent(result.model)
+
+    def log_prob(self) -> Float64:
+        """Log-probabilities of the training rows."""
+        model = self._last
+        assert model is not None
+        packed = np.concatenate([np.zeros(0), *model.tables])
+        found = self._rows.log_weight(np.asarray(model.logits, np.float64), packed)
+        return found - float(model.log_partition)
+
+
+class TreeTrainer:
+    """Fits Chow-Liu trees, with or without a potential on the count; closed form."""
+
+    def __init__(self, rows: NDArray[Any], settings: Any) -> None:
+        self._rows, self._settings = rows, settings
+        self._last: Density | None = None
+        self.n_iterations, self.converged = 0, True
+
+    def fit(self, weights: Float64, steps: int) -> Density:
+        """Weighted Chow-Liu tree."""
+        build = fit_tree_counts if self._settings.kind == "tree+counts" else chow_liu
+        self._last = build(self._rows, weights, self._settings.pseudo_count)
+        self.n_iterations += 1
+        return self._last
+
+    def log_prob(self) -> Float64:
+        """Log-probabilities of the training rows."""
+        assert self._last is not None
+        return self._last.log_prob(self._rows)
+
+
+LINKAGES = ("single", "complete", "average", "weighted", "centroid", "median", "ward")  # of SciPy
+
+
+def disagreement(rows: NDArray[Any], weights: Float64 | None = None) -> Float64:
+    """How often two columns differ, (D, D)."""
+    y = rows.astype(np.float64)
+    w = np.ones(len(y)) if weights is None else weights
+    both = y.T @ (y * w[:, None])
+    single = np.diag(both)
+    apart = (single[:, None] + single[None, :] - 2.0 * both) / w.sum()
+    np.fill_diagonal(apart, 0.0)
+    return np.asarray(np.maximum(apart, 0.0))
+
+
+def cluster(
+    rows: NDArray[Any],
+    structure: Any,
+    method: Any,
+    rng: np.random.RandomState,
+    weights: Float64 | None = None,
+) -> CountTree:
+    """A count tree over the columns.
+
+    Parameters
+    ----------
+    structure : {"adaptive", "anti", "random", "flat"}, CountTree or linkage matrix
+        "adaptive" joins columns that agree often, "anti" negates the distances first, "random" joins at
+        random, "flat" is one group of all variables.
+    method : str
+        Linkage method of SciPy.
+    """
+    d = rows.shape[1]
+    checks.one_of("linkage", method, LINKAGES)
+    if not isinstance(structure, str):
+        tree = structure if isinstance(structure, CountTree) else CountTree.from_linkage(structure)
+        if tree.n_variables != d:
+            raise ParameterError(
+                f"`structure` must be a tree or linkage over {d} variables; one over {tree.n_variables} arrived."
+            )
+        return tree
+    checks.one_of("structure", structure, ("adaptive", "anti", "random", "flat"))
+    if d == 1 or structure == "flat":
+        return CountTree.flat(d)
+    if structure == "random":
+        return CountTree.from_linkage(linkage(rng.random_sample(d * (d - 1) // 2), method))
+    distance = disagreement(rows, weights)
+    if structure == "anti":
+        distance = distance.max() - distance
+        np.fill_diagonal(distance, 0.0)
+    return CountTree.from_linkage(linkage(squareform(distance, checks=False), method))
