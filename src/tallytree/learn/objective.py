@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .. import checks
 from ..arrays import Float64, Ints
@@ -93,7 +94,10 @@ class Objective:
         self._smoothness = smoothness
         inside, of_cell = free.labels[free.parts[1]] >= 0, features.group_of_cell
         three = inside[2:] & inside[1:-1] & inside[:-2]
-        self._bent = np.flatnonzero((of_cell[2:] == of_cell[:-2]) & three) if smoothness else np.zeros(0, int)
+        at = np.flatnonzero((of_cell[2:] == of_cell[:-2]) & three) if smoothness else np.zeros(0, np.int64)
+        cells, entries = (at[:, None] + np.arange(3)).reshape(-1), np.tile([1.0, -2.0, 1.0], len(at))
+        shape = (len(at), features.n_cells)
+        self._second: Any = csr_array((entries, cells, 3 * np.arange(len(at) + 1)), shape=shape)
         self._last: tuple[bytes, tuple[Numbers, CountModel]] | None = None
 
     def _parts(self, values: Float64) -> tuple[Float64, Float64]:
@@ -159,10 +163,9 @@ class Objective:
         edges = -seen.edges
         if mean.edges is not None:
             edges = edges + np.asarray(mean.edges).reshape(len(seen.classes), -1).mean(0)
-        if len(self._bent):
-            bend = self._bends(numbers.tables[0])
-            value += 0.5 * self._smoothness * float(bend @ bend)
-            tables += self._smoothness * self._unbent(bend)
+        differences = self._second @ numbers.tables[0]
+        value += 0.5 * self._smoothness * float(differences @ differences)
+        tables += self._smoothness * (self._second.T @ differences)
         gradient = self._pull(np.asarray(mean.logits) - seen.y, tables, edges, values, seen)
         return value, gradient + self._penalty * values
 
@@ -179,8 +182,7 @@ class Objective:
         pushed = moved[seen.classes].reshape(*seen.y.shape[:-1], -1)
         image = self.model_at(values).hessian_vector_product(seen.x @ coef + natural[logits], pushed)
         back = self._by_class(image.tables, seen)
-        if len(self._bent):
-            back += self._smoothness * self._unbent(self._bends(moved[0]))
+        back += self._smoothness * (self._second.T @ (self._second @ moved[0]))
         none = np.zeros(edges.stop - edges.start)
         return self._pull(np.asarray(image.logits), back, none, values, seen) + self._penalty * direction
 
@@ -219,16 +221,6 @@ class Objective:
         natural = self._packed(logits, tables, edges)
         shared = self.free.jacobian(self._parts(values)[1]).T @ natural
         return np.append(_by_covariates(logits, seen.x, len(seen.classes)), shared)
-
-    def _bends(self, packed: Float64) -> Float64:
-        i = self._bent
-        return np.asarray(packed[i] - 2.0 * packed[i + 1] + packed[i + 2])
-
-    def _unbent(self, bend: Float64) -> Float64:
-        out = np.zeros(self.features.n_cells)
-        for step, weight in enumerate((1.0, -2.0, 1.0)):
-            np.add.at(out, self._bent + step, weight * bend)
-        return out
 
 
 def read_penalties(l2: Any, l2_tables: Any, l2_edges: Any) -> tuple[float, float, float]:

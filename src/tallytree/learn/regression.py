@@ -111,18 +111,11 @@ class ConditionalFit:
         >>> tt.learn.fit_conditional(tt.CountTree.flat(3), x, y).model(x[:4]).marginals.shape
         (4, 3)
         """
-        x = _covariates(X)
         columns = (len(self.coef),) if self.coef.ndim == 2 else (self.tree.n_variables, len(self.coef))
-        if x.shape[1:] != columns:
-            wanted = ", ".join(["N", *map(str, columns)])
-            raise ParameterError(f"`X` must have shape ({wanted}), as in the fit; shape {x.shape} arrived.")
+        x = checks.array("X", X, ("N", *columns), hint=" The columns must be those of the fit.")
         if classes is None and len(self.tables) > 1:
             raise ParameterError("`classes` must say the class of every row, as in the fit; None arrived.")
-        which = _classes(classes, len(x))
-        if which.max(initial=0) >= len(self.tables):
-            raise ParameterError(
-                f"`classes` must be classes of the fit, 0 to {len(self.tables) - 1}; {which.max()} arrived."
-            )
+        which = _classes(classes, len(x), len(self.tables) - 1)
         tables = self.tables[0] if len(self.tables) == 1 else self.tables[which]
         logits = x @ self.coef + self.intercept
         return _template(self.tree, self.edges).replace(logits=logits, tables=tables)
@@ -375,13 +368,11 @@ def _covariates(X: ArrayLike) -> Float64:
     return checks.array("X", given, ("N", "D", "p") if given.ndim == 3 else ("N", "p"))
 
 
-def _classes(classes: ArrayLike | None, n: int) -> Ints:
+def _classes(classes: ArrayLike | None, n: int, most: int = 2**62) -> Ints:
     if classes is None:
         return np.zeros(n, np.int64)
-    given = checks.rectangular("classes", classes, f"{n} integers of at least 0")
-    return checks.array(
-        "classes", given.astype(np.int64) if given.dtype == bool else given, (n,), checks.WHOLE
-    )
+    allowed = checks.Entries("classes of the fit from 0 on", 0, most, "iub", np.int64)
+    return checks.array("classes", classes, (n,), allowed)
 
 
 def _start_tables(start: ArrayLike | None, shape: tuple[int, int]) -> Float64:

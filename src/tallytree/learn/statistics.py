@@ -259,12 +259,8 @@ class CountFeatures:
         tables, edges = np.zeros(self.n_cells), np.zeros(4 * len(self.pairs))
         for start in range(0, len(rows), _ROWS):
             part = slice(start, start + _ROWS)
-            cells = self._cells(rows[part])
-            repeated = np.repeat(weight[part], cells.shape[1])
-            tables += np.bincount(cells.reshape(-1), repeated, self.n_cells)
-            if len(edges):
-                repeated = np.repeat(weight[part], len(self.pairs))
-                edges += np.bincount(self._pair_cells(rows[part]).reshape(-1), repeated, len(edges))
+            tables += _sums(self._cells(rows[part]), weight[part], len(tables))
+            edges += _sums(self._pair_cells(rows[part]), weight[part], len(edges))
         return Statistics(frequencies(rows, weight, total), tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
@@ -322,13 +318,17 @@ class TrainingRows:
     def mean(self, weights: Float64) -> Statistics:
         """Weighted means."""
         total = float(weights.sum())
-        repeated = np.repeat(weights, self._cells.shape[1])
-        tables = np.bincount(self._cells.reshape(-1), repeated, self._features.n_cells)
+        tables = _sums(self._cells, weights, self._features.n_cells)
         return Statistics(frequencies(self._rows, weights, total), tables / total, total)
 
     def log_weight(self, logits: Float64, packed: Float64) -> Float64:
         """Log of the unnormalised probability of every row, (N,)."""
         return np.asarray(unary_log_weight(self._rows, logits) + packed[self._cells].sum(1))
+
+
+def _sums(cells: Ints, weights: Float64, size: int) -> Float64:
+    """Weights of the rows that use each of `size` cells; `cells` are (N, groups)."""
+    return np.bincount(cells.reshape(-1), np.repeat(weights, cells.shape[1]), size).astype(np.float64)
 
 
 def frequencies(rows: NDArray[Any], weights: Float64, total: float) -> Float64:

@@ -13,12 +13,13 @@ of MAP.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import expit, softmax
 
 from .. import checks, display
@@ -484,28 +485,20 @@ def _cover(members: list[Any], n_variables: int) -> list[list[int]]:
     found: list[list[int]] = []
     while left or not found:
         late = [a for a in range(len(members)) if a not in set(left)]
-        parent = np.arange(n_variables)
-        taken = [a for a in [*left, *late] if _join(parent, members[a])]
+        trees = DisjointSet(range(n_variables))
+        taken = [a for a in [*left, *late] if _join(trees, members[a].tolist())]
         left = [a for a in left if a not in set(taken)]
         found.append(sorted(taken))
     return found
 
 
-def _join(parent: Ints, members: Iterable[int]) -> bool:
-    """Join the components of the members unless two of them are in one already."""
-    roots = [find_root(parent, int(v)) for v in members]
-    if len(set(roots)) < len(roots):
+def _join(trees: Any, members: list[int]) -> bool:
+    """Join the trees of the members unless two of them are in one already."""
+    if len({trees[v] for v in members}) < len(members):
         return False
-    parent[roots] = roots[0]
+    for v in members[1:]:
+        trees.merge(members[0], v)
     return True
-
-
-def find_root(parent: Ints, v: int) -> int:
-    """The representative of a variable's component."""
-    while parent[v] != v:
-        parent[v] = parent[parent[v]]
-        v = int(parent[v])
-    return v
 
 
 def descend(

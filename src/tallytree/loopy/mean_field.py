@@ -26,7 +26,7 @@ from ..arrays import Float64, Ints
 from ..checks.sums import read_only
 from ..errors import StructureError
 from ..models.factor_graph import FactorGraph
-from .bounds import Split, find_root, split
+from .bounds import Split, split
 from .layout import members_of_factors, part_of
 from .propagation import check_run
 
@@ -250,12 +250,11 @@ def _terms(graph: FactorGraph, kept: list[int]) -> list[Term]:
     home = np.arange(graph.n_variables)
     members_of = members_of_factors(graph)
     for a in kept:
-        roots = [find_root(home, int(v)) for v in members_of[a]]
-        home[roots] = roots[0]
+        home[members_of[a]] = members_of[a][:1]
     found: list[Term] = []
     for a in (a for a in range(graph.n_groups + graph.n_edges) if a not in set(kept)):
         for members, table in _tables_of(graph, a):
-            _check_term(graph, a, members, table, [find_root(home, int(v)) for v in members])
+            _check_term(graph, a, members, table, home[members])
             found.append((members, table))
     return found
 
@@ -273,8 +272,8 @@ def _tables_of(graph: FactorGraph, factor: int) -> list[Term]:
     return found
 
 
-def _check_term(graph: FactorGraph, factor: int, members: Ints, table: Float64, homes: list[int]) -> None:
-    if len(set(homes)) < len(homes):
+def _check_term(graph: FactorGraph, factor: int, members: Ints, table: Float64, homes: Ints) -> None:
+    if len(np.unique(homes)) < len(homes):
         raise StructureError(
             f"Factor {factor} has two variables in common with a factor that is kept, which are not independent there. "
             "Keep it instead, or keep fewer."
