@@ -19,7 +19,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,12 +55,20 @@ def watched(*arguments: Any) -> bool:
 class Function(torch.autograd.Function):
     """A function of tensors, of which log-odds (*b, D) are the first, then of a structure's key and other numbers.
 
-    All arguments are kept for both modes of differentiation; a mapped axis becomes a batch axis.
+    All arguments are kept for both modes of differentiation; a mapped axis becomes a batch axis. The rules of an
+    operator are those of compiled graphs, too.
     """
 
-    forward: Any
+    operator: ops.Operator | None = None
 
     def __init_subclass__(cls) -> None:
+        if (operator := cls.operator) is not None:
+            operator.rules, op = cls, operator.op
+            if cls.backward is not Function.backward:
+                op.register_autograd(cls.backward, setup_context=cls.setup_context)
+            op.register_vmap(lambda info, dims, *given: cls.mapped(op, info.batch_size, dims, *given))
+        if "forward" not in vars(cls):
+            cls.forward = staticmethod(lambda *arguments: operator(*arguments))
         # PyTorch asks for the signature at every call.
         cls.forward.__signature__ = inspect.signature(cls.forward)
 
@@ -75,18 +83,14 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *arguments: Any) -> Any:
-        found = cls.apply(*as_batch(info.batch_size, in_dims, arguments))
+        return cls.mapped(cls.apply, info.batch_size, in_dims, *arguments)
+
+    @staticmethod
+    def mapped(call: Any, size: int, dims: Any, *arguments: Any) -> Any:
+        found = call(*as_batch(size, dims, arguments))
         if isinstance(found, Tensor):
             return found, 0
         return found, tuple(0 if isinstance(part, Tensor) else None for part in found)
-
-    @classmethod
-    def register(cls, operator: ops.Operator) -> None:
-        """Give an operator these rules, in compiled graphs too."""
-        operator.rules, op = cls, operator.op
-        if cls.backward is not Function.backward:
-            op.register_autograd(cls.backward, setup_context=cls.setup_context)
-        op.register_vmap(lambda info, dims, *given: (op(*as_batch(info.batch_size, dims, given)), 0))
 
 
 def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:
@@ -115,6 +119,26 @@ def as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> li
 # -- forward mode --------------------------------------------------------------------------------------------------
 
 
+class OverBatch(NamedTuple):
+    """A rule of tensors (*b, .) of which the first has all batch axes; a mapped axis becomes one of them."""
+
+    rule: Callable[..., Any]
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        return self.rule(*tensors)
+
+    @staticmethod
+    def arguments(size: int, dims: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
+        """Tensors with the mapped axis in front."""
+        inner = tensors[0].dim() - 1 - (dims[0] is not None)
+        out = []
+        for value, dim in zip(tensors, dims):
+            front = value.unsqueeze(0) if dim is None else value.movedim(dim, 0)
+            front = front.reshape(len(front), *[1] * (inner + 2 - front.dim()), *front.shape[1:])
+            out.append(front.expand(size, *front.shape[1:]).contiguous())
+        return out
+
+
 class Expression(torch.autograd.Function):
     """What a rule makes of tensors, as one function.
 
@@ -134,10 +158,18 @@ class Expression(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        rule, reals = _of_reals(ctx.rule, ctx.saved_tensors)
-        found, pull = vjp(rule, *reals)
-        moved = iter(pull(grads if isinstance(found, tuple) else grads[0]))
-        return None, *(next(moved) if t.is_floating_point() else None for t in ctx.saved_tensors)
+        tensors, whole = ctx.saved_tensors, ctx.rule
+
+        def pulled(*both: Tensor) -> Any:
+            rule, reals = _of_reals(whole, both[: len(tensors)])
+            found, pull = vjp(rule, *reals)
+            weights = both[len(tensors) :]
+            return pull(weights if isinstance(found, tuple) else weights[0])
+
+        batched = isinstance(whole, OverBatch)
+        both = (*tensors, *grads)
+        moved = iter(Expression.apply(OverBatch(pulled), *both) if batched else pulled(*both))
+        return None, *(next(moved) if t.is_floating_point() else None for t in tensors)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
@@ -158,12 +190,15 @@ class Expression(torch.autograd.Function):
             moved = push(both[len(tensors) :])
             return moved if many else moved[0]
 
-        return Expression.apply(along, *tensors, *steps)
+        rule = OverBatch(along) if isinstance(whole, OverBatch) else along
+        return Expression.apply(rule, *tensors, *steps)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, rule: Callable[..., Any], *tensors: Tensor) -> Any:
-        mapped = torch.func.vmap(rule, in_dims=in_dims[1:])
-        found = Expression.apply(mapped, *tensors)
+        if isinstance(rule, OverBatch):
+            found = Expression.apply(rule, *rule.arguments(info.batch_size, in_dims[1:], tensors))
+        else:
+            found = Expression.apply(torch.func.vmap(rule, in_dims=in_dims[1:]), *tensors)
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
 
@@ -199,21 +234,18 @@ _numbers = itertools.count()
 _rules: dict[int, Callable[..., tuple[Tensor, ...]]] = {}  # only while one of them is evaluated
 
 
-@torch.library.custom_op("tallytree::rule", mutates_args=())
-def _of_rule(
-    number: int,
-    a: Tensor,
-    b: Tensor | None = None,
-    c: Tensor | None = None,
-    d: Tensor | None = None,
-    e: Tensor | None = None,
-    f: Tensor | None = None,
-    g: Tensor | None = None,
-    h: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    parts = _rules[number](*(part for part in (a, b, c, d, e, f, g, h) if part is not None))
-    first, second, third = (*parts, *(a.new_empty(0) for _ in range(3 - len(parts))))
-    return first, second, third
+def _evaluate(number: int, *tensors: Tensor | None) -> Any:
+    given = [part for part in tensors if part is not None]
+    parts = _rules[number](*given)
+    return *parts, *(given[0].new_empty(0) for _ in range(3 - len(parts)))
+
+
+_of_rule = torch.library.custom_op(
+    "tallytree::rule",
+    _evaluate,
+    mutates_args=(),
+    schema=f"(int number, {', '.join(f'Tensor? {name}=None' for name in 'abcdefgh')}) -> (Tensor, Tensor, Tensor)",
+)
 
 
 def expression(rule: Callable[..., Any], *arguments: Tensor | None) -> Any:
@@ -235,12 +267,11 @@ def expression(rule: Callable[..., Any], *arguments: Tensor | None) -> Any:
 class Sums(Function):
     """Log Z (*b,) and, if asked for, marginals (*b, D) and count probabilities (*b, T); and the solved models."""
 
+    operator = ops.sums
+
     @staticmethod
-    def forward(
-        logits: Tensor, tables: Tensor | None, key: int, marginals: bool, counts: bool, solved: Any = None
-    ) -> Any:
-        found = ops.sums(logits, tables, key, marginals, counts, solved)
-        return found if len(found) == 4 else (*found, None)
+    def forward(*arguments: Any) -> Any:
+        return (*ops.sums(*arguments), None)[:4]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -296,17 +327,7 @@ class Sums(Function):
 class Tangent(Function):
     """The Hessian of log Z times a direction: d marginals (*b, D) and, if asked for, d count probabilities (*b, T)."""
 
-    @staticmethod
-    def forward(
-        logits: Tensor,
-        tables: Tensor | None,
-        direction: Tensor,
-        table_direction: Tensor | None,
-        key: int,
-        counts: bool,
-        solved: Any = None,
-    ) -> Any:
-        return ops.tangent(logits, tables, direction, table_direction, key, counts, solved)
+    operator = ops.tangent
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -367,9 +388,7 @@ def shared(grad: Tensor | None, tables: Tensor | None) -> Tensor | None:
 class Entropy(Function):
     """Entropy in nats, (*b,), accurate also where it is tiny."""
 
-    @staticmethod
-    def forward(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
-        return ops.entropy(logits, tables, key)
+    operator = ops.entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -406,9 +425,7 @@ class CountLogProbs(Function):
     weights: two inferences in logarithms, in which no probability is ever divided by.
     """
 
-    @staticmethod
-    def forward(logits: Tensor, tables: Tensor | None, key: int, group: int) -> Tensor:
-        return ops.count_log_probs(logits, tables, key, group)
+    operator = ops.count_log_probs
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -428,11 +445,36 @@ class CountLogProbs(Function):
 
 
 class Pull(Function):
-    """The transposed Jacobian of log P(count) times weights (*b, n + 1): for log-odds (*b, D) and tables (*b, T)."""
+    """The transposed Jacobian of log P(count) times weights (*b, n + 1): for log-odds (*b, D) and tables (*b, T).
+
+    Rows with infinite weights, or NaN, become NaN.
+    """
 
     @staticmethod
-    def forward(logits: Tensor, tables: Tensor, weights: Tensor, key: int, group: int, wants: bool) -> Any:
-        return pulled(logits, tables, weights, key, group, wants)
+    def forward(
+        logits: Tensor, tables: Tensor, weights: Tensor, key: int, group: int, wants: bool
+    ) -> tuple[Tensor, Tensor]:
+        log_probs = ops.count_log_probs(logits, tables, key, group)
+        possible = log_probs > -math.inf
+        weights = torch.where(possible, weights, 0.0)  # an impossible count stays impossible
+        lost = ~torch.isfinite(weights).all(-1, keepdim=True)
+        weights = weights.masked_fill(lost, 0.0)
+        _, marginals, counts = ops.sums(logits, tables, key, True, wants)[:3]
+        total = weights.sum(-1, keepdim=True)
+        by_logits, by_tables = -total * marginals, -total * counts
+        cells = structure_of(key).cells(group)
+        for sign in (1.0, -1.0):
+            share = torch.clamp(sign * weights, min=0.0)
+            mass = share.sum(-1, keepdim=True)
+            if known(mass > 0.0) is False:
+                continue
+            # A row without weights of this sign keeps its own table; its share is zero.
+            scale = torch.where(share > 0.0, share.log() - log_probs, -math.inf)
+            own = _added(tables, torch.where(mass > 0.0, scale, 0.0), cells)
+            _, marginals, counts = ops.sums(logits, own, key, True, wants)[:3]
+            by_logits = by_logits + sign * mass * marginals
+            by_tables = by_tables + sign * mass * counts
+        return by_logits.masked_fill(lost, math.nan), by_tables.masked_fill(lost, math.nan)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -494,32 +536,6 @@ def _bent(logits: Tensor, tables: Tensor, weights: Tensor, along: Any, key: int,
     return vjp(lambda x, t: push(x, t, along, key, group), logits, tables)[1](weights)
 
 
-def pulled(
-    logits: Tensor, tables: Tensor, weights: Tensor, key: int, group: int, wants: bool
-) -> tuple[Tensor, Tensor]:
-    """What :class:`CountLogProbs` says of its gradient; rows with infinite weights, or NaN, become NaN."""
-    log_probs = ops.count_log_probs(logits, tables, key, group)
-    possible = log_probs > -math.inf
-    weights = torch.where(possible, weights, 0.0)  # an impossible count stays impossible
-    lost = ~torch.isfinite(weights).all(-1, keepdim=True)
-    weights = weights.masked_fill(lost, 0.0)
-    _, marginals, counts = ops.sums(logits, tables, key, True, wants)[:3]
-    total = weights.sum(-1, keepdim=True)
-    by_logits, by_tables = -total * marginals, -total * counts
-    cells = structure_of(key).cells(group)
-    for sign in (1.0, -1.0):
-        share = torch.clamp(sign * weights, min=0.0)
-        mass = share.sum(-1, keepdim=True)
-        if known(mass > 0.0) is False:
-            continue
-        # A row without weights of this sign keeps its own table; its share is zero.
-        change = torch.where(mass > 0.0, torch.where(share > 0.0, share.log() - log_probs, -math.inf), 0.0)
-        _, marginals, counts = ops.sums(logits, _added(tables, change, cells), key, True, wants)[:3]
-        by_logits = by_logits + sign * mass * marginals
-        by_tables = by_tables + sign * mass * counts
-    return by_logits.masked_fill(lost, math.nan), by_tables.masked_fill(lost, math.nan)
-
-
 def _added(tables: Tensor, change: Tensor, cells: tuple[int, int]) -> Tensor:
     """Packed tables (*b, T) of which one group's have changed by (*b, n + 1)."""
     start, stop = cells
@@ -533,42 +549,20 @@ def _added(tables: Tensor, change: Tensor, cells: tuple[int, int]) -> Tensor:
 class Mode(Function):
     """A most probable configuration, (*b, D), uint8."""
 
-    @staticmethod
-    def forward(logits: Tensor, tables: Tensor | None, key: int) -> Tensor:
-        return ops.mode(logits, tables, key)
+    operator = ops.mode
 
 
 class Draw(Function):
     """Exact joint samples (count, *b, D) of zeros and ones, uint8."""
 
+    operator = ops.draw
+
     @staticmethod
-    def forward(logits: Tensor, tables: Tensor | None, seed: Tensor, key: int, count: int) -> Tensor:
-        return ops.draw(logits, tables, seed, key, count)
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _mapped_draws(cls.apply, info.batch_size, in_dims, *arguments)
-
-    @classmethod
-    def register(cls, operator: ops.Operator) -> None:
-        operator.rules, op = cls, operator.op
-        op.register_vmap(lambda info, dims, *given: _mapped_draws(op, info.batch_size, dims, *given))
-
-
-def _mapped_draws(
-    call: Any, size: int, dims: Any, logits: Any, tables: Any, seed: Any, key: int, count: int
-) -> Any:
-    """Rows of one call are independent, so that one of many seeds will do; a seed that all share stays shared."""
-    x, t = as_batch(size, dims[:2], (logits, tables))
-    if dims[2] is None:
-        own = [t] * size if t is None or t.dim() < x.dim() else t
-        return torch.stack([call(row, table, seed, key, count) for row, table in zip(x, own)]), 0
-    return call(x.contiguous(), t, seed.movedim(dims[2], 0)[0], key, count), 1
-
-
-Sums.register(ops.sums)
-Tangent.register(ops.tangent)
-Entropy.register(ops.entropy)
-CountLogProbs.register(ops.count_log_probs)
-Mode.register(ops.mode)
-Draw.register(ops.draw)
+    def mapped(call: Any, size: int, dims: Any, *arguments: Any) -> Any:
+        """Rows of one call are independent, so that one of many seeds will do; a seed that all share stays shared."""
+        logits, tables, seed, key, count = arguments
+        x, t = as_batch(size, dims[:2], (logits, tables))
+        if dims[2] is None:
+            own = [t] * size if t is None or t.dim() < x.dim() else t
+            return torch.stack([call(row, table, seed, key, count) for row, table in zip(x, own)]), 0
+        return call(x.contiguous(), t, seed.movedim(dims[2], 0)[0], key, count), 1

@@ -1,17 +1,12 @@
-"""Bags of items of which only counts are known: the losses of all bags, and their derivatives to any order.
+"""Bags of items of which only counts are known: the losses of all bags.
 
-The losses are one function of the log-odds x of all items. No item is in two bags, so that the slopes
-
-    S(x) = d loss / dx = P(y = 1) - P(y = 1 | what is known)
-
-and their derivatives S(x; u_1, .., u_m) along directions are one number per item, symmetric and linear in the
-directions: all further derivatives are of the same kind. A mapped axis is as many more bags.
+The losses are one function of the log-odds of all items, and a mapped axis is as many more bags.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +14,7 @@ from torch import Tensor
 
 from ..errors import ParameterError
 from . import functions, ops
-from .autograd import expression, vjp, watched
+from .autograd import Expression, OverBatch
 from .groups import pose
 from .poisson_binomial import log_free
 from .potentials import TensorPotential, between, exactly
@@ -46,12 +41,10 @@ def losses(task: Task, logits: Tensor, bags: Tensor, target: Tensor) -> Tensor:
     """-log P(count allowed) of every bag, (bags,), in float64, of log-odds (items,)."""
     point = logits.double(), bags, target
     if torch.compiler.is_compiling():
-        found: Tensor = bag_losses.op(*point, *task)[0]
-    elif watched(*point):
-        found = Losses.apply(*point, task)[0]
-    else:
-        found = _solve(task, *point, slopes=False)[0]
-    return found
+        return _operator(*point, *task)[0]
+    if all(map(ops.has_memory, point)):
+        return _solve(task, *point)[0]
+    return Expression.apply(OverBatch(lambda *tensors: _solve(task, *tensors)[0]), *point)
 
 
 # -- rows of bags --------------------------------------------------------------------------------------------------
@@ -196,9 +189,12 @@ def _checked_target(task: Task, target: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _solve(
-    task: Task, logits: Tensor, bags: Tensor, target: Tensor, *, slopes: bool
+    task: Task, logits: Tensor, bags: Tensor, target: Tensor, *, slopes: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The loss of every bag, (*b, bags), and if asked for the slope of every item, (*b, items)."""
+    """The loss of every bag, (*b, bags), and if asked for its slope by every item, (*b, items).
+
+    The slope is P(y = 1) - P(y = 1 | what is known).
+    """
     shape = logits.shape[:-1]
     found = Bags(logits, bags, target.shape[-1], task.offsets)
     wanted = _checked_target(task, target.expand(*shape, target.shape[-1]).reshape(-1), found.sizes)
@@ -215,147 +211,37 @@ def _solve(
     return values, found.collect(own, items).reshape(logits.shape) if slopes else values
 
 
-def _owner(task: Task, bags: Tensor, logits: Tensor) -> Tensor:
-    """The bag of every item, (*b, items)."""
-    if not task.offsets:
-        return bags.long().expand(logits.shape)
-    places = torch.arange(logits.shape[-1], device=bags.device).expand(logits.shape)
-    starts = bags.long().expand(*logits.shape[:-1], bags.shape[-1])
-    return torch.searchsorted(starts.contiguous(), places.contiguous(), right=True) - 1
+# -- in compiled graphs --------------------------------------------------------------------------------------------
 
 
-class Losses(torch.autograd.Function):
-    """Losses (*b, bags) and slopes (*b, items) of log-odds (*b, items)."""
-
-    @staticmethod
-    def forward(logits: Tensor, bags: Tensor, target: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-        return bag_losses(logits, bags, target, *task)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.task = Task(*inputs[3:]) if len(inputs) > 4 else inputs[3]
-        ctx.n_inputs = len(inputs)
-        ctx.save_for_backward(*inputs[:3], output[1])
-        ctx.save_for_forward(*inputs[:3])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        *point, slopes = ctx.saved_tensors
-        found = torch.zeros_like(slopes)
-        if grads[0] is not None:
-            found = grads[0].gather(-1, _owner(ctx.task, point[1], point[0])) * slopes
-        if grads[1] is not None and not torch.compiler.is_compiling():
-            found = found + expression(
-                lambda x, b, t, u: Slopes.apply(x, b, t, u.unsqueeze(0), ctx.task), *point, grads[1]
-            )
-        return found, *[None] * (ctx.n_inputs - 1)
-
-    @staticmethod
-    def jvp(ctx: Any, by_logits: Any, *_: Any) -> Any:
-        def change(logits: Tensor, bags: Tensor, target: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-            slopes = Slopes.apply(logits, bags, target, logits.new_zeros(0, *logits.shape), ctx.task)
-            moved = Slopes.apply(logits, bags, target, step.unsqueeze(0), ctx.task)
-            none = torch.zeros_like(slopes[..., :1]).expand(*logits.shape[:-1], target.shape[-1])
-            return none.scatter_add(-1, _owner(ctx.task, bags, logits), slopes * step), moved
-
-        return expression(change, *ctx.saved_for_forward, by_logits)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return Losses.apply(*_as_batch(info.batch_size, in_dims, arguments)), (0, 0)
+def _losses_and_slopes(logits: Tensor, bags: Tensor, target: Tensor, *task: Any) -> tuple[Tensor, Tensor]:
+    return _solve(Task(*task), logits, bags, target, slopes=True)
 
 
-class Slopes(torch.autograd.Function):
-    """Slopes (*b, items) of log-odds (*b, items), differentiated along directions (m, *b, items)."""
-
-    @staticmethod
-    def forward(logits: Tensor, bags: Tensor, target: Tensor, directions: Tensor, task: Task) -> Tensor:
-        def slopes(x: Tensor) -> Tensor:
-            return _solve(task, x, bags, target, slopes=True)[1]
-
-        found: Callable[[Tensor], Tensor] = slopes
-        for direction in directions:
-            found = _along(found, direction)
-        return found(logits)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.task = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        *point, directions = ctx.saved_tensors
-        found: list[Any] = [None] * 5
-        if ctx.needs_input_grad[0]:
-            found[0] = Slopes.apply(*point, _with(directions, grads[0]), ctx.task)
-        if ctx.needs_input_grad[3]:
-            rest = [_with(_without(directions, j), grads[0]) for j in range(len(directions))]
-            each = [Slopes.apply(*point, others, ctx.task) for others in rest]
-            found[3] = torch.stack(each) if each else torch.zeros_like(directions)
-        return tuple(found)
-
-    @staticmethod
-    def jvp(ctx: Any, by_logits: Any, _: Any, __: Any, by_directions: Any, ___: Any) -> Any:
-        def change(x: Tensor, bags: Tensor, target: Tensor, directions: Tensor, dx: Any, dd: Any) -> Tensor:
-            steps = [] if dx is None else [_with(directions, dx)]
-            for j in range(len(directions) if dd is not None else 0):
-                steps.append(_with(_without(directions, j), dd[j]))
-            moved = [Slopes.apply(x, bags, target, step, ctx.task) for step in steps]
-            return torch.stack(moved).sum(0) if moved else torch.zeros_like(x)
-
-        return expression(change, *ctx.saved_for_forward, by_logits, by_directions)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return Slopes.apply(*_as_batch(info.batch_size, in_dims, arguments)), 0
+_operator = torch.library.custom_op(
+    "tallytree::bag_losses",
+    _losses_and_slopes,
+    mutates_args=(),
+    schema="(Tensor logits, Tensor bags, Tensor target, str kind, float? number, bool offsets) -> (Tensor, Tensor)",
+)
+_operator.register_fake(
+    lambda logits, bags, target, *_: (logits.new_empty(target.shape), ops.empty_like(logits))
+)
 
 
-def _along(slopes: Callable[[Tensor], Tensor], direction: Tensor) -> Callable[[Tensor], Tensor]:
-    """The derivative of slopes along a direction, which is a transposed product, too."""
-
-    def moved(x: Tensor) -> Tensor:
-        found: Tensor = vjp(slopes, x)[1](direction)[0]
-        return found
-
-    return moved
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.offsets = inputs[-1]
+    ctx.save_for_backward(inputs[1], output[1])
 
 
-def _with(directions: Tensor, more: Tensor) -> Tensor:
-    return torch.cat([directions, more.expand(directions.shape[1:]).unsqueeze(0)])
+def _backward(ctx: Any, by_losses: Tensor, _: Any) -> Any:
+    """The slopes of every item, times the weight of its bag."""
+    bags, slopes = ctx.saved_tensors
+    owner = bags.long()
+    if ctx.offsets:
+        places = torch.arange(slopes.shape[-1], device=bags.device)
+        owner = torch.searchsorted(owner.contiguous(), places, right=True) - 1
+    return by_losses.gather(-1, owner) * slopes, *[None] * 5
 
 
-def _without(directions: Tensor, place: int) -> Tensor:
-    return torch.cat([directions[:place], directions[place + 1 :]])
-
-
-def _as_batch(size: int, dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:
-    """Arguments with the mapped axis in front of the batch axes; directions have theirs behind the first."""
-    inner = arguments[0].dim() - 1 - (dims[0] is not None)
-    out: list[Any] = []
-    for place, (value, dim) in enumerate(zip(arguments[:-1], dims)):
-        front = value.unsqueeze(0) if dim is None else value.movedim(dim, 0)
-        if place == 3:  # directions
-            out.append(front.expand(size, *front.shape[1:]).movedim(0, 1))
-            continue
-        missing = inner + 2 - front.dim()
-        front = front.reshape(len(front), *[1] * missing, *front.shape[1:])
-        out.append(front.expand(size, *front.shape[1:]))
-    return [out[0].contiguous(), *out[1:], arguments[-1]]
-
-
-def _bag_losses(
-    logits: Tensor, bags: Tensor, target: Tensor, kind: str, number: float | None, offsets: bool
-) -> tuple[Tensor, Tensor]:
-    """Losses and slopes; see :class:`Losses`."""
-    return _solve(Task(kind, number, offsets), logits, bags, target, slopes=True)
-
-
-def _empty(logits: Tensor, bags: Tensor, target: Tensor, *task: Any) -> tuple[Tensor, Tensor]:
-    return logits.new_empty(*logits.shape[:-1], target.shape[-1]), ops.empty_like(logits)
-
-
-bag_losses = ops.Operator("bag_losses", _bag_losses, _empty)
-bag_losses.op.register_autograd(Losses.backward, setup_context=Losses.setup_context)
+_operator.register_autograd(_backward, setup_context=_keep)

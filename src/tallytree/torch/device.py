@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import InfeasibleError, ParameterError
 from . import cuda, host, log_tree
 from .structure import Structure
+from .tensors import refuse_impossible, refuse_nan
 
 _forced = False
 
@@ -37,27 +38,18 @@ def serves(logits: Tensor) -> bool:
 
 
 def sums(
-    structure: Structure, logits: Tensor, tables: Tensor | None, marginals: bool, counts: bool
+    structure: Structure, logits: Tensor, tables: Tensor | None, marginals: bool, counts: bool, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :mod:`.ops`."""
-    shape, empty = logits.shape[:-1], logits.new_empty(*logits.shape[:-1], 0)
-    if not has_kernels(logits):
+    if has_kernels(logits):
+        log_z, found, probs, _ = _by_kernels("sums", structure, logits, tables, counts)
+    else:
         log_z, found, probs = log_tree.statistics(structure, logits, tables)
         if not bool(torch.isfinite(log_z).all()):
-            if bool(torch.isnan(logits).any()) or (tables is not None and bool(torch.isnan(tables).any())):
-                raise ParameterError(
-                    "`logits` and tables must not contain NaN. Use -inf for what is excluded."
-                )
-            raise InfeasibleError(
-                "A model of the batch gives probability zero to every configuration. Relax a potential or an infinite "
-                "logit."
-            )
-        return log_z, found if marginals else empty, probs if counts else empty
-    from .cuda import answers
-
-    solved = answers.sums(structure, *_rows(structure, logits, tables), counts)
-    log_z, found, probs = (_shaped(part, shape) for part in solved[:3])
-    return log_z, found if marginals else empty, probs
+            refuse_nan(logits, structure.packed_on(logits.device) if tables is None else tables)
+            refuse_impossible(log_z)
+    empty = logits.new_empty(*logits.shape[:-1], 0)
+    return log_z, found if marginals else empty, probs if counts else empty
 
 
 def tangent(
@@ -67,43 +59,35 @@ def tangent(
     direction: Tensor,
     table_direction: Tensor | None,
     counts: bool,
+    *_: Any,
 ) -> tuple[Tensor, Tensor]:
     """See :mod:`.ops`."""
-    shape = logits.shape[:-1]
-    if not has_kernels(logits):
+    if has_kernels(logits):
+        along = direction.expand(logits.shape).reshape(-1, logits.shape[-1]).contiguous()
+        push = None if table_direction is None else _packed_rows(table_direction, logits.shape[:-1])
+        _, moved, probs, _ = _by_kernels("tangent", structure, logits, tables, along, push, counts)
+    else:
         pushed = logits.new_zeros(structure.n_cells) if table_direction is None else table_direction
         moved, probs = log_tree.derivative(structure, logits, tables, (direction, pushed))
-        return moved, probs if counts else logits.new_empty(*shape, 0)
-    from .cuda import answers
-
-    x, t = _rows(structure, logits, tables)
-    along = direction.expand(logits.shape).reshape(x.shape).contiguous()
-    push = None if table_direction is None else _packed_rows(table_direction, shape)
-    solved = answers.tangent(structure, x, t, along, push, counts)
-    return _shaped(solved.values, shape), _shaped(solved.counts, shape)
+    return moved, probs if counts else logits.new_empty(*logits.shape[:-1], 0)
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
     """See :mod:`.ops`."""
-    from .cuda import answers
-
-    found = answers.count_log_probs(structure, *_rows(structure, logits, tables), group)
-    return _shaped(found, logits.shape[:-1])
+    return _by_kernels("count_log_probs", structure, logits, tables, group)
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
     """See :mod:`.ops`."""
-    from .cuda import draws
-
-    found = draws.draw(structure, *_rows(structure, logits, tables), seed.to(logits.device), count)
+    if not count:
+        return logits.new_empty(0, *logits.shape, dtype=torch.uint8)
+    found = _by_kernels("draw", structure, logits, tables, seed.to(logits.device), count)
     return found.reshape(count, *logits.shape)
 
 
 def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """See :mod:`.ops`."""
-    from .cuda import draws
-
-    return draws.best(structure, *_rows(structure, logits, tables)).reshape(logits.shape)
+    return _by_kernels("mode", structure, logits, tables)
 
 
 def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
@@ -148,6 +132,16 @@ def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:
     return tables.expand(*shape, tables.shape[-1]).reshape(math.prod(shape), tables.shape[-1]).contiguous()
 
 
-def _shaped(rows: Tensor, shape: torch.Size) -> Tensor:
-    """Answers with the batch axes in the place of the rows."""
-    return rows.reshape((*shape, *rows.shape[1:]))
+def _by_kernels(verb: str, structure: Structure, logits: Tensor, tables: Tensor | None, *rest: Any) -> Any:
+    """What the kernels answer for rows, with the batch axes in the place of the rows."""
+    from .cuda import draws, ladder
+
+    rows = _rows(structure, logits, tables)
+    if verb == "draw":
+        return draws.draw(structure, *rows, *rest)
+    shape = logits.shape[:-1]
+    found = getattr(draws if verb == "mode" else ladder, verb)(structure, *rows, *rest)
+    parts = [
+        part.reshape(*shape, *part.shape[1:]) for part in (found if isinstance(found, tuple) else (found,))
+    ]
+    return tuple(parts) if isinstance(found, tuple) else parts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from .. import checks
 from ..checks import unmasked
-from ..errors import ParameterError
+from ..errors import InfeasibleError, ParameterError
 
 
 def known(condition: Tensor) -> bool | None:
@@ -142,3 +143,22 @@ def generator(value: Any) -> torch.Generator | None:
         f"`generator` must be a torch.Generator or None; {checks.describe(value)} arrived. For a seed pass "
         "torch.Generator().manual_seed(seed)."
     )
+
+
+def refuse_nan(logits: Tensor, tables: Tensor) -> None:
+    """Refuse what are no log-odds and no log-tables."""
+    if bool(torch.isnan(logits).any()):
+        raise ParameterError("`logits` must not contain NaN. Use -inf to exclude a variable.")
+    if bool((torch.isnan(tables) | (tables == math.inf)).any()):
+        raise ParameterError(
+            "Log-tables must be finite or -inf, but NaN or inf arrived. Use -inf to forbid a count."
+        )
+
+
+def refuse_impossible(log_z: Tensor) -> None:
+    """Refuse models without a possible configuration."""
+    if bool((log_z == -math.inf).any()):
+        raise InfeasibleError(
+            "A model of the batch gives probability zero to every configuration. Relax a potential or an infinite "
+            "logit."
+        )

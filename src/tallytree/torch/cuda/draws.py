@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from ..structure import Structure, flat_open
+from ..tensors import refuse_impossible, refuse_nan
 from . import draw_kernels as kernels
 from . import logarithms, long_draws, nested, rows
 from . import trial_kernels as trial
-from .answers import (
+from .ladder import (
     TOLERANCE,
     explicit,
     host_model,
     is_flat,
     is_long,
     own_tables,
-    refuse_impossible,
-    refuse_nan,
     stretches,
     tilted,
     uncertified,
@@ -125,7 +124,7 @@ def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tenso
     return storage
 
 
-def best(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
+def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """A most probable configuration of every row, (B, D), uint8: the same walk down the messages of the best."""
     tables = explicit(structure, logits, tables)
     refuse_nan(logits, tables)

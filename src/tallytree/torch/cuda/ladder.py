@@ -8,7 +8,6 @@ host instead. One look at the bounds per rung decides which rows go on; no row w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import InfeasibleError, ParameterError
 from ...models.count import CountModel
 from ...potentials.constraints import Interval
 from .. import log_tree
 from ..structure import Structure
+from ..tensors import refuse_impossible, refuse_nan
 from . import logarithms, long, nested, rows, series
 from .rows import Solved
 
@@ -282,20 +281,3 @@ def _patched(answer: Solved, places: Tensor, **parts: Tensor) -> Solved:
     return answer._replace(
         **{name: getattr(answer, name).index_copy(0, places, part) for name, part in parts.items()}
     )
-
-
-def refuse_nan(logits: Tensor, tables: Tensor) -> None:
-    if bool(torch.isnan(logits).any()):
-        raise ParameterError("`logits` must not contain NaN. Use -inf to exclude a variable.")
-    if bool((torch.isnan(tables) | (tables == math.inf)).any()):
-        raise ParameterError(
-            "Log-tables must be finite or -inf, but NaN or inf arrived. Use -inf to forbid a count."
-        )
-
-
-def refuse_impossible(log_z: Tensor) -> None:
-    if bool((log_z == -math.inf).any()):
-        raise InfeasibleError(
-            "A model of the batch gives probability zero to every configuration. Relax a potential or an infinite "
-            "logit."
-        )
