@@ -265,12 +265,12 @@ def test_draws_of_flat_rows_follow_the_law(where, rounds, count, monkeypatch):
 
 @pytest.mark.parametrize("rounds", [64, 0])  # in pieces, and down the tree where no trial was kept
 def test_draws_of_long_rows_follow_the_law(where, rounds, monkeypatch):
-    from tallytree.torch.cuda import draws, long_draws
-    from tallytree.torch.cuda import rows as short
+    from tallytree.torch.cuda import draws
+    from tallytree.torch.cuda import flat as short
 
     monkeypatch.setattr(short, "LONGEST", 4)
-    monkeypatch.setattr(long_draws, "_ROUNDS", rounds)
-    monkeypatch.setattr(long_draws, "_TABLES", 4000)  # more than one group of pieces
+    monkeypatch.setattr(draws, "_PIECE_ROUNDS", rounds)
+    monkeypatch.setattr(draws, "_TABLES", 4000)  # more than one group of pieces
     if not HAS_GPU:
         monkeypatch.setattr(draws, "_VARIABLES", 16384)
     n, count = 9, 200 if rounds else 12
@@ -291,7 +291,7 @@ def test_draws_of_long_rows_follow_the_law(where, rounds, monkeypatch):
 
 
 def test_long_rows_in_stretches_are_those_of_the_engine(where, monkeypatch):
-    from tallytree.torch.cuda import rows as short
+    from tallytree.torch.cuda import flat as short
 
     monkeypatch.setattr(short, "LONGEST", 64)
     n = 1100  # two stretches
@@ -383,12 +383,12 @@ def test_variables_at_one_half_and_rows_that_hardly_vary(where):
 
 
 def test_bounds_are_never_below_the_error(where):
-    from tallytree.torch.cuda import rows
+    from tallytree.torch.cuda import flat
 
     n = 24
     for scale, sd in ((1.0, 1.0), (1.0, 20.0), (6.0, 1.0), (30.0, 5.0)):
         x, table = sd * doubles(4, n, seed=int(sd)), scale * doubles(4, n + 1, seed=int(scale) + 7)
-        found = rows.marginals(x.to(where), table.to(where))
+        found = flat.marginals(x.to(where), table.to(where))
         for row in range(4):
             _, expected = recursion(x[row].numpy(), table[row].numpy())
             got = found.values[row].cpu().numpy()

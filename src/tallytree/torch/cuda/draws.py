@@ -10,6 +10,7 @@ Random numbers are those of Philox, counted by draw and step, so that the same s
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +18,7 @@ from torch import Tensor
 from ..structure import Structure, flat_open
 from ..tensors import refuse_impossible, refuse_nan
 from . import draw_kernels as kernels
-from . import logarithms, long_draws, nested, rows
-from . import trial_kernels as trial
+from . import flat, logarithms, long, tree
 from .ladder import (
     TOLERANCE,
     explicit,
@@ -30,12 +30,15 @@ from .ladder import (
     tilted,
     uncertified,
 )
-from .plan import Family, family_of
+from .tree import Family, family_of
 
 _LANES = 128
 _DRAWN = 1 << 28  # counts that one round of draws may hold
 _VARIABLES = 64  # of short rows that one program draws
 _ROUNDS = 512  # of two trials; rows of 4096 variables need about 40 of them
+_PIECE_ROUNDS = 64  # of trials of the counts of pieces
+_AT_ONCE = 1 << 24  # numbers that one round of trials may hold
+_TABLES = 1 << 25  # entries of the tables of pieces that are drawn together
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
@@ -43,7 +46,7 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     tables = explicit(structure, logits, tables)
     refuse_nan(logits, tables)
     if is_flat(structure):
-        way = _by_trials if logits.shape[-1] <= rows.LONGEST else _by_pieces
+        way = _by_trials if logits.shape[-1] <= flat.LONGEST else _by_pieces
         return way(structure, logits, tables, seed, count)
     return _by_tree(structure, logits, tables, seed, count)
 
@@ -56,9 +59,9 @@ def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
     done = torch.empty(draws, dtype=torch.uint8, device=logits.device)
     block = max(2, 1 << (n - 1).bit_length())
     together = max(1, _VARIABLES // block)
-    trial.trials[(-(-draws // together),)](
-        logits, tables, rows.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
-        rows.stride(tables), _ROUNDS,
+    kernels.trials[(-(-draws // together),)](
+        logits, tables, flat.tilts(logits, tables).contiguous(), seed, out, done, draws, batch, n,
+        flat.stride(tables), _ROUNDS,
         R=together, BLOCK=block, num_warps=max(1, block // 512),
     )  # fmt: skip
     if not bool(done.all()):
@@ -69,19 +72,25 @@ def _by_trials(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
 
 
 def _by_pieces(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
-    """Draws of long flat models: counts of pieces, then the pieces as short rows; what no trial gives, by the tree."""
+    """Draws of long flat models: counts of pieces, then the pieces as short rows; what no trial gives, by the tree.
+
+    Under the tilt s a configuration of count z has the weight prod p^y q^(1-y) times g(z) = f(z) e^{-s z} up to a
+    constant, and the pieces of a row are independent. So counts of the pieces drawn from their own laws and kept with
+    probability g(z) / max g follow the law exactly; a trial costs one number per piece. Given its count, a piece is a
+    short row.
+    """
     batch, n = logits.shape
-    law = long_draws.cut(logits, tables, TOLERANCE)
+    law = cut(logits, tables, TOLERANCE)
     generator = torch.Generator(logits.device).manual_seed(int(seed))
-    counts, done = long_draws.counts_of_pieces(law, count, generator)
+    counts, done = counts_of_pieces(law, count, generator)
     done &= law.sound[:, None]
-    pieces, short = counts.shape[-1], flat_open(rows.LONGEST)
+    pieces, short = counts.shape[-1], flat_open(flat.LONGEST)
     out = torch.empty(batch, count, n, dtype=torch.uint8, device=logits.device)
     given = torch.nonzero(done)
-    for some in long_draws.together(given, pieces):
+    for some in together(given, pieces):
         row, copy = some.unbind(-1)
-        x = law.pieces[row].reshape(-1, rows.LONGEST)
-        wanted = long_draws.exactly(counts[row, copy].reshape(-1))
+        x = law.pieces[row].reshape(-1, flat.LONGEST)
+        wanted = exactly(counts[row, copy].reshape(-1))
         seed = seed + 1
         drawn = _by_trials(short, x, wanted, seed, 1)[0]
         out[row, copy] = drawn.reshape(len(row), -1)[:, :n]
@@ -89,6 +98,64 @@ def _by_pieces(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
         row, copy = torch.nonzero(~done).unbind(-1)
         out[row, copy] = _by_tree(structure, logits[row], own_tables(tables, row), seed + 1, 1)[0]
     return out.transpose(0, 1)
+
+
+class Law(NamedTuple):
+    """Rows cut into pieces: tilted log-odds (B, P, m), distribution functions (B, P, m + 1), and log g (B, n + 1)."""
+
+    pieces: Tensor
+    cdf: Tensor
+    score: Tensor
+    sound: Tensor  # (B,): whether the laws of all pieces are certified
+
+
+def cut(logits: Tensor, tables: Tensor, tolerance: float) -> Law:
+    """The laws of the pieces of long rows (B, n) under their tilts."""
+    batch, n = logits.shape
+    s = long.tilts(logits, long.counts_of(tables, batch))[:, None]
+    count = -(-n // flat.LONGEST)
+    short = torch.nn.functional.pad(logits + s, (0, count * flat.LONGEST - n), value=-math.inf)
+    short = short.reshape(batch * count, flat.LONGEST)
+    found = flat.marginals(short, short.new_zeros(1, flat.LONGEST + 1), counts=True)
+    cdf = found.counts.cumsum(-1)
+    cdf = (cdf / cdf[:, -1:]).reshape(batch, count, flat.LONGEST + 1)
+    score = tables - s * torch.arange(n + 1, dtype=tables.dtype, device=tables.device)
+    score = score - score.amax(-1, keepdim=True)
+    sound = (found.bound <= tolerance).reshape(batch, count).all(-1)
+    return Law(short.reshape(batch, count, flat.LONGEST), cdf, score, sound)
+
+
+def counts_of_pieces(law: Law, copies: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Counts (B, copies, P) of independent draws, and which of them (B, copies) some trial has given."""
+    batch, pieces = law.cdf.shape[:2]
+    chosen = torch.zeros(batch, copies, pieces, dtype=torch.long, device=law.cdf.device)
+    done = torch.zeros(batch, copies, dtype=torch.bool, device=law.cdf.device)
+    trials = min(4096, max(64, _AT_ONCE // (batch * copies * pieces)))
+    for _ in range(_PIECE_ROUNDS):
+        u = law.cdf.new_empty(batch, pieces, copies * trials).uniform_(generator=generator)
+        c = torch.searchsorted(law.cdf, u, right=True).clamp(max=law.cdf.shape[-1] - 1)
+        c = c.reshape(batch, pieces, copies, trials)
+        z = c.sum(1).clamp(max=law.score.shape[-1] - 1)
+        chance = law.score.gather(1, z.reshape(batch, -1)).exp().reshape(z.shape)
+        coin = law.cdf.new_empty(z.shape).uniform_(generator=generator)
+        kept, first = (coin < chance).max(-1)
+        found = c.gather(3, first[:, None, :, None].expand(batch, pieces, copies, 1)).squeeze(-1).mT
+        chosen = torch.where((kept & ~done)[..., None], found, chosen)
+        done |= kept
+        if bool(done.all()):
+            break
+    return chosen, done
+
+
+def together(draws: Tensor, pieces: int) -> tuple[Tensor, ...]:
+    """Draws in groups whose pieces are drawn at once."""
+    return draws.split(max(1, _TABLES // (pieces * (flat.LONGEST + 1)))) if len(draws) else ()
+
+
+def exactly(counts: Tensor) -> Tensor:
+    """Log-tables (R, m + 1) that allow one count each."""
+    table = torch.full((len(counts), flat.LONGEST + 1), -math.inf, dtype=torch.float64, device=counts.device)
+    return table.scatter_(1, counts[:, None], 0.0)
 
 
 def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
@@ -114,7 +181,7 @@ def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor,
 
 
 def _log_messages(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
-    found = nested.solve(structure, logits, tables)
+    found = tree.solve(structure, logits, tables)
     storage = found.storage.log()
     failed = uncertified(found.bound, TOLERANCE)
     if failed is not None:

@@ -1,6 +1,6 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
-Flat models start with :mod:`.rows` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.nested`;
+Flat models start with :mod:`.flat` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.tree`;
 what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold, and a few short rows at once,
 to :mod:`.logarithms`. Both merge messages term by term; flat models that are too long for that go to the engine of the
 host instead. One look at the bounds per rung decides which rows go on; no row waits for another.
@@ -20,8 +20,8 @@ from ...potentials.constraints import Interval
 from .. import log_tree
 from ..structure import Structure
 from ..tensors import refuse_impossible, refuse_nan
-from . import logarithms, long, nested, rows, series
-from .rows import Solved
+from . import flat, logarithms, long, series, tree
+from .flat import Solved
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
@@ -74,7 +74,7 @@ def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -
     left = asked._replace(tables=packed).take(failed)
     if is_long(structure):
         return _patched(answer, failed, **_by_host(structure, left, counts))
-    few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= rows.LONGEST
+    few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= flat.LONGEST
     if is_flat(structure) and not few:
         x, t = tilted(left.logits, own_tables(packed, failed))
         again = _by_tree(structure, left._replace(logits=x, tables=t), counts)
@@ -92,16 +92,16 @@ def _first(structure: Structure, asked: Asked, counts: bool) -> Solved:
     if is_long(structure) and (counts or push is not None):
         found = _by_host(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
         return Solved(bound=x.new_zeros(len(x)), **{"log_z": x.new_empty(len(x)), **found})
-    if not is_flat(structure) or (x.shape[-1] > rows.LONGEST and (counts or push is not None)):
+    if not is_flat(structure) or (x.shape[-1] > flat.LONGEST and (counts or push is not None)):
         return _by_tree(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
-    if x.shape[-1] > rows.LONGEST:
+    if x.shape[-1] > flat.LONGEST:
         possible = _counts(structure, x, tables)
         if v is not None:
             return long.covariances(x, possible, v)
         return series.marginals(x, possible) or long.marginals(x, possible)
     if v is not None:
-        return rows.covariances(x, explicit(structure, x, tables), v, push, counts=counts)
-    return rows.marginals(x, explicit(structure, x, tables), counts=counts)
+        return flat.covariances(x, explicit(structure, x, tables), v, push, counts=counts)
+    return flat.marginals(x, explicit(structure, x, tables), counts=counts)
 
 
 def explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
@@ -158,7 +158,7 @@ def _by_tree(structure: Structure, asked: Asked, counts: bool) -> Solved:
     parts = []
     for x, t, v, push in stretches(structure, *asked):
         moves = None if v is None else _moves(structure, x, t, v, push)
-        found = nested.solve(structure, x, t, moves)
+        found = tree.solve(structure, x, t, moves)
         law = found.moved or found
         probs = x.new_empty(len(x), 0)
         if counts:
@@ -167,7 +167,7 @@ def _by_tree(structure: Structure, asked: Asked, counts: bool) -> Solved:
     return Solved(*(torch.cat(part) for part in zip(*parts)))
 
 
-def _moves(structure: Structure, x: Tensor, tables: Tensor, v: Tensor, push: Tensor | None) -> nested.Moves:
+def _moves(structure: Structure, x: Tensor, tables: Tensor, v: Tensor, push: Tensor | None) -> tree.Moves:
     """The direction, without what is infinite: of both states of the leaves, tables of single variables included."""
     own = torch.where(torch.isfinite(x), v, 0.0)
     h = torch.zeros_like(tables[:1]) if push is None else torch.where(torch.isfinite(push), push, 0.0)
@@ -177,7 +177,7 @@ def _moves(structure: Structure, x: Tensor, tables: Tensor, v: Tensor, push: Ten
     for g in structure.tree.singleton_groups.tolist():
         start, variable = int(family.group_offset[g]), int(family.variable_of_group[g])
         leaves[:, variable] += h[:, start : start + 2]
-    return nested.Moves(leaves, log_tree.set_tables(structure, h).contiguous())
+    return tree.Moves(leaves, log_tree.set_tables(structure, h).contiguous())
 
 
 def _last(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]:
@@ -229,8 +229,8 @@ def _tensor(array: Any, like: Tensor) -> Tensor:
 
 def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
     """The same models with log-odds and tables tilted to where the posterior is."""
-    if logits.shape[-1] <= rows.LONGEST:
-        s = rows.tilts(logits, tables)[:, None]
+    if logits.shape[-1] <= flat.LONGEST:
+        s = flat.tilts(logits, tables)[:, None]
     else:
         s = long.tilts(logits, long.counts_of(tables, len(logits)))[:, None]
     counts = torch.arange(tables.shape[-1], dtype=tables.dtype, device=tables.device)

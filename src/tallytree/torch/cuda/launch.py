@@ -7,6 +7,7 @@ most of our kernels take the device. What it looks at is little: types, whether 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ from triton.compiler import CompiledKernel
 
 # Before, compiled kernels took their arguments in another way.
 _KEEPS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3)
+
+
+def kernel(varying: str) -> Callable[[Any], Launched]:
+    """Decorate a kernel; `varying` names the numbers to whose values no variant is fitted."""
+    return lambda function: Launched(triton.jit(function, do_not_specialize=varying.split()))
 
 
 class Launched:

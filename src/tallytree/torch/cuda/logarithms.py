@@ -16,10 +16,9 @@ from torch import Tensor
 
 from .. import log_tree
 from ..structure import Structure
-from . import merge_kernels as kernels
-from .nested import lanes
-from .plan import Plan, Step, plan_of
-from .rows import stride
+from . import tree_kernels as kernels
+from .flat import stride
+from .tree import Plan, Step, lanes, plan_of
 
 _STORED = 1 << 27  # doubles that the messages of one batch may take
 

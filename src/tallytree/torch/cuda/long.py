@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...memo import recent
 from . import long_kernels as kernels
-from .rows import Solved, rounding, stride
-from .wave_kernels import FREQUENCIES, INFO, PLANES
+from .flat import Solved, rounding, stride
+from .flat_kernels import FREQUENCIES, INFO, PLANES
 
 _SAMPLE = 4096
 _STRETCH = 1024  # counts that a program looks at

@@ -1,4 +1,4 @@
-"""Kernels for flat models too long for one program: the passes of :mod:`.row_kernels` in stretches of variables.
+"""Kernels for flat models too long for one program: the passes of :mod:`.flat_kernels` in stretches of variables.
 
 `info` and `wave` are laid out as there. A stretch of variables reduces to its moments and to its products over all
 frequencies; products multiply, so that the stretches of a row are independent until the map at the end.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .launch import Launched
-from .wave_kernels import (
+from .flat_kernels import (
     _INF,
     _INFO,
     _PI,
@@ -19,12 +18,18 @@ from .wave_kernels import (
     _bounded,
     _frequencies,
     _inverse,
+    _keep,
+    _leave_one_out,
     _left_out,
+    _newton,
+    _posterior,
     _probabilities,
+    _second,
     _times,
     _turns,
     _window,
 )
+from .launch import kernel
 
 MOMENTS = 5  # sums of p, of p q, of log(1 + e^t), forced and free variables
 _MOMENTS = tl.constexpr(MOMENTS)
@@ -36,8 +41,7 @@ def _variables(x, row, place, n):
     return tl.load(x + row * n + place, mask=place < n, other=-_INF)
 
 
-@Launched
-@triton.jit(do_not_specialize=["stride"])
+@kernel("stride")
 def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     """A first tilt (B,) from a sample of the variables, towards the middle of the possible counts nearest the mean."""
     row = tl.program_id(0).to(tl.int64)
@@ -50,8 +54,8 @@ def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
     room = tl.maximum(weight * tl.sum(near.to(tl.float32), 0), 1.0)
     least, most = tl.load(low + row).to(tl.float32), tl.load(high + row).to(tl.float32)
     s = tl.full((), 0.0, tl.float32)
-    below = tl.full((), -1e30, tl.float32)
-    above = tl.full((), 1e30, tl.float32)
+    below = tl.full((), -_INF, tl.float32)
+    above = tl.full((), _INF, tl.float32)
     reach = 8.0
     going = 1
     step = 0
@@ -65,19 +69,14 @@ def start(x, low, high, out, n, stride, SAMPLE: tl.constexpr):
         wanted = base + tl.minimum(tl.maximum(wanted - base, 0.3), tl.maximum(room - 0.3, 0.3))
         gap = wanted - mean
         going = (tl.abs(gap) > 0.1 * tl.sqrt(var) + 0.02).to(tl.int32)
-        below = tl.where(gap > 0, s, below)
-        above = tl.where(gap > 0, above, s)
-        new = s + tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
-        both = (below > -1e30) & (above < 1e30)
-        new = tl.where(both & ((new <= below) | (new >= above)), 0.5 * (below + above), new)
+        new, below, above = _newton(s, gap, var, reach, below, above)
         s = tl.where(going > 0, new, s)
         reach = reach * 2.0
         step += 1
     tl.store(out + row, s.to(tl.float64))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs", "per"])
+@kernel("programs per")
 def moments(x, tilt, out, n, programs, per, BLOCK: tl.constexpr):
     """Moments of stretches, (B, programs, 5), under the rows' tilts."""
     row = (tl.program_id(0) // programs).to(tl.int64)
@@ -115,8 +114,7 @@ def _total(part, row, programs, place: tl.constexpr, BLOCK: tl.constexpr):
     return tl.sum(total, 0)
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def settle(part, tilt, low, high, programs, BLOCK: tl.constexpr):
     """A Newton step of every tilt towards the nearest possible count."""
     row = tl.program_id(0).to(tl.int64)
@@ -130,8 +128,7 @@ def settle(part, tilt, low, high, programs, BLOCK: tl.constexpr):
     tl.store(tilt + row, tl.load(tilt + row) + tl.where(free > 0.0, step, 0.0))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def gather(parts, info, wave, log_z, total, error, programs, rounding, W: tl.constexpr, BLOCK: tl.constexpr):
     """Products of all stretches, G into planes 4 and 5, log Z, the sum of Re G and the error of any sum like it."""
     row = tl.program_id(0).to(tl.int64)
@@ -180,8 +177,7 @@ def _place(part, low, high, row, programs, W: tl.constexpr, BLOCK: tl.constexpr)
     return mean, var, norm, forced, free, exponent, length, used, least, most, first, last
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs", "stride", "stretches"])
+@kernel("programs stride stretches")
 def tops(
     table, part, tilt, low, high, out, n, programs, stride, stretches,
     TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -209,8 +205,7 @@ def tops(
     tl.store(at + 2, tl.sum(tl.exp(left - tl.where(top > -_INF, top, 0.0)), 0))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs", "stride", "stretches"])
+@kernel("programs stride stretches")
 def waves(
     table, part, top, tilt, low, high, info, wave, n, programs, stride, stretches,
     TABLE: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -254,32 +249,15 @@ def waves(
         fr += weight * zr
         fi += weight * zi
         zr, zi = _times(zr, zi, cw, -sw)
-    whole = length > free
     outside = weight_out * tl.exp(tl.minimum(tl.where(weight_out > 0.0, outer, -_INF) - anchor, 600.0))
-    outside = tl.where(whole, 0.0, 2.0 * tl.exp(-exponent) + outside)
-    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-exponent))
-    decided = tl.where((most == least) & (least == forced + free), 1.0, 0.0)
-    decided = tl.where((most == least) & (least == forced), -1.0, decided)
-    at = info + row * _INFO
-    tl.store(at, s)
-    tl.store(at + 1, norm + s * (forced - first).to(tl.float64) + inner)
-    tl.store(at + 2, length.to(tl.float64))
-    tl.store(at + 3, used.to(tl.float64))
-    tl.store(at + 4, first.to(tl.float64))
-    tl.store(at + 5, 0.5 * length.to(tl.float64) * (outside + beyond))
-    tl.store(at + 6, inner)
-    tl.store(at + 7, decided)
-    plane = wave + row * (_PLANES * W) + m
-    tl.store(plane, vers)
-    tl.store(plane + 10 * W, 1.0 / half)
-    tl.store(plane + 11 * W, half * half)
-    tl.store(plane + W, sw)
-    tl.store(plane + 2 * W, fr)
-    tl.store(plane + 3 * W, fi)
+    scale = norm + s * (forced - first).to(tl.float64) + inner
+    _keep(
+        info + row * _INFO, wave + row * (_PLANES * W) + m, row >= 0, m >= 0, s, scale, length, used, first, inner,
+        least, most, forced, free, outside, total, exponent, vers, sw, half, fr, fi, W,
+    )  # fmt: skip
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def products(
     x, v, info, wave, out, n, programs,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -310,8 +288,7 @@ def products(
         tl.store(at + 2 * m + 1, answer_i)
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def spread(
     x, v, info, wave, total, out, least, n, programs, drift,
     MOVED: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
@@ -338,27 +315,22 @@ def spread(
         vers, sw, squared = tl.load(plane + m), tl.load(plane + W + m), tl.load(plane + 11 * W + m)
         gr, gi = tl.load(plane + 4 * W + m), tl.load(plane + 5 * W + m)
         inverse = _inverse(squared + r * r * (0.5 * vers))
-        apart += (r * (gr * vers) - gi * sw) * inverse
+        apart += _leave_one_out(r, gr, gi, vers, sw, inverse)
         if MOVED:
             kr, ki = _times(gr, gi, tl.load(plane + 6 * W + m), tl.load(plane + 7 * W + m))
-            apart_moved += (r * (kr * vers) - ki * sw) * inverse
-            bent += ((r * (gi * sw) + 2.0 * gr * squared) * inverse - gr) * inverse
+            apart_moved += _leave_one_out(r, kr, ki, vers, sw, inverse)
+            bent += _second(r, gr, gi, sw, squared, inverse)
     if MOVED:
         along = tl.load(v + row * n + place, mask=(place < n) & near, other=0.0)
         answer = p * q * (apart_moved - apart * tl.load(drift + row) + along * bent) / z
         answer = tl.where(near, tl.where(decided == 0.0, answer, 0.0), 0.0)
     else:
-        on, off = z + q * apart, z - p * apart
-        smallest = tl.where(near, tl.where(decided == 0.0, tl.minimum(on, off), z), z)
-        tl.store(least + row * programs + own, tl.min(smallest, 0))
-        answer = p * on / z
-        answer = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), answer)
-        answer = tl.where(near, answer, tl.where(t > 0, 1.0, 0.0))
+        answer, smaller = _posterior(t, p, q, apart, z, decided)
+        tl.store(least + row * programs + own, tl.min(smaller, 0))
     tl.store(out + row * n + place, answer, mask=place < n)
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def certify(least, total, error, bound, programs, BLOCK: tl.constexpr):
     """Error over the least of the leave-one-out sums (B, programs) and of Z; infinite where that is not positive."""
     row = tl.program_id(0).to(tl.int64)

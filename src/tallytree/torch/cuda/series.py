@@ -19,8 +19,8 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 from . import series_kernels as kernels
+from .flat import Solved
 from .long import Counts, tilts
-from .rows import Solved
 
 SHORTEST = 1 << 22  # variables from which on two passes with few sums beat products over all frequencies
 _SAMPLE = 1 << 20

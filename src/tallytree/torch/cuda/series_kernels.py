@@ -10,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .launch import Launched
-from .wave_kernels import _INF, _INTERPRETED
+from .flat_kernels import _INF, _corrected, _guess
+from .launch import kernel
 
 POWERS = 8
 SUMS = POWERS + 2  # sums of v to v^8, of log(1 + E), and the number of variables that are near
@@ -57,26 +57,7 @@ def _power_of_two(y):
     return bits.to(tl.float64, bitcast=True)
 
 
-@triton.jit
-def _guess(size):
-    """1 / size to 20 bits."""
-    if _INTERPRETED:
-        return (1.0 / size).to(tl.float32).to(tl.float64)
-    else:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f64 $0, $1;", "=d,d", [size], dtype=tl.float64, is_pure=True, pack=1
-        )
-
-
-@triton.jit
-def _corrected(guess, size):
-    """1 / size to 53 bits: with e the relative error of the guess, 1 / (1 - e) = 1 + e + e^2."""
-    e = 1.0 - size * guess
-    return guess + guess * (e + e * e)
-
-
-@Launched
-@triton.jit(do_not_specialize=["programs", "per"])
+@kernel("programs per")
 def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Sums of stretches, (B, programs, 10), under the rows' tilts; WHOLE where all stretches are full.
 
@@ -131,8 +112,7 @@ def reduce(x, tilt, out, n, programs, per, WHOLE: tl.constexpr, BLOCK: tl.conste
     tl.store(at + 9, known.to(tl.float64))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs", "per"])
+@kernel("programs per")
 def infinities(x, out, n, programs, per, BLOCK: tl.constexpr):
     """Numbers of forced and of excluded variables of stretches, (B, programs, 2)."""
     row = (tl.program_id(0) // programs).to(tl.int64)
@@ -149,8 +129,7 @@ def infinities(x, out, n, programs, per, BLOCK: tl.constexpr):
     tl.store(at + 1, tl.sum(excluded, 0))
 
 
-@Launched
-@triton.jit(do_not_specialize=["programs"])
+@kernel("programs")
 def spread(x, tilt, series, out, n, programs, SHORT: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Marginals E r / (1 + E r) from the ratio r = d(1) / d(0) of leave-one-out sums.
 

@@ -30,7 +30,7 @@ import os
 import triton
 import triton.language as tl
 
-from .launch import Launched
+from .launch import kernel
 
 INFO, PLANES, FREQUENCIES = 8, 12, 64  # numbers of a row, planes of its wave, frequencies that always suffice
 EXPONENT = tl.constexpr(30.0)  # nats: what windows and frequencies may leave out, 1e-13 of the largest weight
@@ -48,16 +48,27 @@ def _times(ar, ai, br, bi):
 
 
 @triton.jit
-def _inverse(size):
-    """1 / size of positive doubles: the device's guess g of 20 bits times 1 + e + e^2, e = 1 - size g."""
+def _guess(size):
+    """1 / size to 20 bits."""
     if _INTERPRETED:
-        guess = (1.0 / size.to(tl.float32)).to(tl.float64)
+        return (1.0 / size).to(tl.float32).to(tl.float64)
     else:
-        guess = tl.inline_asm_elementwise(
+        return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f64 $0, $1;", "=d,d", [size], dtype=tl.float64, is_pure=True, pack=1
         )
+
+
+@triton.jit
+def _corrected(guess, size):
+    """1 / size to 53 bits: with e the relative error of the guess, 1 / (1 - e) = 1 + e + e^2."""
     e = 1.0 - size * guess
     return guess + guess * (e + e * e)
+
+
+@triton.jit
+def _inverse(size):
+    """1 / size of positive doubles, to 53 bits."""
+    return _corrected(_guess(size), size)
 
 
 @triton.jit
@@ -129,6 +140,17 @@ def _target(table, rows, count, stride, n, forced, free, s, mean, var, R: tl.con
 
 
 @triton.jit
+def _newton(s, gap, var, reach, below, above):
+    """A Newton step of tilts that miss their targets by `gap`, inside a bracket; and the narrower bracket."""
+    below = tl.where(gap > 0, s, below)
+    above = tl.where(gap > 0, above, s)
+    new = s + tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
+    both = (below > -_INF) & (above < _INF)
+    half = 0.5 * (tl.where(both, below, 0.0) + tl.where(both, above, 0.0))
+    return tl.where(both & ((new <= below) | (new >= above)), half, new), below, above
+
+
+@triton.jit
 def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.constexpr, BLOCK: tl.constexpr):
     """A tilt (R,) under which the variables count about as many as the posterior; Newton inside a bracket."""
     near = tl.abs(x) < _INF
@@ -158,13 +180,7 @@ def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.const
         wanted = base + tl.minimum(tl.maximum(wanted - base, 0.3), tl.maximum(room - 0.3, 0.3))
         gap = wanted - mean
         done = (tl.abs(gap) <= 0.25 * tl.sqrt(var) + 0.05) | (free == 0)
-        below = tl.where(gap > 0, s, below)
-        above = tl.where(gap > 0, above, s)
-        move = tl.minimum(tl.maximum(gap / tl.maximum(var, 1e-30), -reach), reach)
-        new = s + move
-        both = (below > -_INF) & (above < _INF)
-        half = 0.5 * (tl.where(both, below, 0.0) + tl.where(both, above, 0.0))
-        new = tl.where(both & ((new <= below) | (new >= above)), half, new)
+        new, below, above = _newton(s, gap, var, reach, below, above)
         s = tl.where(done, s, new)
         apart = tl.max(tl.where(done, 0.0, 1.0))
         reach = reach * 2.0
@@ -250,8 +266,34 @@ def _window(mean, var, forced, free, exponent, W: tl.constexpr):
     return length, tl.minimum(tl.minimum(used, length // 2), W), first
 
 
-@Launched
-@triton.jit(do_not_specialize=["count", "stride", "push_stride"])
+@triton.jit
+def _keep(
+    at, plane, real, cells, s, scale, length, used, first, inner, low, high, forced, free, outside, total, exponent,
+    vers, sw, half, fr, fi, W: tl.constexpr,
+):  # fmt: skip
+    """Store the numbers of rows and their waves; `outside` is the weight of the counts that the window leaves out."""
+    # What the window and the frequencies leave out, in units of the sum over m.
+    outside = tl.where(length > free, 0.0, 2.0 * tl.exp(-exponent) + outside)
+    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-exponent))
+    decided = tl.where((high == low) & (low == forced + free), 1.0, 0.0)
+    decided = tl.where((high == low) & (low == forced), -1.0, decided)
+    tl.store(at, s, mask=real)
+    tl.store(at + 1, scale, mask=real)
+    tl.store(at + 2, length.to(tl.float64), mask=real)
+    tl.store(at + 3, used.to(tl.float64), mask=real)
+    tl.store(at + 4, first.to(tl.float64), mask=real)
+    tl.store(at + 5, 0.5 * length.to(tl.float64) * (outside + beyond), mask=real)
+    tl.store(at + 6, inner, mask=real)
+    tl.store(at + 7, decided, mask=real)
+    tl.store(plane, vers, mask=cells)
+    tl.store(plane + W, sw, mask=cells)
+    tl.store(plane + 2 * W, fr, mask=cells)
+    tl.store(plane + 3 * W, fi, mask=cells)
+    tl.store(plane + 10 * W, 1.0 / half, mask=cells)
+    tl.store(plane + 11 * W, half * half, mask=cells)
+
+
+@kernel("count stride push_stride")
 def prepare(
     x, table, push, info, wave, count, n, stride, push_stride,
     WITH_PUSH: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
@@ -304,32 +346,218 @@ def prepare(
         turned = zr * cw + zi * sw
         zi = zi * cw - zr * sw
         zr = turned
-    # What the window and the frequencies leave out, in units of the sum over m.
-    whole = length > free
     outside = tl.exp(tl.minimum(outer - tl.where(inner > -_INF, inner, 0.0), 600.0))
-    outside = tl.where(whole, 0.0, 2.0 * tl.exp(-EXPONENT) + outside)
-    beyond = tl.where(used * 2 >= length, 0.0, 4.0 * total * tl.exp(-EXPONENT))
-    tail = 0.5 * length.to(tl.float64) * (outside + beyond)
-
     kept = rows < count
-    at = info + rows.to(tl.int64) * _INFO
-    tl.store(at, s, mask=kept)
-    tl.store(at + 1, scale, mask=kept)
-    tl.store(at + 2, length.to(tl.float64), mask=kept)
-    tl.store(at + 3, used.to(tl.float64), mask=kept)
-    tl.store(at + 4, first.to(tl.float64), mask=kept)
-    tl.store(at + 5, tail, mask=kept)
-    tl.store(at + 6, inner, mask=kept)
-    decided = tl.where((high == low) & (low == forced + free), 1.0, 0.0)
-    decided = tl.where((high == low) & (low == forced), -1.0, decided)
-    tl.store(at + 7, decided, mask=kept)
     plane = wave + rows[:, None].to(tl.int64) * (_PLANES * W) + m[None, :]
-    tl.store(plane, vers, mask=kept[:, None])
-    tl.store(plane + 10 * W, 1.0 / half, mask=kept[:, None])
-    tl.store(plane + 11 * W, half * half, mask=kept[:, None])
-    tl.store(plane + W, sw, mask=kept[:, None])
-    tl.store(plane + 2 * W, fr, mask=kept[:, None])
-    tl.store(plane + 3 * W, fi, mask=kept[:, None])
+    _keep(
+        info + rows.to(tl.int64) * _INFO, plane, kept, kept[:, None], s, scale, length, used, first, inner,
+        low, high, forced, free, outside, total, EXPONENT, vers, sw, half, fr, fi, W,
+    )  # fmt: skip
     if WITH_PUSH:
         tl.store(plane + 4 * W, hr, mask=kept[:, None])
         tl.store(plane + 5 * W, hi, mask=kept[:, None])
+
+
+@triton.jit
+def _leave_one_out(r, gr, gi, vers, sw, inverse):
+    """A term of D, the difference of the sums without a variable, given whether it is on."""
+    return (r * (gr * vers) - gi * sw) * inverse
+
+
+@triton.jit
+def _second(r, gr, gi, sw, squared, inverse):
+    """A term of sum Re G a (1 - a) / (p q), see :func:`tangent`."""
+    return ((r * (gi * sw) + 2.0 * gr * squared) * inverse - gr) * inverse
+
+
+@triton.jit
+def _posterior(t, p, q, apart, z, decided):
+    """Marginals, and the smaller of the two sums of every variable, to which errors are relative."""
+    near = tl.abs(t) < _INF
+    on, off = z + q * apart, z - p * apart
+    marginal = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), p * on / z)
+    marginal = tl.where(near, marginal, tl.where(t > 0, 1.0, 0.0))
+    return marginal, tl.where(near & (decided == 0.0), tl.minimum(on, off), z)
+
+
+@triton.jit
+def _column(info, rows, count, place: tl.constexpr, other: tl.constexpr):
+    return tl.load(info + rows.to(tl.int64) * _INFO + place, mask=rows < count, other=other)
+
+
+@triton.jit
+def _plane(wave, rows, kept, m, place: tl.constexpr, W: tl.constexpr):
+    at = wave + rows.to(tl.int64) * (_PLANES * W) + place * W + m
+    return tl.load(at, mask=kept, other=0.0)
+
+
+@kernel("count")
+def solve(
+    x, info, wave, out, log_z, bound, count, n, rounding,
+    KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Marginals (B, n), log Z (B,) and a bound on the error of the posterior log-odds (B,)."""
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    t = _load_rows(x, rows, count, n, R, BLOCK)
+    s = _column(info, rows, count, 0, 0.0)
+    length = _column(info, rows, count, 2, 2.0)
+    used = _frequencies(_column(info, rows, count, 3, 0.0), W)
+    p, q, _ = _probabilities(t + s[:, None])
+    r = p - q
+    apart = tl.zeros((R, BLOCK), tl.float64)
+    z = tl.zeros((R,), tl.float64)
+    size = tl.zeros((R,), tl.float64)
+    for m in range(0, tl.max(used)):
+        kept = (rows < count) & (m < used)
+        vers = _plane(wave, rows, kept, m, 0, W)
+        sw = _plane(wave, rows, kept, m, 1, W)
+        pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
+        if KEEP:
+            at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
+            tl.store(at, pr, mask=kept)
+            tl.store(at + W, pi, mask=kept)
+        gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
+        squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
+        inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
+        apart += _leave_one_out(r, gr[:, None], gi[:, None], vers[:, None], sw[:, None], inverse)
+        z += gr
+        size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
+    near = tl.abs(t) < _INF
+    decided = _column(info, rows, count, 7, 0.0)
+    marginal, smaller = _posterior(t, p, q, apart, z[:, None], decided[:, None])
+    least = tl.minimum(tl.min(smaller, 1), z)
+    tail = _column(info, rows, count, 5, 0.0)
+    error = tl.where(least > 0.0, (2.0 * rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF)
+    # Tilted log-odds are rounded.
+    farthest = tl.max(tl.where(near, tl.abs(t) + tl.abs(s)[:, None], 0.0), 1)
+    error += farthest * 2.220446049250313e-16
+    d = tl.arange(0, BLOCK)
+    inside = (rows[:, None] < count) & (d[None, :] < n)
+    tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], marginal, mask=inside)
+    positive = tl.where(z > 0.0, z, 1.0)
+    tl.store(
+        log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * positive / length), mask=rows < count
+    )
+    tl.store(bound + rows, error, mask=rows < count)
+
+
+@kernel("stride push_stride")
+def counts(
+    table, push, info, wave, log_z, drift, out, n, stride, push_stride,
+    MOVED: tl.constexpr, WITH_PUSH: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Probabilities of the counts (B, n + 1), or how they move; one program per row and stretch of counts.
+
+    With g(c) = f(c) e^{-s c},
+
+        b(c) = g(c) (2 / N) sum Re P_m e^{-i w c} / Z,
+        b'(c) = b(c) (h(c) - drift) + g(c) (2 / N) sum Re P_m (T_m - V) e^{-i w c} / Z.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = info + row * _INFO
+    s = tl.load(at)
+    length = tl.load(at + 2)
+    used = _frequencies(tl.load(at + 3), W)
+    first = tl.load(at + 4).to(tl.int32)
+    mass = tl.exp(tl.load(log_z + row) - tl.load(at + 1))
+    period = 2 * length.to(tl.int32)
+    angle = (1.0 / length) * _PI
+    zr = tl.cos((c % period).to(tl.float64) * angle)
+    zi = -tl.sin((c % period).to(tl.float64) * angle)
+    tr = tl.cos((2 * c % period).to(tl.float64) * angle)
+    ti = -tl.sin((2 * c % period).to(tl.float64) * angle)
+    total = tl.zeros((BLOCK,), tl.float64)
+    change = tl.zeros((BLOCK,), tl.float64)
+    plane = wave + row * (_PLANES * W) + 6 * W
+    for m in range(0, used):
+        total += tl.load(plane + m) * zr - tl.load(plane + W + m) * zi
+        if MOVED:
+            change += tl.load(plane + 2 * W + m) * zr - tl.load(plane + 3 * W + m) * zi
+        zr, zi = _times(zr, zi, tr, ti)
+    log_f = tl.load(table + row * stride + c, mask=c <= n, other=-_INF)
+    kept = (c >= first) & (c < first + length.to(tl.int32)) & (log_f > -_INF)
+    exponent = tl.where(kept, log_f, 0.0) - s * (c - first).to(tl.float64) - tl.load(at + 6)
+    weight = tl.where(kept, tl.exp(tl.where(kept, exponent, 0.0)), 0.0) * (2.0 / length) / mass
+    answer = tl.maximum(weight * total, 0.0)
+    if MOVED:
+        moved = tl.zeros((BLOCK,), tl.float64) - tl.load(drift + row)
+        if WITH_PUSH:
+            moved += tl.load(push + row * push_stride + c, mask=kept & (c <= n), other=0.0)
+        answer = answer * moved + weight * change
+    tl.store(out + row * (n + 1) + c, answer, mask=c <= n)
+
+
+@kernel("count")
+def tangent(
+    x, v, info, wave, out, log_z, moved, bound, count, n, rounding,
+    WITH_PUSH: tl.constexpr, KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Covariance products (B, n): how the marginals move when the log-odds move along v and the log-table along h.
+
+    With a_im = p_i e^{iw} / (q_i + p_i e^{iw}), T_m = sum_j v_j (a_jm - p_j) and K_m = G_m T_m + P_m H_m,
+
+        d mu_i = sum_m Re (K_m a_im + G_m v_i a_im (1 - a_im)) / Z - mu_i drift,    drift = sum_m Re K_m / Z.
+
+    As G in D as above, K gives ``sum Re K a = p drift Z + p q D(K)``; and, with u = |c + i r s|^2,
+
+        sum Re G a (1 - a) = p q sum ((2 c^2 Re G + r sin w Im G) / u - Re G) / u.
+    """
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    t = _load_rows(x, rows, count, n, R, BLOCK)
+    near = tl.abs(t) < _INF
+    d = tl.arange(0, BLOCK)
+    inside = (rows[:, None] < count) & (d[None, :] < n)
+    along = tl.load(v + rows[:, None].to(tl.int64) * n + d[None, :], mask=inside, other=0.0)
+    along = tl.where(near, along, 0.0)
+    s = _column(info, rows, count, 0, 0.0)
+    used = _frequencies(_column(info, rows, count, 3, 0.0), W)
+    p, q, _ = _probabilities(t + s[:, None])
+    r = p - q
+    pq = p * q
+    weight = along * pq
+    apart = tl.zeros((R, BLOCK), tl.float64)
+    apart_moved = tl.zeros((R, BLOCK), tl.float64)
+    bent = tl.zeros((R, BLOCK), tl.float64)
+    z = tl.zeros((R,), tl.float64)
+    drift = tl.zeros((R,), tl.float64)
+    size = tl.zeros((R,), tl.float64)
+    for m in range(0, tl.max(used)):
+        kept = (rows < count) & (m < used)
+        vers = _plane(wave, rows, kept, m, 0, W)
+        sw = _plane(wave, rows, kept, m, 1, W)
+        squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
+        pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
+        gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
+        inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
+        tr = vers * tl.sum(weight * r * inverse, 1)
+        ti = sw * tl.sum(weight * inverse, 1)
+        if KEEP:
+            moved_r, moved_i = _times(pr, pi, tr, ti)
+            at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
+            tl.store(at, pr, mask=kept)
+            tl.store(at + W, pi, mask=kept)
+            tl.store(at + 2 * W, moved_r, mask=kept)
+            tl.store(at + 3 * W, moved_i, mask=kept)
+        kr, ki = _times(gr, gi, tr, ti)
+        if WITH_PUSH:
+            hr, hi = _times(pr, pi, _plane(wave, rows, kept, m, 4, W), _plane(wave, rows, kept, m, 5, W))
+            kr += hr
+            ki += hi
+        apart += _leave_one_out(r, gr[:, None], gi[:, None], vers[:, None], sw[:, None], inverse)
+        apart_moved += _leave_one_out(r, kr[:, None], ki[:, None], vers[:, None], sw[:, None], inverse)
+        bent += _second(r, gr[:, None], gi[:, None], sw[:, None], squared[:, None], inverse)
+        drift += kr
+        z += gr
+        size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
+    safe = tl.where(z > 0.0, z, 1.0)
+    change = (pq * (apart_moved - apart * (drift / safe)[:, None]) + weight * bent) / safe[:, None]
+    moves = near & (_column(info, rows, count, 7, 0.0) == 0.0)[:, None]
+    tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], tl.where(moves, change, 0.0), mask=inside)
+    tail = _column(info, rows, count, 5, 0.0)
+    length = _column(info, rows, count, 2, 2.0)
+    tl.store(
+        log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * safe / length), mask=rows < count
+    )
+    tl.store(moved + rows, drift / safe, mask=rows < count)
+    tl.store(bound + rows, tl.where(z > 0.0, (2.0 * rounding * size + tail) / safe, _INF), mask=rows < count)

@@ -1,4 +1,4 @@
-"""Rows of flat models on the device: launches of :mod:`.row_kernels`."""
+"""Rows of flat models on the device: launches of :mod:`.flat_kernels`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import row_kernels as kernels
-from .wave_kernels import FREQUENCIES, INFO, PLANES, prepare
+from . import flat_kernels as kernels
+from .flat_kernels import FREQUENCIES, INFO, PLANES
 
 LONGEST = 4096  # variables of a row that stay in the registers of one program
 _UNIT_ROUNDOFF = 2.0**-53
@@ -68,7 +68,7 @@ def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[_Grid, Ten
     # A window never exceeds n + 2 counts, and half as many frequencies serve it.
     few = max(2, 1 << ((n + 2) // 2).bit_length())
     wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
-    prepare[(grid.programs,)](
+    kernels.prepare[(grid.programs,)](
         x, table, table if push is None else push, info, wave, batch, n, stride(table), stride(push),
         WITH_PUSH=push is not None, W=wave.shape[-1], R=rows, BLOCK=block, num_warps=warps,
     )  # fmt: skip

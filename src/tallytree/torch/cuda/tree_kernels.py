@@ -11,9 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .launch import Launched
+from .flat_kernels import _INF
+from .launch import kernel
 
-_INF = tl.constexpr(float("inf"))
 _FIELDS = tl.constexpr(7)
 
 
@@ -27,10 +27,7 @@ def _table_entries(table, first, c, kept, other: tl.constexpr):
     return tl.load(table + first[:, None] + c[None, :], mask=kept, other=other)
 
 
-@Launched
-@triton.jit(
-    do_not_specialize=["pairs", "count", "a_row", "b_row", "out_row", "start", "width", "offset", "chunks"]
-)
+@kernel("pairs count a_row b_row out_row start width offset chunks")
 def merge(
     a, b, out, nodes, pairs, count, a_row, b_row, out_row, start, width, offset, chunks,
     SIGN: tl.constexpr, ADD: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -70,10 +67,7 @@ def merge(
     tl.store(at[:, None] + c[None, :], total, mask=kept)
 
 
-@Launched
-@triton.jit(
-    do_not_specialize=["pairs", "count", "a_row", "b_row", "table_row", "out_row", "start", "width", "chunks"]
-)
+@kernel("pairs count a_row b_row table_row out_row start width chunks")
 def log_merge(
     a, b, table, out, weighted, nodes, pairs, count, a_row, b_row, table_row, out_row, start, width, chunks,
     SIGN: tl.constexpr, UP: tl.constexpr, BEST: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -123,20 +117,7 @@ def _log_term(left, right, a_length, b_length, c, i, real, SIGN: tl.constexpr):
     return tl.where(inside, first[:, None] + tl.load(right[:, None] + place, mask=inside, other=-_INF), -_INF)
 
 
-@Launched
-@triton.jit(
-    do_not_specialize=[
-        "pairs",
-        "count",
-        "out_row",
-        "factor_row",
-        "push_row",
-        "start",
-        "width",
-        "mass_row",
-        "mass_start",
-    ]
-)
+@kernel("pairs count out_row factor_row push_row start width mass_row mass_start")
 def scale_up(
     out, motion, factor, push, nodes, log_mass, pairs, count, out_row, factor_row, push_row, start, width,
     mass_row, mass_start, MOTION: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
@@ -169,21 +150,7 @@ def scale_up(
     tl.store(log_mass + row * mass_row + mass_start + node, tl.log(mass), mask=real)
 
 
-@Launched
-@triton.jit(
-    do_not_specialize=[
-        "pairs",
-        "count",
-        "up_row",
-        "down_row",
-        "factor_row",
-        "push_row",
-        "start",
-        "width",
-        "pair_row",
-        "pair_start",
-    ]
-)
+@kernel("pairs count up_row down_row factor_row push_row start width pair_row pair_start")
 def scale_down(
     up, down, weighted, motion, weighted_motion, factor, push, nodes, pairing, reach,
     pairs, count, up_row, down_row, factor_row, push_row, start, width, pair_row, pair_start,
