@@ -22,7 +22,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, vmap  # noqa: E402
 
 import tallytree.torch as ttt  # noqa: E402
 from tallytree.torch import ops  # noqa: E402
-from tallytree.torch.structure import flat, flat_open  # noqa: E402
+from tallytree.torch.structure import flat, of_members  # noqa: E402
 
 
 def doubles(*shape, seed=0):
@@ -239,7 +239,7 @@ def test_a_compiled_function_takes_other_sizes_afterwards():
 
 def test_operators_keep_their_promises():
     x, t = doubles(3, 6), doubles(3, 7, seed=1)
-    key, fixed = flat_open(6).key, flat(6, tt.exactly(2)).key
+    key, fixed = of_members((None,), 6).key, flat(6, tt.exactly(2)).key
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     for op, arguments in (
         (ops.sums, (x, t, key, True, True)),

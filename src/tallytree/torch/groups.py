@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..errors import InfeasibleError, ParameterError
-from ..memo import recent
 from ..models.group import Group, read_groups
 from ..potentials import Potential
 from ..potentials.constraints import Interval
@@ -20,7 +19,7 @@ from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import Structure
-from .tensors import anywhere, as_logits, as_real
+from .tensors import anywhere, as_logits, as_real, common_shape
 
 
 class Posed(NamedTuple):
@@ -70,7 +69,7 @@ def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
         structure, tables = with_edges(structure, tables, edges, given)
     values = given.to(torch.float64)
     if tables is not None and tables.dim() > 1:
-        shape = _common(values.shape[:-1], tables.shape[:-1])
+        shape = common_shape("`logits` and `groups`", values.shape[:-1], tables.shape[:-1])
         values = values.expand(*shape, values.shape[-1])
         tables = tables.expand(*shape, tables.shape[-1])
     return Posed(values, tables, structure, given.dtype)
@@ -88,94 +87,61 @@ def _pose_nothing(given: Tensor, potential: Any) -> Posed:
         raise InfeasibleError(
             "`groups` excludes the count 0, but there are no variables. Relax the potential."
         )
-    shape = _common(given.shape[:-1], constant.shape)
+    shape = common_shape("`logits` and `groups`", given.shape[:-1], constant.shape)
     values = given.to(torch.float64).expand(*shape, 0)
-    return Posed(values, None, structures.without_groups(0), given.dtype, constant.expand(shape))
+    return Posed(values, None, structures.of_members((), 0), given.dtype, constant.expand(shape))
 
 
 def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
-    """Structure, and the packed log-tables in float64 where any of them is a tensor."""
+    """Structure, and the packed log-tables in float64 where any of them is a tensor.
+
+    For compilers structure and sizes are constants of the graph, and all tables but that of a potential over all
+    variables are tensors.
+    """
     n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
-    if isinstance(groups, Interval) and torch.compiler.is_compiling():
+    compiling = torch.compiler.is_compiling()
+    if isinstance(groups, Interval) and compiling:
         return structures.flat_interval(n, *groups._support(n)), None
     if isinstance(groups, Potential):
         return structures.flat(n, groups), None
-    if groups is None:
-        return structures.without_groups(n), None
-    if isinstance(groups, (Tensor, TensorPotential)):
-        return structures.flat_open(n), _table(groups, n, logits, "`groups`")
-    if torch.compiler.is_compiling():
-        return _read_constant(groups, n, logits)
-    tree, entries = _tree_and_entries(groups, n)
-    if isinstance(entries, (Tensor, np.ndarray)):
-        return Structure(tree, None), _packed_by_user(tree, entries, logits)
-    if len(entries) != tree.family.n_groups:
-        raise ParameterError(
-            f"`groups` must have one table per group of the tree, {tree.family.n_groups} in all; "
-            f"{len(entries)} arrived."
-        )
-    if all(entry is None or isinstance(entry, Potential) for entry in entries):
-        return Structure(tree, tuple(entries)), None
-    sizes = [tree.group_size(g) for g in range(tree.family.n_groups)]
-    return Structure(tree, None), pack(sizes, entries, logits)
-
-
-def _read_constant(groups: Any, n: int, logits: Tensor) -> tuple[Structure, Tensor]:
-    """The same for compilers: structure and sizes are constants of the graph, tables are tensors."""
-    if isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):
-        structure, entries = structures.of_tree(groups[0]), groups[1]
-    elif isinstance(groups, CountTree):
-        structure, entries = structures.of_tree(groups), None
-    else:
-        given = [groups] if isinstance(groups, Group) else groups
-        if not isinstance(given, (list, tuple)) or not all(isinstance(group, Group) for group in given):
-            return structures.flat_open(n), structures.fixed_table(groups, n).to(logits.device)
-        structure = structures.of_members(tuple(group.members for group in given), n)
-        entries = [group.potential for group in given]
+    structure, entries = _structure_and_entries(groups, n)
     sizes = structures.group_sizes(structure.key)
-    if isinstance(entries, Tensor):
-        return structure, entries.to(device=logits.device, dtype=torch.float64)
-    return structure, pack(sizes, [None] * len(sizes) if entries is None else entries, logits)
-
-
-def _tree_and_entries(groups: Any, n: int) -> tuple[CountTree, Any]:
-    entries: Any
-    if isinstance(groups, CountTree):
-        tree, entries = groups, [None] * groups.family.n_groups
-    elif isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree):
-        tree, entries = groups
-    else:
-        tree, entries = _recent_tree(groups, n) or read_groups(groups, n)
-    if tree.n_variables != n:
+    if isinstance(entries, (Tensor, np.ndarray)):
+        return structure, _packed_by_user(sum(sizes) + len(sizes), entries, logits)
+    if len(entries) != len(sizes):
         raise ParameterError(
-            f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
-            f"{n} arrived."
+            f"`groups` must have one table per group of the tree, {len(sizes)} in all; {len(entries)} arrived."
         )
-    return tree, entries
+    if not len(sizes):
+        return structure, None
+    if not compiling and all(entry is None or isinstance(entry, Potential) for entry in entries):
+        return structures.Structure(structure.tree, tuple(entries)), None
+    return structure, pack(sizes, entries, logits)
 
 
-def _recent_tree(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]] | None:
-    """Groups whose members were seen before, or can be recognised, share a tree: training passes them every step."""
-    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, Group) for group in groups):
-        return None
-    members = tuple(_recognised(group.members) for group in groups)
-    if ... in members or len(groups) < 2:
-        return None
-    return _tree_of(members, n), [group.potential for group in groups]
-
-
-def _recognised(members: Any) -> Any:
-    """Members by which a tree can be found again; an ellipsis for those that are not plain integers."""
-    if members is None or isinstance(members, range):
-        return members
-    if isinstance(members, (list, tuple)) and all(type(member) is int for member in members):
-        return tuple(members)
-    return ...
-
-
-@recent(64)
-def _tree_of(members: tuple[Any, ...], n: int) -> CountTree:
-    return CountTree.from_groups([list(m) if isinstance(m, tuple) else m for m in members], n)
+def _structure_and_entries(groups: Any, n: int) -> tuple[Structure, Any]:
+    """Groups with open tables, and what the user gave for each of them; groups seen before share their analysis."""
+    if groups is None:
+        return structures.of_members((), n), ()
+    if isinstance(groups, (Tensor, TensorPotential)):
+        return structures.of_members((None,), n), [groups]
+    whole = isinstance(groups, CountTree)
+    if whole or (isinstance(groups, tuple) and len(groups) == 2 and isinstance(groups[0], CountTree)):
+        tree = groups if whole else groups[0]
+        structure = structures.of_tree(tree)
+        if not torch.compiler.is_compiling() and tree.n_variables != n:
+            raise ParameterError(
+                f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
+                f"{n} arrived."
+            )
+        return structure, [None] * len(structures.group_sizes(structure.key)) if whole else groups[1]
+    given = [groups] if isinstance(groups, Group) else groups
+    if isinstance(given, (list, tuple)) and all(isinstance(group, Group) for group in given):
+        members = tuple(group.members for group in given)
+        return structures.of_members(members, n), [group.potential for group in given]
+    if not torch.compiler.is_compiling():
+        read_groups(groups, n)  # refuses what is neither a table nor a potential
+    return structures.of_members((None,), n), [groups]
 
 
 def pack(sizes: Sequence[int], entries: Sequence[Any], logits: Tensor) -> Tensor:
@@ -184,15 +150,12 @@ def pack(sizes: Sequence[int], entries: Sequence[Any], logits: Tensor) -> Tensor
         _table(entry, size, logits, f"The table of group {g}")
         for g, (entry, size) in enumerate(zip(entries, sizes))
     ]
-    shape: tuple[int, ...] = ()
-    for table in tables:
-        shape = _common(shape, table.shape[:-1])
+    shape = common_shape("The tables of `groups`", *(table.shape[:-1] for table in tables))
     return torch.cat([table.expand(*shape, table.shape[-1]) for table in tables], dim=-1)
 
 
-def _packed_by_user(tree: CountTree, tables: Any, logits: Tensor) -> Tensor:
+def _packed_by_user(wanted: int, tables: Any, logits: Tensor) -> Tensor:
     packed = as_real("groups", tables).to(device=logits.device, dtype=torch.float64)
-    wanted = int(tree.family.group_offset[-1])
     if packed.dim() == 0 or packed.shape[-1] != wanted:
         raise ParameterError(
             f"Packed tables must have {wanted} entries on the last axis, n + 1 for every group of the tree; "
@@ -215,13 +178,3 @@ def _table(entry: Any, size: int, logits: Tensor, name: str) -> Tensor:
             f"group has {size} variables; a tensor of shape {tuple(entry.shape)} and dtype {entry.dtype} arrived."
         )
     return entry.to(device=logits.device, dtype=torch.float64)
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(torch.broadcast_shapes(tuple(first), tuple(second)))
-    except RuntimeError:
-        raise ParameterError(
-            f"`groups` has batch shape {tuple(second)}, which does not broadcast against {tuple(first)} of `logits`. "
-            "Batch axes lead: logits (..., D), tables (..., n + 1)."
-        ) from None

@@ -203,27 +203,32 @@ def flat(n: int, potential: Potential) -> Structure:
 
 
 @_kept
-def flat_open(n: int) -> Structure:
-    """One table over all variables that arrives with every call."""
-    return Structure(CountTree.flat(n), None)
-
-
-@_kept
-def without_groups(n: int) -> Structure:
-    """Independent variables."""
-    return Structure(CountTree.from_groups([], n), ())
-
-
-@_kept
 def of_tree(tree: CountTree) -> Structure:
     """A tree with tables that arrive with every call."""
-    return Structure(tree, None)
+    return Structure(tree, None if tree.family.n_groups else ())
 
 
 @made
 def of_members(members: tuple[Any, ...], n: int) -> Structure:
-    """Groups of these members with tables that arrive with every call."""
-    return of_tree(CountTree.from_groups(list(members), n))
+    """Groups of these members (None: all variables) with tables that arrive with every call."""
+    known = tuple(map(_recognised, members))
+    return _of_members(members, n) if ... in known else _of_known_members(known, n)
+
+
+def _recognised(members: Any) -> Any:
+    """Members by which a tree can be found again; an ellipsis for those that are not plain integers."""
+    if members is None or isinstance(members, range):
+        return members
+    if isinstance(members, (list, tuple)) and all(type(member) is int for member in members):
+        return tuple(members)
+    return ...
+
+
+def _of_members(members: tuple[Any, ...], n: int) -> Structure:
+    return Structure(CountTree.from_groups(list(members), n), None if members else ())
+
+
+_of_known_members = recent(1024)(_of_members)
 
 
 # The ends of an interval of counts stand for it: a potential made while tracing is no object yet.

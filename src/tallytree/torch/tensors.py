@@ -108,7 +108,7 @@ def common_shape(what: str, *shapes: Any) -> torch.Size:
     except RuntimeError:
         shown = " and ".join(str(tuple(shape)) for shape in shapes)
         raise ParameterError(
-            f"{what} must have shapes that broadcast; {shown} arrived. Batch axes lead, and must be equal or 1."
+            f"{what} must have batch shapes that broadcast; {shown} arrived. Batch axes lead, and must be equal or 1."
         ) from None
 
 

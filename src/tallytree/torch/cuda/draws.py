@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..structure import Structure, flat_open
+from ..structure import Structure, of_members
 from ..tensors import refuse_impossible, refuse_nan
 from . import draw_kernels as kernels
 from . import flat, logarithms, long, tree
@@ -84,7 +84,7 @@ def _by_pieces(structure: Structure, logits: Tensor, tables: Tensor, seed: Tenso
     generator = torch.Generator(logits.device).manual_seed(int(seed))
     counts, done = counts_of_pieces(law, count, generator)
     done &= law.sound[:, None]
-    pieces, short = counts.shape[-1], flat_open(flat.LONGEST)
+    pieces, short = counts.shape[-1], of_members((None,), flat.LONGEST)
     out = torch.empty(batch, count, n, dtype=torch.uint8, device=logits.device)
     given = torch.nonzero(done)
     for some in together(given, pieces):

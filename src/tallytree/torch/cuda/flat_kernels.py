@@ -377,7 +377,7 @@ def _posterior(t, p, q, apart, z, decided):
     on, off = z + q * apart, z - p * apart
     marginal = tl.where(decided != 0.0, tl.where(decided > 0.0, 1.0, 0.0), p * on / z)
     marginal = tl.where(near, marginal, tl.where(t > 0, 1.0, 0.0))
-    return marginal, tl.where(near & (decided == 0.0), tl.minimum(on, off), z)
+    return marginal, tl.where(near, tl.where(decided == 0.0, tl.minimum(on, off), z), z)
 
 
 @triton.jit
