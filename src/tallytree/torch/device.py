@@ -84,13 +84,17 @@ def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tens
     """See :mod:`.ops`."""
     if not count:
         return logits.new_empty(0, *logits.shape, dtype=torch.uint8)
-    found = _by_kernels("draw", structure, logits, tables, seed.to(logits.device), count)
+    from .cuda import draws
+
+    found = draws.draw(structure, *_rows(structure, logits, tables), seed.to(logits.device), count)
     return found.reshape(count, *logits.shape)
 
 
 def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     """See :mod:`.ops`."""
-    return _by_kernels("mode", structure, logits, tables)
+    from .cuda import draws
+
+    return draws.mode(structure, *_rows(structure, logits, tables)).reshape(logits.shape)
 
 
 def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
@@ -144,16 +148,17 @@ def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:
     return tables.expand(*shape, tables.shape[-1]).reshape(math.prod(shape), tables.shape[-1]).contiguous()
 
 
-def _by_kernels(verb: str, structure: Structure, logits: Tensor, tables: Tensor | None, *rest: Any) -> Any:
+def _by_kernels(
+    verb: str, structure: Structure, logits: Tensor, tables: Tensor | None, *arguments: Any
+) -> Any:
     """What the kernels answer for rows, with the batch axes in the place of the rows."""
-    from .cuda import draws, ladder
+    from .cuda import ladder
 
-    rows = _rows(structure, logits, tables)
-    if verb == "draw":
-        return draws.draw(structure, *rows, *rest)
-    shape = logits.shape[:-1]
-    found = getattr(draws if verb == "mode" else ladder, verb)(structure, *rows, *rest)
-    parts = [
-        part.reshape(*shape, *part.shape[1:]) for part in (found if isinstance(found, tuple) else (found,))
-    ]
-    return tuple(parts) if isinstance(found, tuple) else parts[0]
+    found = getattr(ladder, verb)(structure, *_rows(structure, logits, tables), *arguments)
+    if isinstance(found, Tensor):
+        return _shaped(found, logits.shape[:-1])
+    return tuple(_shaped(part, logits.shape[:-1]) for part in found)
+
+
+def _shaped(rows: Tensor, shape: torch.Size) -> Tensor:
+    return rows.reshape((*shape, *rows.shape[1:]))
