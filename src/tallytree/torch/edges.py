@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -250,72 +250,50 @@ def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
 _ROOM = 1 << 22  # entries of log-odds that go into one batch of conditional models
 
 
-class Statistics(NamedTuple):
-    """Expectations, rows of (R, D), (R, T) and, of both ends on, (R, E)."""
-
-    variables: Any
-    counts: Any
-    both: Any
-
-    def along(self, direction: Statistics, row: Any) -> Any:
-        """Their combination with the direction of every row's model, (R,)."""
-        return sum((own * part[row]).sum(-1) for own, part in zip(self, direction))
+def expectations(model: CountModel, shape: tuple[int, ...], states: Any = (slice(None), slice(None))) -> Any:
+    """Probabilities of counts, then of these states of the ends of every edge, packed, (*shape, .)."""
+    pairs = model.edge_marginals
+    edges = np.broadcast_to(pairs, (*shape, *pairs.shape[-3:]))[..., *states].reshape(*shape, -1)
+    return np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables, edges], axis=-1)
 
 
-def all_statistics(model: CountModel, shape: tuple[int, ...]) -> Any:
-    """Probabilities of counts and of pairs of states, packed, (*shape, T + 4 E)."""
-    found = model.expected_statistics
-    edges = np.broadcast_to(model.edge_marginals, (*shape, *model.edge_marginals.shape[-3:]))
-    return np.concatenate([np.empty((*shape, 0)), *found.tables, edges.reshape(*shape, -1)], axis=-1)
-
-
-def hessian_product(
-    structure: EdgedStructure, model: CountModel, given: tuple[Any, Any], v: Any, h: Any, counts: bool
-) -> tuple[Any, Any]:
-    """The Hessian of log Z times v (B, D) and h (B, T + 4 E) or None, at the model of given log-odds and tables."""
-    pairs, cells = structure.frame.pairs, structure.n_group_cells
-    batch = len(v)
-    push = np.zeros((batch, cells)) if h is None else h[:, :cells]
-    bend = np.zeros((batch, len(pairs)))
+def hessian_product(structure: EdgedStructure, given: tuple[Any, Any], v: Any, h: Any, counts: bool) -> Any:
+    """The Hessian of log Z times v (B, D) and h (B, T + 4 E) or None, at given log-odds and tables."""
+    pairs, cells, (batch, n) = structure.frame.pairs, structure.n_group_cells, v.shape
+    variables, groups, edges = slice(0, n), slice(n, n + cells), slice(n + cells, None)
+    direction = np.zeros((batch, n + cells + len(pairs)))  # of variables, counts, and both ends on
+    direction[:, variables] = v
     if h is not None:
+        direction[:, groups] = h[:, :cells]
         t = h[:, cells:].reshape(batch, -1, 2, 2)
-        v = v.copy()
         for end, state in ((0, t[:, :, 1, 0]), (1, t[:, :, 0, 1])):
-            np.add.at(v.T, pairs[:, end], (state - t[:, :, 0, 0]).T)
-        bend = t[:, :, 1, 1] - t[:, :, 1, 0] - t[:, :, 0, 1] + t[:, :, 0, 0]
-    v = np.where(np.isfinite(given[0]), v, 0.0)
-    moved = model.hessian_vector_product(v, push if cells else None, counts=counts)
-    change = np.array(moved.logits)
-    change_counts = np.concatenate([np.empty((batch, 0)), *moved.tables], axis=-1) if counts else None
+            np.add.at(direction.T, pairs[:, end], (state - t[:, :, 0, 0]).T)
+        direction[:, edges] = t[:, :, 1, 1] - t[:, :, 1, 0] - t[:, :, 0, 1] + t[:, :, 0, 0]
+    direction[:, variables] = np.where(np.isfinite(given[0]), direction[:, variables], 0.0)
+    model, bend = structure.model(*given), direction[:, edges]
+    push = direction[:, groups] if cells else None
+    moved = model.hessian_vector_product(direction[:, variables], push, counts=counts)
     if not counts and not bend.any():
-        return change, np.empty((batch, 0))
+        return np.array(moved.logits), np.empty((batch, 0))
     mean = _expectations(model, batch)
-    both = np.zeros_like(mean.both)
-    direction = Statistics(v, push, bend)
-    for row, edge, found in _conditional(structure, given, mean.both, bend, counts):
-        weight = mean.both[row, edge]
-        both[row, edge] = weight * (found.along(direction, row) - mean_along(mean, direction)[row])
-        share = (weight * bend[row, edge])[:, None]
-        np.add.at(change, row, share * (found.variables - mean.variables[row]))
-        if change_counts is not None:
-            np.add.at(change_counts, row, share * (found.counts - mean.counts[row]))
-    if change_counts is None:
-        return change, np.empty((batch, 0))
+    change, both = np.zeros_like(mean), np.zeros_like(bend)
+    change[:, variables] = moved.logits
+    if counts and cells:
+        change[:, groups] = np.concatenate(moved.tables, axis=-1)
+    for row, edge, found in _conditional(structure, given, mean[:, edges], bend, counts):
+        covariance = mean[row, n + cells + edge][:, None] * (found - mean[row])
+        both[row, edge] = (covariance * direction[row]).sum(-1)
+        np.add.at(change, row, bend[row, edge][:, None] * covariance)
+    if not counts:
+        return change[:, variables], np.empty((batch, 0))
     one, other = change[:, pairs[:, 0]], change[:, pairs[:, 1]]
-    edges = np.stack([both - one - other, other - both, one - both, both], axis=-1)
-    return change, np.concatenate([change_counts, edges.reshape(batch, -1)], axis=-1)
+    states = np.stack([both - one - other, other - both, one - both, both], axis=-1)
+    return change[:, variables], np.concatenate([change[:, groups], states.reshape(batch, -1)], axis=-1)
 
 
-def mean_along(mean: Statistics, direction: Statistics) -> Any:
-    """E[direction . statistics] of every model, (B,)."""
-    return mean.along(direction, slice(None))
-
-
-def _expectations(model: CountModel, batch: int) -> Statistics:
-    found = model.expected_statistics
-    counts = np.concatenate([np.empty((batch, 0)), *found.tables], axis=-1)
-    both = np.broadcast_to(model.edge_marginals[..., 1, 1], (batch, model.edge_marginals.shape[-3]))
-    return Statistics(np.asarray(found.logits), counts, both)
+def _expectations(model: CountModel, batch: int) -> Any:
+    """Of variables, counts, and both ends of every edge on, (B, D + T + E)."""
+    return np.concatenate([model.expected_statistics.logits, expectations(model, (batch,), (1, 1))], axis=-1)
 
 
 def _conditional(
@@ -331,5 +309,5 @@ def _conditional(
         forced = logits[row]
         place = np.arange(len(row))
         forced[place, pairs[edge, 0]] = forced[place, pairs[edge, 1]] = math.inf
-        model = structure.model(forced, tables if tables is None or tables.ndim == 1 else tables[row])
+        model = structure.model(forced, tables if tables.ndim == 1 else tables[row])
         yield row, edge, _expectations(model, len(row))

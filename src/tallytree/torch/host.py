@@ -30,7 +30,7 @@ def sums(
     means = model._solved.marginals() if marginals else np.empty((math.prod(shape), 0))
     packed = np.empty((*shape, 0))
     if counts and isinstance(structure, EdgedStructure):
-        packed = edges.all_statistics(model, tuple(shape))
+        packed = edges.expectations(model, tuple(shape))
     elif counts:
         packed = np.concatenate([packed, *model.expected_statistics.tables], axis=-1)
     return _tensor(log_z, shape), _tensor(means, (*shape, means.shape[-1])), _tensor(packed), model
@@ -46,35 +46,22 @@ def tangent(
     solved: CountModel | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What :func:`.device.tangent` answers, of models that may have been solved before."""
+    shape = logits.shape[:-1]
     if isinstance(structure, EdgedStructure):
-        return _edged_tangent(structure, logits, tables, direction, table_direction, counts)
+
+        def rows(tensor: Tensor) -> Any:
+            return _array(tensor.expand(*shape, tensor.shape[-1])).reshape(math.prod(shape), -1)
+
+        own = structure.packed if tables is None else tables
+        given = rows(logits), _array(own) if own.dim() == 1 else rows(own)
+        pushed = None if table_direction is None else rows(table_direction)
+        moved, probs = edges.hessian_product(structure, given, rows(direction), pushed, counts)
+        return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
     model = _model(structure, logits, tables, solved)
     pushed = None if table_direction is None or not structure.n_cells else _array(table_direction)
     found = model.hessian_vector_product(_array(direction), pushed, counts=counts)
-    packed = [np.empty((*logits.shape[:-1], 0)), *(found.tables if counts else ())]
+    packed = [np.empty((*shape, 0)), *(found.tables if counts else ())]
     return _tensor(found.logits, logits.shape), _tensor(np.concatenate(packed, axis=-1))
-
-
-def _edged_tangent(
-    structure: EdgedStructure,
-    logits: Tensor,
-    tables: Tensor | None,
-    direction: Tensor,
-    table_direction: Tensor | None,
-    counts: bool,
-) -> tuple[Tensor, Tensor]:
-    shape = logits.shape[:-1]
-
-    def rows(tensor: Tensor) -> Any:
-        return _array(tensor.expand(*shape, tensor.shape[-1])).reshape(math.prod(shape), -1)
-
-    given = structure.packed if tables is None else tables
-    x, t = rows(logits), _array(given) if given.dim() == 1 else rows(given)
-    pushed = None if table_direction is None else rows(table_direction)
-    moved, probs = edges.hessian_product(
-        structure, structure.model(x, t), (x, t), rows(direction), pushed, counts
-    )
-    return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:

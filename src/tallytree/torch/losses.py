@@ -16,9 +16,9 @@ from torch.nn.functional import softplus
 from .. import checks
 from ..errors import ParameterError
 from . import bags as bag_models
-from . import functions
+from . import functions, tensors
 from .bags import Bags, Task
-from .tensors import as_logits, as_real, as_tensor, visible
+from .tensors import as_logits, as_real, as_tensor
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -226,7 +226,7 @@ def positive_unlabelled_nll(
         raise ParameterError(
             f"`bags` must hold whole numbers; dtype {index.dtype} arrived. Number the bags from 0."
         )
-    if not all(map(visible, (values, known, index))):
+    if None in [tensors.known(tensor != 0) for tensor in (values, known, index)]:
         raise ParameterError(
             "`positive_unlabelled_nll` must see its numbers, but a tensor that is traced or mapped arrived. Call it "
             "outside torch.compile and vmap."

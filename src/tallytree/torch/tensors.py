@@ -29,17 +29,6 @@ def anywhere(condition: Tensor) -> bool:
     return known(condition) is True
 
 
-def visible(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor can be looked at now."""
-    if torch.compiler.is_compiling():
-        return False
-    try:
-        tensor.reshape(-1)[:1].tolist()
-    except RuntimeError:
-        return False
-    return True
-
-
 def as_tensor(name: str, value: Any, device: Any = None) -> Tensor:
     """A tensor of numbers."""
     if isinstance(value, Tensor):
@@ -118,10 +107,7 @@ def as_shape(name: str, value: Any) -> tuple[int, ...]:
         raise ParameterError(
             f"`{name}` must be a sequence of whole numbers, such as (5,); {checks.describe(value)} arrived."
         )
-    shape = tuple(checks.integer(name, size) for size in value)
-    if min(shape, default=0) < 0:
-        raise ParameterError(f"`{name}` must not hold negative numbers; {shape} arrived.")
-    return shape
+    return checks.shape(name, value)
 
 
 def as_batch_shape(value: Any, own: torch.Size) -> torch.Size:
