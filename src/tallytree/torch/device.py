@@ -106,10 +106,10 @@ def entropy(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tens
     found = terms.sum(-1)
     small = torch.nonzero(found <= 0.01 * terms.abs().sum(-1)).squeeze(-1)
     if len(small):
-        x = logits.reshape(len(found), -1)[small].cpu()
+        x = logits.reshape(len(found), -1)[small]
         if packed.dim() > 1:
             packed = packed.expand(*logits.shape[:-1], packed.shape[-1]).reshape(len(found), -1)[small]
-        found[small] = host.entropy(structure.opened, x, packed.cpu()).to(logits.device)
+        found[small] = host.from_afar("entropy", structure, x, packed)
     return found.reshape(logits.shape[:-1])
 
 

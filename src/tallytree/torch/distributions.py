@@ -509,22 +509,15 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
     keys = p.structure.key, q.structure.key
     structure = _joint(*keys)
-    ends, added = _ends(*keys), _added(*keys)
     cells = structures.cells_in_all(structure.key)
-
-    def moved(posed: Posed, end: int, first: int, last: int) -> Posed:
+    both = []
+    for posed, end, first, last in zip((p, q), *_layout(*keys)):
         own = posed.packed()
         groups = torch.nn.functional.pad(own[..., :end], (first, last))
-        edges = own[..., end:]
-        missing = cells - groups.shape[-1] - edges.shape[-1]
-        tables = torch.cat([groups, torch.nn.functional.pad(edges, (0, missing))], dim=-1)
-        return posed._replace(
-            logits=posed.logits.expand(shape),
-            tables=tables.expand(*shape[:-1], tables.shape[-1]),
-            structure=structure,
-        )
-
-    return moved(p, ends[0], 0, added[1]), moved(q, ends[1], added[0], 0)
+        edges = torch.nn.functional.pad(own[..., end:], (0, cells - groups.shape[-1] - own.shape[-1] + end))
+        tables = torch.cat([groups, edges], dim=-1).expand(*shape[:-1], cells)
+        both.append(posed._replace(logits=posed.logits.expand(shape), tables=tables, structure=structure))
+    return both[0], both[1]
 
 
 @structures.made
@@ -532,29 +525,17 @@ def _joint(first: int, second: int) -> Structure:
     """The groups and edges of two structures, with tables that arrive with every call."""
     p, q = structure_of(first), structure_of(second)
     tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
-    return _shared_edges(p, q).on(tree, None)
-
-
-@torch.compiler.assume_constant_result
-def _ends(first: int, second: int) -> tuple[int, int]:
-    """Where the tables of the groups end in those of either."""
-    p, q = structure_of(first).tree.family, structure_of(second).tree.family
-    return int(p.group_offset[-1]), int(q.group_offset[-1])
-
-
-@torch.compiler.assume_constant_result
-def _added(first: int, second: int) -> tuple[int, int]:
-    """How many cells the groups of either add to the other's: none where both have the same."""
-    same = structure_of(first).tree == structure_of(second).tree
-    return (0, 0) if same else _ends(first, second)
-
-
-def _shared_edges(p: Structure, q: Structure) -> Structure:
-    """The one of two structures that has edges; both may if they are the same."""
-    if not isinstance(p, EdgedStructure):
-        return q
-    if isinstance(q, EdgedStructure) and not np.array_equal(p.frame.pairs, q.frame.pairs):
+    frames = [side.frame.pairs for side in (p, q) if isinstance(side, EdgedStructure)]
+    if len(frames) == 2 and not np.array_equal(*frames):
         raise ParameterError(
             "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
         )
-    return p
+    return (p if isinstance(p, EdgedStructure) else q).on(tree, None)
+
+
+@torch.compiler.assume_constant_result
+def _layout(first: int, second: int) -> tuple[tuple[int, int], ...]:
+    """Of either model: where the tables of its groups end, and how many cells of the other's precede and follow."""
+    p, q = structure_of(first).tree, structure_of(second).tree
+    ends = int(p.family.group_offset[-1]), int(q.family.group_offset[-1])
+    return (ends, (0, 0), (0, 0)) if p == q else (ends, (0, ends[0]), (ends[1], 0))

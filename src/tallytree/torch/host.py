@@ -15,6 +15,15 @@ from .edges import EdgedStructure
 from .structure import Structure
 
 
+def from_afar(verb: str, structure: Structure, logits: Tensor, *arguments: Any) -> Any:
+    """The answers for tensors of another device, which go to the host and back."""
+    given = (value.cpu() if isinstance(value, Tensor) else value for value in (logits, *arguments))
+    found = globals()[verb](structure, *given)
+    if isinstance(found, Tensor):
+        return found.to(logits.device)
+    return tuple(part.to(logits.device) for part in found if isinstance(part, Tensor))
+
+
 def sums(
     structure: Structure,
     logits: Tensor,

@@ -72,13 +72,9 @@ def answer(verb: str, structure: Structure, logits: Tensor, *arguments: Any) -> 
     able = device.serves(logits) and not isinstance(structure, EdgedStructure)
     if able and (device.has_kernels(logits) or verb in ("sums", "tangent")):
         return getattr(device, verb)(structure, logits, *arguments)
-    function = getattr(host, verb)
     if logits.device.type == "cpu":
-        return function(structure, logits, *arguments)
-    found = function(structure, *(v.cpu() if isinstance(v, Tensor) else v for v in (logits, *arguments)))
-    if isinstance(found, Tensor):
-        return found.to(logits.device)
-    return tuple(part.to(logits.device) for part in found if isinstance(part, Tensor))
+        return getattr(host, verb)(structure, logits, *arguments)
+    return host.from_afar(verb, structure, logits, *arguments)
 
 
 def _tangent(

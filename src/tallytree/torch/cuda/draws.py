@@ -15,21 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import host
 from ..structure import Structure, of_members
 from ..tensors import refuse_impossible, refuse_nan
 from . import draw_kernels as kernels
 from . import flat, logarithms, long, tree
-from .ladder import (
-    TOLERANCE,
-    explicit,
-    host_model,
-    is_flat,
-    is_long,
-    own_tables,
-    stretches,
-    tilted,
-    uncertified,
-)
+from .ladder import TOLERANCE, explicit, is_flat, is_long, own_tables, shared, tilted, uncertified
 from .tree import Family, family_of
 
 _LANES = 128
@@ -160,14 +151,13 @@ def exactly(counts: Tensor) -> Tensor:
 
 def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor, count: int) -> Tensor:
     if is_long(structure):
-        drawn = host_model(structure, logits, tables).sample(count, rng=int(seed))
-        return torch.as_tensor(drawn, device=logits.device)
+        return host.from_afar("draw", structure, logits, shared(tables), seed, count)
     if is_flat(structure):
         logits, tables = tilted(logits, tables)
     family = family_of(structure, logits.device)
     stream = 0
     parts = []
-    for x, t in stretches(structure, logits, tables):
+    for x, t in tree.stretches(structure, logits, tables):
         storage = _log_messages(structure, x, t)
         rounds = []
         at_once = max(1, _DRAWN // max(1, len(x) * family.n_nodes))
@@ -199,7 +189,7 @@ def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
         return _flat_mode(logits, tables)
     family = family_of(structure, logits.device)
     parts = []
-    for x, t in stretches(structure, logits, tables):
+    for x, t in tree.stretches(structure, logits, tables):
         storage = logarithms.upward(structure, x, t, best=True)
         tops = torch.stack(
             [storage[:, cell : cell + n].amax(-1) for cell, n in family.heads[:, 3:5].tolist()], -1

@@ -8,16 +8,13 @@ host instead. One look at the bounds per rung decides which rows go on; no row w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...models.count import CountModel
 from ...potentials.constraints import Interval
-from .. import log_tree
+from .. import host, log_tree
 from ..structure import Structure
 from ..tensors import refuse_impossible, refuse_nan
 from . import flat, logarithms, long, series, tree
@@ -27,7 +24,6 @@ TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
 _FEW = 64  # short rows that go to the last rung at once: there the host has least to launch
 LONGEST_MERGED = 1 << 14  # variables of a flat model that the device merges term by term, in quadratic time
-_STORED = 1 << 28  # doubles that the messages of one batch may take
 
 
 class Asked(NamedTuple):
@@ -124,7 +120,7 @@ def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None,
     packed = explicit(structure, logits, tables)
     refuse_nan(logits, packed)
     if is_long(structure):
-        return _tensor(host_model(structure, logits, packed).count_log_probs(group), logits)
+        return host.from_afar("count_log_probs", structure, logits, shared(packed), group)
     found = logarithms.solve(structure, logits, packed)
     refuse_impossible(found.log_z)
     family = structure.tree.family
@@ -156,7 +152,7 @@ def is_long(structure: Structure) -> bool:
 def _by_tree(structure: Structure, asked: Asked, counts: bool) -> Solved:
     """Both passes in plain numbers, as many rows at a time as memory allows."""
     parts = []
-    for x, t, v, push in stretches(structure, *asked):
+    for x, t, v, push in tree.stretches(structure, *asked):
         moves = None if v is None else _moves(structure, x, t, v, push)
         found = tree.solve(structure, x, t, moves)
         law = found.moved or found
@@ -199,32 +195,17 @@ def _last(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]
 def _by_host(structure: Structure, asked: Asked, counts: bool) -> dict[str, Tensor]:
     """By the engine of the host, whose rungs take near-linear time."""
     x, tables, v, push = asked
-    assert tables is not None
-    model = host_model(structure, x, tables)
-    parts: Any
+    given = structure, x, shared(tables)
     if v is None:
-        values, parts = model.marginals, model.expected_statistics.tables if counts else ()
-    else:
-        along = None if push is None else _array(push)
-        moved = model.hessian_vector_product(v.cpu().numpy(), along, counts=counts)
-        values, parts = moved.logits, moved.tables
-    probs = [_tensor(part, x) for part in parts] if counts else [x.new_empty(len(x), 0)]
-    found = {"values": _tensor(values, x), "counts": torch.cat(probs, -1)}
-    return found if v is not None else {**found, "log_z": _tensor(model.log_partition, x)}
+        log_z, values, probs = host.from_afar("sums", *given, True, counts)
+        return {"log_z": log_z, "values": values, "counts": probs}
+    values, probs = host.from_afar("tangent", *given, v, shared(push), counts)
+    return {"values": values, "counts": probs}
 
 
-def host_model(structure: Structure, logits: Tensor, tables: Tensor) -> CountModel:
-    """The model of log-odds (B, D) and packed tables (1 or B, T) on the host."""
-    return structure.opened.model(logits.cpu().numpy(), _array(tables))
-
-
-def _array(shared: Tensor) -> Any:
-    """Numbers of the host; what all rows share has no batch axis."""
-    return (shared[0] if len(shared) == 1 else shared).cpu().numpy()
-
-
-def _tensor(array: Any, like: Tensor) -> Tensor:
-    return torch.as_tensor(np.array(array), dtype=like.dtype, device=like.device)
+def shared(tables: Tensor | None) -> Tensor | None:
+    """Tables for the host: what all rows share has no batch axis."""
+    return tables[0] if tables is not None and len(tables) == 1 else tables
 
 
 def tilted(logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,16 +233,6 @@ def pack(structure: Structure, beliefs: Tensor, marginals: Tensor, *, motion: bo
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
-
-
-def stretches(structure: Structure, logits: Tensor, *others: Tensor | None) -> Iterator[Any]:
-    """Rows that fit into memory together, with what belongs to them; what all rows share stays."""
-    schedule = structure.schedule
-    size = max(1, _STORED // max(1, schedule.up_length + 2 * schedule.down_length))
-    total = len(logits)
-    for i in range(0, total, size):
-        own = (t if t is None or len(t) < total else t[i : i + size] for t in others)
-        yield logits[i : i + size], *own
 
 
 def uncertified(bound: Tensor, tolerance: float) -> Tensor | None:

@@ -18,9 +18,7 @@ from .. import log_tree
 from ..structure import Structure
 from . import tree_kernels as kernels
 from .flat import stride
-from .tree import Plan, Step, lanes, plan_of
-
-_STORED = 1 << 27  # doubles that the messages of one batch may take
+from .tree import Plan, Step, lanes, plan_of, stretches
 
 
 class LogAnswer(NamedTuple):
@@ -34,11 +32,7 @@ class LogAnswer(NamedTuple):
 def solve(structure: Structure, logits: Tensor, tables: Tensor) -> LogAnswer:
     """Log-odds (B, D) and packed group tables (1 or B, T), as many rows at a time as memory allows."""
     plan = plan_of(structure, logits.device)
-    rows = max(1, _STORED // max(1, plan.up_cells + 2 * plan.down_cells))
-    parts = []
-    for i in range(0, len(logits), rows):
-        own = tables if len(tables) == 1 else tables[i : i + rows]
-        parts.append(_solve(structure, plan, logits[i : i + rows], own))
+    parts = [_solve(structure, plan, x, own) for x, own in stretches(structure, logits, tables)]
     return LogAnswer(*(torch.cat(found) for found in zip(*parts)))
 
 

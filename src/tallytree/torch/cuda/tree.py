@@ -8,6 +8,7 @@ Messages up sum to one; messages down have product one with them. All arithmetic
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from .flat import stride
 # 1e-220 of Z, and a leaf's down entries above 1e-100 are right to the last digits.
 LARGEST_DOWN, SMALLEST_DOWN, FAINTEST = 1e80, 1e-100, -230.0
 _UNIT_ROUNDOFF = 2.0**-53
+_STORED = 1 << 27  # doubles that the messages of one batch may take
 
 
 # -- the schedule as tensors on a device: where every message starts and how long it is ------------------------------
@@ -188,6 +190,16 @@ class Upward(NamedTuple):
     motion: Tensor | None
     log_z: Tensor
     faintest: Tensor
+
+
+def stretches(structure: Structure, logits: Tensor, *others: Tensor | None) -> Iterator[Any]:
+    """Rows that fit into memory together, with what belongs to them; what all rows share stays."""
+    schedule = structure.schedule
+    size = max(1, _STORED // max(1, schedule.up_length + 2 * schedule.down_length))
+    total = len(logits)
+    for i in range(0, total, size):
+        own = (t if t is None or len(t) < total else t[i : i + size] for t in others)
+        yield logits[i : i + size], *own
 
 
 def solve(structure: Structure, logits: Tensor, group_tables: Tensor, moves: Moves | None = None) -> Pass:
