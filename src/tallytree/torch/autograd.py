@@ -59,7 +59,8 @@ class Function(torch.autograd.Function):
     operator are those of compiled graphs, too.
     """
 
-    operator: ops.Operator | None = None
+    forward: Any
+    operator: Any = None
 
     def __init_subclass__(cls) -> None:
         if (operator := cls.operator) is not None:

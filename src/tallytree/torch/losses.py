@@ -18,7 +18,6 @@ from ..errors import ParameterError
 from . import bags as bag_models
 from . import functions, tensors
 from .bags import Bags, Task
-from .tensors import as_logits, as_real, as_tensor
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -210,21 +209,13 @@ def positive_unlabelled_nll(
     tensor(1.2130)
     """
     checks.one_of("reduction", reduction, ("mean", "sum"))
-    values = as_logits(logits)
-    known = as_tensor("labelled", labelled, values.device)
-    if known.shape != values.shape or values.dim() != 1:
-        raise ParameterError("`logits` and `labelled` must have one axis and the same length.")
+    values, index = _items(logits, bags)
+    known = tensors.as_mask("labelled", labelled, values.device)
     share = checks.real("prior", prior, 0.0, 1.0)
-    index = (
-        torch.zeros_like(known, dtype=torch.long) if bags is None else as_tensor("bags", bags, values.device)
-    )
-    if index.shape != values.shape:
+    if known.shape != values.shape or index.shape != values.shape:
         raise ParameterError(
-            f"`bags` must name the bag of every item, {len(values)} in all; shape {tuple(index.shape)} arrived."
-        )
-    if index.dtype.is_floating_point or index.dtype.is_complex:
-        raise ParameterError(
-            f"`bags` must hold whole numbers; dtype {index.dtype} arrived. Number the bags from 0."
+            f"`labelled` and `bags` must have one entry for every item, {len(values)} in all; shapes "
+            f"{tuple(known.shape)} and {tuple(index.shape)} arrived."
         )
     if None in [tensors.known(tensor != 0) for tensor in (values, known, index)]:
         raise ParameterError(
@@ -233,9 +224,6 @@ def positive_unlabelled_nll(
         )
     if bool(torch.isnan(values).any()):
         raise ParameterError("`logits` must not contain NaN. Use -inf for an item that cannot be positive.")
-    if not bool(((known == 0) | (known == 1)).all()):
-        raise ParameterError("`labelled` must hold truth values, or 0 and 1; other numbers arrived.")
-    known = known == 1
     hidden = index[~known]
     n_bags = int(hidden.max()) + 1 if len(hidden) else 0
     found = Bags(values[~known], hidden, n_bags, offsets=False)
@@ -266,18 +254,26 @@ def _binomial(sizes: Tensor, width: int, share: float) -> Tensor:
     return torch.where(c <= n, log_weight.exp(), 0.0)
 
 
-def _reduced(task: Task, logits: Any, bags: Any, target: Any, reduction: str) -> Tensor:
-    """The loss of every bag, or their mean or sum."""
-    checks.one_of("reduction", reduction, ("mean", "sum", "none"))
-    values = as_logits(logits)
-    index = as_tensor("bags", bags, values.device)
-    wanted = as_real(task.name, target, values.device)
+def _items(logits: Any, bags: Any) -> tuple[Tensor, Tensor]:
+    """Log-odds of all items, and their bags or where these start; None is one bag."""
+    values = tensors.as_logits(logits)
     if values.dim() != 1:
         raise ParameterError(
             f"`logits` must have one axis, the items of all bags; shape {tuple(values.shape)} arrived."
         )
+    if bags is None:
+        return values, torch.zeros_like(values, dtype=torch.long)
+    index = tensors.as_real("bags", bags, values.device)
     if index.dtype.is_floating_point or index.dtype == torch.bool or index.dim() != 1:
         raise ParameterError("`bags` must be integers on one axis: the bag of every item, or offsets.")
+    return values, index
+
+
+def _reduced(task: Task, logits: Any, bags: Any, target: Any, reduction: str) -> Tensor:
+    """The loss of every bag, or their mean or sum."""
+    checks.one_of("reduction", reduction, ("mean", "sum", "none"))
+    values, index = _items(logits, bags)
+    wanted = tensors.as_real(task.name, target, values.device)
     if wanted.dim() != 1:
         raise ParameterError(
             f"`{task.name}` must have one axis, one number per bag; shape {tuple(wanted.shape)} arrived."
