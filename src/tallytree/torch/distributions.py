@@ -526,7 +526,7 @@ def _joint(first: int, second: int) -> Structure:
     p, q = structure_of(first), structure_of(second)
     tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
     frames = [side.frame.pairs for side in (p, q) if isinstance(side, EdgedStructure)]
-    if len(frames) == 2 and not np.array_equal(*frames):
+    if len(frames) == 2 and not np.array_equal(frames[0], frames[1]):
         raise ParameterError(
             "The Kullback-Leibler divergence needs models with the same edges, or one without; different pairs arrived."
         )
