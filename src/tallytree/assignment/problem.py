@@ -542,15 +542,9 @@ class Assignment(Value):
 
     @cached
     def _best_cells(self) -> Bools:
-        reduced, cells = self._reduced, self._cells
-        row, column = cells.row[reduced.free], cells.column[reduced.free]
-        each = np.arange(len(reduced.free))
-        found = best_configuration(
-            cells.logits[reduced.free],
-            np.concatenate([row, self.shape[0] + column]),
-            np.concatenate([each, each]),
-            [*reduced.row_tables, *reduced.column_tables],
-        )
+        members = [self.graph.members(i) for i in range(self.graph.n_groups)]
+        tables = [table for table in self.graph.tables if table is not None]
+        found = best_configuration(self.graph.logits, members, tables)
         return np.asarray(self._scatter(found, True, False))
 
     def _scatter(self, free: Any, on: Any, off: Any) -> Any:

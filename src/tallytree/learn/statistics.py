@@ -326,7 +326,7 @@ class TrainingRows:
         return np.asarray(unary_log_weight(self._rows, logits) + packed[self._cells].sum(1))
 
 
-def _sums(cells: Ints, weights: Float64, size: int) -> Float64:
+def _sums(cells: NDArray[Any], weights: Float64, size: int) -> Float64:
     """Weights of the rows that use each of `size` cells; `cells` are (N, groups)."""
     return np.bincount(cells.reshape(-1), np.repeat(weights, cells.shape[1]), size).astype(np.float64)
 

@@ -24,7 +24,7 @@ from scipy.special import expit, softmax
 
 from .. import checks, display
 from .._progress import Report, stoppable
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
 from ..checks.sums import read_only
 from ..engine import masks
 from ..engine.maximize import passes
@@ -328,17 +328,15 @@ def _starting_shares(start: Any, parts: Split) -> Float64:
 
 
 def _weights(weights: Any, classes: int) -> Float64:
-    if weights is None:
-        return np.full(classes, 1.0 / classes)
     if isinstance(weights, str):
         checks.one_of("weights", weights, ("optimal",))
+    if weights is None or isinstance(weights, str):
         return np.full(classes, 1.0 / classes)
-    w, _ = checks.real_array("weights", weights, axis="classes")
-    if w.shape != (classes,) or not (w > 0.0).all() or not math.isclose(w.sum(), 1.0, rel_tol=1e-9):
-        raise ParameterError(
-            f"`weights` must be {classes} positive numbers that add to one, one per class of disjoint factors; "
-            f"{checks.describe(weights)} arrived."
-        )
+    w = checks.array(
+        "weights", weights, (classes,), checks.POSITIVE, hint=" One for each class of disjoint factors."
+    )
+    if not math.isclose(w.sum(), 1.0, rel_tol=1e-9):
+        raise ParameterError(f"`weights` must add to one; {checks.describe(weights)} arrived.")
     return np.asarray(w / w.sum())
 
 
@@ -404,17 +402,18 @@ class Split:
         """The log Z and marginals (D,) of one class with its factors raised to a power, which forests have inside."""
         if self.forests:
             return _solve_forest(self.forests[k], logits)
-        covered = np.zeros(len(logits), bool)
-        odds = logits.copy()
-        total = 0.0
+        total, messages, loose = self._solved(k, logits, sum_product, power)
+        odds = np.where(np.isinf(logits), logits, logits + messages)
+        return total + float(np.logaddexp(0.0, logits[loose]).sum()), np.asarray(expit(odds))
+
+    def _solved(self, k: int, logits: Float64, solver: Any, power: float) -> tuple[float, Float64, Bools]:
+        """Sum of the values of a class, what it says to members, and which free variables no factor has."""
+        total, answers, loose = 0.0, np.zeros(len(logits)), np.isfinite(logits)
         for batch, at in self._parts(k):
-            log_z, messages = sum_product(batch.tempered(power), logits[at])
-            total += float(log_z.sum())
-            covered[at] = True
-            odds[at] = np.where(np.isinf(logits[at]), logits[at], logits[at] + messages)
-        loose = ~covered & np.isfinite(logits)
-        total += float(np.logaddexp(0.0, logits[loose]).sum())
-        return total, np.asarray(expit(odds))
+            values, answers[at] = solver(batch.tempered(power), logits[at])
+            total += float(values.sum())
+            loose[at] = False
+        return total, answers, loose
 
     def entropy(self, k: int, logits: Float64, power: float, log_z: float, marginals: Float64) -> float:
         """Entropy of one class of disjoint factors: log Z minus the expected log-weight."""
@@ -433,14 +432,9 @@ class Split:
         total = self.structure.constant
         best = shares > 0.0
         for k in range(self.n_classes):
-            covered = np.zeros(shares.shape[1], bool)
-            for batch, at in self._parts(k):
-                value, y = _maximise(batch, shares[k][at])
-                total += float(value.sum())
-                best[k, at] = y
-                covered[at] = True
-            loose = ~covered & np.isfinite(shares[k])
-            total += float(np.maximum(shares[k][loose], 0.0).sum())
+            found, y, loose = self._solved(k, shares[k], _maximise, 1.0)
+            total += found + float(np.maximum(shares[k][loose], 0.0).sum())
+            best[k] = np.where(loose | np.isinf(shares[k]), best[k], y > 0.0)
         return total, best
 
     def _parts(self, k: int) -> list[tuple[Any, Ints]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from .. import checks, display
 from .._progress import Report, stoppable
 from ..arrays import Bools, Float64, Ints
 from ..checks.sums import read_only
-from ..errors import InfeasibleError, ParameterError, TallyTreeError
+from ..errors import InfeasibleError, TallyTreeError
 from ..models.factor_graph import FactorGraph
 from .bounds import Split, descend, split
 from .propagation import check_run
@@ -149,7 +149,8 @@ def dual_decomposition(
     (array([ True, False, False,  True]), 5.0, True)
     """
     check_run(graph, tol, max_iter)
-    ladder = _falling(temperatures)
+    hint = " Leave it out for the default."
+    ladder = checks.array("temperatures", temperatures, ("n",), checks.POSITIVE, hint=hint).tolist()
     run = _Run(split(graph), tol)
     with stoppable(progress, len(ladder), "dual_decomposition") as shown:
         for t in ladder:
@@ -214,19 +215,6 @@ class _Run:
         return DualDecomposition(self.bound, self.mode, self.weight, self.iterations, interrupted, shares)
 
 
-def _falling(temperatures: Any) -> list[float]:
-    try:
-        found = [float(t) for t in temperatures]
-    except (TypeError, ValueError):
-        found = []
-    if not found or not all(0.0 < t < math.inf for t in found):
-        raise ParameterError(
-            f"`temperatures` must be a list of positive numbers; {checks.describe(temperatures)} arrived. Leave it out "
-            "for the default."
-        )
-    return found
-
-
 # -- possible configurations near what a relaxation suggests
 
 _MARGINS = (0.02, 1e-6)  # how sure a variable must be to be kept as it is
@@ -256,8 +244,7 @@ def _completed(graph: FactorGraph, votes: Float64, margin: float) -> Bools | Non
     y = np.where(np.isinf(theta), theta > 0.0, votes > 0.5)
     free = np.isfinite(theta) & (np.minimum(votes, 1.0 - votes) > margin)
     place = np.cumsum(free) - 1
-    factor: list[NDArray[np.int64]] = []
-    variable: list[NDArray[np.int64]] = []
+    members: list[Ints] = []
     tables: list[Float64] = []
     for a, table in enumerate(graph.tables):
         assert table is not None
@@ -268,20 +255,15 @@ def _completed(graph: FactorGraph, votes: Float64, margin: float) -> Bools | Non
         if not (left > -math.inf).any():
             return None
         if len(open_at):
-            factor.append(np.full(len(open_at), len(tables)))
-            variable.append(place[open_at])
+            members.append(place[open_at])
             tables.append(left)
     n = int(free.sum())
     if n > (_MOST_FREE if all(is_concave(t) for t in tables) else _MOST_FREE_HARD):
         return None
-    if n:
-        nothing = np.empty(0, np.int64)
-        try:
-            y[free] = best_configuration(
-                theta[free], np.concatenate([nothing, *factor]), np.concatenate([nothing, *variable]), tables
-            )
-        except (InfeasibleError, FractionalError):
-            return None
+    try:
+        y[free] = best_configuration(theta[free], members, tables)
+    except (InfeasibleError, FractionalError):
+        return None
     return y
 
 
@@ -347,78 +329,65 @@ def is_concave(log_f: Float64) -> bool:
     return bool((np.diff(slopes) <= 1e-12 * (1.0 + np.abs(slopes[1:]))).all())
 
 
-class _Columns(NamedTuple):
-    """Variables of the program beyond the cells: one constraint has them in it, up to a bound."""
-
-    constraint: int
-    entries: Float64
-    gains: Float64
-    highest: float
-    is_choice: bool  # one of them is 1, the others 0
-
-
-def best_configuration(logits: Float64, factor: Ints, variable: Ints, tables: list[Float64]) -> Bools:
-    """The configuration with the largest log-weight; variable[e] is a member of the count factor factor[e].
+def best_configuration(logits: Float64, members: list[Ints], tables: list[Float64]) -> Bools:
+    """The configuration with the largest log-weight, by the variables of every count factor and its log-table.
 
     Every variable is a member of at most two factors, on two sides, or some potential is not concave: otherwise the
     linear program may return fractions, which raise FractionalError.
     """
-    right = np.zeros(len(tables))
-    beyond: list[_Columns] = []
+    from scipy import optimize
+
+    n, m, choices = len(logits), len(tables), 0
+    if n == 0 and not tables:
+        return np.zeros(0, bool)
+    # Rows of the program: a count per factor, then "one of these" per choice. Columns: the cells, then those of counts.
+    row = [np.repeat(np.arange(m), [len(at) for at in members])]
+    column, entry = [np.concatenate([np.empty(0, np.int64), *members])], [np.ones(len(row[0]))]
+    gain, highest, whole, right = [logits], [np.ones(n)], [np.ones(n, bool)], np.zeros(m)
+    end = n
     for i, table in enumerate(tables):
         counts = np.flatnonzero(table > -math.inf)
         if len(counts) == 0:
             raise InfeasibleError(
                 f"A potential allows no count at all for {len(table) - 1} free variables. Relax it."
             )
-        if is_concave(table):
-            # count = low + segments; falling gains fill the segments in order
-            right[i] = counts[0]
-            slopes = np.diff(table[counts])
-            if len(slopes) and np.ptp(slopes) == 0.0:
-                beyond.append(_Columns(i, -np.ones(1), slopes[:1], len(slopes), False))
-            elif len(slopes):
-                beyond.append(_Columns(i, -np.ones(len(slopes)), slopes, 1.0, False))
-        else:
+        is_choice, most = not is_concave(table), 1.0
+        if is_choice:
             # One count of each is chosen: what all have in common would only blur the comparison.
-            gains = table[counts] - table[counts].max()
-            beyond.append(_Columns(i, -counts.astype(float), gains, 1.0, True))
-    return _solve(logits, factor, variable, right, beyond)
-
-
-def _solve(logits: Float64, factor: Ints, variable: Ints, right: Float64, beyond: list[_Columns]) -> Bools:
-    from scipy import optimize
-
-    milp: Any = optimize.milp
-    linprog: Any = optimize.linprog
-
-    n = len(logits)
-    owner = np.repeat(np.arange(len(beyond)), [len(each.gains) for each in beyond])
-    constraint = np.array([each.constraint for each in beyond], np.int64)[owner]
-    is_choice = np.array([each.is_choice for each in beyond], bool)
-    whole = is_choice[owner]
-    choice = len(right) + np.cumsum(is_choice)[owner] - 1  # the constraint that one of them is taken
-    own = n + np.arange(len(owner))
-    where = (np.concatenate([factor, constraint, choice[whole]]), np.concatenate([variable, own, own[whole]]))
-    entries = [np.ones(len(factor)), *(each.entries for each in beyond), np.ones(whole.sum())]
-    right = np.concatenate([right, np.ones(is_choice.sum())])
-    shape = (len(right), n + len(owner))
-    matrix = coo_array((np.concatenate(entries), where), shape=shape).tocsr()
-    cost = -np.concatenate([logits, *(each.gains for each in beyond)])
-    highest = np.concatenate([np.ones(n), np.array([each.highest for each in beyond])[owner]])
-    if len(cost) == 0:
-        return np.zeros(0, bool)
-    if is_choice.any():
-        found: Any = milp(
+            gains, weights = table[counts] - table[counts].max(), counts.astype(np.float64)
+        else:
+            # count = low + segments; falling gains fill the segments in order
+            gains, right[i] = np.diff(table[counts]), counts[0]
+            if len(gains) and np.ptp(gains) == 0.0:
+                gains, most = gains[:1], len(gains)
+            weights = np.ones(len(gains))
+        own = np.arange(end, end + len(gains))
+        rows = [(i, -weights)]
+        if is_choice:
+            rows, choices = [*rows, (m + choices, np.ones(len(own)))], choices + 1
+        for at, values in rows:
+            row.append(np.full(len(own), at))
+            column.append(own)
+            entry.append(values)
+        gain.append(gains)
+        highest.append(np.full(len(own), most))
+        whole.append(np.full(len(own), is_choice))
+        end += len(own)
+    where = (np.concatenate(row), np.concatenate(column))
+    matrix = coo_array((np.concatenate(entry), where), shape=(m + choices, end)).tocsr()
+    right, cost, limit = np.append(right, np.ones(choices)), -np.concatenate(gain), np.concatenate(highest)
+    solver: Any = optimize.milp if choices else optimize.linprog
+    if choices:
+        found = solver(
             cost,
-            integrality=np.concatenate([np.ones(n, bool), whole]),
-            bounds=optimize.Bounds(0.0, highest),
+            integrality=np.concatenate(whole),
+            bounds=optimize.Bounds(0.0, limit),
             constraints=optimize.LinearConstraint(matrix, right, right),
             options={"mip_rel_gap": 0.0},  # by default it stops within 1e-4 of the best
         )
     else:
-        limits = np.stack([np.zeros(len(highest)), highest], axis=1)
-        found = linprog(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
+        limits = np.stack([np.zeros(end), limit], axis=1)
+        found = solver(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
     if found.x is None:
         raise InfeasibleError(
             "No configuration satisfies all potentials together. Relax a potential or allow more variables."
