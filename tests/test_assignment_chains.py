@@ -120,7 +120,7 @@ def small() -> tt.assignment:
         (lambda: small().sample(burn_in=None), "`burn_in` must.*None"),
         (lambda: small().sample(thin=0), "`thin` must.*at least 1"),
         (lambda: small().sample(thin=1.5), "`thin` must.*1.5"),
-        (lambda: small().log_weight([[1], [1, 2]]), "`y` must be a matrix"),
+        (lambda: small().log_weight([[1], [1, 2]]), "`y` must be an array of zeros and ones"),
         (lambda: tt.assignment(np.zeros((2, 3)), forbidden=[[True], [False, True]]), "`forbidden` must"),
         (lambda: tt.assignment(sparse.csr_array(np.ones((2, 2)) * 1j)), "complex"),
         (lambda: tt.assignment(sparse.coo_array(np.array([1.0, 2.0]))), "matrix, rows by columns"),

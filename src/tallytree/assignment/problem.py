@@ -575,11 +575,9 @@ class Assignment(Value):
         return total
 
     def _chosen(self, y: Any) -> tuple[Bools, bool]:
-        dense = reduction.dense(y, "y")
-        if dense.shape != self.shape or not np.isin(dense, (0, 1)).all():
-            raise ParameterError(
-                f"`y` must be a matrix of 0 and 1 with shape {self.shape}; {checks.describe(dense)} arrived."
-            )
+        dense = checks.array("y", reduction.dense(y), self.shape, checks.Entries("zeros and ones", 0, 1))
+        if not np.isin(dense, (0, 1)).all():
+            raise ParameterError("`y` must be a matrix of zeros and ones; other numbers arrived.")
         on = dense[self._cells.places] != 0
         return on, int(on.sum()) != int((dense != 0).sum())
 

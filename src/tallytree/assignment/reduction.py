@@ -324,85 +324,71 @@ def _named(name: str, which: Ints) -> str:
     return f"{name}{'s' if len(which) > 1 else ''} {shown}{more}"
 
 
-def dense(matrix: Any, name: str) -> NDArray[Any]:
-    """A matrix as a dense array."""
-    found: Any = matrix
-    try:
-        return np.asarray(found.toarray() if _is_sparse(matrix) else found)
-    except ValueError:
-        raise ParameterError(
-            f"`{name}` must be a matrix, but the rows that arrived have different lengths. Pad them."
-        ) from None
+_LOG_ODDS = checks.Entries(
+    "log-odds", -math.inf, math.inf, hint=" Use `forbidden` for cells that must stay empty."
+)
 
 
-def _is_sparse(matrix: Any) -> bool:
-    return bool(sparse.issparse(matrix))
+def dense(matrix: Any) -> Any:
+    """A matrix that is not sparse."""
+    return matrix.toarray() if bool(sparse.issparse(matrix)) else matrix
 
 
 def read_cells(affinity: Any, forbidden: Any) -> Cells:
     """The allowed cells and their log-odds."""
-    if _is_sparse(affinity):
-        _refuse_shape(affinity.shape)
-        checks.real_array("affinity", np.empty(1, affinity.dtype), axis="columns")  # refuses by type
-        matrix: Any = sparse.csr_array(affinity).astype(np.float64)
+    if bool(sparse.issparse(affinity)) and affinity.ndim == 2:
+        matrix: Any = sparse.csr_array(affinity)
         matrix.sum_duplicates()
-        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)).astype(np.int64)
-        column, values, shape = matrix.indices.astype(np.int64), matrix.data, matrix.shape
+        shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        row, column = np.repeat(np.arange(shape[0]), np.diff(matrix.indptr)), matrix.indices.astype(np.int64)
+        values = checks.array("affinity", matrix.data, ("cells",), _LOG_ODDS)
     else:
-        full, _ = checks.real_array("affinity", affinity, axis="columns")
-        _refuse_shape(full.shape)
+        given = checks.rectangular("affinity", affinity, "a matrix of log-odds")
+        hint = "" if given.ndim == 2 else " Pass a matrix, rows by columns; one row is [[...]]."
+        full = checks.array("affinity", given, ("rows", "columns"), _LOG_ODDS, hint=hint)
         row, column = (index.ravel() for index in np.indices(full.shape))
-        values, shape = full.ravel(), full.shape
-    if np.isnan(values).any():
-        at = int(np.argmax(np.isnan(values)))
-        raise ParameterError(
-            f"`affinity` must not contain NaN, but entry ({int(row[at])}, {int(column[at])}) is NaN. Use "
-            f"`forbidden` for "
-            "cells that must stay empty."
-        )
+        values, shape = full.ravel(), (full.shape[0], full.shape[1])
     values = logits_without_masks(values)
     allowed = values > -math.inf
     if forbidden is not None:
-        allowed &= ~_mask(forbidden, shape)[row, column]
-    return Cells((int(shape[0]), int(shape[1])), row[allowed], column[allowed], values[allowed].copy())
-
-
-def _refuse_shape(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2:
-        raise ParameterError(
-            f"`affinity` must be a matrix, rows by columns; shape {shape} arrived. For one row pass [[...]]."
-        )
-
-
-def _mask(forbidden: Any, shape: tuple[int, ...]) -> Bools:
-    mask = dense(forbidden, "forbidden")
-    if mask.shape != tuple(shape) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
-        raise ParameterError(
-            f"`forbidden` must be a boolean matrix of the shape of `affinity`, {tuple(shape)}; "
-            f"{checks.describe(mask)} arrived."
-        )
-    return mask.astype(bool)
+        truth = checks.Entries("truth values", 0, 1, dtype=np.bool_)
+        allowed &= ~checks.array("forbidden", dense(forbidden), shape, truth)[row, column]
+    return Cells(shape, row[allowed], column[allowed], values[allowed].copy())
 
 
 def read_tables(value: Any, count: int, size: int, name: str) -> Float64:
-    """Log-tables (1 or count, size + 1) from one potential for all, or one per row."""
-    if isinstance(value, Sequence) and any(
-        v is None or isinstance(v, Potential) or callable(v) for v in value
-    ):
-        if len(value) != count:
-            raise ParameterError(
-                f"`{name}` must be one potential for all {name}, or a list of {count}, one for each; "
-                f"{len(value)} arrived."
-            )
-        return np.stack([_checked(as_potential(v).log_table(size), size, name) for v in value])
-    if value is None or isinstance(value, Potential) or callable(value):
+    """Log-tables (1 or count, size + 1) from one potential for all, or one per row.
+
+    Finite numbers that stand for -inf are taken for it.
+    """
+    found: Any
+    if isinstance(value, Sequence) and any(map(_is_potential, value)):
+        one_each = f"`{name}` must be one potential for all {name}, or a list of {count}, one for each"
+        found = [as_potential(v).log_table(size) for v in checks.listed(value, count, one_each)]
+    elif _is_potential(value):
         potential = as_potential(value)
         if potential.batch_shape not in ((), (1,), (count,)):
             raise ParameterError(
                 f"`{name}` must have one parameter for all {name}, or {count}, one for each; parameters of shape "
                 f"{potential.batch_shape} arrived."
             )
-        return np.atleast_2d(_checked(potential.log_table(size), size, name))
+        found = np.atleast_2d(potential.log_table(size))
+    else:
+        found = np.atleast_2d(_numbers(value, count, name))
+        if found.ndim > 2 or len(found) not in (1, count):
+            raise ParameterError(
+                f"`{name}` must be a log-table of {size + 1} values, or {count} of them; shape {found.shape} arrived."
+            )
+    checked = [without_masks(checks.log_table(table, size, name=f"`{name}`")) for table in found]
+    return np.stack(checked) if checked else np.zeros((1, size + 1))
+
+
+def _is_potential(value: Any) -> bool:
+    return value is None or isinstance(value, Potential) or callable(value)
+
+
+def _numbers(value: Any, count: int, name: str) -> Float64:
+    """Numbers of log-tables; counts are refused."""
     if isinstance(value, (bool, int, np.integer)):
         raise ParameterError(
             f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"
@@ -416,14 +402,4 @@ def read_tables(value: Any, count: int, size: int, name: str) -> Float64:
             f"themselves write exactly({shown}), for the most that are allowed at_most({shown}); a log-table is "
             "table([0.0, ...])."
         )
-    if given.ndim > 2 or (given.ndim == 2 and given.shape[0] not in (1, count)):
-        raise ParameterError(
-            f"`{name}` must be a log-table of {size + 1} values, or {count} of them; shape {given.shape} arrived."
-        )
-    found = [_checked(row, size, name) for row in np.atleast_2d(given)]
-    return np.stack(found) if found else np.zeros((1, size + 1))
-
-
-def _checked(table: Any, size: int, name: str) -> Float64:
-    """One log-table; finite numbers that stand for -inf are taken for it."""
-    return without_masks(checks.log_table(table, size, name=f"`{name}`"))
+    return given

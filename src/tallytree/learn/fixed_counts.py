@@ -253,75 +253,63 @@ def logits_from_inclusion(
     tolerance = checks.real("tolerance", tolerance, 0.0)
     max_iterations = checks.integer("max_iterations", max_iterations, 0)
     wanted = logit(pi)
-    theta = wanted - wanted.mean()
-    search = _Search(pi, n)
-    now, cheap, before = search.at(theta), True, math.inf
+    # Half steps while the count says much about single variables, whole ones otherwise.
+    damping = 0.5 if method == "fixed-point" and float((pi * (1.0 - pi)).sum()) < 4.0 else 1.0
+    now, cheap, before, solved = _Point(wanted, pi, n), True, math.inf, 1
     for iteration in range(1, max_iterations + 1):
         # Estimates divide by the probabilities, so small ones are refined while that still helps.
         if now.error <= tolerance and (now.relative <= 1e-9 or now.relative > 0.5 * before):
-            return InclusionFit(theta, now.marginals, now.error, iteration, True, search.n_inferences)
+            return InclusionFit(now.theta, now.marginals, now.error, iteration, True, solved)
+        products = 0
         if method == "newton" and not cheap and now.error > tolerance:
-            step = _newton_step(now.model, search, pi - now.marginals)
+            step, products = _newton_step(now.model, pi - now.marginals)
         else:
-            step = (wanted - now.odds) * (1.0 if method == "newton" else search.damping)
-        theta, found = search.descend(theta, step, now)
+            step = damping * (wanted - np.asarray(now.model.posterior_logits))
+        found, trials = _descend(now, step, pi, n)
+        solved += products + trials
         cheap = found.error <= _GAIN * now.error
         now, before = found, now.relative
     near = now.error <= 1e3 * tolerance
-    return InclusionFit(theta, now.marginals, now.error, max_iterations, near, search.n_inferences)
+    return InclusionFit(now.theta, now.marginals, now.error, max_iterations, near, solved)
 
 
-@dataclass(frozen=True, eq=False)
 class _Point:
-    """A model on the way: its objective, marginals, their log-odds, and the largest errors."""
+    """A model on the way: its log-odds, objective and marginals, and the largest errors of these."""
 
-    model: CountModel
-    value: float
-    marginals: Float64
-    odds: Float64
-    error: float
-    relative: float
-
-
-class _Search:
-    def __init__(self, pi: Float64, n: int) -> None:
-        self._pi, self._n = pi, n
-        self.n_inferences = 0
-        # Half steps while the count says much about single variables, whole ones otherwise.
-        self.damping = 0.5 if float((pi * (1.0 - pi)).sum()) < 4.0 else 1.0
-
-    def at(self, theta: Float64) -> _Point:
-        self.n_inferences += 1
-        model = CountModel(theta, exactly(self._n))
-        marginals = np.asarray(model.marginals, np.float64)
-        value = float(model.log_partition) - float(self._pi @ theta)
-        gap = np.abs(self._pi - marginals)
-        error, relative = float(gap.max()), float((gap / self._pi).max())
-        odds = np.asarray(model.posterior_logits, np.float64)
-        return _Point(model, value, marginals, odds, error, relative)
-
-    def descend(self, theta: Float64, step: Float64, now: _Point) -> tuple[Float64, _Point]:
-        """Halve the step until the convex objective does not rise, or the error is halved where rounding hides it."""
-        slack = 1e-12 * (1.0 + abs(now.value))
-        for _ in range(50):
-            trial = theta + step
-            trial -= trial.mean()
-            found = self.at(trial)
-            if found.value <= now.value + slack or found.error <= 0.5 * now.error:
-                return trial, found
-            step = 0.5 * step
-        return theta, now
+    def __init__(self, theta: Float64, pi: Float64, n: int) -> None:
+        self.theta = theta - theta.mean()
+        self.model = CountModel(self.theta, exactly(n))
+        self.value = float(self.model.log_partition) - float(pi @ self.theta)
+        self.marginals = np.asarray(self.model.marginals, np.float64)
+        gap = np.abs(pi - self.marginals)
+        self.error, self.relative = float(gap.max()), float((gap / pi).max())
 
 
-def _newton_step(model: CountModel, search: _Search, gap: Float64) -> Float64:
-    """Solve Cov(y) d = gap on the space orthogonal to the constants, where the covariance is regular."""
+def _descend(now: _Point, step: Float64, pi: Float64, n: int) -> tuple[_Point, int]:
+    """Halve the step until the convex objective does not rise, or the error is halved where rounding hides it.
+
+    The new point comes with the number of models that were solved.
+    """
+    slack = 1e-12 * (1.0 + abs(now.value))
+    for trial in range(1, 51):
+        found = _Point(now.theta + step, pi, n)
+        if found.value <= now.value + slack or found.error <= 0.5 * now.error:
+            return found, trial
+        step = 0.5 * step
+    return now, trial
+
+
+def _newton_step(model: CountModel, gap: Float64) -> tuple[Float64, int]:
+    """Solve Cov(y) d = gap on the space orthogonal to the constants, where the covariance is regular.
+
+    The number of covariances or products with them comes with the step.
+    """
     gap = gap - gap.mean()
     if len(gap) <= _DENSE:
-        search.n_inferences += 1
         matrix = np.asarray(model.covariance())
         # Adding the constants' projector, scaled to the trace, fills the null space and changes nothing else.
         whole = matrix + np.trace(matrix) / len(gap) / len(gap)
-        return np.asarray(np.linalg.solve(whole, gap))
+        return np.asarray(np.linalg.solve(whole, gap)), 1
     mu = np.asarray(model.marginals)
 
     def product(_: Float64, direction: Float64) -> Float64:
@@ -330,5 +318,4 @@ def _newton_step(model: CountModel, search: _Search, gap: Float64) -> Float64:
     # The constants, in which the objective is flat, stay out of the residuals because they are not in the gap.
     quadratic = QuadraticModel(gap, -gap, product, mu * (1.0 - mu))
     step = quadratic.minimise(math.inf, 1e-4 * float(np.abs(gap).max()))
-    search.n_inferences += step.n_products
-    return step.s
+    return step.s, step.n_products

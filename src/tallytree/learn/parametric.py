@@ -156,9 +156,7 @@ class ParametricPotential:
         >>> log_f, slopes["mean"]
         (array([-0.03125, -0.03125, -0.28125]), array([-0.125,  0.125,  0.375]))
         """
-        size, given = checks.integer("n", n), self._given("coordinates", coordinates)
-        if size < 0:
-            raise ParameterError(f"`n` must be a number of variables, at least 0; {size} arrived.")
+        size, given = checks.integer("n", n, 0), self._given("coordinates", coordinates)
         numbers = {
             name: given[value.name]
             if isinstance(value, Parameter)
