@@ -196,7 +196,7 @@ def test_weighted_sums_stand_at_their_values():
         (lambda: plot.assignment_heatmap(np.eye(2), bar=np.eye(2)), "`bar` must be True or False"),
         (lambda: plot.loopy_trace(None), "what `loopy_bp` returns"),
         (lambda: plot.loopy_trace(np.eye(2)), "what `loopy_bp` returns"),
-        (lambda: plot.loopy_trace(at_once(), label=[1]), "`label` must be text"),
+        (lambda: plot.loopy_trace(at_once(), label=[1]), "`label` must be a str"),
         (
             lambda: plot.density_comparison(None, {"a": np.eye(4)}, tt.CountTree.flat(4)),
             "`data` must be rows",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Float64
-from ..checks import describe, flag
+from ..checks import describe, flag, instance
 from ..errors import ParameterError
 from ..learn.statistics import CountFeatures
 from ..models.frozen_distribution import FrozenDistribution
@@ -115,15 +115,9 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
     base.side_by_side(ax, counts, drawn, step)
     if potential is not None:
         marker = "o" if len(counts) <= base.MOST_BARS else None
-        ax.plot(
-            counts,
-            base.relative(potential[shown]) * height,
-            color=base.ORANGE,
-            marker=marker,
-            ms=3,
-            lw=1.2,
-            label="potential (scaled)",
-        )
+        scaled = base.relative(potential[shown]) * height
+        style = {"color": base.ORANGE, "marker": marker, "ms": 3, "lw": 1.2}
+        ax.plot(counts, scaled, label="potential (scaled)", **style)
     if counts.dtype.kind in "iu":
         base.whole_ticks(ax, int(counts[0]), int(counts[-1]))
     name = "sum" if isinstance(model, (FrozenDistribution, LinearModel)) else "count"
@@ -224,8 +218,8 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
         raise ParameterError(
             f"`result` must be what `loopy_bp` returns, with its `trace`; {describe(result)} arrived."
         )
-    if label is not None and not isinstance(label, str):
-        raise ParameterError(f"`label` must be text or None; {describe(label)} arrived.")
+    if label is not None:
+        instance("label", label, str)
     return trace_line(base.numbers("result.trace", trace), ax, label=label)
 
 
@@ -240,17 +234,12 @@ def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> A
     still = sweeps[~moving]
     if len(still):
         # In axes coordinates: zero has no place on a logarithmic axis.
-        foot = ax.get_xaxis_transform()
-        ax.plot(
-            still, np.zeros(len(still)), "v", color=line.get_color(), clip_on=False, transform=foot, zorder=3
-        )
-        where = (
-            "no change from the first sweep on" if still[0] == 1 else f"no change in sweep {int(still[0])}"
-        )
+        foot = {"clip_on": False, "transform": ax.get_xaxis_transform()}
+        ax.plot(still, 0.0 * still, "v", color=line.get_color(), zorder=3, **foot)
+        where = "from the first sweep on" if still[0] == 1 else f"in sweep {int(still[0])}"
         side = "right" if still[0] == len(trace) > 1 else "center"
-        ax.annotate(
-            where, (still[0], 0.0), (0, 10), xycoords=foot, textcoords="offset points", fontsize=9, ha=side
-        )
+        style = {"textcoords": "offset points", "fontsize": 9, "ha": side}
+        ax.annotate(f"no change {where}", (still[0], 0.0), (0, 10), foot["transform"], **style)
     if not moving.any():
         ax.set_yticks([])
     base.whole_ticks(ax, 1, max(len(trace), 1))
@@ -310,8 +299,8 @@ def _binary_rows(name: str, value: Any, n: int) -> NDArray[Any]:
     array = base.numbers(name, value)
     if array.ndim != 2 or array.shape[1] != n or len(array) == 0 or not np.isin(array, (0, 1)).all():
         raise ParameterError(
-            f"`{name}` must be rows of 0 and 1 with {n} columns, one per variable of the tree; an array of shape "
-            f"{array.shape} arrived."
+            f"`{name}` must be rows of 0 and 1 with {n} columns, one per variable of the tree; "
+            f"{describe(array)} arrived."
         )
     return array.astype(np.uint8)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..arrays import Float64
-from ..checks import describe
+from ..checks import describe, listed
 from ..errors import ParameterError, TallyTreeError
 from ..loopy import LoopyResult, LowerBound, UpperBound
 from ..models.chain import ChainModel
@@ -70,13 +70,7 @@ def variable_names(names: Any, n: int) -> list[str] | None:
     """One text per variable, or None."""
     if names is None:
         return None
-    alone = isinstance(names, (str, bytes, Mapping)) or getattr(names, "ndim", 1) == 0
-    if alone or not isinstance(names, Iterable):
-        raise ParameterError(f"`names` must be a list with one text per variable; {describe(names)} arrived.")
-    labels = [str(name) for name in names]
-    if len(labels) != n:
-        raise ParameterError(f"`names` must have one entry per variable, {n}; {len(labels)} arrived.")
-    return labels
+    return [str(name) for name in listed(names, n, f"`names` must be a list of one entry per variable, {n}")]
 
 
 def numbers(name: str, value: Any) -> Float64:
@@ -182,6 +176,11 @@ def side_by_side(
             ax.bar(place + shift, values, width, color=colour, label=label)
         else:
             ax.plot(place, values, color=colour, label=label, **line)
+
+
+def marks(ax: Any, x: Any, y: Any, shape: str, colour: str, size: float, label: str) -> None:
+    """Marks without a line, above everything else."""
+    ax.plot(x, y, shape, color=colour, ms=size, label=label, zorder=3)
 
 
 def whole_ticks(ax: Any, low: int, high: int) -> None:

@@ -50,8 +50,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     """
     family = base.tree_of(tree).family
     labels = base.variable_names(names, family.n_variables)
-    position = np.empty(family.n_variables)
-    position[family.order] = np.arange(family.n_variables)
+    position = np.argsort(family.order).astype(float)
     ax = base.axes_of(ax)
     height = np.log2(np.maximum(family.set_size, 1))
     place, held = layout(family, position, height)
@@ -60,20 +59,11 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
         ax.hlines(top, below.min(), below.max(), color="0.45", lw=0.8)
     few = family.n_variables <= base.MOST_BARS
     if family.n_sets:
-        ax.plot(place, height, "o", color=base.BLUE, ms=5 if few else 2, label="group", zorder=3)
-    ax.plot(
-        position,
-        np.zeros(len(position)),
-        "s",
-        color=base.ORANGE,
-        ms=4 if few else 1.5,
-        label="variable",
-        zorder=3,
-    )
+        base.marks(ax, place, height, "o", base.BLUE, 5 if few else 2, "group")
+    base.marks(ax, position, 0 * position, "s", base.ORANGE, 4 if few else 1.5, "variable")
     if family.n_variables <= base.MOST_NAMES:
         tilt, side = (0, "center") if labels is None else (45, "right")
-        shown = [str(i) for i in range(family.n_variables)] if labels is None else labels
-        ax.set_xticks(position, shown, rotation=tilt, ha=side)
+        ax.set_xticks(position, labels or list(range(family.n_variables)), rotation=tilt, ha=side)
     else:
         ax.set_xticks([])
     largest = int(family.set_size.max()) if family.n_sets else 1
@@ -125,12 +115,10 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
             f"`model` must have at most {_MOST_COUNTS} variables for this picture; {family.n_variables} arrived. "
             "`group_tree` draws larger ones."
         )
-    labels = base.variable_names(names, family.n_variables) or [
-        f"$y_{{{i}}}$" for i in range(family.n_variables)
-    ]
+    default = [f"$y_{{{i}}}$" for i in range(family.n_variables)]
+    labels = base.variable_names(names, family.n_variables) or default
     ax = base.axes_of(ax, (8.0, 4.0))
-    position = np.empty(family.n_variables)
-    position[family.order] = np.arange(family.n_variables)
+    position = np.argsort(family.order).astype(float)
     level = np.ones(family.n_sets)
     for s in range(family.n_sets):  # smaller sets first
         level[s] += level[family.set_parent == s].max(initial=0.0)
@@ -138,12 +126,10 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
     for s, (below, feet) in enumerate(held):
         for x, y in zip(below, feet):
             ax.plot([x, place[s]], [y, level[s]], color="0.6", lw=1.0, zorder=1)
-    ax.plot(position, np.zeros_like(position), "s", ms=15, color="white", mec=base.ORANGE, mew=1.4, zorder=3)
     for x, label in zip(position, labels):
-        ax.annotate(label, (x, 0.0), ha="center", va="center", fontsize=9, zorder=4)
+        _node(ax, x, 0.0, "s", 15, base.ORANGE, label)
     for s in range(family.n_sets):
-        ax.plot(place[s], level[s], "o", ms=17, color="white", mec=base.BLUE, mew=1.4, zorder=3)
-        ax.annotate(f"$z_{{{s}}}$", (place[s], level[s]), ha="center", va="center", fontsize=9, zorder=4)
+        _node(ax, place[s], level[s], "o", 17, base.BLUE, f"$z_{{{s}}}$")
         shares = [model.tables[g] for g in np.flatnonzero(family.set_of_group == s)]
         above = int(family.set_parent[s])
         leftwards = above >= 0 and place[above] > place[s]  # away from the line to the count above
@@ -151,6 +137,12 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
     ax.set(xlim=(-0.8, family.n_variables - 0.2), ylim=(-0.6, level.max(initial=0.0) + 0.7))
     ax.set_axis_off()
     return ax
+
+
+def _node(ax: Any, x: float, y: float, shape: str, size: float, colour: str, label: str) -> None:
+    """A white mark with its name inside."""
+    ax.plot(x, y, shape, ms=size, color="white", mec=colour, mew=1.4, zorder=3)
+    ax.annotate(label, (x, y), ha="center", va="center", fontsize=9, zorder=4)
 
 
 def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
@@ -191,9 +183,7 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
     --------
     >>> ax = potential(tt.noisy_or(0.3), 20)  # doctest: +SKIP
     """
-    size = checks.integer("n", n)
-    if size < 0:
-        raise ParameterError(f"`n` must be at least 0; {size} arrived.")
+    size = checks.integer("n", n, 0)
     log_f = np.asarray(as_potential(potential).log_table(size), np.float64)
     if log_f.shape != (size + 1,):
         raise ParameterError(
