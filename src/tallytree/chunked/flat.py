@@ -18,6 +18,7 @@ from ..arrays import Float64, Ints
 from ..engine import masks
 from ..engine.count import chunks as verbs
 from ..engine.count.chunks.solution import unpacked
+from ..engine.log_sums import log_sum
 from ..engine.pmf.log_pmf import log_pmf
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
@@ -305,8 +306,7 @@ def log_mean(solution: verbs.Solution) -> float:
         return -math.inf
     if solution.gathered is not None:
         weights = log_pmf(solution.gathered[None])[0] + solution.table.window(0, len(solution.gathered))
-        top = float(weights.max())
-        return top + math.log(np.exp(weights - top).sum()) if top > -math.inf else top
+        return float(log_sum(weights))
     if solution.sums.n == 0:
         return solution.log_partition
     return unpacked(solution.mapping.series).log_mean

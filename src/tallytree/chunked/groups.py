@@ -20,7 +20,8 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.labels import labels
 from ..engine.count.chunks import CountWindow
-from ..engine.law import REACH, Law, draw_index, law
+from ..engine.law import REACH, Law, law
+from ..engine.log_sums import log_sum
 from ..engine.tilt import tilt_towards
 from ..errors import InfeasibleError, ParameterError, PrecisionError
 from ..models.count import CountModel
@@ -45,41 +46,37 @@ class GroupIndex(NamedTuple):
     starts: Ints | None
 
 
-class _Part(NamedTuple):
-    """The groups of one chunk; ``starts`` is None if one of them comes back after another."""
-
-    ids: NDArray[Any]
-    sizes: Ints
-    starts: Ints | None
-    first: Any
-    last: Any
-
-
 def read_index(ids: Source, executor: Executor) -> GroupIndex:
     """One pass over the ids."""
-    found: list[_Part] = [part for part in executor.map(_look, map(Reading, ids.walk())) if part is not None]
-    if not found:
+    parts = [part for part in executor.map(_look, map(Reading, ids.walk())) if part is not None]
+    if not parts:
         return GroupIndex(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-    kinds = {"i" if part.ids.dtype.kind == "u" else part.ids.dtype.kind for part in found}
+    kinds = {"i" if part[0].dtype.kind == "u" else part[0].dtype.kind for part in parts}
     if len(kinds) > 1:
         raise ParameterError(
             "`groups` must hold labels of one kind, all numbers or all text; chunks of different kinds arrived. "
             "Convert the ids to integers."
         )
-    names, where = np.unique(np.concatenate([part.ids for part in found]), return_inverse=True)
-    sizes = np.bincount(where, np.concatenate([part.sizes for part in found])).astype(np.int64)
-    starts = _starts(found)
-    return GroupIndex(names, sizes, starts if starts is not None and len(starts) == len(names) else None)
+    names, where = np.unique(np.concatenate([names for names, *_ in parts]), return_inverse=True)
+    sizes = np.bincount(where, np.concatenate([sizes for _, sizes, *_ in parts])).astype(np.int64)
+    starts, last = [], None
+    for _, _, here, ends in parts:
+        # A stretch may go on in the next chunk.
+        starts.append(here[1:] if last is not None and ends[0] == last else here)
+        last = ends[1]
+    places = np.concatenate(starts)
+    return GroupIndex(names, sizes, places if len(places) == len(names) else None)
 
 
-def _look(reading: Reading) -> _Part | None:
+def _look(reading: Reading) -> tuple[NDArray[Any], Ints, Ints, NDArray[Any]] | None:
+    """Ids and sizes of the groups of a chunk, where stretches of equal ids begin, and the ids at the two ends."""
     values = read_ids(reading.chunk)
     if not len(values):
         return None
     names, sizes = np.unique(values, return_counts=True)
-    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-    here = starts + reading.chunk.start if len(starts) == len(names) else None
-    return _Part(names, sizes, here, values[0], values[-1])
+    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) + reading.chunk.start
+    # One stretch more than there are groups tells that a group comes back.
+    return names, sizes, starts[: len(names) + 1].copy(), values[[0, -1]]
 
 
 def read_ids(chunk: Any) -> NDArray[Any]:
@@ -91,18 +88,6 @@ def read_ids(chunk: Any) -> NDArray[Any]:
             "Convert the ids to integers."
         )
     return values
-
-
-def _starts(parts: Sequence[_Part]) -> Ints | None:
-    """Where stretches begin; a stretch may go on in the next chunk."""
-    out = []
-    last = None
-    for part in parts:
-        if part.starts is None:
-            return None
-        out.append(part.starts[1:] if last is not None and part.first == last else part.starts)
-        last = part.last
-    return np.concatenate(out)
 
 
 def bundle_bounds(starts: Ints, length: int, step: int) -> list[int]:
@@ -262,7 +247,8 @@ class TwoLevel:
     def __init__(
         self, passes: Passes, ids: Source, potentials: GroupPotentials, total: CountPotential
     ) -> None:
-        self.passes, self._ids, self._potentials, self._total = passes, ids, potentials, total
+        self.passes = self._bundles = passes
+        self._ids, self._potentials, self._total = ids, potentials, total
         self._tilt = 0.0 if total.is_uniform else self._first_tilt()
         for _ in range(8):
             self._tree = Tree(self._laws(self._tilt))
@@ -274,19 +260,18 @@ class TwoLevel:
             if step == 0.0:
                 break
             self._tilt += step
-        self._posterior = law(root.first, root.log_weights + self._message.log_weights, 0.0)
+        weights = root.log_weights + self._message.log_weights
+        self._posterior = law(root.first, weights, 0.0)
         if self._posterior.scale == -math.inf:
             if root.cut and self._message.least <= self._message.most:
                 raise _too_far_apart()
             self._refuse()
-        weights = root.log_weights + self._message.log_weights
-        top = float(weights.max())
-        self.log_partition = root.scale + self._message.scale + top + math.log(np.exp(weights - top).sum())
+        self.log_partition = root.scale + self._message.scale + float(log_sum(weights))
         self._certify(root)
 
     def _laws(self, tilt: float, numbers: list[int] | None = None) -> list[Law]:
         return list(
-            self.passes.each("groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers)
+            self._bundles.each("groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers)
         )
 
     def _refuse(self) -> None:
@@ -307,11 +292,11 @@ class TwoLevel:
 
     def _first_tilt(self) -> float:
         """A tilt under which a few bundles, multiplied up, have the mean that the potential asks for."""
-        chunks = self.passes.source.chunks
+        chunks = self._bundles.source.chunks
         if not chunks:
             return 0.0
         picked = np.unique(np.linspace(0, len(chunks) - 1, _LOOKED_AT).astype(np.int64)).tolist()
-        share = self.passes.source.length / max(1, sum(chunks[i].size for i in picked))
+        share = self._bundles.source.length / max(1, sum(chunks[i].size for i in picked))
 
         def moments(tilt: Float64) -> tuple[Float64, Float64]:
             found = [each.moments() for each in self._laws(float(tilt), picked) if each.scale > -math.inf]
@@ -326,7 +311,7 @@ class TwoLevel:
 
     def _wanted(self, mean: float, variance: float, tilt: float) -> float | None:
         """About the count that is most probable, by the normal approximation of the tilted total."""
-        n = self.passes.source.length
+        n = self._bundles.source.length
         reach = 40.0 * math.sqrt(variance + 1.0)
         first, last = max(0, int(mean - reach)), min(n, int(mean + reach) + 1)
         low, high = self._total.support_within(0, n)
@@ -350,11 +335,9 @@ class TwoLevel:
             return 0.0
         mean, variance = root.moments()
         weights = root.log_weights + self._message.log_weights
-        if weights.max() > -math.inf:
-            peak = root.first + int(np.argmax(weights))
-            if abs(peak - mean) <= 2 * _NEAR * math.sqrt(variance) + 1.0 or not root.cut:
-                return 0.0
-        elif not root.cut:
+        peak = root.first + int(np.argmax(weights))
+        inside = abs(peak - mean) <= 2 * _NEAR * math.sqrt(variance) + 1.0
+        if not root.cut or (inside and weights.max() > -math.inf):
             return 0.0
         target = self._wanted(mean, variance, self._tilt)
         if target is None or variance < 1e-9:
@@ -367,12 +350,12 @@ class TwoLevel:
             return
         outside = self._largest_outside(root) - self._message.scale
         log_mass = float(np.max(root.log_weights + self._message.log_weights))
-        if outside + math.log(self.passes.source.length + 1) - REACH > log_mass - _NEGLIGIBLE:
+        if outside + math.log(self._bundles.source.length + 1) - REACH > log_mass - _NEGLIGIBLE:
             raise _too_far_apart()
 
     def _largest_outside(self, root: Law) -> float:
         """Largest ``log f(c) - s c`` of all counts outside the window."""
-        low, high = self._total.support_within(0, self.passes.source.length)
+        low, high = self._total.support_within(0, self._bundles.source.length)
         best = -math.inf
         for first, last in ((low, min(high, root.first - 1)), (max(low, root.last + 1), high)):
             if first > last:
@@ -389,7 +372,7 @@ class TwoLevel:
     @property
     def error_bound(self) -> float:
         """The largest of the bundles, and what the tree of laws adds."""
-        found = self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64)))
+        found = self._bundles.each("certificate", self.map("error_bound", np.dtype(np.float64)))
         depth = 2 * len(self._tree.levels)
         return max(found, default=0.0) + 1e-11 * depth * (len(self._tree.levels) > 1)
 
@@ -398,15 +381,14 @@ class TwoLevel:
         return Job(partial(fall, self._potentials, self._tilt, what, dtype), [self._ids], messages)
 
     def draw(self, key: tuple[int, ...]) -> Job:
-        seeds = chunk_seeds(key, len(self.passes.source.chunks))
+        seeds = chunk_seeds(key, len(self._bundles.source.chunks))
         rng = np.random.default_rng(seeds[-1])
-        total = self._posterior.first + draw_index(self._posterior.log_weights, rng)
-        counts = self._tree.split(total, rng)
+        counts = self._tree.split(self._posterior.draw(rng), rng)
         return Job(partial(draw_bundle, self._potentials, self._tilt), [self._ids], list(zip(counts, seeds)))
 
     def count_windows(self) -> tuple[CountWindow, ...]:
-        log_weights: Float64 = self._posterior.log_weights
-        return (CountWindow(self._posterior.first, log_weights - math.log(np.exp(log_weights).sum())),)
+        log_weights = self._posterior.log_weights
+        return (CountWindow(self._posterior.first, log_weights - log_sum(log_weights)),)
 
 
 def _too_far_apart() -> PrecisionError:

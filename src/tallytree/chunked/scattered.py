@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
-from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, once
 from .chunk import Chunk, InFile, Loaded, Reading, numbers, states_of
@@ -59,15 +59,12 @@ class Places:
         """Codes of a chunk's ids, its variables in the order of their bundles, and how many each bundle has."""
         codes = np.searchsorted(self.ids, values)
         bundles = self.bundle[codes]
-        return (
-            codes,
-            np.argsort(bundles, kind="stable"),
-            np.bincount(bundles, minlength=int(self.bundle[-1]) + 1),
-        )
+        sizes = np.bincount(bundles, minlength=int(self.bundle[-1]) + 1)
+        return codes, np.argsort(bundles, kind="stable"), sizes
 
 
-class Scattered:
-    """The solver of a model whose groups are not stretches; see :class:`~.flat.Flat` for what it answers."""
+class Scattered(TwoLevel):
+    """The solver of a model whose groups are not stretches: a sorted copy is solved, and its answers are taken back."""
 
     def __init__(
         self,
@@ -79,66 +76,55 @@ class Scattered:
         step: int,
         scratch: str | os.PathLike[str] | None,
     ) -> None:
-        self.passes, self._ids = passes, ids
         before = np.cumsum(index.sizes) - index.sizes
         # Ids that follow one another share a bundle while it is no longer than a chunk.
         cuts = np.unique(before // step, return_inverse=True)[1]
         self._places = Places(index.ids, cuts.astype(np.int64), Scratch(scratch))
         ends = np.append(0, np.cumsum(np.bincount(cuts, index.sizes))).astype(np.int64)
-        held = np.array(
-            list(passes.executor.map(partial(_count, self._places), map(Reading, ids.walk()))), np.int64
-        )
+        counted = passes.executor.map(partial(_count, self._places), map(Reading, ids.walk()))
+        held = np.array(list(counted), np.int64)
         self._starts = ends[:-1] + np.cumsum(held, axis=0) - held  # (chunks, bundles)
-        inner = self._shuffle(ends, passes.source.dtype)
+        self._column = ids
+        inner = self._shuffle(passes, ends)
         code = {name: i for i, name in enumerate(index.ids.tolist())} if potentials.own else {}
         own = {code[key]: value for key, value in potentials.own.items() if key in code}
-        self._solver = TwoLevel(*inner, GroupPotentials(potentials.common, own), total)
-        self.log_partition = self._solver.log_partition
+        super().__init__(*inner, GroupPotentials(potentials.common, own), total)
+        self.passes = passes
 
     def _reserved(self, name: str, dtype: np.dtype[Any]) -> IntoFile:
         path = str(Path(self._places.folder.path) / name)
-        reserve(path, b"", self.passes.source.length * dtype.itemsize)
+        reserve(path, b"", self._column.length * dtype.itemsize)
         return IntoFile(path, 0, dtype.str)
 
-    def _shuffle(self, ends: Ints, dtype: np.dtype[Any]) -> tuple[Passes, Source]:
-        files = (self._reserved("logits", dtype), self._reserved("codes", np.dtype(np.int64)))
-        job = Job(partial(_shuffled, self._places, *files), [self._ids], list(self._starts))
+    def _shuffle(self, passes: Passes, ends: Ints) -> tuple[Passes, Source]:
+        dtypes = {"logits": passes.source.dtype, "codes": np.dtype(np.int64)}
+        files = [self._reserved(name, dtype) for name, dtype in dtypes.items()]
+        job = Job(partial(_shuffled, self._places, *files), [self._column], list(self._starts))
         evidence: dict[int, int] = {}
-        for moved in self.passes.each("sorting", job):
+        for moved in passes.each("sorting", job):
             evidence.update(moved)
-        places = list(zip(range(len(ends) - 1), ends[:-1].tolist(), ends[1:].tolist()))
+        places = list(enumerate(pairwise(ends.tolist())))
         logits, codes = (
-            Source(
-                "npy",
-                [InFile(*at, file.path, 0, file.dtype) for at in places],
-                np.dtype(file.dtype),
-                file.path,
-            )
-            for file in files
+            Source("npy", [InFile(i, *at, file.path, 0, file.dtype) for i, at in places], dtype, file.path)
+            for file, dtype in zip(files, dtypes.values())
         )
-        return self.passes.over(logits, evidence), codes
+        return passes.over(logits, evidence), codes
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    @property
-    def error_bound(self) -> float:
-        return self._solver.error_bound
-
-    def count_windows(self) -> tuple[CountWindow, ...]:
-        return self._solver.count_windows()
-
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        return self._collect(what, self._solver.map(what, dtype), dtype)
+        job = super().map(what, dtype)
+        return job if what == "error_bound" else self._collect(what, job, dtype)
 
     def draw(self, key: tuple[int, ...]) -> Job:
-        return self._collect("sample", self._solver.draw(key), np.dtype(np.uint8))
+        return self._collect("sample", super().draw(key), np.dtype(np.uint8))
 
     def _collect(self, what: str, job: Job, dtype: np.dtype[Any]) -> Job:
         """Solve all bundles into a file of the scratch folder; the job takes the answers back to their chunks."""
         file = self._reserved(what, dtype)
-        for place, values in zip(self._solver.passes.source.chunks, self._solver.passes.each(what, job)):
+        for place, values in zip(self._bundles.source.chunks, self._bundles.each(what, job)):
             file.write(place, values)
-        return Job(partial(_collected, self._places, file), [self._ids], list(self._starts))
+        return Job(partial(_collected, self._places, file), [self._column], list(self._starts))
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------
@@ -193,11 +179,8 @@ class Grouped(Caching):
         self, source: Source, ids: Any, potential: Any, chunk_size: int | None, scratch: Any
     ) -> None:
         column = None
-        if (
-            isinstance(ids, str)
-            and source.kind == "parquet"
-            and Path(ids).suffix not in (".npy", ".parquet", ".zarr")
-        ):
+        named = isinstance(ids, str) and Path(ids).suffix not in (".npy", ".parquet", ".zarr")
+        if named and source.kind == "parquet":
             ids, column = source.original, ids
         self.ids = as_source(ids, label="groups", column=column, chunk_size=chunk_size).cut_like(source)
         self.potentials: GroupPotentials = group_potentials(potential)
@@ -205,11 +188,8 @@ class Grouped(Caching):
         self._scratch = scratch
 
     def __str__(self) -> str:
-        return (
-            repr(self.potentials.common)
-            if self.potentials.common
-            else f"{len(self.potentials.own)} potentials"
-        )
+        common, own = self.potentials.common, self.potentials.own
+        return repr(common) if common else f"{len(own)} potentials"
 
     def index(self, executor: Executor) -> GroupIndex:
         """All groups; one pass over the ids, once."""
@@ -227,7 +207,7 @@ class Grouped(Caching):
             )
         return index
 
-    def solver(self, passes: Passes, total: CountPotential) -> TwoLevel | Scattered:
+    def solver(self, passes: Passes, total: CountPotential) -> TwoLevel:
         """Bundles of whole groups, read in place where groups are stretches."""
         index = self.index(passes.executor)
         if index.starts is not None:
