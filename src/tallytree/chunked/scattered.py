@@ -99,7 +99,7 @@ class Scattered(TwoLevel):
     def _shuffle(self, passes: Passes, ends: Ints) -> tuple[Passes, Source]:
         dtypes = {"logits": passes.source.dtype, "codes": np.dtype(np.int64)}
         files = [self._reserved(name, dtype) for name, dtype in dtypes.items()]
-        job = Job(partial(_shuffled, self._places, *files), [self._column], list(self._starts))
+        job = Job(partial(_shuffled, self._places, files[0], files[1]), [self._column], list(self._starts))
         evidence: dict[int, int] = {}
         for moved in passes.each("sorting", job):
             evidence.update(moved)

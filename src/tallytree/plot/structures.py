@@ -63,7 +63,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
     base.marks(ax, position, 0 * position, "s", base.ORANGE, 4 if few else 1.5, "variable")
     if family.n_variables <= base.MOST_NAMES:
         tilt, side = (0, "center") if labels is None else (45, "right")
-        ax.set_xticks(position, labels or list(range(family.n_variables)), rotation=tilt, ha=side)
+        ax.set_xticks(position, labels or list(map(str, range(family.n_variables))), rotation=tilt, ha=side)
     else:
         ax.set_xticks([])
     largest = int(family.set_size.max()) if family.n_sets else 1
