@@ -155,7 +155,7 @@ def generator(rng: Any, name: str = "rng") -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Entries:
-    """What the entries of an array must be: of these NumPy kinds and between two ends, both included, so no NaN."""
+    """What the entries of an array must be: of these NumPy kinds and, if one looks, between two ends, so no NaN."""
 
     what: str
     low: float = -_LARGEST
@@ -163,6 +163,7 @@ class Entries:
     kinds: str = "fiub"
     dtype: Any = np.float64
     hint: str = ""
+    look: bool = True
 
 
 REALS = Entries("finite real numbers", hint=" Leave out what is NaN or infinite.")
@@ -204,23 +205,27 @@ def array(
 
     ``array("pairs", value, ("E", 2), WHOLE)`` reads pairs of whole numbers.
     """
-    shown = ", ".join("..." if size is ... else str(size) for size in shape) + (
-        "," if len(shape) == 1 else ""
-    )
-    wanted = f"`{name}` must be an array of {entries.what}" + (
-        f", shape ({shown})" if shape != (...,) else ""
-    )
-    found = unmasked(f"`{name}`", value, f"{wanted}; rows of different lengths arrived.{hint}")
+
+    def wanted() -> str:
+        shown = ", ".join("..." if size is ... else str(size) for size in shape) + "," * (len(shape) == 1)
+        text = f"`{name}` must be an array of {entries.what}"
+        return text if shape == (...,) else f"{text}, shape ({shown})"
+
+    found = unmasked(f"`{name}`", value, lambda: f"{wanted()}; rows of different lengths arrived.{hint}")
     kind = found.dtype.kind
     if found.size == 0 and kind == "f" and "f" not in entries.kinds:
         kind = "i"  # an empty list has no type of its own
     if kind not in entries.kinds or found.dtype == np.float16 or not _has_shape(found.shape, shape):
-        raise error(f"{wanted}; {describe(found)} arrived.{hint}")
-    if found.size and not (entries.low <= float(found.min()) and float(found.max()) <= entries.high):
+        raise error(f"{wanted()}; {describe(found)} arrived.{hint}")
+    if (
+        entries.look
+        and found.size
+        and not (entries.low <= float(found.min()) and float(found.max()) <= entries.high)
+    ):
         place = tuple(np.argwhere(~((found >= entries.low) & (found <= entries.high)))[0].tolist())
         entry = f"entry {place[0] if len(place) == 1 else place}" if place else "the number"
         arrived = "NaN" if np.isnan(found[place]) else found[place]
-        raise error(f"{wanted}; {entry} is {arrived}.{hint or entries.hint}")
+        raise error(f"{wanted()}; {entry} is {arrived}.{hint or entries.hint}")
     return found.astype(entries.dtype, copy=copy)
 
 
@@ -261,7 +266,9 @@ def refuse_framework(called: str, value: Any, function: str = "") -> None:
         )
 
 
-def unmasked(called: str, value: Any, otherwise: str | None = None, function: str = "") -> NDArray[Any]:
+def unmasked(
+    called: str, value: Any, otherwise: str | Callable[[], str] | None = None, function: str = ""
+) -> NDArray[Any]:
     """`value` as an array; masked entries are refused: what lies under a mask is no number of the user's.
 
     `otherwise` is said of rows of different lengths, which are no array.
@@ -278,7 +285,7 @@ def unmasked(called: str, value: Any, otherwise: str | None = None, function: st
         refuse_framework(called, value, function)
         if otherwise is None:
             raise
-        raise ParameterError(otherwise) from None
+        raise ParameterError(otherwise() if callable(otherwise) else otherwise) from None
 
 
 def real_array(

@@ -12,14 +12,17 @@ from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
 
+_ZERO_OR_ONE = checks.Entries("0 and 1", look=False)
+
 
 def states(y: ArrayLike, n: int, batch_shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
     """Configurations (..., D) of zeros and ones, whose leading axes broadcast against the batch of models."""
-    found = checks.array("y", y, (..., n), checks.Entries("0 and 1", 0, 1))
-    on: NDArray[np.bool_] = found == 1.0
-    if not (on | (found == 0.0)).all():
+    found = checks.array("y", y, (..., n), _ZERO_OR_ONE)
+    on: NDArray[np.bool_] = found > 0.5
+    if not (found == on).all():
         raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")
-    checks.broadcast(batch_shape, [("`y`", on.shape[:-1])])
+    if batch_shape and on.ndim > 1:
+        checks.broadcast(batch_shape, [("`y`", on.shape[:-1])])
     return on
 
 

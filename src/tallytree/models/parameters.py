@@ -495,13 +495,15 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
         given, own = groups, groups._table(n)
         if own.ndim > 1:  # one parameter per model
             return None
-        finite = own[own > -math.inf]
+        finite = None if groups.hard else own[own > -math.inf]
     else:
         return None
-    if not (_dot(logits, logits) < masks.SMALL_SQUARE and _dot(finite, finite) < masks.SMALL_SQUARE):
+    small = _dot(logits, logits) < masks.SMALL_SQUARE
+    if not small or (finite is not None and not _dot(finite, finite) < masks.SMALL_SQUARE):
         return None
     kept = logits.copy()
-    kept.flags.writeable = own.flags.writeable = False
+    kept.setflags(write=False)
+    own.setflags(write=False)
     new = Parameters(flat(n), kept, kept.dtype, (given,), (own,), (), 0.0)
     new._replaced = None
     new.leaves = Folded(kept.reshape(1, n), 0.0, None)

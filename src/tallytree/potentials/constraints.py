@@ -263,6 +263,10 @@ class Interval(Constraint):
         log_f[lo : hi + 1] = 0.0
         return log_f
 
+    def _table(self, n: int) -> Float64:
+        self._require(n)
+        return self._window(n, 0, n)  # without -0.0
+
     def _expansion(self, n: int) -> Expansion | None:
         return expand_interval(*self._support(n), n)
 

@@ -67,6 +67,8 @@ def expectation_sums(
 def weight_of_logits(logits: Float64, states: NDArray[np.bool_]) -> Float64:
     """What log-odds alone say of configurations (..., D); forced variables enter with weight one."""
     forced = logits == math.inf
+    if not forced.any():
+        return accurate_sum(np.where(states, logits, 0.0))
     on = accurate_sum(np.where(states, np.where(forced, 0.0, logits), 0.0))
     return np.where((~states & forced).any(-1), -math.inf, on)
 
@@ -75,8 +77,11 @@ def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float
     """Log of the unnormalised weight of configurations; forced variables enter with weight one."""
     total = weight_of_logits(np.asarray(params.logits, np.float64), states)
     for g, members in enumerate(tree.groups):
-        count = states[..., members].sum(-1)
+        count = np.count_nonzero(states if len(members) == states.shape[-1] else states[..., members], -1)
         table = params.tables[g]
+        if table.ndim == 1:
+            total = total + table[count]
+            continue
         shape = np.broadcast_shapes(table.shape[:-1], count.shape)
         picked = np.take_along_axis(
             np.broadcast_to(table, (*shape, table.shape[-1])), np.broadcast_to(count, shape)[..., None], -1
