@@ -54,8 +54,8 @@ def test_empty_batches_and_empty_models_are_answered():
         (([[0.0], [[1.0]]], tt.uniform()), "model 1 has shape"),
         (([[0.0], [1.0]], [tt.uniform()]), "a list of 2"),
         (([[0.0], [1.0]], [np.zeros(2), np.zeros(5)]), "table of model 1 must have 2 entries"),
-        ((np.zeros(3), tt.uniform(), [1, 1]), "add up to 2, but 3 logits arrived"),
-        ((np.zeros(3), tt.uniform(), [1.5, 1.5]), "non-negative integers"),
+        ((np.zeros(3), tt.uniform(), [1, 1]), r"add up to 2, but shape \(3,\) arrived"),
+        ((np.zeros(3), tt.uniform(), [1.5, 1.5]), "whole numbers of at least 0"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
@@ -188,14 +188,14 @@ def test_covariances_of_models_of_different_sizes():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"logits": [0.0, 1.0]}, "`logits` must hold one array for each of the 2 models"),
-        ({"logits": [[0.0], [0.0]]}, "`logits` must hold one array for each of the 2 models"),
+        ({"logits": [0.0, 1.0]}, r"`logits` must be an array of real numbers, shape \(3,\)"),
+        ({"logits": [[0.0], [0.0]]}, r"Model 0: `logits` must be an array of real numbers, shape \(2,\)"),
         ({"logits": "no"}, "logits"),
         ({"logits": [[np.inf, 0.0], [0.0]]}, "finite wherever the parameter is"),
         ({"tables": [[0.0, 0.0, 0.0]]}, "`tables` must be a list of 2"),
         ({"tables": 1.0}, "`tables` must be a list of 2"),
-        ({"tables": [[0.0], None]}, "The direction of model 0"),
-        ({"tables": [np.zeros((2, 3)), None]}, "The direction of model 0"),
+        ({"tables": [[0.0], None]}, "Model 0: `tables` must"),
+        ({"tables": [np.zeros((2, 3)), None]}, "Model 0: `tables` must"),
         ({"counts": "yes"}, "`counts`"),
     ],
 )

@@ -378,15 +378,25 @@ def below_infinity(name: str, logs: Float64, what: str) -> None:
         raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for {what}.")
 
 
-def listed(value: Any, count: int, wanted: str, hint: str = "") -> list[Any]:
-    """The entries of a list of `count`; `wanted` says of what, `hint` what to do next."""
+def listed(value: Any, count: int | None, wanted: str, hint: str = "") -> list[Any]:
+    """The entries of a list, of `count` if that is known; `wanted` says of what, `hint` what to do next."""
     single = isinstance(value, (str, bytes)) or getattr(value, "ndim", 1) == 0
     entries = None if single or not isinstance(value, Iterable) else list(value)
-    if entries is None or len(entries) != count:
+    if entries is None or len(entries) != (len(entries) if count is None else count):
         raise ParameterError(
             f"{wanted}; {describe(value) if entries is None else len(entries)} arrived.{hint}"
         )
     return entries
+
+
+def spread(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array that broadcasts to a shape."""
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ParameterError(
+            f"`{name}` must broadcast to shape {shape}; shape {array.shape} arrived."
+        ) from None
 
 
 def broadcast(

@@ -15,9 +15,11 @@ from ..errors import ParameterError
 _ZERO_OR_ONE = checks.Entries("0 and 1", look=False)
 
 
-def states(y: ArrayLike, n: int, batch_shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
-    """Configurations (..., D) of zeros and ones, whose leading axes broadcast against the batch of models."""
-    found = checks.array("y", y, (..., n), _ZERO_OR_ONE)
+def states(
+    y: ArrayLike, n: int, batch_shape: tuple[int, ...] = (), *, lead: bool = True
+) -> NDArray[np.bool_]:
+    """Configurations (..., D) of zeros and ones, whose leading axes, if allowed, broadcast against the batch."""
+    found = checks.array("y", y, (..., n) if lead else (n,), _ZERO_OR_ONE)
     on: NDArray[np.bool_] = found > 0.5
     if not (found == on).all():
         raise ParameterError("`y` must contain only 0 and 1, but other values arrived.")

@@ -131,6 +131,12 @@ class Model(Caching, Value):
         return out[()] if out.ndim == 0 else out
 
 
+def rows_of(values: Float64, batch_shape: tuple[int, ...], axes: int = 1) -> Float64:
+    """(B, ...) from an array whose leading axes broadcast to those of the batch; the last `axes` are its own."""
+    own = values.shape[values.ndim - axes :]
+    return np.broadcast_to(values, (*batch_shape, *own)).reshape(math.prod(batch_shape), *own)
+
+
 def place_in_batch(index: int, batch_shape: tuple[int, ...]) -> str:
     """Which model of a batch an error is about, in words; nothing for a single one."""
     place = tuple(int(i) for i in np.unravel_index(index, batch_shape)) if batch_shape else ()

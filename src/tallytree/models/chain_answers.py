@@ -13,6 +13,7 @@ from ..arrays import Float64, Ints, Size
 from ..engine.forest import configurations
 from ..engine.forest.tangent import Direction, moving_derivatives
 from ..errors import ParameterError
+from .base import rows_of
 from .chain_core import ChainCore
 from .results import ChainStatistics
 
@@ -273,47 +274,39 @@ class ChainAnswers(ChainCore):
 
     def _moved_counts(self, group: int, found: Direction) -> Float64:
         """Derivatives of P(count) of a group, (B, n + 1), from those of the sets and of the positions."""
-        family, n = self._tree.family, int(self._scores.max(axis=1)[self._tree.groups[group]].sum())
-        out = np.zeros((len(found.leaf), n + 1))
-        s = int(family.set_of_group[group])
-        if s < 0:
-            t = int(family.variable_of_group[group])
-            np.add.at(out.T, self._scores[t], found.leaf[:, t].T)
-            out[~self._inside[:, t]] = 0.0
-            return out
-        moved = found.tables[:, self._offset[s] : self._offset[s + 1]]
-        for b, k in enumerate(self._skipped(group).tolist()):
-            out[b, : n + 1 - k] = moved[b, k:]
+        s = int(self._tree.family.set_of_group[group])
+        if s >= 0:
+            moved = found.tables[:, self._offset[s] : self._offset[s + 1]]
+            return self._without_skipped(group, moved, 0.0)
+        t = int(self._tree.family.variable_of_group[group])
+        out = np.zeros((len(found.leaf), int(self._scores[t].max()) + 1))
+        np.add.at(out.T, self._scores[t], found.leaf[:, t].T)
+        out[~self._inside[:, t]] = 0.0
         return out
 
     # -- the direction, checked --------------------------------------------------------------------------------
 
     def _spread(self, name: str, value: ArrayLike, parameter: Float64, axes: int) -> Float64:
-        """A direction as (B, ...), 0 where the parameter is -inf."""
-        array, _ = checks.real_array(name, value, axis="labels")
+        """A direction as (B, ...), 0 where the parameter is -inf; transitions may be the same everywhere."""
+        array = checks.array(name, value, (..., *parameter.shape[-2:]), checks.NUMBERS)
         shape = (*self._batch_shape, *parameter.shape[parameter.ndim - axes :])
-        if array.ndim > len(shape) or (axes == 2 and array.shape[-2:] != shape[-2:]):
-            raise ParameterError(f"`{name}` must broadcast to shape {shape}; shape {array.shape} arrived.")
-        try:
-            wide = np.broadcast_to(array, shape)
-        except ValueError:
-            raise ParameterError(
-                f"`{name}` must broadcast to shape {shape}; shape {array.shape} arrived."
-            ) from None
+        wide = checks.spread(name, array, shape)
         moves = np.broadcast_to(parameter, shape) > -math.inf
-        return _finite(f"`{name}`", wide, moves).reshape(-1, *shape[len(self._batch_shape) :])
+        return rows_of(_finite(f"`{name}`", wide, moves), self._batch_shape, axes)
 
     def _unary_direction(self, value: ArrayLike | None) -> Float64:
-        batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
-        if value is None:
-            return np.zeros((batch, n, k))
-        return np.where(self._inside[..., None], self._spread("log_unary", value, self._unary, 2), 0.0)
+        found = self._spread(
+            "log_unary", np.zeros(self._unary.shape[-2:]) if value is None else value, self._unary, 2
+        )
+        return np.where(self._inside[..., None], found, 0.0)
 
     def _pair_direction(self, value: ArrayLike | None) -> Float64:
-        batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
-        if value is None:
-            return np.zeros((batch, n - 1, k, k))
-        found = self._spread("log_transitions", value, self._transitions, 3)
+        found = self._spread(
+            "log_transitions",
+            np.zeros(self._transitions.shape[-2:]) if value is None else value,
+            self._transitions,
+            3,
+        )
         return np.where(self._inside[:, 1:, None, None], found, 0.0)
 
     def _table_directions(self, tables: Any) -> list[Float64 | None]:
@@ -330,7 +323,7 @@ class ChainAnswers(ChainCore):
         size = table.shape[1] - 1
         array = checks.log_table(entry, size, name=name)
         checks.broadcast(self._batch_shape, [(name, array.shape[:-1])], grow=False)
-        rows = np.broadcast_to(array, (*self._batch_shape, size + 1)).reshape(-1, size + 1)
+        rows = rows_of(array, self._batch_shape)
         out = np.zeros(rows.shape)
         for b, k in enumerate(self._skipped(group).tolist()):
             out[b, k:] = rows[b, : size + 1 - k]

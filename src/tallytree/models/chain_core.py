@@ -21,7 +21,7 @@ from ..memo import cached
 from ..potentials import Potential, as_potential
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
-from .base import Model
+from .base import Model, rows_of
 from .group import Group
 
 
@@ -143,19 +143,12 @@ class ChainCore(Model):
 
     @cached
     def _made(self) -> tuple[ForestProblem, Float64]:
-        batch, n, k = math.prod(self._batch_shape), self.n_positions, self.n_labels
-        leaf = np.broadcast_to(self._unary, (*self._batch_shape, n, k)).reshape(batch, n, k)
-        edge = self._transitions
-        edge = (
-            edge[None]
-            if edge.ndim == 3
-            else np.broadcast_to(edge, (*self._batch_shape, n - 1, k, k)).reshape(batch, n - 1, k, k)
-        )
+        leaf = rows_of(self._unary, self._batch_shape, 2)
+        edge = rows_of(self._transitions, self._batch_shape if self._transitions.ndim > 3 else (), 3)
         if not self._inside.all():
-            leaf, edge = leaf.copy(), np.broadcast_to(edge, (batch, n - 1, k, k)).copy()
-            rest = np.where(np.arange(k) == self._resting[:, None], 0.0, -math.inf)
+            rest = np.where(np.arange(self.n_labels) == self._resting[:, None], 0.0, -math.inf)
             leaf = np.where(self._inside[..., None], leaf, rest)
-            edge[~self._inside[:, 1:]] = 0.0
+            edge = np.where(self._inside[:, 1:, None, None], edge, 0.0)
         leaf, of_leaves = masks.resolve_tables(leaf, 1)
         # Of a position's labels: messages are added to what is left, and round at its size.
         common = anchor(leaf)
@@ -214,15 +207,13 @@ class ChainCore(Model):
         name = f"The table of group {group}"
         if isinstance(given, np.ndarray):
             whole = checks.log_table(given, largest, name=name)
-            flat = np.broadcast_to(whole, (*self._batch_shape, largest + 1)).reshape(-1, largest + 1)
+            flat = rows_of(whole, self._batch_shape)
             if whole.ndim == 1 and bool((reach == largest).all()):
                 return whole[None]
         elif bool((reach == largest).all()):
             whole = checks.log_table(given.log_table(largest), largest, name=name)
             checks.broadcast(self._batch_shape, [(name, whole.shape[:-1])], grow=False)
-            if whole.ndim == 1:
-                return whole[None]
-            return np.broadcast_to(whole, (*self._batch_shape, largest + 1)).reshape(-1, largest + 1)
+            return rows_of(whole, self._batch_shape if whole.ndim > 1 else ())
         else:
             checks.broadcast(self._batch_shape, [(name, given.batch_shape)], grow=False)
         out = np.full((len(reach), largest + 1), -math.inf)
@@ -258,10 +249,13 @@ class ChainCore(Model):
         s = int(self._tree.family.set_of_group[group])
         if s < 0:
             return self._single_count(int(self._tree.family.variable_of_group[group]))
-        found = self._solver.counts(s)
-        out = np.full_like(found, -math.inf)
+        return self._without_skipped(group, self._solver.counts(s), -math.inf)
+
+    def _without_skipped(self, group: int, rows: Float64, empty: float) -> Float64:
+        """Rows (B, n + 1) over the counts of T positions as rows over the counts of the sequences themselves."""
+        out = np.full_like(rows, empty)
         for b, k in enumerate(self._skipped(group).tolist()):
-            out[b, : found.shape[1] - k] = found[b, k:]
+            out[b, : rows.shape[1] - k] = rows[b, k:]
         return out
 
     def _impossible(self, where: str, index: int) -> InfeasibleError:

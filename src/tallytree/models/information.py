@@ -22,6 +22,7 @@ from ..engine.forest import configurations
 from ..engine.problem import ForestProblem, Problem
 from ..errors import ParameterError
 from ..memo import answer
+from .base import rows_of
 from .binary import BinaryModel
 from .edges import Forest
 
@@ -161,9 +162,7 @@ def _outside_support(params: Any, tree: Any, tables: list[Float64], groups: rang
 
 def _rows(values: Float64, batch_shape: tuple[int, ...], shape: tuple[int, ...]) -> Float64:
     """(1 or B, m) for one batch shape to (B', m) for another that it broadcasts to."""
-    width = values.shape[-1]
-    wide = np.broadcast_to(_shaped(values, batch_shape), (*shape, width))
-    return np.ascontiguousarray(wide.reshape(math.prod(shape), width))
+    return np.ascontiguousarray(rows_of(_shaped(values, batch_shape), shape))
 
 
 def _on_edges(model: Any) -> Any:

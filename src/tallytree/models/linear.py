@@ -19,7 +19,7 @@ from ..engine.log_sums import log_sum, softplus
 from ..engine.pmf.weighted import GridWalk, Lattice, inclusion_evidence, to_lattice, weighted_log_pmf
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
-from .base import ArgumentModel, place_in_batch
+from .base import ArgumentModel, place_in_batch, rows_of
 
 _LARGEST = 1 << 24  # points of the grid
 
@@ -398,8 +398,7 @@ class LinearModel(ArgumentModel):
 
     @cached
     def _nu(self) -> Float64:
-        whole = np.broadcast_to(self.logits, (*self.batch_shape, self.n_variables))
-        return whole.reshape(math.prod(self.batch_shape), self.n_variables)
+        return rows_of(self.logits, self.batch_shape)
 
     @property
     def _constant(self) -> Float64:
@@ -410,8 +409,7 @@ class LinearModel(ArgumentModel):
     def _lattice(self) -> tuple[Lattice, Float64]:
         """Positive coprime weights, and log f at the sums that they reach, (B, W + 1)."""
         lattice = to_lattice(self._nu, self._units)
-        table = np.broadcast_to(self.log_f, (*self.batch_shape, len(self.values)))
-        return lattice, table.reshape(len(lattice.nu), len(self.values))[:, :: lattice.step]
+        return lattice, rows_of(self.log_f, self.batch_shape)[:, :: lattice.step]
 
     @cached
     def _log_prior(self) -> Float64:

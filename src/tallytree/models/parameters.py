@@ -20,6 +20,7 @@ from ..errors import ParameterError
 from ..memo import Caching, cached
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree, flat
+from .base import rows_of
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
@@ -60,15 +61,8 @@ class Parameters(Caching):
         if (self.near_logits or masks.absent(self.logits)) and self._tables_near():
             return None
         found = masks.resolve(np.asarray(self.logits, np.float64), self.tables, self.potentials)
-        new = Parameters(
-            self.tree,
-            found.logits,
-            self.dtype,
-            found.potentials,
-            found.tables,
-            self.batch_shape,
-            self.own_constant,
-        )
+        numbers = found.potentials, found.tables, self.batch_shape, self.own_constant
+        new = Parameters(self.tree, found.logits, self.dtype, *numbers)
         new._replaced = None
         new.far_constant = np.broadcast_to(found.constant, self.batch_shape).reshape(-1)
         return new
@@ -99,7 +93,7 @@ class Parameters(Caching):
         alone = self.tree.singleton_groups
         if len(alone) == 0 and logits.ndim == 1 and not self.batch_shape:
             return Folded(logits.reshape(1, n), self.own_constant, None)
-        nu: Float64 = np.broadcast_to(logits, (*self.batch_shape, n)).reshape(math.prod(self.batch_shape), n)
+        nu = rows_of(logits, self.batch_shape)
         if len(alone) == 0:
             return Folded(np.ascontiguousarray(nu), self.own_constant, None)
         folded = self._with_singletons(nu)
@@ -161,9 +155,7 @@ class Parameters(Caching):
     def rows(self, group: int) -> Float64:
         """A group's table as (1 or B, n + 1)."""
         table = self.tables[group]
-        if table.ndim == 1:
-            return table.reshape(1, -1)
-        return np.broadcast_to(table, (*self.batch_shape, table.shape[-1])).reshape(-1, table.shape[-1])
+        return rows_of(table, self.batch_shape if table.ndim > 1 else ())
 
     @cached
     def mixtures(self) -> dict[int, Mixture]:
@@ -179,28 +171,19 @@ class Parameters(Caching):
 
     def direction(self, logits: Any, tables: Any) -> tuple[Float64, Float64]:
         """A direction in parameter space as (B, D) and packed (B, T); singleton tables move the leaves."""
-        batch, n = math.prod(self.batch_shape), self.tree.n_variables
-        nu = np.zeros((batch, n))
-        if logits is not None:
-            array, _ = checks.logits(logits)
-            try:
-                nu += np.broadcast_to(array, (*self.batch_shape, n)).reshape(batch, n)
-            except ValueError:
-                raise ParameterError(
-                    f"`logits` must broadcast to shape {(*self.batch_shape, n)}; shape {array.shape} arrived."
-                ) from None
+        shape = (*self.batch_shape, self.tree.n_variables)
+        given = np.zeros(shape) if logits is None else checks.logits(logits)[0]
+        nu = np.array(rows_of(checks.spread("logits", given, shape), self.batch_shape))
         family, offset = self.tree.family, self.tree.family.set_offset
-        packed = np.zeros((batch, int(offset[-1])))
+        packed = np.zeros((len(nu), int(offset[-1])))
         entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
         for g, entry in enumerate(entries):
             if entry is None:
                 continue
-            size = family.group_size(g)
-            array = checks.log_table(entry, size, name=f"The direction of group {g}")
-            checks.broadcast(
-                self.batch_shape, [(f"The direction of group {g}", array.shape[:-1])], grow=False
-            )
-            rows = np.broadcast_to(array, (*self.batch_shape, size + 1)).reshape(batch, size + 1)
+            name = f"The direction of group {g}"
+            array = checks.log_table(entry, family.group_size(g), name=name)
+            checks.broadcast(self.batch_shape, [(name, array.shape[:-1])], grow=False)
+            rows = rows_of(array, self.batch_shape)
             s = int(family.set_of_group[g])
             if s >= 0:
                 packed[:, offset[s] : offset[s + 1]] += rows
@@ -437,8 +420,7 @@ class PackedParameters(Parameters):
         family = self.tree.family
         if self._replaced is not None or not family.groups_are_sets:
             return super().packed
-        shape = self.batch_shape if self.given.ndim > 1 else ()
-        rows = np.broadcast_to(self.given, (*shape, self.given.shape[-1])).reshape(-1, self.given.shape[-1])
+        rows = rows_of(self.given, self.batch_shape if self.given.ndim > 1 else ())
         cells = family.set_cells
         return rows if cells is None else np.take(rows, cells, axis=1)
 

@@ -15,6 +15,7 @@ from ..engine.forest.certificate import folded_size
 from ..engine.problem import ForestProblem, Problem
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
+from .base import rows_of
 from .edges import Forest
 from .parameters import Parameters
 
@@ -55,15 +56,9 @@ def structure(tree: CountTree, forest: Forest) -> ForestStructure:
 
 def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEdges) -> ForestProblem:
     """With edges."""
-    n, batch_shape = params.tree.n_variables, params.batch_shape
     log_leaf = leaf_weights(params)
-    log_edge = edges.tables[None]
-    if edges.tables.ndim > 3:
-        shape = edges.tables.shape[-3:]
-        log_edge = np.broadcast_to(edges.tables, (*batch_shape, *shape)).reshape(
-            math.prod(batch_shape), *shape
-        )
-    score = np.broadcast_to([0, 1], (n, 2))
+    log_edge = rows_of(edges.tables, params.batch_shape if edges.tables.ndim > 3 else (), 3)
+    score = np.broadcast_to([0, 1], (params.tree.n_variables, 2))
     return ForestProblem(
         structure, score, log_leaf, log_edge, params.packed, _folded(params, log_leaf, folded_size)
     )
@@ -71,9 +66,8 @@ def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEd
 
 def leaf_weights(params: Parameters) -> Float64:
     """Log-weights of the two states of every variable, (B, D, 2)."""
-    near, n = params.near, params.tree.n_variables
-    logits = np.asarray(near.logits, np.float64)
-    logits = np.broadcast_to(logits, (*params.batch_shape, n)).reshape(math.prod(params.batch_shape), n)
+    near = params.near
+    logits = rows_of(np.asarray(near.logits, np.float64), params.batch_shape)
     forced = logits == math.inf
     log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)
     # Both entries of the table of a single variable: their difference alone would not carry their size.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..checks.configurations import states
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from ..potentials import Potential, as_potential
+from ..potentials.columns import naming
 from .base import Value
 from .count import CountModel
 from .results import ExpectedStatistics
@@ -187,7 +188,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
         >>> np.exp(batch.log_prob([[0, 1], [0, 1, 0, 0]])).round(6)
         array([0.5 , 0.25])
         """
-        flat = configuration_of_each(y, self.sizes)
+        flat = one_of_each("y", y, self.sizes, partial(states, lead=False))
         out = np.empty(len(self))
         for which, stack in self._buckets:
             rows = flat[self._offsets[which][:, None] + np.arange(stack.n_variables)]
@@ -360,8 +361,12 @@ class RaggedBatch(Value, Sequence[CountModel]):
         [[0.25, -0.25], [0.2222, -0.1111, -0.1111]]
         """
         counts = checks.flag("counts", counts)
-        v = None if logits is None else logits_of_each(logits, self._offsets)
-        h = None if tables is None else tables_of_each(tables, self.sizes)
+        v = None if logits is None else one_of_each("logits", logits, self.sizes, _vector)
+        h = [None] * len(self)
+        if tables is not None:
+            h = checks.listed(
+                tables, len(self), f"`tables` must be a list of {len(self)} arrays or None, one per model"
+            )
         found: list[Any] = [None] * len(self)
         for which, batch in self._buckets:
             n = batch.n_variables
@@ -372,7 +377,9 @@ class RaggedBatch(Value, Sequence[CountModel]):
                     )
                 continue
             rows = None if v is None else v[self._offsets[which][:, None] + np.arange(n)]
-            move = None if h is None else [np.stack([_or_zeros(h[i], n) for i in which.tolist()])]
+            move = (
+                None if tables is None else [np.stack([_table_or_zeros(h[i], n, i) for i in which.tolist()])]
+            )
             moved = self._of(which, partial(batch.hessian_vector_product, rows, move, counts=counts))
             for place, i in enumerate(which.tolist()):
                 found[i] = ExpectedStatistics(
@@ -438,16 +445,28 @@ class RaggedBatch(Value, Sequence[CountModel]):
         return self._offsets, self._logits, tuple(self._potentials)
 
 
-def _or_zeros(entry: Any, n: int) -> NDArray[np.float64]:
-    return np.zeros(n + 1) if entry is None else entry
+def _vector(value: Any, n: int) -> Any:
+    return checks.array("logits", value, (n,), checks.NUMBERS)
+
+
+def _table_or_zeros(entry: Any, n: int, i: int) -> Any:
+    with naming((i,)):
+        return np.zeros(n + 1) if entry is None else checks.array("tables", entry, (n + 1,), checks.LOGS)
 
 
 def potential_of_each(potentials: Any, sizes: NDArray[np.int64]) -> list[Any]:
-    """One potential or log-table per model."""
+    """One potential or log-table per model; a potential with one parameter per model is taken apart."""
     count = len(sizes)
-    if isinstance(potentials, Potential) or potentials is None or callable(potentials):
-        return _one_each(as_potential(potentials), count)
     wanted = f"`potentials` must be one potential for all models or a list of {count}, one per model"
+    if isinstance(potentials, Potential) or potentials is None or callable(potentials):
+        potential = as_potential(potentials)
+        shape = potential.batch_shape
+        if shape not in ((), (1,), (count,)):
+            raise ParameterError(
+                f"`potentials` must have one parameter for all models or one for each of the {count}; parameters of "
+                f"shape {shape} arrived."
+            )
+        return [potential._member((i,)) for i in range(count)] if shape else [potential] * count
     whole = isinstance(potentials, (int, np.integer))
     hint = f" For a fixed count use exactly({potentials})." if whole else ""
     given = checks.listed(potentials, count, wanted, hint)
@@ -457,108 +476,50 @@ def potential_of_each(potentials: Any, sizes: NDArray[np.int64]) -> list[Any]:
     return given
 
 
-def _one_each(potential: Potential, count: int) -> list[Any]:
-    """The potential of every model: the same object, or its own where there is one parameter per model."""
-    if potential.batch_shape not in ((), (1,), (count,)):
-        raise ParameterError(
-            f"`potentials` must have one parameter for all models or one for each of the {count}; parameters of shape "
-            f"{potential.batch_shape} arrived."
-        )
-    if not potential.batch_shape:
-        return [potential] * count
-    return [potential._member((i,)) for i in range(count)]
-
-
 def flattened(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray[np.int64], np.dtype[Any]]:
     """Log-odds of all models, where each begins, and the dtype of answers."""
     if sizes is None:
-        if not _several(logits):
-            raise ParameterError(
-                "`logits` must be a list with one 1-D array per model, or one array together with `sizes`; "
-                f"{checks.describe(logits)} arrived."
-            )
-        parts = [checks.logits(part) for part in logits]
-        bad = [i for i, (part, _) in enumerate(parts) if part.ndim != 1]
-        if bad:
-            raise ParameterError(
-                f"`logits` must hold one 1-D array per model; model {bad[0]} has shape {parts[bad[0]][0].shape}."
-            )
+        entries = checks.listed(
+            logits,
+            None,
+            "`logits` must be a list with one 1-D array per model, or one array together with `sizes`",
+        )
+        parts = []
+        for i, entry in enumerate(entries):
+            part, kind = checks.logits(entry)
+            if part.ndim != 1:
+                raise ParameterError(
+                    f"`logits` must hold one 1-D array per model; model {i} has shape {part.shape}."
+                )
+            parts.append((part, kind))
         lengths = np.array([len(part) for part, _ in parts], np.int64)
-        single = bool(parts) and all(dtype == np.float32 for _, dtype in parts)
+        single = bool(parts) and all(kind == np.float32 for _, kind in parts)
         dtype = np.dtype(np.float32 if single else np.float64)
         values = np.concatenate([np.empty(0), *[part for part, _ in parts]])
     else:
         values, dtype = checks.logits(logits)
-        lengths = checks.rectangular("sizes", sizes, "a list of non-negative integers")
-        if values.ndim != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iu" or np.any(lengths < 0):
+        lengths = checks.array("sizes", sizes, ("N",), checks.WHOLE)
+        if values.shape != (int(lengths.sum()),):
             raise ParameterError(
-                "`logits` must be one-dimensional and `sizes` a list of non-negative integers."
+                f"`logits` must be one-dimensional, one number per variable; `sizes` add up to {int(lengths.sum())}, "
+                f"but shape {values.shape} arrived."
             )
-        if int(lengths.sum()) != len(values):
-            raise ParameterError(f"`sizes` add up to {int(lengths.sum())}, but {len(values)} logits arrived.")
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return values.astype(dtype), offsets, dtype  # a copy: what users change later is not ours
 
 
-def _several(value: Any) -> bool:
-    """Whether a value can hold an entry per model."""
-    return (
-        isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0
-    )
-
-
-def configuration_of_each(y: Any, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """A configuration of every model, one after the other."""
+def one_of_each(name: str, value: Any, sizes: NDArray[np.int64], read: Callable[[Any, int], Any]) -> Any:
+    """A vector of every model, one after the other, given so or one by one."""
     total = int(sizes.sum())
-    if isinstance(y, np.ndarray) and y.dtype != object and y.ndim == 1:
-        return states(y, total)
-    given = list(y) if _several(y) else []
-    if len(given) != len(sizes):
-        raise ParameterError(
-            f"`y` must hold one configuration for each of the {len(sizes)} models, or one array of {total} entries; "
-            f"{checks.describe(y)} arrived."
-        )
-    rows = [states(row, n) for row, n in zip(given, sizes.tolist())]
-    bad = [i for i, row in enumerate(rows) if row.ndim != 1]
-    if bad:
-        raise ParameterError(
-            f"`y` must hold one configuration per model; that of model {bad[0]} has shape {rows[bad[0]].shape}."
-        )
-    return np.concatenate([np.empty(0, bool), *rows])
-
-
-def logits_of_each(logits: Any, offsets: NDArray[np.int64]) -> FloatArray:
-    """A direction in the log-odds of all models, given in one array or one per model."""
-    count, total = len(offsets) - 1, int(offsets[-1])
+    if isinstance(value, (list, tuple)) and value and np.ndim(value[0]) == 0:
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype != object and value.ndim == 1:
+        return read(value, total)
     wanted = (
-        f"`logits` must hold one array for each of the {count} models, of its size, or one number for each of the "
-        f"{total} variables"
+        f"`{name}` must hold one vector for each of the {len(sizes)} models, or one array of {total} entries"
     )
-    several = _several(logits)
-    parts = list(logits) if several else []
-    if not count or (parts and np.ndim(parts[0]) == 1):
-        values, found, _ = flattened(parts if several else logits, None)
-        if not np.array_equal(found, offsets):
-            raise ParameterError(f"{wanted}; sizes {np.diff(found).tolist()[:8]} arrived.")
-        return values
-    values, _ = checks.logits(parts if several else logits)
-    if values.shape != (total,):
-        raise ParameterError(f"{wanted}; shape {values.shape} arrived.")
-    return values
-
-
-def tables_of_each(tables: Any, sizes: NDArray[np.int64]) -> list[Any]:
-    """A direction in the table of every model, or None."""
-    wanted = f"`tables` must be a list of {len(sizes)} arrays or None, one per model"
-    entries = checks.listed(tables, len(sizes), wanted)
-    return [
-        None if entry is None else _table_of_one(entry, n, f"The direction of model {i}")
-        for i, (entry, n) in enumerate(zip(entries, sizes.tolist()))
-    ]
-
-
-def _table_of_one(entry: Any, n: int, name: str) -> NDArray[np.float64]:
-    array = checks.log_table(entry, n, name=name)
-    if array.ndim != 1:
-        raise ParameterError(f"{name} must have shape ({n + 1},); shape {array.shape} arrived.")
-    return array
+    rows = []
+    for i, (entry, n) in enumerate(zip(checks.listed(value, len(sizes), wanted), sizes.tolist())):
+        with naming((i,)):
+            rows.append(read(entry, n))
+    return np.concatenate([read(np.zeros(0), 0), *rows])
