@@ -89,39 +89,24 @@ class FactorGraph(Caching, Value):
             )
         listed = groups_of(groups)
         members, offsets = all_members([g.members for g in listed], len(values))
-        n = len(values)
-        cache: dict[Any, Float64] = {}
-        factors = [
-            factor(group.potential, int(offsets[i + 1] - offsets[i]), i, cache)
-            for i, group in enumerate(listed)
-        ]
-        pairs, pair_tables = pairwise(edges, n)
-        self._setup(values.copy(), members, offsets, tuple(factors), pairs, pair_tables)
+        sizes, cache = np.diff(offsets).tolist(), dict[Any, Float64]()
+        factors = tuple(factor(g.potential, n, i, cache) for i, (g, n) in enumerate(zip(listed, sizes)))
+        self._setup(values.copy(), members, offsets, factors, *pairwise(edges, len(values)))
 
-    def _setup(
-        self,
-        logits: Float64,
-        members: Ints,
-        offsets: Ints,
-        factors: tuple[Factor, ...],
-        pairs: Ints,
-        pair_tables: Float64,
-    ) -> None:
-        for array in (logits, members, offsets, pairs, pair_tables):
-            array.flags.writeable = False
-        self._logits, self._members, self._offsets = logits, members, offsets
-        self._factors = factors
-        self._pairs, self._pair_tables = pairs, pair_tables
+    def _setup(self, *given: Any) -> None:
+        for part in given:
+            if isinstance(part, np.ndarray):
+                part.flags.writeable = False
+        self._given = given
+        self._logits: Float64
+        self._factors: tuple[Factor, ...]
+        self._logits, self._members, self._offsets, self._factors, self._pairs, self._pair_tables = given
 
     @classmethod
-    def _made(cls, *numbers: Any) -> FactorGraph:
+    def _made(cls, *given: Any) -> FactorGraph:
         new = cls.__new__(cls)
-        new._setup(*numbers)
+        new._setup(*given)
         return new
-
-    def _given(self) -> tuple[Any, ...]:
-        """What `_setup` takes."""
-        return self._logits, self._members, self._offsets, self._factors, self._pairs, self._pair_tables
 
     # -- what it is made of ------------------------------------------------------------------------------------
 
@@ -313,7 +298,7 @@ class FactorGraph(Caching, Value):
                 f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived. For another number of "
                 "variables make a new FactorGraph."
             )
-        return self._made(values.copy(), *self._given()[1:])
+        return self._made(values.copy(), *self._given[1:])
 
     def log_weight(self, y: ArrayLike) -> Any:
         """Logarithm of the unnormalised weight of configurations (..., D).
@@ -367,12 +352,10 @@ class FactorGraph(Caching, Value):
         return display.graph_page(self)
 
     def _parts(self) -> tuple[Any, ...]:
-        return (
-            self._logits, self._members, self._offsets, self.tables, self.models, self._pairs, self._pair_tables,
-        )  # fmt: skip
+        return *self._given[:3], self.tables, self.models, *self._given[4:]
 
     def __reduce__(self) -> Any:
-        return self._made, self._given()
+        return self._made, self._given
 
 
 def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
@@ -399,10 +382,7 @@ def groups_of(groups: Any) -> Sequence[Group]:
     """The groups as a list."""
     if isinstance(groups, Group):
         return [groups]
-    try:
-        listed = list(groups)
-    except TypeError:
-        listed = [groups]
+    listed = list(groups) if isinstance(groups, Iterable) else [groups]
     for g in listed:
         if not isinstance(g, Group):
             raise ParameterError(
@@ -427,29 +407,19 @@ def factor(
         if known is None:
             known = cache[(potential, size)] = _checked(potential.log_table(size), size, number)
         return potential, known, None
-    _refuse_other_kinds(value, number)
-    frozen = isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable
-    if not frozen:
+    if not isinstance(value, (np.ndarray, list, tuple)):
+        hint = " A chain with two labels is CountModel(logits, edges=Forest(...))."
+        if isinstance(value, (int, np.integer)):
+            hint = f" For a fixed count use exactly({value})."
+        raise ParameterError(
+            f"The potential of group {number} must be a potential, an array of log-values, a function of the count, "
+            f"a CountModel or None; {checks.describe(value)} arrived.{hint}"
+        )
+    if not (isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable):
         called = f"The table of group {number}"
         value = checks.real_array("potential", value, axis="counts", label=called)[0].copy()
     table = _checked(value, size, number)
     return table, table, None
-
-
-def _refuse_other_kinds(value: Any, number: int) -> None:
-    if isinstance(value, (np.ndarray, list, tuple)):
-        return
-    hint = (
-        " A chain with two labels is CountModel(logits, edges=Forest(...))."
-        if hasattr(value, "log_partition")
-        else ""
-    )
-    if isinstance(value, (int, np.integer)):
-        hint = f" For a fixed count use exactly({value})."
-    raise ParameterError(
-        f"The potential of group {number} must be a potential, an array of log-values, a function of the count, "
-        f"a CountModel or None; {checks.describe(value)} arrived.{hint}"
-    )
 
 
 def _model(model: CountModel, size: int, number: int) -> CountModel:
@@ -462,12 +432,11 @@ def _model(model: CountModel, size: int, number: int) -> CountModel:
     given = np.asarray(model.logits, np.float64)
     logits, tables = logits_without_masks(given), [without_masks(t) for t in model.tables]
     same = logits is given and all(a is b for a, b in zip(tables, model.tables))
-    if model.edges is not None:
-        edges = model.edges.log_tables
+    edges = None if model.edges is None else model.edges.log_tables
+    if edges is not None:
         cleaned = np.array([without_masks(t) for t in edges]).reshape(edges.shape)
-        same = same and np.array_equal(edges, cleaned)
-        return model if same else model.replace(logits=logits, tables=tables, edges=cleaned)
-    return model if same else model.replace(logits=logits, tables=tables)
+        same, edges = same and np.array_equal(edges, cleaned), cleaned
+    return model if same else model.replace(logits=logits, tables=tables, edges=edges)
 
 
 def _checked(table: Any, size: int, number: int) -> Float64:

@@ -14,9 +14,9 @@ from tallytree.potentials.columns import (
     Column,
     Index,
     common_shape,
-    exponents,
     is_many,
     model_name,
+    read_column,
     show,
     where,
 )
@@ -249,7 +249,7 @@ class Potential:
 
     def __pow__(self, exponent: Any) -> Potential:
         if is_many(exponent):
-            column = exponents(exponent)
+            column = read_column("exponent", exponent, checks.POSITIVE)
             common_shape([self.batch_shape, column.shape], "A potential and its exponents")
             return Power(self, column)
         return Power(self, checks.real("exponent", exponent, 0.0, strict=True))

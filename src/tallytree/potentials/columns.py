@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallytree import checks
-from tallytree.checks import unmasked
+from tallytree.checks import Entries, unmasked
 from tallytree.errors import ParameterError
 
 Index = tuple[int, ...]
@@ -72,8 +72,8 @@ def is_many(value: Any, core: int = 0) -> bool:
     return getattr(value, "ndim", 0) > core
 
 
-def as_array(value: Any, name: str, core: int = 0, function: str = "") -> npt.NDArray[Any]:
-    """What a user gave for one parameter of all models."""
+def read_column(name: str, value: Any, entries: Entries, core: int = 0, function: str = "") -> Column:
+    """What a user gave for one parameter of all models; the first model with a faulty number is named."""
     ragged = (
         f"`{name}` must hold as many numbers for every model; a ragged sequence arrived. Fill the gaps, or make "
         "one potential per model."
@@ -83,18 +83,14 @@ def as_array(value: Any, name: str, core: int = 0, function: str = "") -> npt.ND
         raise ParameterError(
             f"`{name}` must be a list of numbers, or one list per model; {value!r} arrived. Wrap it in a list."
         )
-    return array if array.size else array.astype(np.int64)  # of no numbers, the type does not matter
-
-
-def exponents(value: Any) -> Column:
-    """Positive, finite exponents, one per model."""
-    array = as_array(value, "exponent")
-    column = Column(array)
-    if array.dtype.kind not in "iuf" or not ((array > 0) & (array < np.inf)).all():
-        for index in np.ndindex(array.shape):
+    array = array if array.size else array.astype(np.int64)  # of no numbers, the type does not matter
+    column, legal = Column(array, core), array.dtype.kind in entries.kinds.replace("b", "")
+    if not legal or not ((array >= entries.low) & (array <= entries.high)).all():
+        for index in np.ndindex(column.shape):
             with naming(index):
-                checks.real("exponent", column.at(index), 0.0, strict=True)
-    return Column(array.astype(np.float64))
+                for number in np.ravel(np.array(column.at(index), object)).tolist():
+                    checks.number(name, number, entries)
+    return Column(array.astype(entries.dtype), core)
 
 
 def common_shape(shapes: Sequence[tuple[int, ...]], what: str) -> tuple[int, ...]:

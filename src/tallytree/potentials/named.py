@@ -21,7 +21,16 @@ from tallytree.checks import Entries, has_nan
 from tallytree.errors import ParameterError
 from tallytree.potentials import formulas
 from tallytree.potentials.base import Potential, check_range
-from tallytree.potentials.columns import Column, Index, as_array, common_shape, is_many, naming, show, where
+from tallytree.potentials.columns import (
+    Column,
+    Index,
+    common_shape,
+    is_many,
+    naming,
+    read_column,
+    show,
+    where,
+)
 
 P = ParamSpec("P")
 
@@ -148,30 +157,21 @@ def _reader(label: str, entries: Entries | None, optional: bool) -> Callable[[An
 def _per_model(name: str, given: dict[str, Any]) -> Potential:
     """A potential per model, or the complaint about the first model that has none."""
     _, declared, core = FACTORIES[name]
-    numbers = [
-        _column(f"{label}` of `{name}", given[label], entries, core) for label, entries in declared.items()
-    ]
+    function = f".{name}" if name in _IN_FRAMEWORKS else ""
+    numbers = []
+    for label, entries in declared.items():
+        called, value = f"{label}` of `{name}", given[label]
+        if entries is None:
+            value = checks.flag(called, value)
+        elif value is not None:
+            value = read_column(called, value, entries, core, function)
+        numbers.append(value)
     shape = common_shape([c.shape for c in numbers if isinstance(c, Column)], f"The parameters of `{name}`")
     found, holds = PerModel(name, tuple(numbers), shape), KINDS[name].holds
     if holds is not None:
         with np.errstate(all="ignore"):
             found._refuse(~np.broadcast_to(holds(*found._columns()), (*shape, 1)))
     return found
-
-
-def _column(label: str, value: Any, entries: Entries | None, core: int) -> Any:
-    """The numbers of all models in int64 or float64, or what is the same for all and no number."""
-    if entries is None or value is None:
-        return value if value is None else checks.flag(label, value)
-    name = label.rpartition("`")[2]
-    array = as_array(value, label, core, f".{name}" if name in _IN_FRAMEWORKS else "")
-    column, legal = Column(array, core), array.dtype.kind in entries.kinds.replace("b", "")
-    if not legal or not ((array >= entries.low) & (array <= entries.high)).all():
-        for index in np.ndindex(column.shape):
-            with naming(index):
-                for number in np.ravel(np.array(column.at(index), object)).tolist():
-                    checks.number(label, number, entries)
-    return Column(array.astype(entries.dtype), core)
 
 
 @dataclass(frozen=True, slots=True)
