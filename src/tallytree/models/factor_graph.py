@@ -93,13 +93,17 @@ class FactorGraph(Caching, Value):
         factors = tuple(factor(g.potential, n, i, cache) for i, (g, n) in enumerate(zip(listed, sizes)))
         self._setup(values.copy(), members, offsets, factors, *pairwise(edges, len(values)))
 
+    _logits: Float64
+    _pair_tables: Float64
+    _members: Ints
+    _pairs: Ints
+    _factors: tuple[Factor, ...]
+
     def _setup(self, *given: Any) -> None:
         for part in given:
             if isinstance(part, np.ndarray):
                 part.flags.writeable = False
         self._given = given
-        self._logits: Float64
-        self._factors: tuple[Factor, ...]
         self._logits, self._members, self._offsets, self._factors, self._pairs, self._pair_tables = given
 
     @classmethod

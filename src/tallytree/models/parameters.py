@@ -471,7 +471,8 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
     if type(groups) is np.ndarray:
         if groups.shape != (n + 1,) or groups.dtype is not _DOUBLE:
             return None
-        own = finite = groups.copy()
+        own = groups.copy()
+        finite: Float64 | None = own
         given: Any = own
     elif isinstance(groups, Potential):
         given, own = groups, groups._table(n)
