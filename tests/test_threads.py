@@ -271,8 +271,21 @@ def _tied_mode():
     return model.mode
 
 
+def _large_node(method):
+    """One product or correlation of the size of a large node takes several seconds."""
+
+    def make():
+        hooks = pytest.importorskip("tallytree._native.hooks")
+        x = np.random.default_rng(0).uniform(0.5, 1.0, 1 << 18)
+        return lambda: [hooks.convolve(x, x, method), hooks.correlate(np.r_[x, x], x, method)]
+
+    return make
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
-@pytest.mark.parametrize("make", [_tangent, _wild_tree, _tied_mode])
+@pytest.mark.parametrize(
+    "make", [_tangent, _wild_tree, _tied_mode, *map(_large_node, ("direct", "tiled", "wide"))]
+)
 def test_an_interrupt_is_heard_in_the_midst_of_long_work(make):
     work = make()
     heard = []

@@ -1,6 +1,8 @@
 // Direct convolution and correlation of doubles: only positive terms, so every entry is relatively accurate.
 #pragma once
 #include "base/exponent.hpp"
+#include "base/interrupt.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -11,6 +13,15 @@ constexpr int kPad = 40;                     // zeros kept on either side of a p
 
 static inline void fill(double* p, ptrdiff_t n, double x) {
   for (ptrdiff_t i = 0; i < n; i++) p[i] = x;
+}
+
+// Hears Ctrl-C between tiles of outputs, where a tile is a sum of so many terms that all tiles together take long.
+static inline void let_signals_through_after(int terms) {
+  if (terms > 1024) let_signals_through();
+}
+
+static inline double* scratch_part(const Worker& worker, int part) {
+  return worker.scratch + (size_t)part * worker.scratch_stride;
 }
 
 // out[t] = sum_{i0 <= i < i1} weight[i] * shifted[t + step * i], for rows * kLanes values of t.
@@ -48,8 +59,10 @@ static inline void convolve_direct(const double* a, int na, const double* b, int
   fill(scratch + kPad + nb, kPad, 0.0);
   const double* padded = scratch + kPad;
   int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs)
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
     accumulate_tile<kRows, -1>(a, max(0, k - nb + 1), min(na, k + kTileOutputs), padded + k, out + k);
+    let_signals_through_after(na);
+  }
   for (; k < count; k += kLanes)
     accumulate_tile<1, -1>(a, max(0, k - nb + 1), min(na, k + kLanes), padded + k, out + k);
 }
@@ -68,6 +81,32 @@ static inline double dot(const double* g, const double* u, int n) {
   return total;
 }
 
+static inline double total(const double* x, int n) {
+  vec sum = {};
+  int j = 0;
+  for (; j + kLanes <= n; j += kLanes) sum += load(x + j);
+  double all = sum_lanes(sum);
+  for (; j < n; j++) all += x[j];
+  return all;
+}
+
+// Sums of absolute values, and Euclidean norms.
+struct Norms {
+  double one, two;
+};
+static inline Norms norms(const double* x, int n) {
+  vec one = {}, two = {};
+  int k = 0;
+  for (; k + kLanes <= n; k += kLanes) {
+    const vec y = load(x + k);
+    one += y < 0.0 ? -y : y;
+    two += y * y;
+  }
+  double a = sum_lanes(one), b = sum_lanes(two);
+  for (; k < n; k++) a += real::fabs(x[k]), b += x[k] * x[k];
+  return {a, real::sqrt(b)};
+}
+
 // out[k] = sum_j g[k+j] u[j] for k = 0 .. count-1. Reads g, and writes out, up to kTileOutputs - 1 entries beyond.
 static inline void correlate_direct(const double* g, const double* u, int nu, double* out, int count) {
   if (count <= 2) {
@@ -75,7 +114,10 @@ static inline void correlate_direct(const double* g, const double* u, int nu, do
     return;
   }
   int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) accumulate_tile<kRows, 1>(u, 0, nu, g + k, out + k);
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
+    accumulate_tile<kRows, 1>(u, 0, nu, g + k, out + k);
+    let_signals_through_after(nu);
+  }
   for (; k < count; k += kLanes) accumulate_tile<1, 1>(u, 0, nu, g + k, out + k);
 }
 

@@ -2,10 +2,8 @@
 
 #include <atomic>
 #include <cmath>
-#include <mutex>
 #include <stdexcept>
 
-#include "base/fork_gate.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -92,7 +90,6 @@ std::unique_ptr<OwnedPlan> make_plan(int32_t N, int lanes) {
 // Slot 2k: length 128 * 2^k; slot 2k+1: 384 * 2^k; one row per lane count 2, 4, 8.
 struct PlanCache {
   std::atomic<OwnedPlan*> slot[3][48] = {};
-  std::mutex guard;
 
   ~PlanCache() {
     for (auto& row : slot)
@@ -116,12 +113,8 @@ const FftPlan* fft_plan(PlanCache* cache, int32_t length, int lanes) {
   std::atomic<OwnedPlan*>& place = cache->slot[lanes == 8 ? 2 : lanes == 4 ? 1 : 0][slot];
   OwnedPlan* plan = place.load(std::memory_order_acquire);
   if (!plan) {
-    const ForkSafeLock lock(cache->guard);
-    plan = place.load();
-    if (!plan) {
-      plan = make_plan(length, lanes).release();
-      place.store(plan, std::memory_order_release);
-    }
+    auto made = make_plan(length, lanes);  // of threads that make it at the same time one succeeds
+    if (place.compare_exchange_strong(plan, made.get(), std::memory_order_acq_rel)) plan = made.release();
   }
   return &plan->plan;
 }

@@ -1,7 +1,7 @@
 #include "base/fork_gate.hpp"
 
+#include <mutex>
 #include <new>
-#include <shared_mutex>
 
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -9,44 +9,26 @@
 
 namespace tallytree {
 
-#if defined(_WIN32)
-
-bool after_fork_in_child(void (*)()) { return false; }
-void enter_fork_gate() {}
-void leave_fork_gate() {}
-
-#else
-
 namespace {
 
-// Holders of locks share it; a fork takes it for itself.
-struct Gate {
-  alignas(std::shared_mutex) unsigned char room[sizeof(std::shared_mutex)];
+std::mutex gate;
 
-  Gate() {
-    renew();
-    if (pthread_atfork([] { gate().mutex().lock(); }, [] { gate().mutex().unlock(); }, [] { gate().renew(); }))
-      throw std::bad_alloc();
-  }
-  void renew() { new (room) std::shared_mutex; }  // the child's only thread may not be known to the old one
-  std::shared_mutex& mutex() { return *reinterpret_cast<std::shared_mutex*>(room); }
+#if defined(_WIN32)
+bool at_fork(void (*)(), void (*)(), void (*)()) { return false; }
+#else
+bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) {
+  if (pthread_atfork(before, in_parent, in_child)) throw std::bad_alloc();
+  return true;
+}
+#endif
 
-  static Gate& gate() {
-    static Gate* the = new Gate;  // outlives every array that Python may still hold at exit
-    return *the;
-  }
-};
+[[maybe_unused]] const bool guarded = at_fork([] { gate.lock(); }, [] { gate.unlock(); }, [] { gate.unlock(); });
 
 }  // namespace
 
-bool after_fork_in_child(void (*handler)()) {
-  if (pthread_atfork(nullptr, nullptr, handler)) throw std::bad_alloc();
-  return true;
-}
+bool after_fork_in_child(void (*handler)()) { return at_fork(nullptr, nullptr, handler); }
 
-void enter_fork_gate() { Gate::gate().mutex().lock_shared(); }
-void leave_fork_gate() { Gate::gate().mutex().unlock_shared(); }
-
-#endif
+ForkSafeLock::ForkSafeLock() { gate.lock(); }
+ForkSafeLock::~ForkSafeLock() { gate.unlock(); }
 
 }  // namespace tallytree

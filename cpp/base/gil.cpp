@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/fork_gate.hpp"
+#include "base/parallel.hpp"
 
 #ifdef Py_LIMITED_API
 #include <dlfcn.h>
@@ -50,18 +51,18 @@ class Asking {
   }
 };
 
-thread_local GilReleased* at_work = nullptr;
+thread_local GilReleased* released = nullptr;
 thread_local std::chrono::steady_clock::time_point next_look;
 
 }  // namespace
 
-GilReleased::GilReleased() : outer_(at_work), state_(PyEval_SaveThread()) {
-  at_work = this;
+GilReleased::GilReleased() : outer_(released), state_(PyEval_SaveThread()) {
+  released = this;
   next_look = std::chrono::steady_clock::now() + kBetweenLooks;
 }
 
 GilReleased::~GilReleased() {
-  at_work = outer_;
+  released = outer_;
   // Handlers that `atexit` calls after ours may still wait for this thread: it goes on if the end does not come.
   if (near_the_end) do std::this_thread::sleep_for(kBetweenLooks);
     while (ending());
@@ -70,13 +71,14 @@ GilReleased::~GilReleased() {
 }
 
 void let_signals_through() {
-  if (!at_work || near_the_end || std::chrono::steady_clock::now() < next_look) return;
+  leave_failed_tasks();
+  if (!released || near_the_end || std::chrono::steady_clock::now() < next_look) return;
   std::exception_ptr raised;
   {
     const Asking here;
-    PyEval_RestoreThread(at_work->state_);
+    PyEval_RestoreThread(released->state_);
     if (PyErr_CheckSignals() != 0) raised = std::make_exception_ptr(nanobind::python_error());
-    at_work->state_ = PyEval_SaveThread();
+    released->state_ = PyEval_SaveThread();
   }
   next_look = std::chrono::steady_clock::now() + kBetweenLooks;
   if (raised) std::rethrow_exception(raised);

@@ -1,7 +1,8 @@
 // The kernels of one instruction-set level, as a table of plain functions over pointers.
 //
-// A kernel never validates, allocates in an inner loop, prints or knows Python. A new kernel is a new member
-// here, a file that defines it in namespace tallytree::TT_LEVEL, and a line in kernels.cpp.
+// A kernel never validates, allocates in an inner loop, prints or knows Python. A new kernel is a member of its room's table, a
+// file that defines it in namespace tallytree::TT_LEVEL, and a name in the list from which the table is made
+// (kernel_table.hpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,6 @@ struct TreeKernels;
 struct ClusterKernels;
 struct SampleKernels;
 struct HookKernels;
-struct TreeTangentKernels;
-struct EdgeTangentKernels;
 
 struct Kernels {
   const char* level;
@@ -29,16 +28,14 @@ struct Kernels {
   // P(y = 1) = 1 / (1 + e^-(nu + message)); an infinite nu decides by itself.
   void (*posterior_marginals)(const double* nu, const double* message, ptrdiff_t n, double* out);
 
+  // out[t] = max_{i < m} a[i] + c[m - 1 - i + t] for t < width
+  void (*max_plus)(const double* a, ptrdiff_t m, const double* c, ptrdiff_t width, double* out);
+
   const FlatKernels* flat;  // flat/kernels.hpp
   const TreeKernels* tree;  // tree/kernels.hpp
   const ClusterKernels* cluster;  // cluster/types.hpp
   const SampleKernels* sample;  // sample/kernels.hpp
   const HookKernels* hooks;  // test_hooks/hook_kernels.hpp; null without the build option for tests
-  const TreeTangentKernels* tree_tangent;  // tree/tangent_kernels.hpp
-  const EdgeTangentKernels* edge_tangent;  // cluster/edge_tangent_kernels.hpp
-
-  // out[t] = max_{i < m} a[i] + c[m - 1 - i + t] for t < width
-  void (*max_plus)(const double* a, ptrdiff_t m, const double* c, ptrdiff_t width, double* out);
 };
 
 // The table in use, and the choice of another (for tests): "v2", "v3", "v4" or "generic"; nullptr if absent.

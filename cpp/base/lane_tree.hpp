@@ -16,6 +16,12 @@ struct Dual {
   vec *value, *change;
 };
 static inline Dual operator+(Dual m, ptrdiff_t k) { return {m.value + k, m.change + k}; }
+static inline vec* value_of(vec* m) { return m; }
+static inline vec* value_of(Dual m) { return m.value; }
+template <class M>
+constexpr bool kCarriesChange = false;
+template <>
+constexpr bool kCarriesChange<Dual> = true;
 
 // Memory given out from the front of one piece; begun at null it only measures.
 struct LaneRoom {
@@ -26,9 +32,11 @@ struct LaneRoom {
     next += count;
     return taken;
   }
-  Dual take_dual(ptrdiff_t count) {
+  template <class M>
+  M take_message(ptrdiff_t count) {
     vec* value = take(count);
-    return {value, take(count)};
+    if constexpr (kCarriesChange<M>) return {value, take(count)};
+    else return value;
   }
   template <class T>
   T* take_other(ptrdiff_t count) {

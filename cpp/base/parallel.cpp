@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "base/fork_gate.hpp"
@@ -24,6 +26,10 @@ namespace tallytree {
 
 namespace {
 
+struct Job;
+thread_local const Job* at_work = nullptr;  // the job of this thread's task
+constexpr std::chrono::milliseconds kBetweenLooks(100);
+
 struct Job {
   const TaskView task;
   const size_t tasks;
@@ -34,6 +40,8 @@ struct Job {
   std::exception_ptr failure{};
   std::condition_variable idle{};  // nobody is at work on it any more
   Job* older = nullptr;
+  const Job* outer = at_work;  // whose task made this job
+  std::atomic<bool> failed{false};
 
   bool open() const { return joined < helpers && next.load(std::memory_order_relaxed) < tasks; }
 };
@@ -92,7 +100,11 @@ class Pool {
     Job** at = &newest_;
     while (*at != &job) at = &(*at)->older;
     *at = job.older;  // nobody joins from here on
-    job.idle.wait(lock, [&] { return job.active == 0; });
+    while (!job.idle.wait_for(lock, kBetweenLooks, [&] { return job.active == 0; })) {
+      lock.unlock();
+      attempt(job, [] { let_signals_through(); });
+      lock.lock();
+    }
   }
 
  private:
@@ -137,15 +149,26 @@ class Pool {
   }
 
   void work(Job& job, int thread) noexcept {
-    try {
+    const Job* before = at_work;
+    at_work = &job;
+    attempt(job, [&] {
       for (size_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.tasks;) {
         job.task(i, thread);
         let_signals_through();
       }
+    });
+    at_work = before;
+  }
+
+  template <class Part>
+  void attempt(Job& job, const Part& part) noexcept {
+    try {
+      part();
     } catch (...) {
       job.next = job.tasks;
       const std::lock_guard<std::mutex> lock(guard_);
       if (!job.failure) job.failure = std::current_exception();
+      job.failed = true;
     }
   }
 
@@ -170,6 +193,11 @@ Pool& pool() {
 }
 
 }  // namespace
+
+void leave_failed_tasks() {
+  for (const Job* job = at_work; job; job = job->outer)
+    if (job->failed.load(std::memory_order_relaxed)) throw std::runtime_error("another task failed");
+}
 
 void prepare_exceptions() {
   [[maybe_unused]] volatile int seen = std::uncaught_exceptions();  // volatile: it is declared free of side effects

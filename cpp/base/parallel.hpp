@@ -31,8 +31,12 @@ int thread_count(int threads);
 
 // Calls task(index, thread) for every index below `tasks` and returns when all are done; thread < threads. The calling
 // thread takes part as thread 0. May be called from within a task and from several threads at once. After an exception
-// no further tasks are begun, and the first one is rethrown here. Between tasks the calling thread lets signals through.
+// no further tasks are begun, and the first one is rethrown here. Between tasks, and while it waits for the others, the calling
+// thread lets signals through.
 void run_tasks(size_t tasks, int threads, TaskView task);
+
+// Throws if the tasks that this thread helps with are not wanted any more, because one of them has failed.
+void leave_failed_tasks();
 
 // The same for task(index), where threads need no memory of their own.
 template <class Task>

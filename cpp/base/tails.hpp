@@ -10,6 +10,7 @@ namespace tallytree::TT_LEVEL {
 
 // Ends of a message are cut off while their mass stays below this share of the whole.
 constexpr double kTrim = 1e-27;
+constexpr int kTrimFrom = 48;  // shorter messages are left whole
 constexpr double kTrimDeviations = 10.9;  // a normal tail of mass kTrim / 2 starts here
 constexpr double kTrimNats = 62.87;       // -log(kTrim / 2)
 
@@ -41,6 +42,18 @@ static inline double log_mgf(const double* a, int n, double sum, double s, int c
   double rest = sum_lanes(total);
   for (int j = 0; i + j < n; j++) rest += a[i + j] * weight[j];
   return real::log(rest / sum) + 1e-12 * n;
+}
+
+// How many of n entries can be cut, walking inwards from an end, without exceeding the budget of their masses.
+template <class Mass>
+static inline int entries_to_cut(int n, double budget, const Mass& mass) {
+  double cut = 0;
+  int k = 0;
+  for (; k < n - 1; k++) {
+    cut += mass(k);
+    if (cut > budget) break;
+  }
+  return k;
 }
 
 // Entries of a * b to keep, counted from the first: beyond them lies at most kTrim of the mass in all.

@@ -11,7 +11,6 @@
 #pragma once
 #include "base/convolve.hpp"
 #include "base/tile_pairs.hpp"
-#include "base/worker.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -315,6 +314,7 @@ static inline Tiled convolve_tiled(Worker& worker, const Tiled& a_in, const Tile
   for (int t = 0; t < out.tiles(); t++) {
     const int start = (K0 + t) * kTile;
     tile_of_convolution(a, s, of_a, of_b, K0 + t, max(0, first - start), min(kTile, last + 1 - start), room, out, t);
+    let_signals_through_after(a.length);
   }
   return out;
 }

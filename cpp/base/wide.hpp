@@ -5,7 +5,6 @@
 // relative to it.
 #pragma once
 #include "base/convolve.hpp"
-#include "base/worker.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -93,9 +92,11 @@ static inline void convolve_wide(Wide a, Wide b, int first, int last, double* ou
   const double* v = padded_copy(b.value, b.length, 0.0, scratch);
   const double* e = padded_copy(b.exponent, b.length, kZeroExponent, scratch_exponent);
   int k = first;
-  for (; last - k > kTileOutputs - kLanes; k += kTileOutputs)
+  for (; last - k > kTileOutputs - kLanes; k += kTileOutputs) {
     wide_tile<kRows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kTileOutputs), v + k, e + k,
                          out + k - first, out_exponent + k - first);
+    let_signals_through_after(a.length);
+  }
   for (; k < last; k += kLanes)
     wide_tile<1, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kLanes), v + k, e + k,
                      out + k - first, out_exponent + k - first);
@@ -105,8 +106,10 @@ static inline void convolve_wide(Wide a, Wide b, int first, int last, double* ou
 static inline void correlate_wide(const double* g, const double* g_exponent, Wide u, double* out, double* out_exponent,
                                   int count) {
   int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs)
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
     wide_tile<kRows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+    let_signals_through_after(u.length);
+  }
   for (; k < count; k += kLanes)
     wide_tile<1, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
 }

@@ -27,7 +27,7 @@ double* arena_take(Arena* arena, size_t doubles) {
 }
 
 // A linear pass lays out up to three messages side by side in one scratch part, padded; a transform is at most
-// 4/3 as long as the message it holds, or 128. All parts together hold the vectors of a group of blocks.
+// 4/3 as long as the message it holds, or 128. All parts together hold the vectors of a group of blocks, three times, and one padded.
 Worker WorkerMemory::worker(size_t longest) {
   const size_t need = std::max<size_t>((3 * longest + 512 + 7) / 8 * 8, 2048);
   if (need > stride) {

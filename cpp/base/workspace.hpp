@@ -1,4 +1,4 @@
-// Memory of the passes: arenas, per-thread scratch and the cache of FFT plans.
+// Memory of the passes: arenas, per-thread scratch and the cache of FFT plans; and of the arrays that go to Python.
 #pragma once
 #include <memory>
 #include <new>
@@ -28,6 +28,14 @@ struct Arena {
 };
 
 std::shared_ptr<PlanCache> new_plan_cache();
+
+// An array that goes to Python: large ones are in huge pages, and a few freed ones are kept for the next.
+struct DoubleBlock {
+  double* data;
+  size_t bytes;
+};
+DoubleBlock* new_doubles(size_t count);
+void free_doubles(DoubleBlock* block) noexcept;
 
 // One thread's memory.
 struct WorkerMemory {

@@ -50,6 +50,7 @@ void check_powers(const vector_in& coefficients, const vector_in& rates);
 // The logits that were solved; log-odds (B, n) and packed tables (1 or B, T) of a tree.
 void check_logits(const FlatRows& rows, const matrix_in& nu);
 void check_models(const TreePlan& plan, const matrix_in& nu, const matrix_in& tables);
+struct TreeInputs inputs_of(const matrix_in& nu, const matrix_in& tables);
 
 // Where row b begins of an array with one row, or one per model.
 template <class Array>

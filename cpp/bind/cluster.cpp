@@ -1,6 +1,6 @@
 // Python bindings of the passes over cluster programs: sums and best weights.
 #include "bind/bindings.hpp"
-#include "cluster/maxima.hpp"
+#include "cluster/max_pass.hpp"
 #include "cluster/pass.hpp"
 
 namespace tallytree {
@@ -84,14 +84,10 @@ auto run_cluster_maxima(array_in<int32_t, 2> nodes, vector_of<int64_t> level_sta
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
-  m.def("cluster_pass", &run_cluster_pass, "nodes"_a, "level_start"_a, "order"_a, "roots"_a, "counted"_a, "top"_a,
-        "score"_a, "log_leaf"_a, "edges"_a, "edge_top"_a, "tables"_a, "table_top"_a, "offset"_a, "keep"_a, "use_fft"_a,
-        "threads"_a = 0, "level"_a = "",
-        "Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise).");
-  m.def("cluster_maxima", &run_cluster_maxima, "nodes"_a, "level_start"_a, "order"_a, "roots"_a, "counted"_a, "top"_a,
-        "score"_a, "log_leaf"_a, "log_edges"_a, "tables"_a, "offset"_a, "slack"_a, "give_up"_a, "configurations"_a,
-        "counts"_a, "threads"_a = 0, "level"_a = "",
-        "Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.");
+  // Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise).
+  m.def("cluster_pass", &run_cluster_pass);
+  // Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.
+  m.def("cluster_maxima", &run_cluster_maxima);
 }
 
 }  // namespace tallytree

@@ -31,7 +31,10 @@ void check_logits(const FlatRows& rows, const matrix_in& nu) {
 }
 
 void bind_flat(nb::module_& m) {
-  nb::class_<FlatRows>(m, "FlatSolution", "Solved flat models: one potential over all variables, row by row.")
+  // Solved flat models: one potential over all variables, row by row. `totals` (3, B): log E f(z), -inf for an impossible
+  // model; the sum of log(1 + exp(nu)) over the finite nu; a certified bound on the error of the first (beyond 4 ulp of both)
+  // and of every message, inf where there is none.
+  nb::class_<FlatRows>(m, "FlatSolution")
       .def("totals", [](const FlatRows& rows) {
         array_out out = new_array({3, rows.row.size()});
         double *log_mean = out.data(), *softplus = log_mean + rows.row.size(), *bound = softplus + rows.row.size();
@@ -41,9 +44,10 @@ void bind_flat(nb::module_& m) {
           *bound++ = s.bound;
         }
         return out;
-      }, "(3, B): log E f(z), -inf for an impossible model; the sum of log(1 + exp(nu)) over the finite nu; a certified "
-         "bound on the error of the first (beyond 4 ulp of both) and of every message, inf where there is none.");
+      });
 
+  // Solves z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n). Without `cavities` the messages
+  // to variables with infinite nu are as infinite as these.
   m.def("flat_solve", [](matrix_in nu, matrix_in log_f, bool cavities, int threads, const std::string& level) {
     check_tables(nu, log_f);
     FlatRows rows = new_rows(nu, threads, level);
@@ -51,10 +55,10 @@ void bind_flat(nb::module_& m) {
     GilReleased release;
     solve_rows(nu.data(), log_f.data(), stride_of(log_f), &rows);
     return rows;
-  }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "",
-        "Solve z = sum of Bernoulli(sigmoid(nu_i)) reweighted by f(z) = exp(log_f), for nu (B, n). Without `cavities` "
-        "the messages to variables with infinite nu are as infinite as these.");
+  }, "nu"_a, "log_f"_a, "cavities"_a = true, "threads"_a = 0, "level"_a = "");
 
+  // The same for f(z) = sum_j coefficients[j] rates[j]^z, rates of at least -1: a closed form. The bound is inf where its
+  // terms may cancel, and there are no other answers then.
   m.def("flat_solve_powers", [](matrix_in nu, vector_in coefficients, vector_in rates, int threads,
                                 const std::string& level) {
     check_powers(coefficients, rates);
@@ -62,25 +66,27 @@ void bind_flat(nb::module_& m) {
     GilReleased release;
     solve_power_rows(nu.data(), coefficients.data(), rates.data(), (int)rates.size(), &rows);
     return rows;
-  }, "nu"_a, "coefficients"_a, "rates"_a, "threads"_a = 0, "level"_a = "",
-        "The same for f(z) = sum_j coefficients[j] rates[j]^z, rates of at least -1: a closed form. The bound is inf "
-        "where its terms may cancel, and there are no other answers then.");
+  }, "nu"_a, "coefficients"_a, "rates"_a, "threads"_a = 0, "level"_a = "");
 
+  // P(y_i = 1) under the posterior, (B, n), read-only.
   m.def("flat_marginals", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
     if (auto known = marginals_at_hand(rows)) return shared_matrix(std::move(known), nu.shape(0), nu.shape(1));
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     unlocked([&] { row_marginals(rows, nu.data(), out.data()); });
     return matrix_shared(out);
-  }, "solution"_a, "nu"_a, "P(y_i = 1) under the posterior, (B, n), read-only.");
+  });
 
+  // Leaf messages r_i = log(d_i(1) / d_i(0)), (B, n): posterior logit = nu_i + r_i.
   m.def("flat_messages", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     unlocked([&] { row_messages(rows, nu.data(), out.data()); });
     return out;
-  }, "solution"_a, "nu"_a, "Leaf messages r_i = log(d_i(1) / d_i(0)), (B, n): posterior logit = nu_i + r_i.");
+  });
 
+  // Models along the chain of partial sums: messages (B, n), and (2, B), log E f and a bound of the error, inf where plain
+  // numbers run out of range.
   m.def("chain", [](matrix_in nu, matrix_in log_f, int threads, const std::string& level) {
     check_tables(nu, log_f);
     const FlatKernels& k = *choose(level).flat;
@@ -91,10 +97,9 @@ void bind_flat(nb::module_& m) {
                  messages.data(), totals.data() + batch);
     });
     return nb::make_tuple(messages, totals);
-  }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "",
-        "Models along the chain of partial sums: messages (B, n), and (2, B), log E f and a bound of the error, inf where "
-        "plain numbers run out of range.");
+  }, "nu"_a, "log_f"_a, "threads"_a = 0, "level"_a = "");
 
+  // log P(z = k) for k = 0 .. n, relatively accurate in both tails.
   m.def("flat_log_pmf", [](matrix_in nu, int threads, const std::string& level) {
     const Kernels& k = choose(level);
     array_out out = new_array({nu.shape(0), nu.shape(1) + 1});
@@ -102,7 +107,7 @@ void bind_flat(nb::module_& m) {
       log_pmf_rows(k, threads_for(threads, nu), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)nu.shape(1), out.data());
     });
     return out;
-  }, "nu"_a, "threads"_a = 0, "level"_a = "", "log P(z = k) for k = 0 .. n, relatively accurate in both tails.");
+  }, "nu"_a, "threads"_a = 0, "level"_a = "");
 }
 
 }  // namespace tallytree

@@ -3,8 +3,7 @@
 #include <complex>
 
 #include "bind/bindings.hpp"
-#include "cluster/edge_tangent_pass.hpp"
-#include "cluster/forest_means.hpp"
+#include "cluster/forests.hpp"
 
 namespace tallytree {
 
@@ -70,23 +69,17 @@ auto run_forest_tangent(indices_in order, indices_in parent, indices_in edge, fl
                         matrix_in leaf, cube_in tables, matrix_in slope, size_t period, vector_of<complex> f,
                         vector_of<complex> h, bool everything, const std::string& level) {
   const size_t n = leaf.shape(0), frequencies = f.shape(0);
-  require(order.shape(0) == n && parent.shape(0) == n && edge.shape(0) == n && flip.shape(0) == n &&
-              counted.shape(0) == n && slope.shape(0) == n,
-          "all arrays of vertices must have the same length");
-  require(leaf.shape(1) == 2 && slope.shape(1) == 2 && tables.shape(1) == 2 && tables.shape(2) == 2,
-          "variables must have two states");
-  require(period > 0 && frequencies > 0 && h.shape(0) == frequencies, "f and h must have the same length");
-  for (size_t v = 0; v < n; v++)
-    require(order.data()[v] >= 0 && (size_t)order.data()[v] < n && parent.data()[v] < (int64_t)n &&
-                (parent.data()[v] < 0 || (edge.data()[v] >= 0 && (size_t)edge.data()[v] < tables.shape(0))),
-            "order, parent and edge must describe a rooted forest");
+  const RootedForest forest = rooted(order, parent, edge, flip, n, 2);
+  require(counted.shape(0) == n && slope.shape(0) == n && leaf.shape(1) == 2 && slope.shape(1) == 2 && period > 0 &&
+              tables.shape(1) == 2 && tables.shape(2) == 2 && frequencies > 0 && h.shape(0) == frequencies,
+          "all variables must have two states, f and h the same length");
   array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({3});
   complex* spectra = new complex[2 * frequencies];
   nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
   vector_out<complex> law(spectra, {2, frequencies}, owner);
   const EdgeTangentInputs in = {
-      {(int32_t)n, 2, order.data(), parent.data(), edge.data(), flip.data()}, (int32_t)tables.shape(0), counted.data(),
-      leaf.data(), tables.data(), slope.data(), (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
+      {forest, counted.data(), leaf.data(), tables.data(), slope.data()},
+      (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
   unlocked([&] {
     edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), spectra, spectra + frequencies);
   });
@@ -96,17 +89,16 @@ auto run_forest_tangent(indices_in order, indices_in parent, indices_in edge, fl
 }  // namespace
 
 void bind_forest(nb::module_& m) {
-  m.def("forest_gauge", &run_forest_gauge, "order"_a, "parent"_a, "edge"_a, "flip"_a, "log_leaf"_a, "log_edges"_a,
-        "The same forest with balanced edge tables: (log_leaf, log_edges, what was moved to the weights).");
-  m.def("forest_means", &run_forest_means, "order"_a, "parent"_a, "edge"_a, "flip"_a, "leaf"_a, "edges"_a,
-        "everything"_a = false, "Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).");
-  m.def("forest_best", &run_forest_best, "order"_a, "parent"_a, "edge"_a, "flip"_a, "log_leaf"_a, "log_edges"_a,
-        "A best configuration of one forest without counts: (value, states).");
-  m.def("forest_tangent", &run_forest_tangent, "order"_a, "parent"_a, "edge"_a, "flip"_a, "counted"_a, "leaf"_a,
-        "tables"_a, "slope"_a, "period"_a, "f"_a, "h"_a, "everything"_a = false, "level"_a = "",
-        "P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all "
-        "terms are amplified in them and the share of the weight that underflow may have taken, (3,); and the "
-        "characteristic function of the count with its derivative, (2, M).");
+  // The same forest with balanced edge tables: (log_leaf, log_edges, what was moved to the weights).
+  m.def("forest_gauge", &run_forest_gauge);
+  // Ordinary belief propagation: (beliefs, log_z, log_messages, log_edges, sound).
+  m.def("forest_means", &run_forest_means);
+  // A best configuration of one forest without counts: (value, states).
+  m.def("forest_best", &run_forest_best);
+  // P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all terms are
+  // amplified in them and the share of the weight that underflow may have taken, (3,); and the characteristic function of the
+  // count with its derivative, (2, M).
+  m.def("forest_tangent", &run_forest_tangent);
 }
 
 }  // namespace tallytree

@@ -1,6 +1,8 @@
 // Python bindings: arrays in, arrays out, the GIL released while a kernel runs.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <utility>
 
 #include "base/parallel.hpp"
@@ -15,6 +17,8 @@ using any_array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
 constexpr size_t kChunk = 1 << 16;   // doubles of one task
 constexpr size_t kWorthThreads = 1 << 20;
+constexpr ptrdiff_t kOutputs = 4096;  // of one task of max_plus
+constexpr ptrdiff_t kWorthSums = 1 << 22;
 
 }  // namespace
 
@@ -25,17 +29,18 @@ void bind_tree(nb::module_& m);
 void bind_cluster(nb::module_& m);
 void bind_forest(nb::module_& m);
 void bind_hooks(nb::module_& m);
-void bind_maximize(nb::module_& m);
 void bind_tangent(nb::module_& m);
 
 static void bind_arrays(nb::module_& m) {
+  // Instruction-set levels that this machine can run, best first.
   m.def("levels", [] {
     std::vector<std::string> names;
     for (const char* name : {"v4", "v3", "v2", "generic"})
       if (find_kernels(name)) names.push_back(name);
     return names;
-  }, "Instruction-set levels that this machine can run, best first.");
+  });
 
+  // Sums of log(1 + exp(x)) over the rows; infinite entries contribute 0.
   m.def("softplus_sums", [](matrix_in x, int threads, const std::string& level) {
     const Kernels& k = choose(level);
     const size_t rows = x.shape(0), columns = x.shape(1), chunks = (columns + kChunk - 1) / kChunk;
@@ -55,9 +60,9 @@ static void bind_arrays(nb::module_& m) {
       }
     });
     return out;
-  }, "x"_a, "threads"_a = 1, "level"_a = "",
-        "Sums of log(1 + exp(x)) over the rows; infinite entries contribute 0.");
+  });
 
+  // 1 / (1 + exp(-(nu + messages))), (B, n); infinite nu decide by themselves.
   m.def("posterior_marginals", [](matrix_in nu, matrix_in messages, int threads, const std::string& level) {
     require(nu.shape(0) == messages.shape(0) && nu.shape(1) == messages.shape(1),
             "`nu` and `messages` must have the same shape");
@@ -72,9 +77,35 @@ static void bind_arrays(nb::module_& m) {
       });
     });
     return out;
-  }, "nu"_a, "messages"_a, "threads"_a = 1, "level"_a = "",
-        "1 / (1 + exp(-(nu + messages))), (B, n); infinite nu decide by themselves.");
+  });
 
+  // Row by row, out[t] = max_i a[i] + b[start + t - i] for t < width; -inf where there is no such i.
+  m.def("max_plus", [](matrix_in a, matrix_in b, int64_t start, int64_t width, int threads, const std::string& level) {
+    const ptrdiff_t rows = (ptrdiff_t)a.shape(0), na = (ptrdiff_t)a.shape(1), nb_ = (ptrdiff_t)b.shape(1);
+    require((ptrdiff_t)b.shape(0) == rows && na > 0 && start >= 0 && width >= 0,
+            "a and b must have as many rows, a at least one column, start and width must not be negative");
+    const Kernels& k = choose(level);
+    array_out out = new_array({(size_t)rows, (size_t)width});
+    unlocked([&] {
+      const ptrdiff_t blocks = (width + kOutputs - 1) / kOutputs;
+      const int used = rows * na * width < kWorthSums ? 1 : thread_count(threads);
+      parallel_for(rows * blocks, used, [&](ptrdiff_t task) {
+        const ptrdiff_t row = task / blocks, first = task % blocks * kOutputs;
+        const ptrdiff_t count = std::min(kOutputs, (ptrdiff_t)width - first), length = count + na - 1;
+        // b[start + first - (na - 1) + x], -inf beyond its ends.
+        const std::unique_ptr<double[]> c(new double[(size_t)length]);
+        const ptrdiff_t shift = (ptrdiff_t)start + first - (na - 1);
+        const double* from = b.data() + row * nb_;
+        for (ptrdiff_t x = 0; x < length; x++)
+          c[x] = x + shift >= 0 && x + shift < nb_ ? from[x + shift] : -std::numeric_limits<double>::infinity();
+        k.max_plus(a.data() + row * na, na, c.get(), count, out.data() + row * width + first);
+      });
+    });
+    return out;
+  });
+
+  // Copies of arrays side by side in one block of memory, and the smallest and largest number of each (NaN, in at least one of
+  // the two, if it holds one).
   m.def("copies", [](const std::vector<any_array_in>& arrays, int threads, const std::string& level) {
     const Kernels& k = choose(level);
     // One block for all: their pages are made together.
@@ -117,9 +148,7 @@ static void bind_arrays(nb::module_& m) {
       }
     });
     return std::make_pair(result, extremes);
-  }, "arrays"_a, "threads"_a = 1, "level"_a = "",
-        "Copies of arrays side by side in one block of memory, and the smallest and largest number of each (NaN, in at "
-        "least one of the two, if it holds one).");
+  });
 }
 
 }  // namespace tallytree
@@ -134,7 +163,6 @@ NB_MODULE(_native, m) {
   tallytree::bind_tree(m);
   tallytree::bind_cluster(m);
   tallytree::bind_forest(m);
-  tallytree::bind_maximize(m);
   tallytree::bind_tangent(m);
   tallytree::bind_sample(m);
 #ifdef TT_TEST_HOOKS

@@ -78,6 +78,8 @@ void check_draw(const SampleTree& tree, const bytes_out& out, const ints_in& row
 }  // namespace
 
 void bind_sample(nb::module_& m) {
+  // Fills `out` with one configuration of variables of finite log-odds, given how many are on; False if it took too many
+  // attempts.
   m.def("draw_given_count",
         [](vector_in nu, int64_t count, key_in key, array_to_fill<uint8_t, 1> out, int threads, const std::string& level) {
           const Kernels& kernels = choose(level);
@@ -88,11 +90,9 @@ void bind_sample(nb::module_& m) {
             return draw_given_count(kernels, thread_count(threads), nu.data(), (ptrdiff_t)nu.shape(0), (ptrdiff_t)count,
                                     key_of(key), out.data());
           });
-        },
-        "nu"_a, "count"_a, "key"_a, "out"_a, "threads"_a, "level"_a,
-        "Fill `out` with one configuration of variables of finite log-odds, given how many are on; False if it took "
-        "too many attempts.");
-  nb::class_<SampleTree>(m, "SampleTree", "Upward messages of one model, ready to draw from.")
+        });
+  // Upward messages of one model, ready to draw from.
+  nb::class_<SampleTree>(m, "SampleTree")
       .def("__init__",
            [](SampleTree* self, ints_in variables, ints_in start, ints_in left, ints_in right, ints_in table,
               ints_in roots, ints_in free, vector_in nu, vector_in tables, bool windowed, double tilt, double budget,
@@ -103,19 +103,17 @@ void bind_sample(nb::module_& m) {
                             (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
              check_tree(in, variables, start, right, table, free, (int64_t)nu.shape(0), (int64_t)tables.shape(0));
              unlocked([&] { new (self) SampleTree(in, kernels, threads); });
-           },
-           "variables"_a, "start"_a, "left"_a, "right"_a, "table"_a,
-           "roots"_a, "free"_a, "nu"_a, "tables"_a, "windowed"_a, "tilt"_a,
-           "budget"_a, "low"_a, "high"_a, "threads"_a, "level"_a)
+           })
       .def_prop_ro("impossible", &SampleTree::impossible)
+      // The smallest count of the first root, and log-weights from there on.
       .def("root",
            [](const SampleTree& self) {
              const MessageView view = self.root();
              array_out out = new_array({(size_t)view.length});
              if (view.length) std::memcpy(out.data(), view.log_weight, (size_t)view.length * sizeof(double));
              return nb::make_tuple(view.low, out);
-           },
-           "Smallest count of the first root, and log-weights from there on.")
+           })
+      // Fills rows of `out` with samples.
       .def("draw",
            [](const SampleTree& self, bytes_out out, ints_in rows, key_in key, std::optional<ints_in> totals,
               int threads) {
@@ -125,8 +123,7 @@ void bind_sample(nb::module_& m) {
                          totals ? totals->data() : nullptr, threads);
              });
            },
-           "out"_a, "rows"_a, "key"_a, "totals"_a.none(), "threads"_a,
-           "Fill rows of `out` with samples.");
+           "out"_a, "rows"_a, "key"_a, "totals"_a.none(), "threads"_a);
 }
 
 }  // namespace tallytree

@@ -1,8 +1,6 @@
-#include <new>
-
 #include "bind/bindings.hpp"
-#include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "base/workspace.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree {
@@ -34,10 +32,9 @@ int threads_for(int threads, const matrix_in& nu) {
 array_out new_array(std::initializer_list<size_t> shape) {
   size_t n = 1;
   for (const size_t s : shape) n *= s;
-  double* data = new_doubles(n);
-  if (!data) throw std::bad_alloc();
-  const nb::capsule owner(data, [](void* p) noexcept { free_doubles((double*)p); });
-  return array_out(data, shape, owner);
+  DoubleBlock* block = new_doubles(n);
+  const nb::capsule owner(block, [](void* p) noexcept { free_doubles((DoubleBlock*)p); });
+  return array_out(block->data, shape, owner);
 }
 
 }  // namespace tallytree

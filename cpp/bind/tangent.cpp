@@ -2,7 +2,7 @@
 #include "bind/bindings.hpp"
 #include "base/expectation_sums.hpp"
 #include "flat/tangent.hpp"
-#include "tree/tangent_pass.hpp"
+#include "tree/pass.hpp"
 
 namespace tallytree {
 
@@ -34,6 +34,9 @@ struct DirectionArrays {
 }  // namespace
 
 void bind_tangent(nb::module_& m) {
+  // Derivatives along R directions, v (R, B, n) in the log-odds and h (R, B, n + 1) in the log-tables: those of P(y_i = 1),
+  // (R, B, n); with `counts` also those of P(z = k), (R, B, n + 1), or without directions P(z = k) itself, (B, n + 1), the
+  // second answer. The bound (B,) is relative to the largest entry of a derivative, and infinite where there is no answer.
   m.def("flat_tangent", [](matrix_in nu, matrix_in log_f, cube_in v, std::optional<cube_in> h, bool counts, int threads,
                            const std::string& level) {
     check_tables(nu, log_f);
@@ -43,12 +46,10 @@ void bind_tangent(nb::module_& m) {
                              d.probs_wanted(), d.moved_wanted(), d.bound.data()};
     unlocked([&] { tangent_rows(in); });
     return d.answers();
-  }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "",
-        "Derivatives along R directions, v (R, B, n) in the log-odds and h (R, B, n + 1) in the log-tables: those of "
-        "P(y_i = 1), (R, B, n); with `counts` also those of P(z = k), (R, B, n + 1), or without directions P(z = k) "
-        "itself, (B, n + 1), the second answer. The bound (B,) is relative to the largest entry of a derivative, and "
-        "infinite where there is no answer.");
+  }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "");
 
+  // P(z = k) of solved models, (B, n + 1), and the bound of their errors (B,), infinite where there is no answer; None if that
+  // is so for all of them.
   m.def("flat_counts", [](const FlatRows& rows, matrix_in nu, matrix_in log_f) -> nb::object {
     check_tables(nu, log_f);
     check_logits(rows, nu);
@@ -57,25 +58,26 @@ void bind_tangent(nb::module_& m) {
         [&] { return row_counts(rows, nu.data(), log_f.data(), stride_of(log_f), counts.data(), bound.data()); });
     if (!any) return nb::none();
     return nb::make_tuple(counts, bound);
-  }, "solution"_a, "nu"_a, "log_f"_a,
-        "P(z = k) of solved models, (B, n + 1), and the bound of their errors (B,), infinite where there is no answer; "
-        "None if that is so for all of them.");
+  });
 
+  // The same on a forest: h and the count distributions are packed like the tables. Direct merges, which always serve unless
+  // numbers leave their range, are not tried on large forests unless asked for.
   m.def("tree_tangent", [](TreePlan& plan, matrix_in nu, matrix_in tables, cube_in v, std::optional<cube_in> h,
                            bool counts, bool direct, int threads, const std::string& level) {
     check_models(plan, nu, tables);
     DirectionArrays d(nu, v, h, tables.shape(1), counts, "h must have shape (R, B, T)");
-    const TreeTangentBatch in = {d.batch, d.count, d.entries, nu.data(), tables.data(), tables.shape(0) == 1, d.v, d.h,
-                                 d.change.data(), d.probs_wanted(), d.moved_wanted(), d.bound.data(), direct};
+    const TreeTangents in = {inputs_of(nu, tables), d.count, d.v, d.h, d.change.data(), d.probs_wanted(),
+                             d.moved_wanted(), d.bound.data(), direct};
     unlocked([&] {
       if (d.batch) tree_tangent_pass(choose(level), plan, in, threads);
     });
     return d.answers();
   }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "direct"_a = false,
-        "threads"_a = 0, "level"_a = "",
-        "The same on a forest: h and the count distributions are packed like the tables. Direct merges, which always "
-        "serve unless numbers leave their range, are not tried on large forests unless asked for.");
+        "threads"_a = 0, "level"_a = "");
 
+  // What an entropy is made of, (B, 8): sums over the finite nu of nu P(y = 1) and of |nu|; over the sets the mean m of the
+  // log-table and its size; over the possible counts P(count) (m - log-table), its size, |m - log-table| where P(count) is
+  // not 0, and the largest of these.
   m.def("expectation_sums", [](matrix_in nu, matrix_in on, matrix_in probs, matrix_in tables,
                                vector_of<int64_t> offset) {
     const size_t batch = nu.shape(0), entries = probs.shape(1), sets = offset.shape(0);
@@ -94,10 +96,7 @@ void bind_tangent(nb::module_& m) {
                          out.data() + b * kExpectationSums);
     });
     return out;
-  }, "nu"_a, "on"_a, "probs"_a, "tables"_a, "offset"_a,
-        "What an entropy is made of, (B, 8): sums over the finite nu of nu P(y = 1) and of |nu|; over the sets the mean "
-        "m of the log-table and its size; over the possible counts P(count) (m - log-table), its size, |m - log-table| "
-        "where P(count) is not 0, and the largest of these.");
+  });
 }
 
 }  // namespace tallytree

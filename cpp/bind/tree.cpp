@@ -5,8 +5,6 @@
 #include <memory>
 
 #include "bind/bindings.hpp"
-#include "tree/lane_batches.hpp"
-#include "tree/methods.hpp"
 #include "tree/pass.hpp"
 
 namespace tallytree {
@@ -24,10 +22,6 @@ std::unique_ptr<TreePlan> make_plan(vector_of<int32_t> left, vector_of<int32_t> 
              {table_offset.data(), table_offset.data() + inner}, (int64_t)table_entries));
 }
 
-TreeInputs inputs_of(const matrix_in& nu, const matrix_in& tables) {
-  return {nu.shape(0), nu.data(), tables.data(), nullptr, nullptr, tables.shape(1), tables.shape(0) == 1, false};
-}
-
 array_out draw(TreePlan& plan, matrix_in nu, matrix_in tables, key_in key, std::optional<array_to_fill<uint8_t, 3>> out,
                int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
@@ -36,7 +30,7 @@ array_out draw(TreePlan& plan, matrix_in nu, matrix_in tables, key_in key, std::
           "`out` must have the shape (samples, models, variables)");
   array_out lost = new_array({nu.shape(0)});
   unlocked([&] {
-    lane_draw_pass(kernels, plan, inputs_of(nu, tables), key.data(), out ? out->shape(0) : 0,
+    small_draw_pass(kernels, plan, inputs_of(nu, tables), key.data(), out ? out->shape(0) : 0,
                    out ? out->data() : nullptr, lost.data(), threads);
   });
   return lost;
@@ -50,7 +44,7 @@ auto root_counts(TreePlan& plan, matrix_in nu, matrix_in tables, int32_t node, i
           "`node` must be an inner node without a parent");
   array_out out = new_array({nu.shape(0), (size_t)view.size[node] + 1});
   vector_out<bool> certain = new_array_of<bool>(nu.shape(0));
-  unlocked([&] { lane_count_pass(kernels, plan, inputs_of(nu, tables), node, out.data(), certain.data(), threads); });
+  unlocked([&] { small_count_pass(kernels, plan, inputs_of(nu, tables), node, out.data(), certain.data(), threads); });
   return std::make_tuple(out, certain);
 }
 
@@ -58,7 +52,7 @@ auto beliefs(TreePlan& plan, matrix_in nu, matrix_in tables, int threads, const 
   const Kernels& kernels = choose(level);
   check_models(plan, nu, tables);
   array_out out = new_array({nu.shape(0), tables.shape(1)}), bound = new_array({nu.shape(0)});
-  unlocked([&] { lane_belief_pass(kernels, plan, inputs_of(nu, tables), out.data(), bound.data(), threads); });
+  unlocked([&] { small_belief_pass(kernels, plan, inputs_of(nu, tables), out.data(), bound.data(), threads); });
   return std::make_tuple(out, bound);
 }
 
@@ -90,32 +84,36 @@ auto run_plan(TreePlan& plan, matrix_in nu, matrix_in tables, std::optional<vect
 
 }  // namespace
 
+TreeInputs inputs_of(const matrix_in& nu, const matrix_in& tables) {
+  return {nu.shape(0), nu.data(), tables.data(), nullptr, nullptr, tables.shape(1), tables.shape(0) == 1, false};
+}
+
 void check_models(const TreePlan& plan, const matrix_in& nu, const matrix_in& tables) {
   require(nu.shape(1) == (size_t)plan.tree().leaves(), "`nu` must have one column per variable");
   require((int64_t)tables.shape(1) >= plan.tree().table_entries(), "`tables` is shorter than planned");
   require(tables.shape(0) == 1 || tables.shape(0) == nu.shape(0), "`tables` must have one row, or one per row of `nu`");
 }
 
+// A binary tree, analysed once, with memory kept between passes.
 void bind_tree(nb::module_& m) {
-  nb::class_<TreePlan>(m, "TreePlan", "A binary tree, analysed once, with memory kept between passes.")
-      .def(nb::new_(&make_plan), "left"_a, "right"_a, "table_offset"_a, "leaves"_a, "table_entries"_a)
-      .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); },
-           "Whether the method 'waves' can differ from 'fft' on this tree.")
+  nb::class_<TreePlan>(m, "TreePlan")
+      .def(nb::new_(&make_plan))
+      // Whether the method 'waves' can differ from 'fft' on this tree.
+      .def("has_waves", [](TreePlan& plan) { return !plan.carved(true, true).empty(); })
+      // Sum-product: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to variables with infinite
+      // logits are as infinite as these. `probability_bound` (B,) is filled with bounds on the errors of P(y = 1). A tilt s
+      // takes s (z - centre) from the tables of the roots, which rounds less than s z where the centre (B,) lies near the
+      // tilted counts.
       .def("tree_pass", &run_plan, "nu"_a, "tables"_a, "tilt"_a = nb::none(), "method"_a = "direct", "beliefs"_a = false,
            "messages"_a = true, "cavities"_a = true, "threads"_a = 0, "level"_a = "", "probability_bound"_a = nb::none(),
-           "centre"_a = nb::none(),
-           "Sum-product: (log_mean, messages, log_beliefs, bound). Without `cavities` the messages to variables with "
-           "infinite logits are as infinite as these. `probability_bound` (B,) is filled with bounds on the errors of "
-           "P(y = 1). A tilt s takes s (z - centre) from the tables of the roots, which rounds less than s z where the "
-           "centre (B,) lies near the tilted counts.")
-      .def("draw", &draw, "nu"_a, "tables"_a, "key"_a, "out"_a.none(), "threads"_a = 0, "level"_a = "",
-           "Fill `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, "
-           "inf for models without samples here.")
-      .def("beliefs", &beliefs, "nu"_a, "tables"_a, "threads"_a = 0, "level"_a = "",
-           "P(count) of every table of small models, packed like the tables, and a bound that is inf for models "
-           "without an answer.")
-      .def("root_counts", &root_counts, "nu"_a, "tables"_a, "node"_a, "threads"_a = 0, "level"_a = "",
-           "log P(count) of a root of small models, (B, counts), and which rows are right.");
+           "centre"_a = nb::none())
+      // Fills `out` (samples, B, n) with samples of small models. Returns the share of the weight that underflowed, inf for
+      // models without samples here.
+      .def("draw", &draw, "nu"_a, "tables"_a, "key"_a, "out"_a.none(), "threads"_a = 0, "level"_a = "")
+      // P(count) of every table of small models, packed like the tables, and a bound that is inf for models without an answer.
+      .def("beliefs", &beliefs, "nu"_a, "tables"_a, "threads"_a = 0, "level"_a = "")
+      // log P(count) of a root of small models, (B, counts), and which rows are right.
+      .def("root_counts", &root_counts, "nu"_a, "tables"_a, "node"_a, "threads"_a = 0, "level"_a = "");
 }
 
 }  // namespace tallytree

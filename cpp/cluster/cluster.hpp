@@ -39,16 +39,6 @@ static inline double sum(const double* x, int n) {
   return s;
 }
 
-// out[p][r] = sum_q t[p][q] x[q][r], or with t transposed: rows of n numbers.
-static inline void through_table(const double* t, bool flip, int K, const double* x, int columns, int n, double* out) {
-  for (int p = 0; p < K; p++)
-    for (int r = 0; r < columns; r++) {
-      double* o = out + (ptrdiff_t)(p * columns + r) * n;
-      fill(o, n, 0.0);
-      for (int q = 0; q < K; q++) add_scaled(o, x + (ptrdiff_t)(q * columns + r) * n, entry(t, flip, K, p, q), n);
-    }
-}
-
 static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, int node) {
   const ClusterView& view = *item.program;
   const int K = item.states, e = view.edge[node];

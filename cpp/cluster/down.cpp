@@ -182,24 +182,14 @@ static void single_down(ClusterItem& item, ClusterWorker& w, int node) {
     std::memcpy(g + (ptrdiff_t)s * n + (c.lo - x.lo), c.adjoint + (ptrdiff_t)s * c.width, sizeof(double) * (size_t)c.width);
   double *rows = take_zero(w, (size_t)states * n), *reach = c.reach ? take_zero(w, (size_t)states) : nullptr;
   if (op == kThrough) {
-    const double* table = item.edges + (ptrdiff_t)view.edge[node] * K * K;
     double* pair = take_zero(w, (size_t)K * K);
     pair_up(g, x.value, K, 1, n, pair);
-    read_pairs(item, node, pair, table, view.flip[node]);
-    through_table(table, !view.flip[node], K, g, 1, n, rows);
-    if (reach) through_table(table, !view.flip[node], K, c.reach, 1, 1, reach);
-  } else if (op == kSum) {
-    for (int k = 0; k < K; k++) {
-      std::memcpy(rows + (ptrdiff_t)k * n, g, sizeof(double) * (size_t)n);
-      if (reach) reach[k] = c.reach[0];
-    }
-  } else {
-    for (int p = 0; p < K; p++)
-      for (int q = 0; q < K; q++) {
-        std::memcpy(rows + (ptrdiff_t)(p * K + q) * n, g + (ptrdiff_t)(q * K + p) * n, sizeof(double) * (size_t)n);
-        if (reach) reach[p * K + q] = c.reach[q * K + p];
-      }
+    read_pairs(item, node, pair, item.edges + (ptrdiff_t)view.edge[node] * K * K, view.flip[node]);
   }
+  link_rows(view, node, K, item.edges, 1.0, [&](int from, int to, double weight) {
+    add_scaled(rows + (ptrdiff_t)to * n, g + (ptrdiff_t)from * n, weight, n);
+    if (reach) reach[to] += weight * c.reach[from];
+  });
   settle(item, w, a, rows, states, reach, c.path_error);
 }
 
@@ -214,9 +204,5 @@ void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptr
     arena_forget(w.scratch);
   }
 }
-
-extern const ClusterKernels cluster_kernels;
-void cluster_up(ClusterItem&, ClusterWorker&, const int32_t*, ptrdiff_t);
-const ClusterKernels cluster_kernels = {cluster_up, cluster_down};
 
 }  // namespace tallytree::TT_LEVEL

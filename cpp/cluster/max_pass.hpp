@@ -4,13 +4,10 @@
 // counting, a potential stands for its largest value: that gives an upper bound for every part of the model, and with
 // it a pass that counts can leave out what no configuration worth having can use.
 #pragma once
-#include <algorithm>
 #include <vector>
 
-#include "base/interrupt.hpp"
-#include "base/kernels.hpp"
-#include "cluster/terms.hpp"
 #include "base/workspace.hpp"
+#include "cluster/terms.hpp"
 
 namespace tallytree {
 
@@ -31,8 +28,6 @@ struct MaxCluster {
   double *value, *adjoint;
   int32_t lo, width;
 };
-
-constexpr int32_t kNodesBetweenSignals = 1024;
 
 class MaxPass {
  public:
@@ -58,16 +53,14 @@ class MaxPass {
     int width;
   };
 
-  double* scratch(size_t n);  // filled with -inf; forgotten after every cluster
-  double* nothing(size_t n);  // filled with -inf
-  // out[j] = max(itself, weight + x[j])
-  static void raise(double* out, const double* x, double weight, int n) {
-    for (int j = 0; j < n; j++) out[j] = std::max(out[j], weight + x[j]);
-  }
+  static double* empty(Arena* arena, size_t n);  // filled with -inf
+  double* scratch(size_t n) { return empty(&scratch_, n); }  // forgotten after every cluster
+  double* nothing(size_t n) { return empty(&arena_, n); }
   Second second_operand(int node);
-  bool keep(int node, const double* rows, int states, int n, int lo, const MaxPass* outside, double threshold);
-  bool single_up(int node, const MaxPass* outside, double threshold);
-  bool product_up(int node, const MaxPass* outside, double threshold);
+  bool keep(int node, const double* rows, int states, int n, int lo);
+  bool leaf_up(int node);
+  bool single_up(int node);
+  bool product_up(int node);
   void single_down(int node);
   void product_down(int node);
   void walk_single(int node);
@@ -83,12 +76,34 @@ class MaxPass {
   const MaxModel& model_;
   bool counting_;
   int threads_, K_;
-  double work_ = 0;
+  double work_ = 0, threshold_ = 0;
+  const MaxPass* outside_ = nullptr;
   std::vector<MaxCluster> clusters_;
   std::vector<Term> terms_[kOuter + 1];
   std::vector<double> identity_, table_top_;
   std::vector<int32_t> state_, count_;  // of every cluster, on the way down a configuration
   Arena arena_, scratch_;
 };
+
+// Best configurations and max-marginals of a batch of models on one program.
+struct MaximaInput {
+  MaxModel first;  // the first model of the batch
+  int depth;       // levels of the program
+  size_t batch, edges, entries;
+  bool shared_edges, shared_tables;
+  // By how much the best configuration is expected to fall short of the bound without counts, (batch); infinity: it is
+  // not known, and nothing is left out.
+  const double* slack;
+  bool give_up;  // where leaving out does not help, instead of leaving nothing out
+};
+struct MaximaOutput {
+  double* value;                // (batch): best log-weight
+  bool* known;                  // (batch): false where it was given up
+  int64_t* states;              // (batch, D), or null
+  double *messages, *counts;    // (batch, D, K) and (batch, entries), or null
+};
+
+// All tables must have largest entry 0 or -inf: errors are bounded by the size of what is left of the weights.
+void find_maxima(const Kernels& kernels, const MaximaInput& in, const MaximaOutput& out, int threads);
 
 }  // namespace tallytree

@@ -1,7 +1,7 @@
 // The exact optimum by bounds: guess how far it lies below the upper bound U of the model without counts, leave out
 // whatever cannot reach that, and see. A configuration found at or above U - slack is the best one: only what lies below
 // was left out. One found below it says which slack is enough. Nothing found: a larger guess.
-#include "cluster/maxima.hpp"
+#include "cluster/max_pass.hpp"
 
 #include <algorithm>
 #include <cmath>

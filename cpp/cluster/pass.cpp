@@ -53,7 +53,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         pass(item, worker, in.order + first, count);
       });
     };
-    for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->up);
+    for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->cluster_up);
     double log_z = 0, lost = 0, squares = 0, noise = 0, path = 0, vanished = 0;
     for (const Cluster& c : clusters) {  // compensated
       const double x = c.log_scale - lost, total = log_z + x;
@@ -65,7 +65,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       Cluster& c = clusters[(size_t)in.roots[i]];
       c.adjoint = c.reach = &ones[i];
     }
-    for (int level = in.levels; level-- > 0;) each_chunk(level, kernels.cluster->down);
+    for (int level = in.levels; level-- > 0;) each_chunk(level, kernels.cluster->cluster_down);
     // Adjoints take the errors of those above with them.
     std::vector<double> above((size_t)in.program.nodes, 0.0);
     double longest = 0;

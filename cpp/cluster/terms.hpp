@@ -74,6 +74,17 @@ static inline void across(const Crossing& c, int K, const Meet& meet) {
         meet(p * columns + r, c.spread ? r : q * columns + r, entry(c.table, c.flip, K, p, q));
 }
 
+// Calls meet(row of the result, row of the operand, weight) for all rows that an operation on one cluster links: through an
+// edge's table, summed over all states, or turned around. `one` is the weight that changes nothing.
+template <class Meet>
+static inline void link_rows(const ClusterView& view, int node, int K, const double* edges, double one, const Meet& meet) {
+  const int op = view.op[node];
+  const double* t = op == kThrough ? edges + (ptrdiff_t)view.edge[node] * K * K : nullptr;
+  for (int p = 0; p < (op == kSum ? 1 : K); p++)
+    for (int q = 0; q < K; q++)
+      meet(op == kTurn ? q * K + p : p, op == kTurn ? p * K + q : q, t ? entry(t, view.flip[node], K, p, q) : one);
+}
+
 // Counts of a vertex's own cluster: one more than its largest score if it is counted.
 static inline int leaf_width(const ClusterView& view, const int32_t* score, int vertex, int K) {
   int width = 1;

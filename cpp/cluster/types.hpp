@@ -1,6 +1,8 @@
 // Plain data of the passes over cluster programs, shared by the driver (compiled once) and the kernels (per level).
 #pragma once
-#include "base/interval.hpp"
+#include <cstdint>
+
+#include "base/kernels.hpp"
 #include "base/worker.hpp"
 
 namespace tallytree {
@@ -58,9 +60,40 @@ struct ClusterWorker {
 };
 void arena_forget(Arena* arena);
 
+struct RootedForest {
+  int32_t variables, states;
+  const int32_t *order, *parent, *edge;  // order: parents first; edge: to the parent
+  const int8_t* flip;                    // whether the edge's table has the child's state first
+};
+
+// A forest of two states with one count; vertex weights and edge tables are plain numbers of at most 1.
+struct CountedForest {
+  RootedForest forest;
+  const int8_t* counted;
+  const double *leaf, *edges;  // (variables, 2), (edges, 2, 2)
+  const double* slope;         // (variables, 2): derivative of the log of the weights
+};
+
+// One register of frequencies: e^{iw}, the transforms of f and f h there.
+struct EdgeWaves {
+  const double *cos_w, *sin_w, *f_re, *f_im, *h_re, *h_im;
+  double *re, *im, *change_re, *change_im;  // the characteristic function and its derivative
+};
+
 struct ClusterKernels {
-  void (*up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
-  void (*down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  // A run of clusters of one level.
+  void (*cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  // Doubles of memory that edge_pass needs, and of its sums.
+  ptrdiff_t (*edge_scratch)(int32_t variables);
+  ptrdiff_t (*edge_sums)(int32_t variables);
+  // Adds the shares of these frequencies to `sums`. Scales come from the first frequency if `first`, which must be 0.
+  void (*edge_pass)(const CountedForest& model, const EdgeWaves& waves, bool first, double* scales, double* scratch,
+                    double* sums);
+  // P(y = 1) and its derivative from the sums, and the largest that a relative error of all terms can do to each.
+  void (*edge_finish)(int32_t variables, const double* sums, double* marginals, double* change, double* worst);
+  // The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
+  double (*edge_underflow)(const CountedForest& model, double* scratch);
 };
 
 }  // namespace tallytree

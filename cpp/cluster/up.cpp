@@ -1,4 +1,5 @@
 // Values of clusters, operands before results.
+#include "base/kernel_table.hpp"
 #include "cluster/cluster.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -146,20 +147,12 @@ static void single_up(ClusterItem& item, ClusterWorker& w, int node) {
   item.clusters[node].touched = x.touched;
   item.clusters[node].transformed = x.transformed;
   if (op == kTable) return table_up(item, w, node);
-  double* rows = take_zero(w, (size_t)K * K * n);
-  if (op == kThrough) {
-    const int e = view.edge[node];
-    through_table(item.edges + (ptrdiff_t)e * K * K, view.flip[node], K, x.value, 1, n, rows);
-    finish(item, w, node, rows, K, n, x.lo, item.edge_top[e], nullptr);
-  } else if (op == kSum) {
-    for (int k = 0; k < K; k++) add_scaled(rows, x.value + (ptrdiff_t)k * n, 1.0, n);
-    finish(item, w, node, rows, 1, n, x.lo, 0.0, nullptr);
-  } else {
-    for (int p = 0; p < K; p++)
-      for (int q = 0; q < K; q++)
-        std::memcpy(rows + (ptrdiff_t)(q * K + p) * n, x.value + (ptrdiff_t)(p * K + q) * n, sizeof(double) * (size_t)n);
-    finish(item, w, node, rows, K * K, n, x.lo, 0.0, nullptr);
-  }
+  const int states = states_of(view.kind[node], K);
+  double* rows = take_zero(w, (size_t)states * n);
+  link_rows(view, node, K, item.edges, 1.0, [&](int to, int from, double weight) {
+    add_scaled(rows + (ptrdiff_t)to * n, x.value + (ptrdiff_t)from * n, weight, n);
+  });
+  finish(item, w, node, rows, states, n, x.lo, op == kThrough ? item.edge_top[view.edge[node]] : 0.0, nullptr);
 }
 
 void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
@@ -173,5 +166,10 @@ void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdi
     arena_forget(w.scratch);
   }
 }
+
+#define TT_CLUSTER_KERNELS(EACH) \
+  EACH(cluster_up) EACH(cluster_down) EACH(edge_scratch) EACH(edge_sums) EACH(edge_pass) EACH(edge_finish) EACH(edge_underflow)
+
+TT_KERNEL_TABLE(ClusterKernels, cluster_kernels, TT_CLUSTER_KERNELS)
 
 }  // namespace tallytree::TT_LEVEL

@@ -26,14 +26,6 @@ namespace {
 constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
 constexpr double kTiny = 1e-280;         // the smallest Z that has a logarithm
 
-template <class M>
-M taken(LaneRoom& room, ptrdiff_t count) {
-  if constexpr (sizeof(M) == sizeof(Dual)) return room.take_dual(count);
-  else return room.take(count);
-}
-vec* value_of(vec* message) { return message; }
-vec* value_of(Dual message) { return message.value; }
-
 Leaf leaf_at(const vec* leaves, ptrdiff_t i) { return {leaves[2 * i], leaves[2 * i + 1]}; }
 Leaf swapped(const Leaf& a, bool zeros) { return zeros ? Leaf{a.on, a.off} : a; }
 
@@ -55,11 +47,11 @@ struct Tree {
     const ptrdiff_t leaves = kGroup * groups, counts = leaves + 1;
     LaneRoom room = {(vec*)scratch};
     weight = (Leaf*)room.take(2 * leaves);
-    leaf = taken<M>(room, 2 * leaves);
-    up = taken<M>(room, tree_size(groups));
-    root = taken<M>(room, counts + kLanePad);
-    padded = taken<M>(room, counts + 2 * kLanePad);
-    buffer = taken<M>(room, 2 * counts + 256);  // messages on a path take at most twice the root's length
+    leaf = room.take_message<M>(2 * leaves);
+    up = room.take_message<M>(tree_size(groups));
+    root = room.take_message<M>(counts + kLanePad);
+    padded = room.take_message<M>(counts + 2 * kLanePad);
+    buffer = room.take_message<M>(2 * counts + 256);  // messages on a path take at most twice the root's length
     direction = room.take(leaves);
     doubles = room.doubles_from(scratch);
   }

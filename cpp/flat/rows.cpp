@@ -13,7 +13,7 @@
 #include "base/constants.hpp"
 #include "flat/costs.hpp"
 #include "flat/infinite_logits.hpp"
-#include "base/memory.hpp"
+#include "base/workspace.hpp"
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
 #include "flat/table.hpp"
@@ -335,8 +335,8 @@ static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t tab
 
 static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
   const ptrdiff_t n = rows->n, batch = rows->batch, at_once = batch > 1 ? rows->kernels->lanes : 1;
-  rows->small_models.reset(new_doubles(2 * (size_t)(batch * n)), free_doubles);
-  if (!rows->small_models) throw std::bad_alloc();
+  const std::shared_ptr<DoubleBlock> block(new_doubles(2 * (size_t)(batch * n)), free_doubles);
+  rows->small_models = {block, block->data};
   for (ptrdiff_t b = 0; b < batch; b++) {
     rows->row[(size_t)b].ratio = rows->small_models.get() + (batch + b) * n;
     rows->row[(size_t)b].marginal = rows->small_models.get() + b * n;

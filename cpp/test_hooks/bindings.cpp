@@ -11,7 +11,7 @@
 #include "test_hooks/hook_kernels.hpp"
 #include "base/parallel.hpp"
 #include "sample/kernels.hpp"
-#include "tree/methods.hpp"
+#include "tree/pass.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -24,8 +24,10 @@ array_out convolve(vector_in a, vector_in b, const std::string& method, const st
   array_out out = new_array({na + n_b - 1});
   WorkerMemory memory;
   Worker worker = memory.worker(na + n_b);
-  choose(level).hooks->convolve(method_named(method), a.data(), (int)na, b.data(), (int)n_b, out.data(), worker,
-                                new_plan_cache().get());
+  unlocked([&] {
+    choose(level).hooks->convolve(method_named(method), a.data(), (int)na, b.data(), (int)n_b, out.data(), worker,
+                                  new_plan_cache().get());
+  });
   return out;
 }
 
@@ -36,8 +38,10 @@ array_out correlate(vector_in g, vector_in u, const std::string& method,
   array_out out = new_array({ng - nu + 1});
   WorkerMemory memory;
   Worker worker = memory.worker(ng + nu);
-  choose(level).hooks->correlate(method_named(method), g.data(), (int)ng, u.data(), (int)nu, out.data(), worker,
-                                 new_plan_cache().get());
+  unlocked([&] {
+    choose(level).hooks->correlate(method_named(method), g.data(), (int)ng, u.data(), (int)nu, out.data(), worker,
+                                   new_plan_cache().get());
+  });
   return out;
 }
 

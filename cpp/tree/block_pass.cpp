@@ -1,66 +1,74 @@
 // Linear passes through blocks: subtrees of one shape without tables, one block per SIMD lane.
 //
 // The up values of a block are not kept: on the way down they are computed once more, which is cheaper than memory.
-#include "tree/leaf_weights.hpp"
-#include "tree/linear.hpp"
 #include "base/lane_entries.hpp"
-#include "tree/kernels.hpp"
+#include "base/lane_tree.hpp"
+#include "tree/linear.hpp"
 
 namespace tallytree::TT_LEVEL {
 
-// Vectors of all slots, entry k of slot s of lane j at [(start[s] + k) * kLanes + j].
-struct Lanes {
-  const BlockShape& shape;
-  double* data;
-
-  double* slot(int s) const { return data + (ptrdiff_t)shape.start[s] * kLanes; }
+// Bernoulli weights of the two states of a variable, with exponents so that no logit is too large.
+struct LeafWeights {
+  vec off, off_exponent, on, on_exponent;
 };
 
-// out[k] = sum_i a[i] b[k-i], all lanes.
-static void convolve_lanes(const double* a, int na, const double* b, int nb, double* out) {
-  for (int k = 0; k < na + nb - 1; k++) {
-    const int i0 = max(0, k - nb + 1), i1 = min(na - 1, k);
-    vec even = {}, odd = {};
-    int i = i0;
-    for (; i + 1 <= i1; i += 2) {
-      even += load(a + i * kLanes) * load(b + (k - i) * kLanes);
-      odd += load(a + (i + 1) * kLanes) * load(b + (k - i - 1) * kLanes);
+struct Tilt {
+  vec value, exponent;
+
+  explicit Tilt(double tilt) { value = exp_split(splat(tilt), exponent); }
+};
+
+// With p = sigmoid(x): weight of y=0 is 1-p, weight of y=1 is p e^tilt. Excluded (-inf) and forced (+inf) variables
+// get an exact zero.
+static inline LeafWeights leaf_weights(vec x, const Tilt& tilt) {
+  vec rare_exponent;
+  const vec rare = exp_split_or_zero(x < 0.0 ? x : -x, rare_exponent);
+  const vec likely = 1.0 / (1.0 + rare * pow2(rare_exponent)), unlikely = rare * likely;
+  const auto positive = x > 0.0, excluded = x == -__builtin_inf();
+  LeafWeights w;
+  w.off = positive ? unlikely : likely;
+  w.off_exponent = positive ? rare_exponent : vec{};
+  w.on = (positive ? likely : unlikely) * tilt.value;
+  w.on_exponent = excluded ? splat(kZeroExponent) : (positive ? vec{} : rare_exponent) + tilt.exponent;
+  return w;
+}
+
+void tree_leaves(const TreeItem& item, const int32_t* variables, ptrdiff_t count) {
+  const Tilt tilt(item.tilt);
+  for (ptrdiff_t first = 0; first < count; first += kLanes) {
+    const ptrdiff_t n = count - first < kLanes ? count - first : kLanes;
+    vec x = {};
+    for (ptrdiff_t j = 0; j < n; j++) x[j] = item.nu[variables[first + j]];
+    const LeafWeights w = leaf_weights(x, tilt);
+    for (ptrdiff_t j = 0; j < n; j++) {
+      const int32_t d = variables[first + j];
+      item.leaf_value[0][d] = w.off[j];
+      item.leaf_exponent[0][d] = w.off_exponent[j];
+      item.leaf_value[1][d] = w.on[j];
+      item.leaf_exponent[1][d] = w.on_exponent[j];
     }
-    if (i <= i1) even += load(a + i * kLanes) * load(b + (k - i) * kLanes);
-    store(out + k * kLanes, even + odd);
   }
 }
 
-// out[k] = sum_j g[k+j] u[j] for k < n, all lanes; four outputs at a time share the load of u[j].
-static void correlate_lanes(const double* g, const double* u, int nu, double* out, int n) {
-  int k = 0;
-  for (; k + 4 <= n; k += 4) {
-    vec sum[4] = {};
-    for (int j = 0; j < nu; j++) {
-      const vec w = load(u + j * kLanes);
-#pragma GCC unroll 4
-      for (int t = 0; t < 4; t++) sum[t] += load(g + (k + t + j) * kLanes) * w;
-    }
-    for (int t = 0; t < 4; t++) store(out + (k + t) * kLanes, sum[t]);
-  }
-  for (; k < n; k++) {
-    vec sum = {};
-    for (int j = 0; j < nu; j++) sum += load(g + (k + j) * kLanes) * load(u + j * kLanes);
-    store(out + k * kLanes, sum);
-  }
-}
+// Vectors of all slots: entry k of slot s is slot(s)[k], one block per lane.
+struct Slots {
+  const BlockShape& shape;
+  vec* data;
 
-// out[k] = max_j g[k+j] u[j] for k < n, all lanes.
-static void worst_lanes(const double* g, const double* u, int nu, double* out, int n) {
+  vec* slot(int s) const { return data + shape.start[s]; }
+};
+
+// out[k] = max_j g[k+j] u[j] for k < n.
+static void worst_of(const vec* g, const vec* u, int nu, vec* out, int n) {
   for (int k = 0; k < n; k++) {
-    vec worst = {};
-    for (int j = 0; j < nu; j++) worst = max(worst, load(g + (k + j) * kLanes) * load(u + j * kLanes));
-    store(out + k * kLanes, worst);
+    out[k] = vec{};
+    for (int j = 0; j < nu; j++) out[k] = max(out[k], g[k + j] * u[j]);
   }
 }
 
 // Up values of the blocks first .. first+count-1 of the group. Returns the exponent taken out, per lane.
-static vec block_up_values(const TreeItem& item, const BlockGroup& group, int first, int count, const Lanes& up) {
+static vec block_up_values(const TreeItem& item, const BlockGroup& group, int first, int count, const Slots& up,
+                           vec* padded) {
   const BlockShape& shape = *group.shape;
   const Tilt tilt(item.tilt);
   vec scale = {};
@@ -69,38 +77,38 @@ static vec block_up_values(const TreeItem& item, const BlockGroup& group, int fi
     for (int j = 0; j < count; j++) x[j] = item.nu[group.leaves[(ptrdiff_t)(first + j) * shape.leaves + s]];
     const LeafWeights w = leaf_weights(x, tilt);
     const vec e = max(w.off_exponent, w.on_exponent);
-    store(up.slot(s), w.off * pow2(w.off_exponent - e));
-    store(up.slot(s) + kLanes, w.on * pow2(w.on_exponent - e));
+    up.slot(s)[0] = w.off * pow2(w.off_exponent - e);
+    up.slot(s)[1] = w.on * pow2(w.on_exponent - e);
     scale += e;
   }
   for (int m = 0; m < shape.merges; m++) {
     const int l = shape.left[m], r = shape.right[m];
-    convolve_lanes(up.slot(l), shape.size[l] + 1, up.slot(r), shape.size[r] + 1, up.slot(shape.leaves + m));
+    convolve_any(up.slot(l), shape.size[l] + 1, up.slot(r), shape.size[r] + 1, up.slot(shape.leaves + m), padded);
   }
   return scale;
 }
 
 static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, int first, int count) {
   const BlockShape& shape = *group.shape;
-  const Lanes up = {shape, worker.scratch};
-  const vec scale = block_up_values(item, group, first, count, up);
+  const Slots up = {shape, (vec*)worker.scratch};
+  const vec scale = block_up_values(item, group, first, count, up, up.data + shape.total);
   const int n = shape.leaves + 1;
-  double* root = up.slot(shape.leaves + shape.merges - 1);
+  vec* root = up.slot(shape.leaves + shape.merges - 1);
 
   vec top = {};
-  for (int k = 0; k < n; k++) top = max(top, load(root + k * kLanes));
+  for (int k = 0; k < n; k++) top = max(top, root[k]);
   const vec shift = exponent_of(top), factor = pow2(-shift);
   vec sum = {}, squares = {}, least = splat(2.0);
   ivec dropped = {};
   for (int k = 0; k < n; k++) {
-    vec x = load(root + k * kLanes) * factor;
+    vec x = root[k] * factor;
     const auto small = x < 0x1p-1000;
     dropped |= small;  // no entry of a block is zero but by underflow
     x = small ? vec{} : x;
     least = small ? least : min(least, x);
     sum += x;
     squares += x * x;
-    store(root + k * kLanes, x);
+    root[k] = x;
   }
   double* rows[kLanes];
   for (int j = 0; j < count; j++) {
@@ -117,7 +125,7 @@ static void up_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, in
     note.rounding = 24.0 * shape.merges;
     note.shift = shift[j];
   }
-  to_rows(rows, count, n, [&](ptrdiff_t k) { return load(root + k * kLanes); });
+  to_rows(rows, count, n, [&](ptrdiff_t k) { return root[k]; });
 }
 
 void block_up(TreeItem& item, Worker& worker, const BlockGroup& group) {
@@ -126,41 +134,36 @@ void block_up(TreeItem& item, Worker& worker, const BlockGroup& group) {
 }
 
 // Z / up(k), as in linear_down.cpp.
-static void start_probe(const double* u, const double* d, int n, double* probe) {
+static void start_probe(const vec* u, const vec* d, int n, vec* probe) {
   vec z = {};
-  for (int k = 0; k < n; k++) z += load(u + k * kLanes) * load(d + k * kLanes);
-  for (int k = 0; k < n; k++) {
-    const vec x = load(u + k * kLanes);
-    store(probe + k * kLanes, x > 0.0 ? z / x : vec{});
-  }
+  for (int k = 0; k < n; k++) z += u[k] * d[k];
+  for (int k = 0; k < n; k++) probe[k] = u[k] > 0.0 ? z / u[k] : vec{};
 }
 
 // Messages of the leaves in slot s, and the largest of what the certificate needs.
 struct Finish {
   vec amplification = {}, weakest = splat(__builtin_inf()), largest = {};
 
-  vec leaf(const double* d, const double* probe, double tilt) {
-    const vec off = load(d), on = load(d + kLanes);
+  vec leaf(const vec* d, const vec* probe, double tilt) {
+    const vec off = d[0], on = d[1];
     weakest = min(weakest, min(off, on));
-    if (probe) amplification = max(amplification, load(probe) / off + load(probe + kLanes) / on);
+    if (probe) amplification = max(amplification, probe[0] / off + probe[1] / on);
     vec r = log(on) - log(off) + tilt;
     r = r == r ? r : vec{};
-    const vec size = r < 0.0 ? -r : r;
-    largest = size < __builtin_inf() ? max(largest, size) : largest;
+    largest = abs(r) < __builtin_inf() ? max(largest, abs(r)) : largest;
     return r;
   }
 };
 
 static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, int first, int count) {
   const BlockShape& shape = *group.shape;
-  const ptrdiff_t part = (ptrdiff_t)shape.total * kLanes;
-  const Lanes up = {shape, worker.scratch}, down = {shape, worker.scratch + part};
-  const Lanes probe = {shape, worker.scratch + 2 * part};
-  block_up_values(item, group, first, count, up);
+  vec* room = (vec*)worker.scratch;
+  const Slots up = {shape, room}, down = {shape, room + shape.total}, probe = {shape, room + 2 * shape.total};
+  block_up_values(item, group, first, count, up, room + 3 * shape.total);
   const int root = shape.leaves + shape.merges - 1;
   const double* rows[kLanes];
   for (int j = 0; j < count; j++) rows[j] = item.down[group.roots[first + j]].value;
-  by_entry(rows, count, shape.leaves + 1, [&](ptrdiff_t k, vec x) { store(down.slot(root) + k * kLanes, x); });
+  by_entry(rows, count, shape.leaves + 1, [&](ptrdiff_t k, vec x) { down.slot(root)[k] = x; });
 
   // A probe starts in the largest subtrees of at most kProbeSize leaves and is passed on below them.
   const bool probing = item.use_fft;
@@ -170,11 +173,11 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
     const int s = shape.leaves + m, children[2] = {shape.left[m], shape.right[m]};
     for (int side = 0; side < 2; side++) {
       const int v = children[side], w = children[1 - side], n = shape.size[v] + 1, nw = shape.size[w] + 1;
-      correlate_lanes(down.slot(s), up.slot(w), nw, down.slot(v), n);
+      correlate_any(down.slot(s), up.slot(w), nw, down.slot(v), n);
       if (!probing || shape.size[v] > kProbeSize) continue;
       if (shape.size[s] > kProbeSize) start_probe(up.slot(v), down.slot(v), n, probe.slot(v));
-      else if (starts[s]) worst_lanes(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
-      else correlate_lanes(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
+      else if (starts[s]) worst_of(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
+      else correlate_any(probe.slot(s), up.slot(w), nw, probe.slot(v), n);
       starts[v] = shape.size[s] > kProbeSize;
     }
   }
@@ -183,7 +186,7 @@ static void down_lanes(TreeItem& item, Worker& worker, const BlockGroup& group, 
     for (int j = 0; j < count; j++) item.messages[group.leaves[(ptrdiff_t)(first + j) * shape.leaves + s]] = r[j];
   }
   vec total = {};
-  for (int k = 0; k <= shape.leaves; k++) total += load(up.slot(root) + k * kLanes);
+  for (int k = 0; k <= shape.leaves; k++) total += up.slot(root)[k];
   for (int j = 0; j < count; j++) {
     NodeNotes& note = item.notes[group.roots[first + j]];
     const double amplification = finish.amplification[j];

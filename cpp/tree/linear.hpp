@@ -1,16 +1,12 @@
 // Linear passes ("direct" and "fft"): messages are plain doubles with one power of two per message.
 #pragma once
 #include "base/convolve.hpp"
-#include "tree/types.hpp"
+#include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 // Values below 2^kTiny relative to the largest of a message are not trusted: products of two of them underflow.
 constexpr double kTiny = -1000.0;
-
-static inline double* scratch_part(const Worker& worker, int part) {
-  return worker.scratch + (size_t)part * worker.scratch_stride;
-}
 
 // The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp). Larger ones made the
 // bounds of clustering trees and of groups of any size looser.

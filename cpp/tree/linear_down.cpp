@@ -11,7 +11,6 @@
 // satisfy sum_k up(k) |e(k)| <= h Z, so on the first step down only the worst count matters, not their sum.
 #include "base/fft_merge.hpp"
 #include "tree/linear.hpp"
-#include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

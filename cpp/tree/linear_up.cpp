@@ -1,12 +1,11 @@
-// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost.
+// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost;
+// and what a star asks about the messages of its children.
 #include "base/fft_merge.hpp"
-#include "tree/linear.hpp"
+#include "base/kernel_table.hpp"
 #include "base/tails.hpp"
-#include "tree/kernels.hpp"
+#include "tree/linear.hpp"
 
 namespace tallytree::TT_LEVEL {
-
-constexpr int kTrimFrom = 48;  // shorter messages are left whole
 
 static void store_zero(TreeItem& item, Worker& worker, int32_t i, int lo, double lost) {
   item.up[i] = {arena_take(worker.arena, kLanes), nullptr, lo, 1, 0.0};
@@ -15,18 +14,6 @@ static void store_zero(TreeItem& item, Worker& worker, int32_t i, int lo, double
   note.sum = note.norm2 = 0;
   note.smallest = 1;
   note.lost_up = lost;
-}
-
-// How many entries to cut, walking inwards from an end, without exceeding the budget. Adds what is cut to `mass`.
-static int entries_to_cut(const double* end, int step, int n, double budget, double& mass) {
-  double cut = 0;
-  int k = 0;
-  for (; k < n - 1; k++, end += step) {
-    if (cut + *end > budget) break;
-    cut += *end;
-  }
-  mass += cut;
-  return k;
 }
 
 // Largest scaled table value on the parts of `whole` outside lo..hi.
@@ -70,15 +57,6 @@ static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, doubl
   note.lost_up = lost - note.shift;
   if (any(dropped)) note.lost_up = log2_sum_above(note.lost_up, kTiny);
   item.up[i] = {out, nullptr, lo, n, scale + note.shift};
-}
-
-static double sum_of(const double* c, int n) {
-  vec sum = {};
-  int j = 0;
-  for (; j + kLanes <= n; j += kLanes) sum += load(c + j);
-  double total = sum_lanes(sum);
-  for (; j < n; j++) total += c[j];
-  return total;
 }
 
 // c = a * b, by transform where that is allowed and pays.
@@ -125,9 +103,11 @@ static void apply_table_and_store(TreeItem& item, Worker& worker, int32_t i, Mer
   if (item.use_fft && m.exact_ends && kept.hi - kept.lo + 1 >= kTrimFrom) {
     // The values are accurate up to the ends, so these can be judged by looking.
     const int n = kept.hi - kept.lo + 1;
-    const double budget = 0.5 * kTrim * sum_of(c, n);
-    const int below = entries_to_cut(c, 1, n, budget, note.trimmed);
-    kept.hi -= entries_to_cut(c + n - 1, -1, n - below, budget, note.trimmed);
+    const double budget = 0.5 * kTrim * total(c, n);
+    const int below = entries_to_cut(n, budget, [&](int k) { return c[k]; });
+    const int above = entries_to_cut(n - below, budget, [&](int k) { return c[n - 1 - k]; });
+    note.trimmed += total(c, below) + total(c + n - above, above);
+    kept.hi -= above;
     kept.lo += below;
     c += below;
   }
@@ -181,5 +161,51 @@ void wave_up(TreeItem& item, Worker& worker, int32_t i, const WaveMessage& wave)
                         {wave.value, wave.lo, {wave.lo, wave.lo + wave.length - 1}, wave.scale, wave.sum, 1e-100,
                          -__builtin_inf(), wave.outside, false});
 }
+
+// Counts k and k + shift are paired, every count at most once; a pair (a, b) overlaps by a b / (a + b).
+static double paired_overlap(const double* p, int n, int shift) {
+  double total = 0;
+  if (shift < kLanes) {
+    for (int k = 0; k + shift < n; k += 2 * shift)
+      for (int j = k; j < k + shift && j + shift < n; j++) {
+        const double sum = p[j] + p[j + shift];
+        if (sum > 0) total += p[j] * p[j + shift] / sum;
+      }
+    return total;
+  }
+  vec lanes = {};
+  for (int k = 0; k + shift < n; k += 2 * shift) {
+    int j = k;
+    for (; j + kLanes <= min(k + shift, n - shift); j += kLanes) {
+      const vec a = load(p + j), b = load(p + j + shift), sum = a + b;
+      lanes += sum > 0.0 ? a * b / sum : vec{};
+    }
+    for (; j < k + shift && j + shift < n; j++) {
+      const double sum = p[j] + p[j + shift];
+      if (sum > 0) total += p[j] * p[j + shift] / sum;
+    }
+  }
+  return total + sum_lanes(lanes);
+}
+
+void child_shape(const double* value, int32_t length, double sum, ChildShape* shape) {
+  const Moments m = moments(value, length, sum);
+  shape->mean = m.mean;
+  shape->variance = m.variance;
+  for (int j = 0; j < kStarShiftCount; j++) shape->overlap[j] = paired_overlap(value, length, kStarShifts[j]) / sum;
+}
+
+double child_log_mgf(const double* value, int32_t length, double sum, double s, int32_t centre) {
+  return log_mgf(value, length, sum, s, centre);
+}
+
+#define TT_TREE_KERNELS(EACH)                                                                                      \
+  EACH(tree_leaves) EACH(block_up) EACH(block_down) EACH(wave_up) EACH(wave_gradient) EACH(child_shape)             \
+  EACH(child_log_mgf) EACH(star_child) EACH(star_domain) EACH(small_scratch) EACH(small_messages)                   \
+  EACH(small_tangents) EACH(small_draws) EACH(small_counts) EACH(linear_up) EACH(linear_start_down)                 \
+  EACH(linear_down) EACH(tiled_up) EACH(tiled_start_down) EACH(tiled_down) EACH(wide_up) EACH(wide_start_down)      \
+  EACH(wide_down) EACH(tangent_up) EACH(tangent_start_down) EACH(tangent_down)
+
+TT_KERNEL_TABLE(TreeKernels, tree_kernels, TT_TREE_KERNELS)
 
 }  // namespace tallytree::TT_LEVEL

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <stdexcept>
 
 #include "base/constants.hpp"
-#include "base/parallel.hpp"
-#include "tree/lane_batches.hpp"
 #include "tree/star_blocks.hpp"
 #include "tree/wave_blocks.hpp"
 
@@ -26,11 +25,20 @@ double spread_of(double t) {
   return e > 0 ? e / ((1 + e) * (1 + e)) : 0;
 }
 
+struct TreeMethod {
+  NodeKernel<TreeItem> up, start_down, down;
+};
+TreeMethod method_of(const TreeKernels& k, KernelName name) {
+  if (is_linear(name)) return {k.linear_up, k.linear_start_down, k.linear_down};
+  if (name == KernelName::tiled) return {k.tiled_up, k.tiled_start_down, k.tiled_down};
+  return {k.wide_up, k.wide_start_down, k.wide_down};
+}
+
 // One model, from opening to its bound. `carved` is null where every node is solved on its own.
 struct Solver {
   const Kernels& all_kernels;
   const TreeKernels& kernels;
-  const TreeMethod& method;
+  const TreeMethod method;
   const CountTree& tree;
   const BlockTree* carved;
   const std::vector<WaveState>& waves;  // as many as the carved tree has
@@ -42,9 +50,8 @@ struct Solver {
   std::vector<Worker> workers;
   std::vector<StarState> stars;
 
-  bool usual(int32_t i) const { return !carved || carved->star_of(i) < 0; }
-  void up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
-  void down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone);
+  void up_node(int32_t i, int thread, bool alone);
+  void down_node(int32_t i, int thread, bool alone);
   void up();
   void down();
   void no_answer(double bound);
@@ -86,48 +93,35 @@ bool prepare_waves(const Kernels& kernels, const BlockTree& carved, const double
 }
 
 void Solver::up() {
-  kernels.leaves(item, tree.loose().data(), (ptrdiff_t)tree.loose().size());
+  kernels.tree_leaves(item, tree.loose().data(), (ptrdiff_t)tree.loose().size());
   for_groups(kernels.block_up);
   for_waves(wave_up);
-  const auto& subtrees = tree.subtrees();
   if (carved) stars.resize(carved->stars().size());
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { up_nodes(subtrees[s], t, false); });
-  up_nodes(tree.top(), 0, true);
+  visit_up(tree, (int)workers.size(), [&](int32_t i, int t, bool alone) { up_node(i, t, alone); });
 }
 
-// `alone`: nobody else is at work, so a star can have all workers. Nodes are large then.
-void Solver::up_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
+// `alone`: nobody else is at work, so a star can have all workers.
+void Solver::up_node(int32_t i, int thread, bool alone) {
   Worker& worker = workers[(size_t)thread];
-  for (const int32_t i : nodes) {
-    if (alone) let_signals_through();
-    if (usual(i)) {
-      method.up(item, worker, i);
-      continue;
-    }
-    const int32_t s = carved->star_of(i);
-    const Star& star = carved->stars()[(size_t)s];
-    if (star.node != i || star_up(all_kernels, star, item, workers, thread, alone, &stars[(size_t)s])) continue;
-    for (const int32_t merge : star.merges) method.up(item, worker, merge);
-    method.up(item, worker, i);
-  }
+  const int32_t s = carved ? carved->star_of(i) : -1;
+  if (s < 0) return method.up(item, worker, i);
+  const Star& star = carved->stars()[(size_t)s];
+  if (star.node != i || star_up(all_kernels, star, item, workers, thread, alone, &stars[(size_t)s])) return;
+  for (const int32_t merge : star.merges) method.up(item, worker, merge);
+  method.up(item, worker, i);
 }
 
-void Solver::down_nodes(const std::vector<int32_t>& nodes, int thread, bool alone) {
-  for (size_t j = nodes.size(); j-- > 0;) {
-    if (alone) let_signals_through();
-    const int32_t i = nodes[j], s = carved ? carved->star_of(i) : -1;
-    if (s < 0 || !stars[(size_t)s].used)
-      method.down(item, workers[(size_t)thread], i);
-    else if (carved->stars()[(size_t)s].node == i)
-      star_down(all_kernels, carved->stars()[(size_t)s], stars[(size_t)s], item, workers, thread, alone);
-  }
+void Solver::down_node(int32_t i, int thread, bool alone) {
+  const int32_t s = carved ? carved->star_of(i) : -1;
+  if (s < 0 || !stars[(size_t)s].used)
+    method.down(item, workers[(size_t)thread], i);
+  else if (carved->stars()[(size_t)s].node == i)
+    star_down(all_kernels, carved->stars()[(size_t)s], stars[(size_t)s], item, workers, thread, alone);
 }
 
 void Solver::down() {
-  const auto& subtrees = tree.subtrees();
   for (const int32_t i : tree.inner_roots()) method.start_down(item, workers[0], i);
-  down_nodes(tree.top(), 0, true);
-  run_tasks(subtrees.size(), (int)workers.size(), [&](size_t s, int t) { down_nodes(subtrees[s], t, false); });
+  visit_down(tree, (int)workers.size(), [&](int32_t i, int t, bool alone) { down_node(i, t, alone); });
   for_groups(kernels.block_down);
   for_waves(wave_down);
 }
@@ -243,7 +237,7 @@ const BlockTree* carve(const Kernels& kernels, TreePlan& plan, const double* nu,
 void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out,
                  KernelName name, size_t model, ItemMemory& memory, WorkerMemory* workers, int threads) {
   const double* nu = in.nu + model * (size_t)plan.tree().leaves();
-  const double* tables = in.tables + (in.shared_tables ? 0 : model * in.table_entries);
+  const double* tables = in.tables_of(model);
   const double tilt = in.tilt ? in.tilt[model] : 0.0;
   std::vector<WaveState> waves;
   const BlockTree* carved = nullptr;
@@ -252,8 +246,6 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
     carved = carve(kernels, plan, nu, tilt, in.cavities, all_possible, name == KernelName::waves && !out.log_beliefs,
                    threads, &waves);
   const CountTree& tree = carved ? carved->tree() : plan.tree();
-  const TreeKernels& methods = *kernels.tree;
-  const TreeMethod& method = is_linear(name) ? methods.linear : name == KernelName::tiled ? methods.tiled : methods.wide;
   const TreeView view = tree.view();
   const size_t leaves = (size_t)view.leaves;
 
@@ -278,7 +270,7 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
   item.plans = plan.fft_plans();
   item.use_fft = name == KernelName::fft || name == KernelName::waves;
 
-  Solver solver = {kernels, methods, method, tree, carved, waves, in, out, name, model, item, {}, {}};
+  Solver solver = {kernels, *kernels.tree, method_of(*kernels.tree, name), tree, carved, waves, in, out, name, model, item, {}, {}};
   std::vector<BlockCounts> counts;
   for (size_t w = 0; w < waves.size(); w++) counts.push_back({carved->waves()[w].node, possible_counts(waves[w])});
   find_supports(tree, nu, tables, all_possible, in.cavities, counts, memory.supports);
@@ -295,26 +287,19 @@ void solve_model(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, c
 }
 
 // Small models of a batch go side by side in the lanes of a register.
-bool suits_lanes(const CountTree& tree, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
-  return name == KernelName::direct && in.batch > 1 && tree.leaves() <= kLaneModelMost && tree.inner() > 0 &&
+bool suits_registers(const CountTree& tree, const TreeInputs& in, const TreeOutputs& out, KernelName name) {
+  return name == KernelName::direct && in.batch > 1 && tree.leaves() <= kSmallModelMost && tree.inner() > 0 &&
          !in.tilt && out.messages && !out.log_beliefs;
 }
 
-void solve_lanes(const Kernels& kernels, const CountTree& tree, const TreeInputs& in, const TreeOutputs& out,
-                 size_t first, size_t count, double* scratch) {
-  LaneModels models = lanes_of(tree, in, first, count);
-  for (size_t l = 0; l < 8; l++)
-    models.messages[l] = out.messages + (l < count ? first + l : first) * (size_t)tree.leaves();
-  double log_mean[8], bound[8];
-  kernels.tree->lane_models(tree.view(), models, scratch, log_mean, bound);
-  for (size_t l = 0; l < count; l++) {
-    out.log_mean[first + l] = log_mean[l];
-    out.bound[first + l] = bound[l];
-    if (out.probability_bound) out.probability_bound[first + l] = 0.25 * bound[l];
-  }
-}
-
 }  // namespace
+
+KernelName method_named(const std::string& name) {
+  const char* names[] = {"direct", "fft", "waves", "tiled", "wide"};
+  for (int k = 0; k < 5; k++)
+    if (name == names[k]) return (KernelName)k;
+  throw std::invalid_argument("`method` must be direct, fft, waves, tiled or wide, not " + name);
+}
 
 void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName name,
                int threads) {
@@ -329,12 +314,17 @@ void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, con
   const auto one = [&](size_t b, int t) {
     solve_model(kernels, plan, in, out, name, b, item(t), &memory->workers[t], 1);
   };
-  if (suits_lanes(plan.tree(), in, out, name)) {
-    const ptrdiff_t doubles = kernels.tree->lane_models_scratch(plan.tree().view());
-    over_lanes(kernels, *memory, in.batch, doubles, threads, [&](size_t first, size_t count, double* scratch, int t) {
-      solve_lanes(kernels, plan.tree(), in, out, first, count, scratch);
-      for (size_t b = first; b < first + count; b++)
+  if (suits_registers(plan.tree(), in, out, name)) {
+    const TreeView view = plan.tree().view();
+    const ptrdiff_t doubles = kernels.tree->small_scratch(view, false);
+    over_registers(kernels, *memory, in.batch, doubles, threads, [&](size_t first, size_t count, double* scratch, int t) {
+      SmallModels models = small_models(plan.tree(), in, first, count);
+      for (size_t l = 0; l < count; l++) models.messages[l] = out.messages + (first + l) * (size_t)view.leaves;
+      kernels.tree->small_messages(view, models, scratch, out.log_mean + first, out.bound + first);
+      for (size_t b = first; b < first + count; b++) {
+        if (out.probability_bound) out.probability_bound[b] = 0.25 * out.bound[b];
         if (out.bound[b] == kInfinity) one(b, t);
+      }
     });
   } else if (in.batch == 1) {
     solve_model(kernels, plan, in, out, name, 0, item(0), memory->workers.data(), threads);

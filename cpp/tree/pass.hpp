@@ -1,10 +1,16 @@
-// Sum-product on a tree for a batch of models.
+// Passes over a tree for a batch of models: sum-product, derivatives of the expectations, and what small models can do side
+// by side.
 #pragma once
-#include "base/kernels.hpp"
+#include <string>
+
+#include "base/parallel.hpp"
 #include "tree/kernels.hpp"
 #include "tree/plan.hpp"
 
 namespace tallytree {
+
+// The method of a name, as Python spells it: direct, fft, waves, tiled or wide.
+KernelName method_named(const std::string& name);
 
 struct TreeInputs {
   size_t batch;
@@ -15,6 +21,8 @@ struct TreeInputs {
   size_t table_entries;
   bool shared_tables;
   bool cavities;  // messages to variables with infinite logits are wanted; otherwise they are as infinite
+
+  const double* tables_of(size_t model) const { return tables + (shared_tables ? 0 : model * table_entries); }
 };
 
 struct TreeOutputs {
@@ -27,5 +35,65 @@ struct TreeOutputs {
 
 void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName method,
                int threads);
+
+struct TreeTangents {
+  TreeInputs models;
+  size_t directions;
+  const double* v;  // (directions, batch, leaves)
+  const double* h;  // (directions, batch, table_entries) or null
+  double* change;         // (directions, batch, leaves)
+  double* beliefs;        // (batch, table_entries) or null; without directions only
+  double* belief_change;  // (directions, batch, table_entries) or null
+  double* bound;          // (batch,): relative to the largest entry; infinite where there is no answer
+  bool direct;            // direct merges only, whatever they cost
+};
+
+void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangents& in, int threads);
+
+// The models first .. first + count - 1 of a batch, nothing wanted of them yet; lanes beyond repeat the first.
+SmallModels small_models(const CountTree& tree, const TreeInputs& in, size_t first, size_t count);
+
+// Samples (samples, batch, leaves), or none where `out` is null, under a key of 128 bits. `lost` (batch,) is the share
+// of the weight that underflowed; a model for which it is infinite has no samples here.
+void small_draw_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const uint32_t* key, size_t samples,
+                     uint8_t* out, double* lost, int threads);
+
+// P(count) of every node with a table, packed like the tables, (batch, table_entries); a bound of infinity: not known.
+void small_belief_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, double* beliefs, double* bound,
+                       int threads);
+
+// log P(count) of the root `node`, (batch, counts of the node); `certain` (batch,) says which rows are right.
+void small_count_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, int32_t node, double* out,
+                      bool* certain, int threads);
+
+// Calls run(first, count, scratch, thread) for every register of models of a batch.
+template <class Run>
+void over_registers(const Kernels& kernels, PassMemory& memory, size_t batch, ptrdiff_t doubles, int threads,
+                    const Run& run) {
+  memory.require_lanes(threads, (size_t)doubles);
+  const size_t lanes = (size_t)kernels.lanes;
+  run_tasks((batch + lanes - 1) / lanes, threads, [&](size_t k, int t) {
+    run(k * lanes, std::min(lanes, batch - k * lanes), memory.lane_scratch(t, memory.lane_doubles), t);
+  });
+}
+
+// Call visit(node, thread, alone) for all inner nodes, children before parents or parents before children: subtrees on all
+// threads, and what is above them on one (`alone`). Nodes are large there.
+template <class Visit>
+void visit_up(const CountTree& tree, int threads, const Visit& visit) {
+  run_tasks(tree.subtrees().size(), threads, [&](size_t s, int t) {
+    for (const int32_t i : tree.subtrees()[s]) visit(i, t, false);
+  });
+  parallel_for((ptrdiff_t)tree.top().size(), 1, [&](ptrdiff_t j) { visit(tree.top()[(size_t)j], 0, true); });
+}
+template <class Visit>
+void visit_down(const CountTree& tree, int threads, const Visit& visit) {
+  const std::vector<int32_t>& top = tree.top();
+  parallel_for((ptrdiff_t)top.size(), 1, [&](ptrdiff_t j) { visit(top[top.size() - 1 - (size_t)j], 0, true); });
+  run_tasks(tree.subtrees().size(), threads, [&](size_t s, int t) {
+    const std::vector<int32_t>& nodes = tree.subtrees()[s];
+    for (size_t j = nodes.size(); j-- > 0;) visit(nodes[j], t, false);
+  });
+}
 
 }  // namespace tallytree

@@ -1,8 +1,8 @@
 // What is worth keeping between passes over one tree: its analysis, FFT plans, and memory.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "tree/blocks.hpp"
@@ -53,33 +53,39 @@ class TreePlan {
  public:
   explicit TreePlan(CountTree tree) : tree_(std::move(tree)), fft_plans_(new_plan_cache()) {}
 
+  ~TreePlan() {
+    for (auto& row : carved_)
+      for (auto& made : row) delete made.load();
+  }
+
   const CountTree& tree() const { return tree_; }
   // The tree with subtrees taken out that are solved as a whole; made when first asked for.
   const BlockTree& carved(bool waves, bool blocks) {
-    const ForkSafeLock lock(guard_);
-    std::unique_ptr<BlockTree>& made = carved_[waves][blocks];
-    if (!made) made = std::make_unique<BlockTree>(tree_, waves, blocks);
-    return *made;
+    std::atomic<BlockTree*>& place = carved_[waves][blocks];
+    BlockTree* found = place.load(std::memory_order_acquire);
+    if (found) return *found;
+    auto made = std::make_unique<BlockTree>(tree_, waves, blocks);  // of threads that make it at the same time one succeeds
+    if (place.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
+    return *found;
   }
   PlanCache* fft_plans() { return fft_plans_.get(); }
 
   std::unique_ptr<PassMemory> take_memory() {
-    const ForkSafeLock lock(guard_);
+    const ForkSafeLock lock;
     if (idle_.empty()) return std::make_unique<PassMemory>();
     std::unique_ptr<PassMemory> memory = std::move(idle_.back());
     idle_.pop_back();
     return memory;
   }
   void give_back(std::unique_ptr<PassMemory> memory) {
-    const ForkSafeLock lock(guard_);
+    const ForkSafeLock lock;
     if (idle_.size() < 2) idle_.push_back(std::move(memory));
   }
 
  private:
   CountTree tree_;
-  std::unique_ptr<BlockTree> carved_[2][2];
+  std::atomic<BlockTree*> carved_[2][2] = {};
   std::shared_ptr<PlanCache> fft_plans_;
-  std::mutex guard_;
   std::vector<std::unique_ptr<PassMemory>> idle_;
 };
 

@@ -281,7 +281,7 @@ void star_down(const Kernels& kernels, const Star& star, const StarState& state,
   over_children(children, workers, thread, alone, [&](size_t c, Worker& worker) {
     const int32_t child = star.children[c];
     const Message& up = item.up[child];
-    const Interval domain = kernels.tree->down_domain(item, child);
+    const Interval domain = kernels.tree->star_domain(item, child);
     const int32_t n = domain.hi - domain.lo + 1;
     double* value = worker.scratch + worker.scratch_stride;
     const double *re = &rest_re[c * padded], *im = &rest_im[c * padded];

@@ -1,7 +1,6 @@
 // Sum-product in exponent-tiled vectors: relatively accurate entries, ranges far beyond a double.
 #include "tree/linear.hpp"
 #include "base/tiled.hpp"
-#include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -89,20 +89,21 @@ struct ChildShape {
   double mean, variance, overlap[kStarShiftCount];
 };
 
-// Models with more variables do not share the lanes of a register; also SMALL_IN_LANES of engine/thresholds.py.
-constexpr int32_t kLaneModelMost = 320;
+// Models with more variables are solved one by one; also SMALL_IN_LANES of engine/thresholds.py.
+constexpr int32_t kSmallModelMost = 320;
 
-// Up to one register of models on one tree. Arrays beyond `count` repeat the first.
-struct LaneModels {
+// Up to one register of models on one tree, and one direction each where derivatives are wanted. What is not wanted is
+// null; arrays beyond `count` repeat the first.
+struct SmallModels {
   int count;
   bool shared_tables;
-  const double *nu[8], *tables[8];
-  double* messages[8];  // null: not wanted
-  double* beliefs[8];   // P(count) of every node with a table, packed like the tables; null: not wanted
+  const double *nu[8], *tables[8], *v[8], *h[8];
+  double *messages[8], *change[8];         // (leaves,): log-odds, and d P(y = 1)
+  double *beliefs[8], *belief_change[8];   // P(count) of every node with a table, packed like the tables, and d P(count)
 };
 
 // Samples of these models. Random numbers are those of stream (model, sample), whatever shares the register.
-struct LaneDraws {
+struct SmallDraws {
   const uint32_t* key;  // 128 bits
   uint32_t model[8];
   ptrdiff_t samples;
@@ -127,6 +128,41 @@ struct TreeItem {
   double *leaf_bound, *leaf_amplification;
   PlanCache* plans;
   bool use_fft;
+};
+
+// A message over the counts lo .. lo + length - 1 and its derivative.
+struct DualMessage {
+  double *value, *change;
+  int32_t lo, length;
+};
+
+// What an inner node remembers. Errors are shares of Z, or of Z times the size of the direction for derivatives.
+struct TangentNode {
+  DualMessage up, down;
+  double sum, norm, change_sum, change_norm;  // of up: 1-norms and 2-norms of both parts
+  double factor;                              // up = f c factor
+  double log_top, table_limit;                // the table is used as f e^-log_top; its largest value, also where cut off
+  double direction_limit;                     // largest |h|
+  double cut, change_cut;                     // mass of up cut off at its ends
+  int32_t transform;                          // length of the transforms; 0: merged directly
+  double* spectra;                            // left, its derivative, right, its derivative
+  double down_limit, down_change_limit;       // upper bounds of the down values, also at counts that were cut off
+  double overlap;                             // <up, down>
+  double cut_error, cut_change_error;         // by cut ends and underflow
+  double noise, change_noise;                 // squares: by this node's upward transform
+  double path, change_path;                   // squares: by the downward transforms above
+};
+
+// One model and one direction. `h`, `change`, `beliefs` and `belief_change` may be null.
+struct TangentItem {
+  const TreeView* tree;
+  const double *nu, *tables, *v, *h;
+  TangentNode* nodes;
+  double *change, *beliefs, *belief_change;
+  double* leaf_path;  // (leaves, 2): path and change_path
+  PlanCache* plans;
+  bool use_fft;
+  double direction_limit;  // sum of |v|: what the values of a message are multiplied by, at most, in their derivatives
 };
 
 }  // namespace tallytree

@@ -1,6 +1,5 @@
 // Sum-product with one exponent per entry: the last rung, right for every finite input.
 #include "tree/linear.hpp"
-#include "tree/kernels.hpp"
 #include "base/wide.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -1,15 +1,11 @@
-// Pairwise forests without counts: marginals and best configurations.
+// Rooted forests of pairs: marginals and best configurations without counts, derivatives with one count.
 #pragma once
-#include <cstddef>
-#include <cstdint>
+#include <complex>
+
+#include "base/kernels.hpp"
+#include "cluster/types.hpp"
 
 namespace tallytree {
-
-struct RootedForest {
-  int32_t variables, states;
-  const int32_t *order, *parent, *edge;  // order: parents first; edge: to the parent
-  const int8_t* flip;                    // whether the edge's table has the child's state first
-};
 
 struct BeliefsOut {
   double* beliefs;  // (D, K), each sums to 1, or to 0 where everything underflowed
@@ -27,5 +23,20 @@ void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edge
 
 // A best configuration `states` (D) and its weight; all logarithms.
 double forest_best(const RootedForest& forest, const double* log_leaf, const double* log_edges, int64_t* states);
+
+// One direction. The count has `period` - 1 variables and frequencies 2 pi m / period, m < frequencies.
+struct EdgeTangentInputs {
+  CountedForest model;
+  int64_t period;
+  ptrdiff_t frequencies;
+  const std::complex<double>*f, *h;  // transforms of f and f h, (frequencies,), the two halves of the circle added up
+  bool everything;                   // no frequency may be left out
+};
+
+// marginals and change (D,); worst (3,): how much relative errors of all terms are amplified in them, and the share of
+// the weight that underflow may have taken; the characteristic function and its derivative, (frequencies,), zero where
+// left out.
+void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
+                  double* worst, std::complex<double>* law, std::complex<double>* law_change);
 
 }  // namespace tallytree

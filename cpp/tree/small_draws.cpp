@@ -1,12 +1,10 @@
-// Samples of many small models on one tree: up in lanes, then down by one decision per merge, model by model.
+// Samples of many small models on one tree: up side by side, then down by one decision per merge, model by model.
 //
 // The count of the left child has weights up_l(i) up_r(z - i) given the parent's count z, a root's count those of its
 // message. A weight that underflowed to zero is never chosen and the others keep their proportions, so samples follow
 // the law given that nothing underflowed: all that can be wrong is the share of the weight that was lost.
-#include "base/real.hpp"
 #include "base/philox.hpp"
-#include "tree/lane_forest.hpp"
-#include "tree/kernels.hpp"
+#include "tree/small_tree.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -31,14 +29,14 @@ ptrdiff_t choose_weight(double* weight, ptrdiff_t n, double u) {
   return i;
 }
 
-struct LaneWalk {
-  const LaneForest& up;
+struct SmallWalk {
+  const SmallTree<vec*>& up;
   int lane;
   const uint64_t* words;
   int32_t* count;  // of every node
   double* weight;
 
-  const double* message(int32_t node) const { return (const double*)up.up_of(node) + lane; }
+  const double* message(int32_t node) const { return (const double*)up.up[node] + lane; }
 
   void root(int32_t node, uint64_t bits) const {
     const double* x = message(node);
@@ -77,14 +75,14 @@ struct LaneWalk {
 };
 
 // Weight that underflow took from the roots, as a share of what is there.
-vec lost_share(const LaneForest& up) {
+vec lost_share(const SmallTree<vec*>& up) {
   vec lost = vec{};
   for (int32_t i = 0; i < up.f.inner; i++) {
     const int32_t v = up.f.leaves + i;
     if (up.f.parent[v] >= 0) continue;
     const ptrdiff_t n = up.f.size[v] + 1;
     vec sum = vec{};
-    for (ptrdiff_t k = 0; k < n; k++) sum += up.inner_up[i][k];
+    for (ptrdiff_t k = 0; k < n; k++) sum += up.up[v][k];
     for (int l = 0; l < kLanes; l++)
       lost[l] += sum[l] > 0 ? (double)n * real::exp2(up.lost_up[v][l]) / sum[l] : __builtin_inf();
   }
@@ -93,27 +91,22 @@ vec lost_share(const LaneForest& up) {
 
 }  // namespace
 
-ptrdiff_t lane_draws_scratch(const TreeView& f) {
-  return lane_forest_doubles(f) + random_words(f) + longest_message(f) + (f.leaves + f.inner) + 4 * kLanes;
-}
-
-void lane_draws(const TreeView& f, const LaneModels& in, const LaneDraws& draws, double* scratch, double* lost) {
-  LaneRoom room = {(vec*)scratch};
-  LaneForest up = open_lanes(f, in, &room);
-  for (int32_t i = 0; i < f.inner; i++) merge_lanes(&up, in, &room, i, true);
+void small_draws(const TreeView& f, const SmallModels& in, const SmallDraws& draws, double* scratch, double* lost) {
+  SmallTree<vec*> up(f, in, scratch);
+  for (int32_t i = 0; i < f.inner; i++) up.merge(i, true);
   const vec share = lost_share(up);
   for (int l = 0; l < in.count; l++) lost[l] = share[l];
   const ptrdiff_t words = random_words(f);
-  uint64_t* random = room.take_other<uint64_t>(words);
-  double* weight = room.take_other<double>(longest_message(f));
-  int32_t* count = room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner);
+  uint64_t* random = up.room.take_other<uint64_t>(words);
+  double* weight = up.room.take_other<double>(longest_message(f));
+  int32_t* count = up.room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner);
   SampleKey key;
   std::memcpy(key.word, draws.key, sizeof key.word);
   for (int l = 0; l < in.count; l++) {
     if (!draws.out[l] || lost[l] == __builtin_inf()) continue;
     for (ptrdiff_t s = 0; s < draws.samples; s++) {
       philox(key, kTagLane, draws.model[l], (uint32_t)s, words / 2, random);
-      LaneWalk{up, l, random, count, weight}.run(draws.out[l] + s * draws.stride);
+      SmallWalk{up, l, random, count, weight}.run(draws.out[l] + s * draws.stride);
     }
   }
 }

@@ -1,15 +1,23 @@
-// Ordinary belief propagation on a rooted forest: one vertex after the other, two sweeps.
-#include "cluster/forest_means.hpp"
+// Ordinary belief propagation on a rooted forest, one vertex after the other, two sweeps; and the sum over frequencies that
+// brings in one count (forest_waves.cpp).
+#include "cluster/forests.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "base/constants.hpp"
+#include "base/parallel.hpp"
+#include "base/workspace.hpp"
+#include "cluster/terms.hpp"
 
 namespace tallytree {
 
 namespace {
 
 constexpr double kSmall = 1e-280;  // smaller numbers may have lost digits to underflow
+constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
+constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 
 // A sum of logarithms, compensated.
 struct LogSum {
@@ -53,7 +61,7 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
     double *to = &sent[v * K], *above = &below[(size_t)f.parent[v] * K];
     for (size_t p = 0; p < K; p++) {
       double total = 0;
-      for (size_t q = 0; q < K; q++) total += (f.flip[v] ? t[q * K + p] : t[p * K + q]) * own[q];
+      for (size_t q = 0; q < K; q++) total += entry(t, f.flip[v], K, p, q) * own[q];
       to[p] = total;
     }
     log_z.add(scale(to, K));
@@ -75,7 +83,7 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
       for (size_t q = 0; q < K; q++) {
         down[q] = 0;
         for (size_t p = 0; p < K; p++) {
-          const double w = (f.flip[v] ? t[q * K + p] : t[p * K + q]) * rest[p];
+          const double w = entry(t, f.flip[v], K, p, q) * rest[p];
           down[q] += w;
           total += w * up[v * K + q];
         }
@@ -116,9 +124,9 @@ void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges, do
     double largest = -HUGE_VAL;
     for (size_t p = 0; p < K; p++) {
       double top = -HUGE_VAL, total = 0;
-      for (size_t q = 0; q < K; q++) top = std::max(top, (f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q]);
+      for (size_t q = 0; q < K; q++) top = std::max(top, entry(t, f.flip[v], K, p, q) + own[q]);
       for (size_t q = 0; q < K && top > -HUGE_VAL; q++)
-        total += std::exp((f.flip[v] ? t[q * K + p] : t[p * K + q]) + own[q] - top);
+        total += std::exp(entry(t, f.flip[v], K, p, q) + own[q] - top);
       sent[p] = top > -HUGE_VAL ? top + std::log(total) : -HUGE_VAL;
       if (above[p] > -HUGE_VAL) largest = std::max(largest, sent[p]);
     }
@@ -129,9 +137,76 @@ void forest_gauge(const RootedForest& f, double* log_leaf, double* log_edges, do
       const double g = sent[p] - largest;
       above[p] += g;
       moved[up + p] += g;
-      for (size_t q = 0; q < K; q++) (f.flip[v] ? t[q * K + p] : t[p * K + q]) -= g;
+      for (size_t q = 0; q < K; q++) t[f.flip[v] ? q * K + p : p * K + q] -= g;
     }
   }
+}
+
+double forest_best(const RootedForest& f, const double* log_leaf, const double* log_edges, int64_t* states) {
+  const size_t K = (size_t)f.states, D = (size_t)f.variables;
+  std::vector<double> up(log_leaf, log_leaf + D * K);
+  std::vector<int32_t> choice(D * K);  // of a vertex, by the state of its parent
+  double total = 0;
+  for (size_t i = D; i-- > 0;) {
+    const size_t v = (size_t)f.order[i];
+    const double* own = &up[v * K];
+    if (f.parent[v] < 0) {
+      total += *std::max_element(own, own + K);
+      continue;
+    }
+    const double* t = log_edges + (size_t)f.edge[v] * K * K;
+    double* above = &up[(size_t)f.parent[v] * K];
+    for (size_t p = 0; p < K; p++) {
+      double best = -HUGE_VAL;
+      for (size_t q = 0; q < K; q++) {
+        const double w = entry(t, f.flip[v], K, p, q) + own[q];
+        if (!(w > best)) continue;
+        best = w;
+        choice[v * K + p] = (int32_t)q;
+      }
+      above[p] += best;
+    }
+  }
+  for (size_t i = 0; i < D; i++) {
+    const size_t v = (size_t)f.order[i];
+    const double* own = &up[v * K];
+    states[v] = f.parent[v] < 0 ? std::max_element(own, own + K) - own
+                                : choice[v * K + (size_t)states[(size_t)f.parent[v]]];
+  }
+  return total;
+}
+
+void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
+                  double* worst, std::complex<double>* law, std::complex<double>* law_change) {
+  const ClusterKernels& k = *kernels.cluster;
+  const int32_t n = in.model.forest.variables;
+  const ptrdiff_t lanes = kernels.lanes;
+  const AlignedArray scratch = aligned_doubles((size_t)k.edge_scratch(n)), sums = aligned_doubles((size_t)k.edge_sums(n));
+  std::fill_n(sums.get(), k.edge_sums(n), 0.0);
+  std::vector<double> scales(3 * (size_t)n);
+  std::fill_n(law, in.frequencies, 0.0);
+  std::fill_n(law_change, in.frequencies, 0.0);
+  int quiet = 0;
+  for (ptrdiff_t m = 0; m < in.frequencies && (in.everything || quiet < kQuietFrequencies); m += lanes) {
+    let_signals_through();
+    double at[10][8] = {};
+    const ptrdiff_t count = std::min(lanes, in.frequencies - m);
+    for (ptrdiff_t l = 0; l < count; l++) {
+      const double w = 2 * kPi * (double)(m + l) / (double)in.period;
+      const double of_lane[] = {std::cos(w), std::sin(w), in.f[m + l].real(), in.f[m + l].imag(), in.h[m + l].real(),
+                                in.h[m + l].imag()};
+      for (int j = 0; j < 6; j++) at[j][l] = of_lane[j];
+    }
+    k.edge_pass(in.model, {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9]}, m == 0, scales.data(),
+                scratch.get(), sums.get());
+    for (ptrdiff_t l = 0; l < count; l++) {
+      law[m + l] = {at[6][l], at[7][l]};
+      law_change[m + l] = {at[8][l], at[9][l]};
+      quiet = std::abs(law[m + l]) < kInvisible * law[0].real() ? quiet + 1 : 0;
+    }
+  }
+  k.edge_finish(n, sums.get(), marginals, change, worst);
+  worst[2] = k.edge_underflow(in.model, scratch.get());
 }
 
 }  // namespace tallytree

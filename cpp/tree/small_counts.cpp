@@ -1,10 +1,9 @@
-// The count distribution at a root of many small models: the way up in lanes, and the logarithm of the root's message.
+// The count distribution at a root of many small models: the way up, and the logarithm of the root's message.
 //
 // The root's own table joins after the logarithm, so its range does not matter. An entry is right to 2^-40 where it is
 // 2^40 times what underflow may have taken. A zero is the truth outside the counts that forced and excluded variables
 // and the ends of tables leave, and where the root's own table has one; any other may be an underflow.
-#include "tree/lane_forest.hpp"
-#include "tree/kernels.hpp"
+#include "tree/small_tree.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -13,7 +12,7 @@ namespace {
 constexpr double kSure = 40;
 
 // The smallest and largest count that every node of a lane can have.
-struct LaneSupport {
+struct SmallSupport {
   int32_t *low, *high;
 
   void leaves(const TreeView& f, const double* nu) const {
@@ -43,26 +42,21 @@ void mark_below(const TreeView& f, int32_t root, int32_t* marked) {
 
 }  // namespace
 
-ptrdiff_t lane_counts_scratch(const TreeView& f) {
-  return lane_forest_doubles(f) + 2 * (f.leaves + f.inner) + f.inner + 4 * kLanes;
-}
-
-void lane_counts(const TreeView& f, const LaneModels& in, int32_t node, double* scratch, double* const* out,
-                 bool* certain) {
-  LaneRoom room = {(vec*)scratch};
-  LaneForest up = open_lanes(f, in, &room);
+void small_counts(const TreeView& f, const SmallModels& in, int32_t node, double* scratch, double* const* out,
+                  bool* certain) {
+  SmallTree<vec*> up(f, in, scratch);
   const int32_t root = node - f.leaves;
-  int32_t* marked = room.take_other<int32_t>(f.inner);
+  int32_t* marked = up.room.take_other<int32_t>(f.inner);
   mark_below(f, node, marked);
   for (int32_t i = 0; i <= root; i++)
-    if (marked[i]) merge_lanes(&up, in, &room, i, i != root);
+    if (marked[i]) up.merge(i, i != root);
   const ptrdiff_t n = f.size[node] + 1;
-  vec* c = up.inner_up[root];
+  vec* c = up.up[node];
   // A lane that lost everything has no certain entry, whatever is enough.
   const vec enough = pow2(min(max(up.lost_up[node] + kSure, splat(-1000.0)), splat(1000.0)));
   vec doubtful = vec{};  // how many entries of each lane
-  LaneSupport support = {room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner),
-                         room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner)};
+  SmallSupport support = {up.room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner),
+                         up.room.take_other<int32_t>((ptrdiff_t)f.leaves + f.inner)};
   for (ptrdiff_t k = 0; k < n; k++) doubtful += c[k] > enough ? vec{} : splat(1.0);
   for (int l = 0; l < in.count; l++) {
     const double* log_f = in.tables[l] + f.table_offset[root];
