@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree import config
 
 
 def _cancelling(n, scale, seed=0):
@@ -37,11 +38,27 @@ def test_the_bound_counts_what_cancels(n, scale):
     for model in _models(x):
         error = abs(float(Fraction(float(model.log_partition)) - truth))
         assert error <= model.error_bound
-        if model.edges is None:
-            assert error <= 1e-10 * (1.0 + abs(float(truth)))
+        assert error <= 1e-10 * (1.0 + abs(float(truth)))
         assert -2 * model.error_bound <= model.log_prob(np.ones(n)) <= 0.0
     batch = tt.CountModel(np.stack([x, -x] * 3), tt.exactly(n))
     assert (np.abs(batch.log_partition - [float(truth), -float(truth)] * 3) <= batch.error_bound).all()
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+def test_log_partition_keeps_its_digits_where_log_odds_cancel_along_edges(engine):
+    n = 1000
+    x = _cancelling(n, 1e6)
+    truth = sum(map(Fraction, x.tolist()))
+    path = tt.Forest([(i, i + 1) for i in range(n - 1)], np.zeros((n - 1, 2, 2)))
+    unary = np.stack([np.zeros(n), x], axis=-1)
+    with config.using(engine=engine):
+        for model in (
+            tt.CountModel(x, tt.exactly(n), edges=path),
+            tt.CountModel(np.stack([x, x[::-1]]), tt.exactly(n), edges=path),
+            tt.ChainModel(unary, np.zeros((2, 2)), tt.exactly(n)),
+        ):
+            for found in np.ravel(model.log_partition):
+                assert abs(float(Fraction(float(found)) - truth)) <= 1e-10 * (1.0 + abs(float(truth)))
 
 
 def test_the_mode_of_large_log_odds_has_the_probability_of_its_variables():

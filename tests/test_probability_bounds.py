@@ -59,5 +59,5 @@ def test_entropy_of_trees_is_that_of_a_sum_over_all_counts():
     from tallytree.engine.forest.entropy import entropy_by_parts
     from tallytree.engine.problem import without_edges
 
-    want = entropy_by_parts(without_edges(problem))[0]
+    want = entropy_by_parts(without_edges(problem.tree.program, problem.nu, problem.tables))[0]
     assert abs(model.entropy - want) <= 1e-10 * want

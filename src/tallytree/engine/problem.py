@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
+from ..memo import once
 from ..structure.forest.clusters import ClusterProgram
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
+from ..structure.nested.tree import TreeProgram, family_of_program
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
 
@@ -171,11 +173,14 @@ class ForestProblem(_Batch):
         return replace(part, log_leaf=leaf)
 
 
-def without_edges(problem: Problem) -> ForestProblem:
-    """The same models on a forest that has no edges."""
-    n, nu = problem.nu.shape[1], problem.nu
-    structure = ForestStructure(np.empty((0, 2), np.int64), np.ones(n, np.int64), problem.tree.family)
-    forced = nu == math.inf
+def without_edges(program: TreeProgram, nu: Float64, tables: Float64) -> ForestProblem:
+    """Models on a binary tree as models on a forest that has no edges."""
+    n, forced = nu.shape[1], nu == math.inf
+    structure = once(
+        program,
+        "without edges",
+        lambda: ForestStructure(np.empty((0, 2), np.int64), np.ones(n, np.int64), family_of_program(program)),
+    )
     leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, nu)], axis=-1)
     score = np.broadcast_to([0, 1], (n, 2))
-    return ForestProblem(structure, score, leaf, np.zeros((1, 0, 2, 2)), problem.tables)
+    return ForestProblem(structure, score, leaf, np.zeros((1, 0, 2, 2)), tables)

@@ -181,7 +181,8 @@ class ChainModel(ChainAnswers):
         >>> chain.log_partition.round(4)  # log(3)
         np.float64(1.0986)
         """
-        return self._scalar(self._answer.log_mean + self._constant)
+        self._check_possible(self._solver.sums.log_mean)
+        return self._scalar(self._solver.log_norm(self._made[1]))
 
     @cached
     def marginals(self) -> FloatArray:

@@ -139,7 +139,7 @@ class ChainCore(Model):
     @property
     def _constant(self) -> Float64:
         """What far numbers add to all log-weights alike, (B,); see :mod:`~tallytree.engine.masks`."""
-        return self._made[1]
+        return np.asarray(self._made[1].sum(axis=1))
 
     @cached
     def _made(self) -> tuple[ForestProblem, Float64]:
@@ -155,13 +155,12 @@ class ChainCore(Model):
         leaf = leaf - common
         edge, of_edges = masks.resolve_tables(edge, 2)
         tables = [masks.resolve_tables(self._table(g), 1) for g in range(self.n_groups)]
-        constant = (
-            of_leaves.sum(1) + common.sum(axis=(1, 2)) + of_edges.sum(1) + sum(base for _, base in tables)
-        )
+        far = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
+        constants = np.concatenate([common[:, :, 0], np.broadcast_to(far, batch)[:, None]], axis=1)
         leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
         packed, shared = self._packed([table for table, _ in tables])
         problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
-        return problem, np.asarray(constant)
+        return problem, constants
 
     def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
         """Potentials of groups of one position belong to the weights there; also where these were rounded."""

@@ -22,10 +22,14 @@ from ...structure.nested.schedule import Schedule, build_schedule, count_caps, f
 from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer
+from ..forest.arithmetic import Wide
+from ..forest.certificate import log_odds
+from ..forest.sum_product import ForestPass
+from ..forest.values import ForestValues
 from ..ladder import TOLERANCE, climb
-from ..problem import Mixture, Problem, Rows
-from . import chain, characteristic, mixture, retilt, wide_sum
-from .arithmetic import Direct, Fourier, LogSpace
+from ..problem import Mixture, Problem, Rows, without_edges
+from . import chain, characteristic, mixture, retilt
+from .arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace
 from .tree_pass import sum_product
 
 
@@ -80,6 +84,9 @@ METHODS = (
 _FLAT_ONLY = ("chain", "characteristic", "mixture")
 Rung = Callable[[Any], Answer]
 _ROUNDED = 2.0**-50  # eight roundings: what a sum of numbers of a size may lose
+_SPLIT_EXACTLY = (
+    7e5  # exponentials of numbers up to this are split into mantissas and exponents without rounding
+)
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 
@@ -248,12 +255,23 @@ def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> A
     lost = np.flatnonzero(~(found.bound <= TOLERANCE) & (found.log_mean > -math.inf))
     if not len(lost) or pairs_of_counts(program) * len(lost) > thresholds.LARGEST_WALK:
         return found
-    tables = rows.full_tables[lost]
+    nu, tables = rows.nu[lost], rows.full_tables[lost]
     with np.errstate(all="ignore"):
-        sent, bound = wide_sum.messages(schedule_for(program, rows.tables), rows.nu[lost], tables)
+        passes = ForestPass(without_edges(program, nu, tables), Wide())
+        passes.upward()
+        sent = log_odds(passes.downward().messages)
     messages = np.array(found.messages)
-    messages[lost], found.bound[lost] = sent, bound
+    messages[lost], found.bound[lost] = sent, _wide_bound(schedule_for(program, tables), nu, tables, sent)
     return Answer(found.log_mean, messages, found.log_beliefs, found.bound)
+
+
+def _wide_bound(schedule: Schedule, nu: Float64, tables: Float64, found: Float64) -> Float64:
+    """Roundings of mantissas gather along the tree; the answer and numbers too large to be split are rounded too."""
+    sizes = np.concatenate([np.abs(nu), np.abs(tables)], axis=1)
+    far = np.where(np.isfinite(sizes) & (sizes > _SPLIT_EXACTLY), sizes, 0.0).sum(axis=1)
+    size = np.where(np.isfinite(found), np.abs(found), 0.0).max(axis=1, initial=0.0)
+    gathered = schedule.rounding + 8.0 * schedule.levels + 2.0 * nu.shape[1]
+    return np.asarray(UNIT_ROUNDOFF * (gathered + 4.0 * (1.0 + size) + 2.0 * far))
 
 
 def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
@@ -307,10 +325,9 @@ def without_cancellation(
     program, rows = problem.tree.program, np.flatnonzero(lost)
     if pairs_of_counts(program) * len(rows) > thresholds.LARGEST_WALK:
         return np.asarray(total), doubt
-    tables = problem.full_tables[rows]
     with np.errstate(all="ignore"):
-        weights = wide_sum.log_sum(program, schedule_for(program, tables), problem.nu[rows], tables)
-    total[rows] = weights + np.broadcast_to(constant, total.shape)[rows]
+        values = ForestValues(without_edges(program, problem.nu[rows], problem.full_tables[rows]), Wide())
+        total[rows] = values.upward() + np.broadcast_to(constant, total.shape)[rows]
     # Every mantissa is rounded when it is multiplied, and tables were when they were added to others.
     doubt[rows] = _ROUNDED * (program.n_leaves + problem.folded)
     return np.asarray(total), doubt

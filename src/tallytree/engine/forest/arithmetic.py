@@ -40,6 +40,7 @@ class Direct:
 
     zero, one = 0.0, 1.0
     keep = 1e-250  # entries below this part of the largest are cut off at both ends
+    anchored = True  # tables enter relative to their largest entries, and values are scaled
 
     def enter(self, log_values: Float64) -> Float64:
         return np.exp(log_values)
@@ -47,6 +48,14 @@ class Direct:
     def log(self, values: Float64) -> Float64:
         with np.errstate(divide="ignore"):
             return np.log(values)
+
+    def relative_log(self, values: Float64) -> Float64:
+        """Logarithms up to a constant along the last axis."""
+        return self.log(values)
+
+    def log_product(self, values: Float64) -> Float64:
+        """The logarithm of the product along the last axis."""
+        return np.asarray(self.log(values).sum(axis=-1))
 
     def times(self, a: Float64, b: Float64) -> Float64:
         return a * b
@@ -282,6 +291,76 @@ class Carried(LogSpace):
             total[..., place, :] += weight
             moment[..., place, :] += self.moment(weight, below, term.imag)
         return self.number(top, total, moment)
+
+
+LN2_HIGH, LN2_LOW = (
+    6.93147180369123816490e-01,
+    1.90821492927058770002e-10,
+)  # n times the first is exact to 2^20
+_NOTHING = -1e15  # the exponent of zero
+_SPLIT = 2.0**20
+
+
+class Wide(Direct):
+    """Mantissas in [1, 2) and powers of two, as the parts of a complex number; they are never scaled.
+
+    For models in which large numbers cancel: ``e^x = 2^n e^(x - n log 2)`` is split exactly up to x of 7e5, exponents
+    are integers that add and cancel exactly, and only mantissas are rounded.
+    """
+
+    zero, one = complex(0.0, _NOTHING), complex(1.0, 0.0)  # type: ignore[assignment]
+    keep = 0.0
+    anchored = False
+
+    def enter(self, log_values: Float64) -> Any:
+        finite = log_values > -math.inf
+        safe = np.where(finite, log_values, 0.0)
+        n = np.rint(safe / math.log(2.0))
+        rough = np.rint(n / _SPLIT) * _SPLIT  # both parts of n LN2_HIGH and both differences are exact
+        rest = ((safe - rough * LN2_HIGH) - (n - rough) * LN2_HIGH) - n * LN2_LOW
+        return self._number(np.where(finite, np.exp(rest), 0.0), n)
+
+    def _number(self, value: Float64, exponent: Float64) -> Any:
+        mantissa, shift = np.frexp(value)
+        dead = (value <= 0.0) | (exponent < 0.5 * _NOTHING)
+        out = np.empty(np.shape(value), complex)
+        out.real = np.where(dead, 0.0, 2.0 * mantissa)
+        out.imag = np.where(dead, _NOTHING, exponent + (shift - 1.0))
+        return out
+
+    def log(self, values: Any) -> Float64:
+        with np.errstate(divide="ignore"):
+            return np.asarray(values.imag * LN2_HIGH + (values.imag * LN2_LOW + np.log(values.real)))
+
+    def relative_log(self, values: Any) -> Float64:
+        return self.log(values.real + 1j * (values.imag - values.imag.max(axis=-1, keepdims=True)))
+
+    def log_product(self, values: Any) -> Float64:
+        exponent = values.imag.sum(axis=-1)  # what cancels does so exactly
+        return np.asarray(np.log(values.real).sum(axis=-1) + exponent * LN2_LOW + exponent * LN2_HIGH)
+
+    def times(self, a: Any, b: Any) -> Any:
+        return self._number(a.real * b.real, a.imag + b.imag)
+
+    def scale(self, values: Any, log_scale: Float64) -> Any:
+        return values
+
+    def total(self, values: Any, axis: Any, keepdims: bool = False) -> Any:
+        top = values.imag.max(axis=axis, keepdims=True)
+        power = np.exp2(np.maximum(values.imag - top, -1100.0))
+        out = self._number((values.real * power).sum(axis=axis, keepdims=True), top)
+        return out if keepdims else np.squeeze(out, axis=axis)
+
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
+        top = np.full(shape, 2.0 * _NOTHING)
+        for start, term in terms():
+            place = top[..., start : start + term.shape[3], :]
+            np.maximum(place, term.imag, out=place)
+        total = np.zeros(shape)
+        for start, term in terms():
+            place = slice(start, start + term.shape[3])
+            total[..., place, :] += term.real * np.exp2(np.maximum(term.imag - top[..., place, :], -1100.0))
+        return self._number(total, top)
 
 
 class MaxPlus(LogSpace):

@@ -43,11 +43,7 @@ def rounding_error(problem: ForestProblem, log_z: Float64, messages: Float64) ->
     With the largest entry of every table taken out, no logarithm on the way to the sum over some configurations is
     beyond the logarithm of that sum, and each is rounded a few times per level.
     """
-    taken_out = (
-        anchor(problem.log_leaf, 2).sum(axis=(1, 2))
-        + anchor(problem.log_edge, (2, 3)).sum(axis=(1, 2, 3))
-        + table_tops(problem).sum(axis=1)
-    )
+    taken_out = sum(top.sum(axis=1) for top in largest_entries(problem))
     odds = problem.log_leaf + messages
     with np.errstate(invalid="ignore"):
         odds = odds - odds.max(axis=2, keepdims=True, initial=-math.inf)
@@ -56,6 +52,12 @@ def rounding_error(problem: ForestProblem, log_z: Float64, messages: Float64) ->
         problem.program.n_variables + np.abs(np.where(np.isfinite(log_z), log_z - taken_out, 0.0)) + largest
     )
     return np.asarray(UNIT_ROUNDOFF * (32.0 * problem.program.depth + 4.0 * size + 2.0 * problem.folded))
+
+
+def largest_entries(problem: ForestProblem) -> tuple[Float64, Float64, Float64]:
+    """Of the weights of every vertex (B, D), of every edge (1 or B, E) and of the table of every set (1 or B, S)."""
+    leaf, edge = anchor(problem.log_leaf, 2), anchor(problem.log_edge, (2, 3))
+    return leaf[:, :, 0], edge[:, :, 0, 0], table_tops(problem)
 
 
 def folded_size(log_values: Float64) -> float:

@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
-from ..log_sums import accurate_sum, anchor
+from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from .arithmetic import MaxPlus
-from .certificate import table_tops
+from .certificate import largest_entries
 from .sum_product import ForestPass
 from .walk import Walk
 
@@ -414,21 +414,11 @@ def log_weights(problem: ForestProblem, states: Ints) -> Weights:
 def relative(problem: ForestProblem, at: Weights) -> ForestProblem:
     """The same models with log-weights relative to those of possible configurations."""
     edge = problem.log_edge - at.edge[:, :, None, None]
-    tables = problem.full_tables - np.repeat(at.table, np.diff(problem.offset), axis=1)
+    tables = problem.tables - np.repeat(at.table, np.diff(problem.offset), axis=1)
     return replace(problem, log_leaf=problem.log_leaf - at.leaf[..., None], log_edge=edge, tables=tables)
 
 
 def normalised(problem: ForestProblem) -> tuple[ForestProblem, Float64]:
     """Largest entries 0, for the engine's bound on rounding errors, and what was taken out, (B,)."""
-    leaf_top, edge_top, table_top = (
-        anchor(problem.log_leaf, 2),
-        anchor(problem.log_edge, (2, 3)),
-        table_tops(problem),
-    )
-    even = replace(
-        problem,
-        log_leaf=problem.log_leaf - leaf_top,
-        log_edge=problem.log_edge - edge_top,
-        tables=problem.tables - np.repeat(table_top, np.diff(problem.offset), axis=1),
-    )
-    return even, leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3)) + table_top.sum(axis=1)
+    at = Weights(*largest_entries(problem))
+    return relative(problem, at), np.asarray(sum(top.sum(axis=1) for top in at))

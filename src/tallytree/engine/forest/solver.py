@@ -10,16 +10,19 @@ from scipy.special import expit
 
 from ...arrays import Float64, Ints, States
 from ...memo import answer, once
+from .. import thresholds
 from ..answer import Answer, Derivatives
 from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from ..solver import Solver
 from . import configurations
-from .certificate import log_odds
+from .arithmetic import UNIT_ROUNDOFF, Wide
+from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import infer, relative_counts
 from .maxima import log_weights, relative
 from .tangent import Direction, forest_derivatives, moving_derivatives, serves
+from .values import ForestValues
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -39,8 +42,22 @@ class ForestSolver(Solver):
     def error_bound(self) -> Float64:
         return np.asarray(self.sums.bound)
 
-    def log_norm(self) -> Float64:
-        return np.asarray(self.sums.log_mean)
+    def log_norm(self, constants: Float64 | float = 0.0) -> Float64:
+        """Log Z and the `constants` (B, m) that belong to it, from exact exponents where large numbers cancel."""
+        problem = self.problem
+        more = np.broadcast_to(
+            constants, (len(problem), np.shape(constants)[-1] if np.ndim(constants) else 1)
+        )
+        total = self.sums.log_mean + more.sum(axis=1)
+        size = sum(np.abs(x).sum(axis=1) for x in (*largest_entries(problem), more))
+        lost = 8.0 * UNIT_ROUNDOFF * size > thresholds.LOG_NORM * (1.0 + np.abs(total))
+        rows = np.flatnonzero(lost & np.isfinite(total))
+        if len(rows) and problem.longest**2 * len(rows) <= thresholds.LARGEST_WALK:
+            with np.errstate(all="ignore"):
+                values = ForestValues(problem.take(rows), Wide())
+                values.upward()
+                total[rows] = values.log_z(more[rows])
+        return np.asarray(total)
 
     @answer
     def _at_best(self) -> tuple[Float64, Float64]:

@@ -201,7 +201,7 @@ class ForestPass(ForestValues):
 
     def _take_messages(self, chunk: Chunk, vertex: Ints, g: Float64) -> None:
         """Keep what the rest of the model says of vertices, (row, K)."""
-        self.messages[chunk.batch, vertex] = self.arithmetic.log(g)
+        self.messages[chunk.batch, vertex] = self.arithmetic.relative_log(g)
 
     def _read_counts(self, chunk: Chunk, a: Float64, g: Float64, low: Ints) -> None:
         ar = self.arithmetic

@@ -119,13 +119,18 @@ class ForestValues:
         self.underflow = np.zeros(self.batch * n)  # what may have vanished from any entry of a value
         self.tape: list[Chunk] = []
         log_edge = problem.log_edge
-        top = anchor(log_edge, (2, 3))
+        top = self._anchor(log_edge, (2, 3))
         # Tables with the row last, and the identity behind them.
         scaled = arithmetic.enter(log_edge - top)
         eye = np.where(np.eye(self.k) > 0, arithmetic.one, arithmetic.zero)
         shape = (scaled.shape[0], 1, self.k, self.k)
         self.edges = np.concatenate([scaled, np.broadcast_to(eye, shape)], axis=1)
         self.edge_top = np.concatenate([top[:, :, 0, 0], np.zeros((len(top), 1))], axis=1)
+
+    def _anchor(self, log_values: Float64, axis: Any = -1) -> Float64:
+        """The largest entries, which are taken out of tables, or 0."""
+        top = anchor(log_values, axis)
+        return top if self.arithmetic.anchored else np.zeros_like(top)
 
     # -- upwards -----------------------------------------------------------------------------------------------
 
@@ -137,9 +142,18 @@ class ForestValues:
                 self._compute(chunk)
         return self.log_z()
 
-    def log_z(self) -> Float64:
-        """The logarithms of all scales, (B,), summed without rounding in between."""
+    def log_z(self, constants: Float64 | None = None) -> Float64:
+        """The logarithms of all scales, (B,), summed without rounding in between; or that of the unscaled roots.
+
+        Unscaled values may be multiplied by `constants` (B, m), which are logarithms.
+        """
         scales = self.log_scale.reshape(self.batch, self.program.n_nodes)
+        if not self.arithmetic.anchored:
+            roots = (np.arange(self.batch)[:, None] * self.program.n_nodes + self.program.roots).reshape(-1)
+            values = self.up.buffer[self.up.base[roots]].reshape(self.batch, -1)
+            if constants is not None:
+                values = np.concatenate([values, self.arithmetic.enter(constants)], axis=1)
+            return self.arithmetic.log_product(values)
         if not np.isfinite(scales).all():
             return np.asarray(scales.sum(1))
         return np.array([math.fsum(row) for row in scales.tolist()])
@@ -264,7 +278,7 @@ class ForestValues:
         ar, problem = self.arithmetic, self.problem
         vertex = self.program.ref[chunk.nodes]
         log_weight = problem.log_leaf[chunk.batch, vertex]  # (row, K)
-        top = anchor(log_weight)
+        top = self._anchor(log_weight)
         weight = self._leaf_values(log_weight - top, chunk, vertex)
         count = len(vertex)
         if not self.program.counted[vertex[0]]:
@@ -299,7 +313,8 @@ class ForestValues:
 
     @cached
     def table_top(self) -> Float64:
-        return table_tops(self.problem)
+        tops = table_tops(self.problem)
+        return tops if self.arithmetic.anchored else np.zeros_like(tops)
 
     def _finish(
         self, chunk: Chunk, values: Float64, low: Ints, top: Any = 0.0, lost: Float64 | float = 0.0
@@ -310,7 +325,7 @@ class ForestValues:
         log_total = ar.log(ar.total(mass, 0))
         safe = np.where(log_total == -math.inf, 0.0, log_total)
         values = ar.scale(values, safe)
-        self.log_scale[rows] = log_total + top
+        self.log_scale[rows] = log_total + top if ar.anchored else 0.0
         n = values.shape[1]
         first, width = np.zeros(len(rows), np.int64), np.full(len(rows), n)
         if ar.keep > 0.0:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Ints
 from ...memo import Caching, cached
-from .family import NestedFamily, first_of_run
+from .family import NestedFamily, family_from_forest, first_of_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +102,21 @@ def binarise(family: NestedFamily) -> TreeProgram:
         set_node,
         set_offset,
     )
+
+
+def family_of_program(program: TreeProgram) -> NestedFamily:
+    """The nested family of which a binary forest was made."""
+    holder = np.full(
+        program.n_nodes + 1, -1, np.int64
+    )  # the smallest set at or above a node; the last entry: none
+    holder[program.set_node] = np.arange(len(program.set_node))
+    above = holder[:-1].copy()
+    for node, up in zip(range(program.n_nodes - 1, -1, -1), program.parent[::-1].tolist()):
+        above[node] = holder[up]
+        if holder[node] < 0:
+            holder[node] = above[node]
+    n = program.n_leaves
+    return family_from_forest(n, above[program.set_node], above[:n], program.size[program.set_node])
 
 
 def _merge_smallest_first(nodes: Ints, sizes: Ints, owner: Ints, items: Ints, first: int) -> Ints:
