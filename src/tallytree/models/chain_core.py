@@ -156,7 +156,7 @@ class ChainCore(Model):
         edge, of_edges = masks.resolve_tables(edge, 2)
         tables = [masks.resolve_tables(self._table(g), 1) for g in range(self.n_groups)]
         far = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
-        constants = np.concatenate([common[:, :, 0], np.broadcast_to(far, batch)[:, None]], axis=1)
+        constants = np.concatenate([common[:, :, 0], np.broadcast_to(far, len(leaf))[:, None]], axis=1)
         leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
         packed, shared = self._packed([table for table, _ in tables])
         problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
