@@ -185,7 +185,7 @@ def test_replace_keeps_the_structure():
     assert model.replace() == model
     packed = model.replace(tables=np.concatenate(other.tables))
     np.testing.assert_allclose(packed.marginals, other.marginals)
-    with pytest.raises(tt.ParameterError, match="must keep 4 entries"):
+    with pytest.raises(tt.ParameterError, match="must have 4 entries"):
         model.replace(logits=np.zeros(5))
     with pytest.raises(tt.ParameterError, match="0 to 1"):
         model.replace(tables={7: None})

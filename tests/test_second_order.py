@@ -116,7 +116,7 @@ def test_equal_logits_are_no_special_case():
 def test_bad_arguments_are_refused():
     model = tt.CountModel(np.zeros(3), tt.exactly(1))
     for call, message in [
-        (lambda: model.covariance([3]), "numbers of variables from 0 to 2; entry 0 is 3"),
+        (lambda: model.covariance([3]), "numbers of variables from 0 to 2.*entry 0 is 3"),
         (lambda: model.covariance([0.5]), "numbers of variables"),
         (lambda: model.pairwise(0), "both"),
         (lambda: model.pairwise(0, -1), "numbers of variables from 0.* -1"),

@@ -7,18 +7,18 @@ Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, `
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import platform
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, SupportsIndex
 
+from . import checks
 from .errors import ParameterError
 
 try:
@@ -140,25 +140,12 @@ def using(
         _current = before
 
 
-class ThreadLimit:
-    """Undoes `limit_threads` at the end of a ``with`` block."""
-
-    def __init__(self, before: int) -> None:
-        self._before = before
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        _set_threads(self._before)
-
-
 def _set_threads(threads: int) -> None:
     global _current
     _current = replace(settings(), threads=threads)
 
 
-def limit_threads(threads: SupportsIndex) -> ThreadLimit:
+def limit_threads(threads: SupportsIndex) -> ExitStack:
     """Use at most this many threads from now on, or within a ``with`` block.
 
     The limit holds for the whole process and takes the place of ``TALLYTREE_NUM_THREADS``. Answers do not depend on
@@ -194,23 +181,15 @@ def limit_threads(threads: SupportsIndex) -> ThreadLimit:
     ...     tt.CountModel([0.0, 0.0, 0.0, 0.0], tt.exactly(1)).marginals
     array([0.25, 0.25, 0.25, 0.25])
     """
-    before = settings().threads
+    undo = ExitStack()
+    undo.callback(_set_threads, settings().threads)
     _set_threads(_checked_threads(threads))
-    return ThreadLimit(before)
+    return undo  # which does so at the end of a `with` block, if there is one
 
 
-def _checked_threads(threads: Any, name: str = "`threads`") -> int:
+def _checked_threads(threads: Any, name: str = "threads") -> int:
     """A number of threads that the engine's 32 bits hold."""
-    try:
-        wanted = 0 if isinstance(threads, bool) else operator.index(threads)
-    except TypeError:
-        wanted = 0
-    if not 1 <= wanted < 2**31:
-        raise ParameterError(
-            f"{name} must be a positive integer below 2**31; {threads!r} arrived. Use 1 to run everything in the "
-            "calling thread."
-        )
-    return wanted
+    return checks.integer(name, threads, 1, 2**31 - 1, "1 to run everything in the calling thread")
 
 
 def show_config() -> None:

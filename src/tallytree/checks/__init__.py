@@ -331,9 +331,14 @@ def has_nan(array: Float64) -> bool:
     return math.isnan(np.vdot(array, array))
 
 
-def logits(value: Any, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
-    """Log-odds (..., D) in [-inf, inf]; in an array of `unseen` or more nothing is looked at."""
+def logits(value: Any, n: int | None = None, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
+    """Log-odds (..., D) of n variables in [-inf, inf]; in an array of `unseen` or more nothing is looked at."""
     array, dtype = real_array("logits", value, axis="variables")
+    if n is not None and array.shape[-1] != n:
+        raise ParameterError(
+            f"`logits` must have {n} entries on the last axis, one per variable; shape {array.shape} arrived. For "
+            "another number of variables make a new model."
+        )
     if unseen is not None and array.size >= unseen:
         return array, dtype
     if has_nan(array):

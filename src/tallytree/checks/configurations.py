@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +29,12 @@ def states(
     return on
 
 
-def variables(value: ArrayLike | None, n: int, name: str) -> NDArray[np.int64]:
+def variables(
+    value: ArrayLike | None, n: int, name: str, shape: tuple[Any, ...] = (...,)
+) -> NDArray[np.int64]:
     """Variable numbers, checked; None: all of them."""
     known = checks.integers(0, n - 1, "numbers of variables")
-    return np.arange(n) if value is None else checks.array(name, value, (...,), known)
+    return np.arange(n) if value is None else checks.array(name, value, shape, known)
 
 
 def one_hot(count: int, n: int) -> Float64:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, FloatArray
 from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
-from ..memo import Caching
+from ..memo import Caching, cached
 from ..structure.nested.count_tree import CountTree
 
 
@@ -158,6 +159,53 @@ class ArgumentModel(Value):
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of every answer."""
         raise NotImplementedError
+
+    @property
+    def _odds(self) -> Float64:
+        """Log-odds of the marginals, (B, D) or (..., D)."""
+        raise NotImplementedError
+
+    @property
+    def posterior_logits(self) -> Float64:
+        """Log-odds of the marginals, (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        marginals
+
+        Examples
+        --------
+        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
+        >>> model.posterior_logits.round(4)
+        array([0.9163, 0.9163])
+        """
+        return self._vector(self._odds)
+
+    @cached
+    def marginals(self) -> Float64:
+        """P(y_d = 1), (..., D).
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        posterior_logits
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> model.marginals
+        array([0.5, 1. ])
+        """
+        return self._vector(expit(self._odds))
 
     def _arguments(self) -> dict[str, Any]:
         """What the model was made of, by the names of the arguments."""

@@ -13,7 +13,7 @@ from .. import checks, display
 from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import incremental, moments
-from ..errors import ParameterError, StructureError
+from ..errors import StructureError
 from ..memo import answer
 from ..structure.nested.count_tree import CountTree
 from . import parameters, pose
@@ -147,12 +147,7 @@ class CountModel(Configurations, SecondOrder, Information):
         array([0.5, 0.5, 0.5, 0.5])
         """
         checks.instance("tree", tree, CountTree)
-        values, dtype = parameters.logits_to_keep(logits)
-        if values.shape[-1] != tree.n_variables:
-            raise ParameterError(
-                f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
-                f"shape {values.shape} arrived."
-            )
+        values, dtype = parameters.logits_to_keep(logits, tree.n_variables)
         return cls._make(tree, parameters.from_user(tree, values, dtype, tables), method)
 
     def replace(
@@ -201,13 +196,8 @@ class CountModel(Configurations, SecondOrder, Information):
         values, dtype = (
             (np.asarray(self._params.logits, np.float64), self._params.dtype)
             if logits is None
-            else parameters.logits_to_keep(logits)
+            else parameters.logits_to_keep(logits, self.n_variables)
         )
-        if values.shape[-1] != self.n_variables:
-            raise ParameterError(
-                f"`logits` must keep {self.n_variables} entries on the last axis; shape {values.shape} arrived. "
-                "For another number of variables make a new CountModel."
-            )
         if forest is not None:
             values = pose.stretched(values, forest)
         if tables is None:

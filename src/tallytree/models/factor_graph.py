@@ -296,12 +296,8 @@ class FactorGraph(Caching, Value):
         >>> tt.loopy_bp(graph.replace(logits=[0.0, np.log(3.0)])).marginals
         array([0.25, 0.75])
         """
-        values, _ = checks.logits(logits)
-        if values.shape != self._logits.shape:
-            raise ParameterError(
-                f"`logits` must have shape {self._logits.shape}; shape {values.shape} arrived. For another number of "
-                "variables make a new FactorGraph."
-            )
+        hint = " For another number of variables make a new FactorGraph."
+        values = checks.array("logits", logits, self._logits.shape, checks.NUMBERS, hint=hint)
         return self._made(values.copy(), *self._given[1:])
 
     def log_weight(self, y: ArrayLike) -> Any:

@@ -147,27 +147,6 @@ class LinearModel(ArgumentModel):
         """
         return (self._constant + self._log_mean).reshape(self.batch_shape)[()]
 
-    @property
-    def posterior_logits(self) -> Float64:
-        """Log-odds of the marginals, (..., D).
-
-        Raises
-        ------
-        InfeasibleError
-            If every configuration has probability zero.
-
-        See Also
-        --------
-        marginals
-
-        Examples
-        --------
-        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
-        >>> model.posterior_logits
-        array([ 0., inf])
-        """
-        return self._vector(self._odds)
-
     @cached
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
@@ -209,27 +188,6 @@ class LinearModel(ArgumentModel):
             flipped = np.where(np.isinf(lattice.nu), lattice.nu, lattice.nu + evidence)
             out[:, counted] = np.where(self._units[counted] < 0, -flipped, flipped)
         return out
-
-    @cached
-    def marginals(self) -> Float64:
-        """P(y_d = 1), (..., D).
-
-        Raises
-        ------
-        InfeasibleError
-            If every configuration has probability zero.
-
-        See Also
-        --------
-        posterior_logits
-
-        Examples
-        --------
-        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
-        >>> model.marginals.round(6)
-        array([0.5, 1. ])
-        """
-        return self._vector(expit(self._odds))
 
     @cached
     def sum_log_probs(self) -> Float64:

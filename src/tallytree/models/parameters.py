@@ -283,9 +283,9 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     return new
 
 
-def logits_to_keep(value: Any) -> tuple[Float64, np.dtype[Any]]:
+def logits_to_keep(value: Any, n: int | None = None) -> tuple[Float64, np.dtype[Any]]:
     """Log-odds for :func:`collect` and :func:`with_logits`, which look for NaN in long arrays as they copy them."""
-    return checks.logits(value, unseen=WORTH_A_BLOCK)
+    return checks.logits(value, n, unseen=WORTH_A_BLOCK)
 
 
 def checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -58,13 +58,7 @@ class SecondOrder(BinaryModel):
         array([[ 0.25, -0.25],
                [-0.25,  0.25]])
         """
-        chosen = configurations.variables(rows, self.n_variables, "rows")
-        if chosen.ndim != 1:
-            raise ParameterError(
-                f"`rows` must be a list of variables; shape {chosen.shape} arrived. For one row write [{int(chosen)}]."
-                if chosen.ndim == 0
-                else f"`rows` must be a list of variables, one-dimensional; shape {chosen.shape} arrived."
-            )
+        chosen = configurations.variables(rows, self.n_variables, "rows", ("m",))
         found = self._solved.covariance(chosen)
         if rows is None:
             found = 0.5 * (found + np.swapaxes(found, -1, -2))

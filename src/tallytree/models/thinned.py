@@ -133,27 +133,6 @@ class ThinnedModel(ArgumentModel):
         own = own + np.log1p(-np.where(self.leak < 1.0, self.leak, 0.0))
         return (np.asarray(self.acting.log_partition) + own)[()]
 
-    @property
-    def posterior_logits(self) -> Float64:
-        """Log-odds of the marginals, (..., D).
-
-        Raises
-        ------
-        InfeasibleError
-            If every configuration has probability zero.
-
-        See Also
-        --------
-        marginals
-
-        Examples
-        --------
-        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
-        >>> model.posterior_logits.round(4)
-        array([0.9163, 0.9163])
-        """
-        return self._vector(self._odds)
-
     @cached
     def _odds(self) -> Float64:
         acts = np.asarray(self.acting.posterior_logits)[..., : self.n_variables]
@@ -161,27 +140,6 @@ class ThinnedModel(ArgumentModel):
         # P(on) / P(off) = (odds of acting) (1 + e^idle) + e^idle
         found = np.logaddexp(acts + softplus(np.where(np.isposinf(theta), 0.0, self._idle)), self._idle)
         return np.where(np.isinf(theta), theta, found)
-
-    @cached
-    def marginals(self) -> Float64:
-        """P(y_d = 1), (..., D).
-
-        Raises
-        ------
-        InfeasibleError
-            If every configuration has probability zero.
-
-        See Also
-        --------
-        posterior_logits
-
-        Examples
-        --------
-        >>> model = tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1))
-        >>> model.marginals.round(4)
-        array([0.7143, 0.7143])
-        """
-        return self._vector(expit(self._odds))
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations (..., D) of 0 and 1; one batched inference.

@@ -134,10 +134,8 @@ def _kind(entries: Entries | None, core: int) -> str:
 def _known() -> dict[str, tuple[Callable[..., Potential], dict[str, str]]]:
     """Every potential and its arguments."""
     known: dict[str, tuple[Callable[..., Potential], dict[str, str]]] = {
-        "parity": (parity, {"which": _WORD}),
-        "table": (table, {"log_values": _NUMBERS}),
-        "uniform": (uniform, {}),
+        name: (call, {label: _kind(entries, core) for label, entries in numbers.items()})
+        for name, (call, numbers, core) in FACTORIES.items()
     }
-    for name, (call, numbers, core) in FACTORIES.items():
-        known[name] = call, {label: _kind(entries, core) for label, entries in numbers.items()}
-    return dict(sorted(known.items()))
+    known |= {"parity": (parity, {"which": _WORD}), "uniform": (uniform, {})}
+    return {**known, "table": (table, {"log_values": _NUMBERS})}
