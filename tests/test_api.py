@@ -214,7 +214,7 @@ def test_evidence_is_checked():
     for evidence, message in [
         ({5: 1}, "numbered 0 to 2"),
         ({0: 2}, "0 or 1"),
-        ([1], "mapping"),
+        ([1], "Mapping"),
         ({0: 0.5}, "0 or 1"),
     ]:
         with pytest.raises(tt.ParameterError, match=message):

@@ -301,7 +301,7 @@ def test_wrong_arguments_of_chains_are_named():
             model.sample(size)
     with pytest.raises(tt.ParameterError, match="`labels` has batch shape"):
         model.log_prob(np.zeros((3, 3), int))
-    with pytest.raises(tt.ParameterError, match="mapping"):
+    with pytest.raises(tt.ParameterError, match="Mapping"):
         model.condition([1])
     with pytest.raises(tt.ParameterError, match="Wrap each potential in a Group"):
         tt.ChainModel(np.zeros((3, 2)), np.zeros((2, 2)), [tt.Group([0, 1], tt.exactly(1)), tt.exactly(1)])

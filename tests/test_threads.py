@@ -391,7 +391,7 @@ def test_the_limit_is_set_in_code():
 @pytest.mark.parametrize("bad", [0, -1, 2.0, "2", True, None, 2**31, 2**70])
 def test_a_wrong_limit_is_refused(bad):
     before = config.threads()
-    with pytest.raises(tt.ParameterError, match="`threads` must be an integer .*between 1 and .* arrived"):
+    with pytest.raises(tt.ParameterError, match=r"`threads` must be an integer .*between 1 and .* arrived"):
         tt.limit_threads(bad)
     assert config.threads() == before
 

@@ -377,12 +377,6 @@ def table_length(name: str, table: Any, size: int) -> None:
         )
 
 
-def below_infinity(name: str, logs: Float64, what: str) -> None:
-    """Refuse NaN and +inf among logarithms; `what` is impossible stands for -inf."""
-    if not (logs < math.inf).all():
-        raise ParameterError(f"`{name}` must hold logarithms below +inf, without NaN. Use -inf for {what}.")
-
-
 def listed(value: Any, count: int | None, wanted: str, hint: str = "") -> list[Any]:
     """The entries of a list, of `count` if that is known; `wanted` says of what, `hint` what to do next."""
     single = isinstance(value, (str, bytes)) or getattr(value, "ndim", 1) == 0

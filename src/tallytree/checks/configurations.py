@@ -46,11 +46,7 @@ def one_hot(count: int, n: int) -> Float64:
 
 def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
     """Variables and one-hot leaf tables from {variable: value}."""
-    if not isinstance(values, Mapping):
-        raise ParameterError(
-            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
-            f"{checks.describe(values)} arrived."
-        )
+    checks.instance("evidence", values, Mapping, " {variable: 0 or 1}, such as {3: 1}")
     variables, tables = [], []
     for variable, value in values.items():
         v = checks.integer("evidence", variable)

@@ -364,11 +364,7 @@ class ChainModel(ChainAnswers):
         >>> chain.condition({0: 0}).marginals[:, 1]
         array([0. , 0.5, 0.5])
         """
-        if not isinstance(evidence, Mapping):
-            raise ParameterError(
-                "`evidence` must be a mapping {position: label}, such as {3: 1}; "
-                f"{checks.describe(evidence)} arrived."
-            )
+        checks.instance("evidence", evidence, Mapping, " {position: label}, such as {3: 1}")
         unary = np.array(self._unary)
         for position, label in evidence.items():
             t = checks.integer("evidence", position, 0, self.n_positions - 1, "the last position")

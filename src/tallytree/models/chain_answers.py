@@ -52,9 +52,7 @@ class ChainAnswers(ChainCore):
         array([-0.69314718,        -inf])
         """
         n = self.n_positions
-        y = checks.rectangular("labels", labels, f"integers (..., {n})")
-        if y.ndim == 0 or y.shape[-1] != n or y.dtype.kind not in "iu":
-            raise ParameterError(f"`labels` must be integers (..., {n}); {checks.describe(y)} arrived.")
+        y = checks.array("labels", labels, (..., n), checks.INTEGERS)
         shape = checks.broadcast(self._batch_shape, [("`labels`", y.shape[:-1])])
         y = np.broadcast_to(y, (*shape, n))
         inside = np.broadcast_to(np.arange(n) < self.lengths[..., None], y.shape)

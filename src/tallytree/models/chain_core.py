@@ -276,30 +276,21 @@ def log_values(name: str, value: Any) -> Float64:
 
 def transition_tables(value: Any, n: int, k: int) -> Float64:
     array = checks.array("log_transitions", value, (..., k, k), checks.LOGS, copy=True)
-    if array.ndim > 2 and array.shape[-3] != n - 1:
-        raise ParameterError(
-            f"`log_transitions` must have shape ({k}, {k}) or (..., {n - 1}, {k}, {k}); shape {array.shape} arrived."
-        )
-    return np.array(np.broadcast_to(array, (n - 1, k, k))) if array.ndim == 2 else array
+    if array.ndim == 2:
+        return np.array(np.broadcast_to(array, (n - 1, k, k)))
+    return checks.array("log_transitions", array, (..., n - 1, k, k), checks.LOGS)
 
 
 def score_table(counted: Any, scores: Any, n: int, k: int) -> Ints:
-    if scores is None:
-        labels: list[Any] = [1 if k > 1 else 0]
+    if scores is not None:
         if counted is not None:
-            labels = np.atleast_1d(
-                checks.rectangular("counted", counted, "one label or a list of labels")
-            ).tolist()
-        marks = np.zeros(k, np.int64)
-        for label in labels:
-            marks[checks.integer("counted", label, 0, k - 1, "the last label")] = 1
-        return np.array(np.broadcast_to(marks, (n, k)))
-    if counted is not None:
-        raise ParameterError("Give `counted` or `scores`, not both.")
-    array = checks.array("scores", scores, (..., k), checks.WHOLE)
-    if array.shape not in ((k,), (n, k)):
-        raise ParameterError(f"`scores` must have shape ({k},) or ({n}, {k}); shape {array.shape} arrived.")
-    return np.array(np.broadcast_to(array, (n, k)))
+            raise ParameterError("Give `counted` or `scores`, not both.")
+        added = checks.array("scores", scores, (..., k), checks.WHOLE)
+    else:
+        labels = min(1, k - 1) if counted is None else counted
+        added = np.zeros(k, np.int64)
+        added[checks.array("counted", labels, (...,), checks.integers(0, k - 1, "labels"))] = 1
+    return np.array(checks.spread("scores", added, (n, k)))
 
 
 def sequence_lengths(value: Any, n: int) -> Ints | None:

@@ -374,10 +374,9 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     if (log_tables is None) == (coupling is None):
         raise ParameterError("A forest needs either `log_tables` or `coupling`, and not both.")
     name = "log_tables" if coupling is None else "coupling"
-    wanted = "one number, one per edge, or tables of shape (..., E, 2, 2)"
-    given = checks.rectangular(name, log_tables if coupling is None else coupling, wanted)
-    values, _ = checks.real_array(name, given[None] if given.ndim == 0 else given, axis="edges")
-    checks.below_infinity(name, values, "impossible pairs")
+    hint = " Give one number, one per edge, or tables of shape (..., E, 2, 2) with -inf for impossible pairs."
+    given = checks.array(name, log_tables if coupling is None else coupling, (...,), checks.LOGS, hint=hint)
+    values = np.atleast_1d(given)
     if coupling is None and values.ndim >= 2 and values.shape[-2:] == (2, 2):
         if values.ndim == 2:
             values = np.broadcast_to(values, (n_edges, 2, 2))
