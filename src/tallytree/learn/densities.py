@@ -8,7 +8,7 @@ right.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from scipy.spatial.distance import squareform
+from scipy.special import rel_entr
 
 from .. import checks
 from ..arrays import Bools, Float64, Ints
@@ -64,37 +65,19 @@ class Density:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Terms:
-    """Sums over the tree of a table ``t[d, parent's state, own state]``, as two products with the rows.
-
-    ``constant + unary . y + sum over edges of pair * y_child * y_parent``.
-    """
-
-    constant: float
-    unary: Float64
-    pair: Float64
-    child: Ints
-    parent: Ints
-
-    def sums(self, rows: NDArray[Any]) -> Float64:
-        """The sum for every row, (N,)."""
-        both = rows[:, self.child] & rows[:, self.parent]
-        return np.asarray(self.constant + rows @ self.unary + both @ self.pair)
-
-
-def _terms(t: Float64, parents: Ints) -> _Terms:
+def _tree_sums(t: Float64, parents: Ints, rows: NDArray[Any]) -> Float64:
+    """Sums over a tree of ``t[d, parent's state, own state]``, (N,), as two products with the rows (N, D)."""
     child = np.flatnonzero(parents >= 0)
     parent = parents[child]
     unary = t[:, 0, 1] - t[:, 0, 0]
     np.add.at(unary, parent, t[child, 1, 0] - t[child, 0, 0])
     pair = t[child, 1, 1] - t[child, 1, 0] - t[child, 0, 1] + t[child, 0, 0]
-    return _Terms(float(t[:, 0, 0].sum()), unary, pair, child, parent)
+    return np.asarray(t[:, 0, 0].sum() + rows @ unary + (rows[:, child] & rows[:, parent]) @ pair)
 
 
 @dataclass(frozen=True, eq=False)
 class TreeDensity(Density):
-    """A directed tree over binary variables.
+    """A directed tree over binary variables, which may have a log-potential on the total count.
 
     Attributes
     ----------
@@ -104,38 +87,39 @@ class TreeDensity(Density):
         Parent of every variable, -1 at the root.
     log_conditional : (D, 2, 2)
         ``log P(y_d = b | parent = a)`` at ``[d, a, b]``; at the root both rows are equal.
+    log_g : (D + 1,), optional
+        log g, normalised so that Z = 1.
     """
 
     order: Ints
     parent: Ints
     log_conditional: Float64
-
-    @cached
-    def _terms(self) -> tuple[_Terms, _Terms | None]:
-        """The log-conditionals where they are finite, and how many of a row's are -inf (None: none ever)."""
-        impossible = self.log_conditional == -np.inf
-        finite = _terms(np.where(impossible, 0.0, self.log_conditional), self.parent)
-        return finite, _terms(impossible.astype(np.float64), self.parent) if impossible.any() else None
+    log_g: Float64 | None = None
 
     def log_prob(self, rows: NDArray[Any]) -> Float64:
         """Log-probabilities of complete rows (N, D), (N,)."""
-        finite, impossible = self._terms
-        found = finite.sums(rows)
-        # Counts of impossible conditionals are whole numbers.
-        return found if impossible is None else np.where(impossible.sums(rows) > 0.5, -np.inf, found)
+        impossible = np.isneginf(self.log_conditional)
+        found = _tree_sums(np.where(impossible, 0.0, self.log_conditional), self.parent, rows)
+        if impossible.any():
+            # Counts of impossible conditionals are whole numbers.
+            dead = _tree_sums(impossible.astype(np.float64), self.parent, rows) > 0.5
+            found = np.where(dead, -np.inf, found)
+        return found if self.log_g is None else found + self.log_g[rows.sum(1, dtype=np.int64)]
 
     @cached
     def model(self) -> CountModel:
-        """The same law as a model with edges."""
+        """The same law as a model with edges, and one group if there is a potential."""
         child = np.flatnonzero(self.parent >= 0)
         pairs = np.stack([self.parent[child], child], axis=1)
         logits = np.zeros(len(self.parent))
         root = self.parent < 0
         logits[root] = self.log_conditional[root, 0, 1] - self.log_conditional[root, 0, 0]
-        return CountModel(logits, edges=Forest(pairs, self.log_conditional[child]))
+        return CountModel(logits, self.log_g, edges=Forest(pairs, self.log_conditional[child]))
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         """Independent rows, (size, D): parents first, then children given their parents."""
+        if self.log_g is not None:
+            return super().sample(size, rng)
         rows = np.zeros((size, len(self.parent)), np.uint8)
         for v in self.order:
             given = rows[:, self.parent[v]] if self.parent[v] >= 0 else np.zeros(size, np.uint8)
@@ -143,65 +127,36 @@ class TreeDensity(Density):
         return rows
 
 
-@dataclass(frozen=True, eq=False)
-class PairFrequencies:
-    """Smoothed probabilities of the states of every pair, each (D, D), rows the first of the pair.
+def pair_frequencies(rows: NDArray[Any], weights: Float64 | None, pseudo_count: float) -> Float64:
+    """Smoothed ``P(y_i = a, y_j = b)`` at ``[a, b, i, j]``; `pseudo_count` is added to each of the four cells.
 
-    Each is a sum of non-negative terms, so what never occurs has probability 0 exactly. On the diagonal of
-    `both` and `neither` are those of the single variables.
+    Each is a sum of non-negative terms, so what never occurs has probability 0 exactly. On the diagonals of
+    ``[0, 0]`` and ``[1, 1]`` are the probabilities of single variables.
     """
-
-    both: Float64
-    first: Float64
-    neither: Float64
-
-    @property
-    def single(self) -> Float64:
-        """P(y_i = 1), (D,)."""
-        return np.asarray(np.diag(self.both))
-
-    @property
-    def off(self) -> Float64:
-        """P(y_i = 0), (D,)."""
-        return np.asarray(np.diag(self.neither))
-
-    def cells(self) -> dict[tuple[int, int], Float64]:
-        """P(y_i = a, y_j = b) by (a, b)."""
-        return {(0, 0): self.neither, (0, 1): self.first.T, (1, 0): self.first, (1, 1): self.both}
-
-
-def pair_frequencies(rows: NDArray[Any], weights: Float64 | None, pseudo_count: float) -> PairFrequencies:
-    """Frequencies of the states of every pair; `pseudo_count` is added to each of the four cells."""
-    y = rows.astype(np.float64)
-    weighted = y if weights is None else y * weights[:, None]
+    y, weight = rows.astype(np.float64), np.ones(len(rows)) if weights is None else weights
+    weighted, total = y if weights is None else y * weight[:, None], float(weight.sum())
     both = y.T @ weighted
-    on = np.diag(both).copy()
+    on = np.diag(both)
     if weights is None or pseudo_count > 0:
         # Differences of whole numbers are exact, and what rounding leaves vanishes beside a pseudo-count.
-        total = float(len(y)) if weights is None else float(weights.sum())
-        first = on[:, None] - both
-        neither = total - on[:, None] - on[None, :] + both
+        first, neither = on[:, None] - both, total - on[:, None] - on[None, :] + both
     else:
-        y_off = 1.0 - y
-        first = weighted.T @ y_off
-        neither = y_off.T @ (y_off * weights[:, None])
-        total = float(weights.sum())
-    scale = total + 4.0 * pseudo_count
-    off = np.diag(neither).copy()
-    found = [np.asarray((np.maximum(cell, 0.0) + pseudo_count) / scale) for cell in (both, first, neither)]
-    np.fill_diagonal(found[0], (on + 2.0 * pseudo_count) / scale)
-    np.fill_diagonal(found[1], 0.0)
-    np.fill_diagonal(found[2], (off + 2.0 * pseudo_count) / scale)
-    return PairFrequencies(*found)
+        first, neither = weighted.T @ (1.0 - y), (1.0 - y).T @ ((1.0 - y) * weight[:, None])
+    found = np.array([[neither, first.T], [first, both]])
+    each = np.arange(len(on))
+    single = found[[0, 1], [0, 1]][:, each, each] + 2.0 * pseudo_count
+    found = np.maximum(found, 0.0) + pseudo_count
+    found[:, :, each, each] = 0.0
+    found[[0, 1], [0, 1], each[:, None], each[:, None]] = single.T
+    return np.asarray(found / (total + 4.0 * pseudo_count))
 
 
-def mutual_information(pairs: PairFrequencies) -> Float64:
+def mutual_information(pairs: Float64) -> Float64:
     """Mutual information of every pair in nats, (D, D), zero on the diagonal."""
-    alone = (pairs.off, pairs.single)
-    out = np.zeros_like(pairs.both)
-    for (a, b), cell in pairs.cells().items():
-        with np.errstate(divide="ignore", invalid="ignore"):
-            out += np.where(cell > 0, cell * np.log(cell / np.outer(alone[a], alone[b])), 0.0)
+    off, on = np.diag(pairs[0, 0]), np.diag(pairs[1, 1])
+    out = np.zeros(pairs.shape[2:])
+    for a, b in np.ndindex(2, 2):
+        out += rel_entr(pairs[a, b], np.outer((off, on)[a], (off, on)[b]))
     np.fill_diagonal(out, 0.0)
     return out
 
@@ -223,8 +178,7 @@ def chow_liu(rows: NDArray[Any], weights: Float64 | None = None, pseudo_count: f
     Cost: O(N D^2) for the pair tables, O(D^2 log D) for the spanning tree.
     """
     pairs = pair_frequencies(rows, weights, pseudo_count)
-    d = len(pairs.both)
-    if d == 1:
+    if rows.shape[1] == 1:
         order, parent = np.zeros(1, np.int64), np.full(1, -1, np.int64)
     else:
         gain = mutual_information(pairs)
@@ -237,15 +191,11 @@ def chow_liu(rows: NDArray[Any], weights: Float64 | None = None, pseudo_count: f
     return TreeDensity(order, parent, _conditionals(pairs, parent))
 
 
-def _conditionals(pairs: PairFrequencies, parent: Ints) -> Float64:
+def _conditionals(pairs: Float64, parent: Ints) -> Float64:
     """Log P(y_d = b | parent = a), (D, 2, 2); -inf throughout where the parent's state has probability 0."""
-    d = len(parent)
-    up, own = np.where(parent >= 0, parent, 0), np.arange(d)
-    table = np.empty((d, 2, 2))
-    for (a, b), cell in pairs.cells().items():
-        table[:, a, b] = cell[up, own]
-    root = parent < 0
-    table[root] = np.stack([pairs.off[root], pairs.single[root]], axis=-1)[:, None, :]
+    root, own = parent < 0, np.arange(len(parent))
+    table = np.moveaxis(pairs[:, :, np.where(root, own, parent), own], 2, 0)
+    table[root] = np.diagonal(table[root], axis1=1, axis2=2)[:, None, :]
     total = table.sum(2, keepdims=True)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(table) - np.log(np.where(total > 0, total, 1.0)))
@@ -254,35 +204,9 @@ def _conditionals(pairs: PairFrequencies, parent: Ints) -> Float64:
 _RARE = -450.0  # logarithms of probabilities of counts below this are not promised to be accurate
 
 
-@dataclass(frozen=True, eq=False)
-class TreeCountDensity(Density):
-    """A tree with a log-potential on the total count.
-
-    Attributes
-    ----------
-    tree : TreeDensity
-        T.
-    log_g : (D + 1,)
-        log g, normalised so that Z = 1.
-    """
-
-    tree: TreeDensity
-    log_g: Float64
-
-    @cached
-    def model(self) -> CountModel:
-        """The same law as a model with edges and one group."""
-        tree = self.tree.model
-        return CountModel(tree.logits, self.log_g, edges=tree.edges)
-
-    def log_prob(self, rows: NDArray[Any]) -> Float64:
-        """Log-probabilities of complete rows, (N,)."""
-        return np.asarray(self.tree.log_prob(rows) + self.log_g[rows.sum(1, dtype=np.int64)])
-
-
 def fit_tree_counts(
     rows: NDArray[Any], weights: Float64 | None = None, pseudo_count: float = 1.0
-) -> TreeCountDensity:
+) -> TreeDensity:
     """Chow-Liu tree with the count potential of largest likelihood given the tree.
 
     Count frequencies are smoothed with `pseudo_count` rows drawn from the tree itself.
@@ -300,7 +224,7 @@ def fit_tree_counts(
         # (seen + pseudo_count law) / law; what was not seen needs no law.
         log_ratio = np.where(seen > 0, np.log(seen) - log_law, -math.inf)
         log_g = np.logaddexp(log_ratio, np.log(pseudo_count)) - math.log(weight.sum() + pseudo_count)
-    return TreeCountDensity(tree, log_g)
+    return replace(tree, log_g=log_g)
 
 
 def _log_law(tree: TreeDensity, wanted: Bools) -> Float64:
