@@ -24,8 +24,7 @@ from ..learn.descent import MOST_STEPS, l_bfgs
 from ..learn.fixed_counts import fixed_counts
 from ..models.count import CountModel
 from ..potentials import noisy_or
-from ._bags import Bags, make_bags, warn, warn_without_groups
-from ._mixins import ShowsAnswers, TwoClasses, coefficients
+from ._bags import Bags, ShowsAnswers, TwoClasses, coefficients, make_bags, warn, warn_without_groups
 
 # (scores, more) -> the loss, its gradient in the scores, its gradient in more
 BagLoss = Callable[[Float64, Float64], tuple[float, Float64, Float64]]

@@ -17,10 +17,9 @@ from ..arrays import Float64
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood, strata_of_groups
 from ._bag_model import CountLikelihood
-from ._bags import make_bags, refuse_without_groups
+from ._bags import TwoClasses, make_bags, refuse_without_groups, rows_of
 from ._conditional_fit import cases_per_group
 from ._formula import COVARIATES, OFFSET, RESPONSE, STRATA, is_table
-from ._mixins import TwoClasses, rows_of
 
 
 def confidence_level(level: Any) -> float:

@@ -21,6 +21,7 @@ from ..learn.statistics import row_weights
 from ._bags import (
     CollinearityWarning,
     MissingGroupsWarning,
+    ShowsAnswers,
     bag_answers,
     make_bags,
     warn,
@@ -29,7 +30,6 @@ from ._bags import (
 from ._conditional_fit import control_and_case, estimate, repeated_rows
 from ._conditional_report import ConditionalReport, confidence_level
 from ._formula import Specification, caller_names, read_formula, table_of
-from ._mixins import ShowsAnswers
 
 
 @dataclass(eq=False, repr=False)

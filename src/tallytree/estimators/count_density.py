@@ -18,8 +18,7 @@ from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
 from ..learn.densities import CountTrainer, Density, TreeTrainer, cluster
 from ..learn.statistics import row_weights
-from ._bags import warn
-from ._mixins import ShowsAnswers
+from ._bags import ShowsAnswers, warn
 
 KINDS = ("counts", "tree", "tree+counts")
 

@@ -19,8 +19,7 @@ from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift, logits_from_inclusion
 from ..models.count import CountModel
 from ..potentials import exactly
-from ._bags import warn
-from ._mixins import ShowsAnswers
+from ._bags import ShowsAnswers, warn
 
 _PAIRS = 1 << 22  # joint probabilities held at a time
 

@@ -212,15 +212,10 @@ def _assembled(
 
 def _labels(name: str, given: Any, n: int) -> Ints:
     known = {"free": np.arange(n), "tied": np.zeros(n, np.int64), "fixed": np.full(n, -1)}
-    if isinstance(given, str) and given in known:
-        return known[given]
-    labels = checks.rectangular(name, given, f"'free', 'tied', 'fixed' or {n} integer labels")
-    if labels.shape != (n,) or labels.dtype.kind not in "iu" or (labels < -1).any():
-        raise ParameterError(
-            f"`{name}` must be 'free', 'tied', 'fixed' or {n} integer labels of at least -1; "
-            f"{checks.describe(given)} arrived."
-        )
-    return labels.astype(np.int64)
+    if isinstance(given, str):
+        return known[checks.one_of(name, given, tuple(known))]
+    entries = checks.Entries("integer labels of at least -1", -1, 2**62, "iu", np.int64)
+    return checks.array(name, given, (n,), entries, hint=" Or say 'free', 'tied' or 'fixed'.")
 
 
 def _table_labels(tables: Any, offset: Ints, n_classes: int) -> tuple[Ints, list[Place]]:

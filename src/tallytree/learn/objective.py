@@ -98,7 +98,7 @@ class Objective:
         cells, entries = (at[:, None] + np.arange(3)).reshape(-1), np.tile([1.0, -2.0, 1.0], len(at))
         shape = (len(at), features.n_cells)
         self._second: Any = csr_array((entries, cells, 3 * np.arange(len(at) + 1)), shape=shape)
-        self._last: tuple[bytes, tuple[Numbers, CountModel]] | None = None
+        self._last: tuple[bytes, Seen, tuple[Numbers, CountModel]] | None = None
 
     def _parts(self, values: Float64) -> tuple[Float64, Float64]:
         """Weights of covariates, and what all rows share."""
@@ -112,15 +112,15 @@ class Objective:
 
     def model_at(self, values: Float64) -> CountModel:
         """The models of all rows."""
-        return self._at(values)[1]
+        return self._at(values, self._all)[1]
 
-    def _at(self, values: Float64) -> tuple[Numbers, CountModel]:
-        """The last ones are kept."""
+    def _at(self, values: Float64, seen: Seen) -> tuple[Numbers, CountModel]:
+        """Numbers and models of some rows; the last ones are kept."""
         key = values.tobytes()
-        if self._last is None or self._last[0] != key:
+        if self._last is None or self._last[0] != key or self._last[1] is not seen:
             numbers = self.numbers(values)
-            self._last = (key, (numbers, self._model(numbers, self._all)))
-        return self._last[1]
+            self._last = (key, seen, (numbers, self._model(numbers, seen)))
+        return self._last[2]
 
     def _model(self, numbers: Numbers, seen: Seen) -> CountModel:
         tables = numbers.tables[0] if len(numbers.tables) == 1 else numbers.tables[seen.classes]
@@ -130,7 +130,7 @@ class Objective:
 
     def log_likelihood(self, values: Float64) -> float:
         """Mean log-probability of a row, penalties not counted."""
-        return self._log_likelihood(*self._at(values), self._all)
+        return self._log_likelihood(*self._at(values, self._all), self._all)
 
     @staticmethod
     def _log_likelihood(numbers: Numbers, model: CountModel, seen: Seen) -> float:
@@ -152,11 +152,7 @@ class Objective:
     def _evaluated(self, values: Float64, seen: Seen) -> tuple[float, Float64]:
         if not self.free.in_range(self._parts(values)[1]):
             return math.inf, np.zeros(len(values))
-        if seen is self._all:
-            numbers, model = self._at(values)
-        else:
-            numbers = self.numbers(values)
-            model = self._model(numbers, seen)
+        numbers, model = self._at(values, seen)
         value = 0.5 * float(self._penalty @ values**2) - self._log_likelihood(numbers, model, seen)
         mean = model.expected_statistics
         tables = self._by_class(mean.tables, seen) - seen.tables
