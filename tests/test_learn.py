@@ -48,7 +48,9 @@ def test_features_give_the_model_its_log_probability(seed):
 @pytest.mark.parametrize(("logits", "tables"), [("free", "free"), ("tied", "by-size"), ("free", "fixed")])
 def test_gradients_and_hessian_products_match_finite_differences(logits, tables):
     model, rows = random_model(0), draw(random_model(1), 200, 0)
-    objective, free = objective_of(model, rows, logits, tables, l2_logits=0.1, l2_tables=0.2, smoothness=0.3)
+    objective, free = objective_of(
+        model, rows, logits, tables, penalties=(0.0, 0.1, 0.2, 0.0), smoothness=0.3
+    )
     rng = np.random.default_rng(2)
     at, v, h = rng.normal(size=free.n_free) * 0.3, rng.normal(size=free.n_free), 1e-5
     _, gradient = objective.value_and_gradient(at)

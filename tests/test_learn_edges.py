@@ -51,7 +51,7 @@ def test_gradient_matches_finite_differences_and_brute_force(logits, tables, edg
     model, rows = random_model(0), draw(random_model(1), 200, 0)
     features = learn.CountFeatures(model.tree, model.edges.pairs)
     free = free_parameters(model, features, logits, tables, edges)
-    penalties = {"l2_logits": 0.1, "l2_tables": 0.2, "l2_edges": 0.4, "smoothness": 0.3}
+    penalties = {"penalties": (0.0, 0.1, 0.2, 0.4), "smoothness": 0.3}
     objective = Objective(model, features, free, features.mean(rows), **penalties)
     plain = Objective(model, features, free, features.mean(rows))
     at, h = np.random.default_rng(2).normal(size=free.n_free) * 0.3, 1e-5
@@ -166,9 +166,9 @@ def test_errors_say_what_serves():
     model = random_model(8)
     with pytest.raises(ParameterError, match=r"'l-bfgs' or 'cg' where edges are learned.*edges='fixed'"):
         learn.fit(model, ALL, method="newton-cg")
-    with pytest.raises(ParameterError, match="`edges` must be 'free', 'tied', 'fixed' or 4 integer labels"):
+    with pytest.raises(ParameterError, match="`edges` must be one of 'free', 'tied', 'fixed'"):
         learn.fit(model, ALL, edges="loose")
-    with pytest.raises(ParameterError, match=r"`edges` must be .* 4 integer labels"):
+    with pytest.raises(ParameterError, match=r"`edges` must be .*integer labels.*shape \(4,\)"):
         learn.fit(model, ALL, edges=[0, 1])
     with pytest.raises(ParameterError, match="`l2_edges`"):
         learn.fit(model, ALL, l2_edges=-1.0)

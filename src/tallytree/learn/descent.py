@@ -254,7 +254,6 @@ def adam(
     evaluate: Callable[[Float64, Ints], tuple[float, Float64]],
     n_rows: int,
     values: Float64,
-    *,
     batch_size: int,
     epochs: int,
     rate: float,

@@ -186,40 +186,22 @@ def fit(
     statistics = _statistics(features, data, weights)
     free = free_parameters(model, features, logits, tables, edges)
     method = _method(method, model, features, free)
-    own, of_tables, of_edges = read_penalties(l2, l2_tables, l2_edges)
-    objective = Objective(
-        model,
-        features,
-        free,
-        statistics,
-        l2_logits=own,
-        l2_tables=of_tables,
-        l2_edges=of_edges,
-        smoothness=checks.real("smoothness", smoothness, 0.0, infinite=True),
-    )
+    penalties = (0.0, *read_penalties(l2, l2_tables, l2_edges))
+    smoothness = checks.real("smoothness", smoothness, 0.0, infinite=True)
+    objective = Objective(model, features, free, statistics, penalties, smoothness)
     if gauge is not None:
         checks.one_of("gauge", gauge, ("endpoints",))
     beginning = free.start if start is None else free.values(_single(start))
     outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
     values = outcome.x
     final, gradient = objective.value_and_gradient(values)
-    fitted = objective.model_at(values)
-    mean = objective.log_likelihood(values)
+    fitted, mean = objective.model_at(values), objective.log_likelihood(values)
     if gauge == "endpoints":
         fitted = fix_gauge(fitted, features, free)
-    norm = float(np.abs(gradient).max(initial=0.0))
-    return Fit(
-        fitted,
-        mean,
-        norm,
-        int(outcome.nit),
-        int(outcome.nfev),
-        bool(norm <= tol or outcome.success),
-        (*history, final),
-        str(outcome.message),
-        int(outcome.get("n_products", 0)),
-        free.parameters(values),
-    )
+    norm, history = float(np.abs(gradient).max(initial=0.0)), [*history, final]
+    converged, products = bool(norm <= tol or outcome.success), int(outcome.get("n_products", 0))
+    counts, said, found = (int(outcome.nit), int(outcome.nfev)), str(outcome.message), free.parameters(values)
+    return Fit(fitted, mean, norm, *counts, converged, tuple(history), said, products, found)
 
 
 def _method(method: str, model: CountModel, features: CountFeatures, free: FreeParameters) -> str:

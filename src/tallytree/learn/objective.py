@@ -63,7 +63,7 @@ class Objective:
         Packing of the tables, labels of the free parameters.
     data : Statistics or Seen
         Means of rows without covariates, or rows with them.
-    l2, l2_logits, l2_tables, l2_edges : float
+    penalties : four floats
         Penalties ``l2 / 2 * sum of squares`` on weights of covariates and on free logits, table entries and
         interactions, relative to one row.
     smoothness : float
@@ -76,11 +76,7 @@ class Objective:
         features: CountFeatures,
         free: FreeParameters,
         data: Statistics | Seen,
-        *,
-        l2: float = 0.0,
-        l2_logits: float = 0.0,
-        l2_tables: float = 0.0,
-        l2_edges: float = 0.0,
+        penalties: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
         smoothness: float = 0.0,
     ) -> None:
         if isinstance(data, Statistics):
@@ -89,8 +85,7 @@ class Objective:
         self._template, self.features, self.free, self._all = model, features, free, data
         self.coef_shape = data.x.shape[-1:] if data.x.ndim == 3 else (data.x.shape[-1], data.y.shape[-1])
         self._n_coef = math.prod(self.coef_shape)
-        shared = free.penalties(l2_logits, l2_tables, l2_edges)
-        self._penalty = np.append(np.full(self._n_coef, l2), shared)
+        self._penalty = np.append(np.full(self._n_coef, penalties[0]), free.penalties(*penalties[1:]))
         self._smoothness = smoothness
         inside, of_cell = free.labels[free.parts[1]] >= 0, features.group_of_cell
         three = inside[2:] & inside[1:-1] & inside[:-2]

@@ -229,28 +229,12 @@ def fit_conditional(
         raise ParameterError(
             f"`edges` must be a single Forest, not a batch; {checks.describe(edges)} arrived."
         )
-    problem = ConditionalProblem(
-        tree,
-        edges,
-        X,
-        Y,
-        classes,
-        start_tables,
-        (intercept, tables, interactions),
-        read_penalties(l2, l2_tables, l2_edges),
-    )
+    learned, penalties = (intercept, tables, interactions), read_penalties(l2, l2_tables, l2_edges)
+    problem = ConditionalProblem(tree, edges, X, Y, classes, start_tables, learned, penalties)
     start = problem.start(warm_start)
     if size is not None:
-        values, history = adam(
-            problem.on_rows,
-            problem.n_rows,
-            start,
-            batch_size=size,
-            epochs=max_iter,
-            rate=rate,
-            rng=generator,
-            progress=progress,
-        )
+        n = problem.n_rows
+        values, history = adam(problem.on_rows, n, start, size, max_iter, rate, generator, progress)
         return _result(problem, values, tuple(history), converged=False)
     if method == "newton-cg" and problem.free.moves_edges:
         raise ParameterError(
@@ -280,7 +264,7 @@ def _result(
 class ConditionalProblem(Objective):
     """The objective of rows with covariates; arguments as in :func:`fit_conditional`.
 
-    `moving` is what it says of intercept, tables and interactions, `penalties` those of weights, tables and edges.
+    `learned` is what it says of intercept, tables and interactions, `penalties` those of weights, tables and edges.
     """
 
     def __init__(
@@ -291,7 +275,7 @@ class ConditionalProblem(Objective):
         Y: ArrayLike,
         classes: ArrayLike | None,
         start_tables: ArrayLike | None,
-        moving: tuple[str, Any, Any],
+        learned: tuple[str, Any, Any],
         penalties: tuple[float, float, float],
     ) -> None:
         features = CountFeatures(tree, None if forest is None else forest.pairs)
@@ -301,19 +285,16 @@ class ConditionalProblem(Objective):
         self.n_rows = n
         if not n:
             raise ParameterError("`Y` must hold at least one row; none arrived.")
-        self._x = _covariates(X)
-        if len(self._x) != n or (self._x.ndim == 3 and self._x.shape[1] != d):
-            raise ParameterError(
-                f"`X` must have shape ({n}, p) or ({n}, {d}, p) to go with `Y`; shape {self._x.shape} arrived."
-            )
+        given = checks.rectangular("X", X, "covariates (N, p) or (N, D, p)")
+        self._x = checks.array("X", given, (n, d, "p") if given.ndim == 3 else (n, "p"))
         self._classes = _classes(classes, n)
         self._shape = (int(self._classes.max()) + 1, features.n_cells)
         base = _start_tables(start_tables, self._shape)
-        free = shared_parameters(*moving, features, base, forest)
+        free = shared_parameters(*learned, features, base, forest)
         self._cells, self._pair_cells = features.cells(self._y), features.pair_cells(self._y)
         l2, l2_tables, l2_edges = penalties
         seen, template = self._seen_of(np.arange(n)), _template(tree, forest)
-        super().__init__(template, features, free, seen, l2=l2, l2_tables=l2_tables, l2_edges=l2_edges)
+        super().__init__(template, features, free, seen, (l2, 0.0, l2_tables, l2_edges))
         start = self.numbers(self.start(None))
         own = start.tables[self._classes[:, None], self._cells]
         _refuse_excluded(own, "a count whose table entry")
@@ -361,11 +342,6 @@ class ConditionalProblem(Objective):
 def _template(tree: CountTree, forest: Forest | None) -> CountModel:
     """The structure, with log-odds and tables of zeros."""
     return CountModel(np.zeros(tree.n_variables), [Group(g) for g in tree.groups], edges=forest)
-
-
-def _covariates(X: ArrayLike) -> Float64:
-    given = checks.rectangular("X", X, "covariates (N, p) or (N, D, p)")
-    return checks.array("X", given, ("N", "D", "p") if given.ndim == 3 else ("N", "p"))
 
 
 def _classes(classes: ArrayLike | None, n: int, most: int = 2**62) -> Ints:
