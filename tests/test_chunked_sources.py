@@ -345,9 +345,9 @@ def test_columns_of_other_packages_are_sources():
 def test_arguments_of_a_sum_from_chunks_are_checked():
     law = tt.ChunkedPoissonBinomial([0.2, 0.5, 0.9])
     for ask in (law.pmf, law.cdf, law.ppf):
-        with pytest.raises(tt.ParameterError, match="must hold real numbers"):
+        with pytest.raises(tt.ParameterError, match="must be an array of"):
             ask("a")
-        with pytest.raises(tt.ParameterError, match="must not contain NaN"):
+        with pytest.raises(tt.ParameterError, match="is NaN"):
             ask(np.nan)
     with pytest.raises(tt.SourceError, match="Log-odds go in `logits`"):
         tt.ChunkedPoissonBinomial([0.2, 3.0]).mean()

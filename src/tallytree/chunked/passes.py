@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,30 +66,16 @@ def added(parts: Sequence[Any]) -> Any:
 Task = Callable[[Reading], Any]
 
 
-@runtime_checkable
-class Executor(Protocol):
-    """What a pass needs."""
-
-    @property
-    def remote(self) -> bool:
-        """Whether tasks may run in other processes."""
-
-    def map(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
-        """Results in order, few at a time."""
-
-    def fold(self, task: Task, readings: Iterable[Reading], merge: Merge, seen: Callable[[Any], Any]) -> Any:
-        """All results merged; `seen` takes what each leaves behind, in order, and gives what is merged."""
-
-
 class Threads:
     """Threads of this process; at most twice as many chunks as threads are in memory."""
 
-    remote = False
+    remote = False  # whether tasks may run in other processes
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
     def map(self, task: Task, readings: Iterable[Reading]) -> Iterator[Any]:
+        """Results in order, few at a time."""
         if self.workers == 1:
             yield from map(task, readings)
             return
@@ -97,6 +83,7 @@ class Threads:
             yield from in_order((pool.submit(task, reading) for reading in readings), 2 * self.workers)
 
     def fold(self, task: Task, readings: Iterable[Reading], merge: Merge, seen: Callable[[Any], Any]) -> Any:
+        """All results merged; `seen` takes what each leaves behind, in order, and gives what is merged."""
         return fold((seen(result) for result in self.map(task, readings)), merge)
 
 
@@ -117,7 +104,7 @@ def in_order(futures: Iterable[Any], ahead: int) -> Iterator[Any]:
 
 def as_executor(scheduler: Any, workers: int | None, dask_source: bool) -> Executor:
     """Read `scheduler` and `workers`: threads, unless Dask or an executor is asked for, or Dask holds the data."""
-    if isinstance(scheduler, Executor):
+    if isinstance(scheduler, (Threads, Cluster)):
         return scheduler
     if workers is not None:
         workers = checks.integer("workers", workers, 1)
@@ -246,6 +233,9 @@ def _in_task() -> bool:
 
 def _run(task: Task, reading: Reading, blocks: list[Any]) -> Any:
     return task(reading.given(blocks))
+
+
+Executor = Threads | Cluster
 
 
 # -- passes --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from scipy.special import expit
 
 from .. import checks, display
 from ..arrays import Ints
-from ..checks.sums import real_array
 from ..engine.count import chunks as verbs
 from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
@@ -405,9 +404,7 @@ class ChunkedPoissonBinomial(Caching):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).ppf([0.5, 0.9])
         array([1, 2])
         """
-        levels = np.asarray(real_array("q", q, least_axes=0), np.float64)
-        if not np.all((levels >= 0.0) & (levels <= 1.0)):
-            raise ParameterError(f"`q` must lie between 0 and 1; {checks.describe(q)} arrived.")
+        levels = checks.array("q", q, (...,), checks.PROBABILITIES)
         out = np.array([self._quantile(float(level)) for level in levels.reshape(-1)], np.int64)
         return out.reshape(levels.shape)[()]
 
@@ -448,7 +445,7 @@ class ChunkedPoissonBinomial(Caching):
         whole: bool = False,
     ) -> Any:
         """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
-        values = np.asarray(real_array("k", k, least_axes=0), np.float64)
+        values = checks.array("k", k, (...,), checks.NUMBERS)
         counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
         inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
         asked = sorted(set(counts[inside].tolist()))

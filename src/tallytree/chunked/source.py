@@ -6,7 +6,7 @@ import difflib
 import mmap
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -81,14 +81,14 @@ class Source:
 
 
 class Iterated(Source):
-    """Chunks that come one after the other, from an iterable that can be started again."""
+    """Chunks that come one after the other, from an iterable or a function that returns one, started anew each time."""
 
-    def __init__(self, start: Callable[[], Iterator[Any]], original: Any, label: str) -> None:
-        self._start = start
-        places, position, dtype = [], 0, None
-        for number, values in enumerate(start()):
-            array = _vector(values, number, label)
-            dtype = array.dtype if dtype is None else dtype
+    def __init__(self, original: Any, label: str) -> None:
+        self.original, self.label = original, label
+        places, position = [], 0
+        dtype: np.dtype[Any] | None = None
+        for number, array in enumerate(self._arrays()):
+            dtype = dtype or array.dtype
             if array.dtype != dtype and label != "groups":  # kinds of ids are compared when they are read
                 raise SourceError(
                     f"`{label}` must have one dtype; chunk {number:,} has {array.dtype} and those before "
@@ -98,14 +98,29 @@ class Iterated(Source):
             position += len(array)
         super().__init__("iterable", places, dtype or np.dtype(np.float64), original, label)
 
+    def _arrays(self) -> Iterator[NDArray[Any]]:
+        given = self.original() if callable(self.original) else self.original
+        try:
+            chunks = enumerate(given)
+        except TypeError:
+            raise SourceError(
+                f"`{self.label}` must be {KINDS}; the function returned {checks.describe(given)}, which has no chunks."
+            ) from None
+        for number, values in chunks:
+            array = _column_of(self.label, values, f"Chunk {number:,} of `{self.label}`")
+            if array.ndim != 1:
+                raise SourceError(
+                    f"`{self.label}` must consist of one-dimensional chunks; chunk {number:,} has shape {array.shape}."
+                )
+            yield array
+
     def walk(self, numbers: Sequence[int] | None = None) -> Iterator[Chunk]:
-        wanted = range(len(self.chunks)) if numbers is None else numbers
-        chosen, seen = set(wanted), -1
-        for seen, values in enumerate(self._start()):
+        chosen = set(range(len(self.chunks)) if numbers is None else numbers)
+        seen = -1
+        for seen, array in enumerate(self._arrays()):
             if seen >= len(self.chunks):
                 raise self._changed(f"more than the {len(self.chunks):,} chunks of the first time arrived")
             place = self.chunks[seen]
-            array = _vector(values, seen, self.label)
             if len(array) != place.size:
                 raise self._changed(
                     f"chunk {seen:,} has {len(array):,} entries and had {place.size:,} the first time"
@@ -135,10 +150,8 @@ def as_source(
     if isinstance(value, Source):
         return value
     step = CHUNK if chunk_size is None else checks.integer("chunk_size", chunk_size, 1)
-    if column is not None and not isinstance(column, str):
-        raise ParameterError(
-            f"`column` must be the name of a column of a Parquet file, or None; {checks.describe(column)} arrived."
-        )
+    if column is not None:
+        checks.instance("column", column, str, ", the name of a column of a Parquet file,")
     if isinstance(value, (str, os.PathLike)):
         return _from_path(Path(value), label, column, step)
     if isinstance(value, np.ndarray):
@@ -149,41 +162,20 @@ def as_source(
     if comes_from(value, "zarr") and hasattr(value, "chunks"):
         return _from_zarr(value, label, step)
     if callable(value):
-        return Iterated(lambda: _fresh(value, label), value, label)
+        return Iterated(value, label)
     if isinstance(value, (list, tuple)) and not any(np.ndim(part) for part in value[:1]):
         given = _column_of(label, value)
         return _from_array(given.astype(np.float64) if given.dtype.kind in "iub" else given, label, step)
     if hasattr(value, "__array__") and np.asarray(value).ndim == 1:  # a column of pandas or Arrow
         return _from_array(_column_of(label, value), label, step)
-    try:
-        first = iter(value)
-    except TypeError:
-        raise ParameterError(f"`{label}` must be {KINDS}; {checks.describe(value)} arrived.") from None
-    if first is value:
+    if not isinstance(value, Iterable) and not hasattr(value, "__getitem__"):
+        raise ParameterError(f"`{label}` must be {KINDS}; {checks.describe(value)} arrived.")
+    if isinstance(value, Iterator):
         raise ParameterError(
             f"`{label}` must be something that can be read more than once, but an iterator arrived, which ends "
             "after one pass. Pass a list of chunks, or a function that returns a fresh iterator."
         )
-    return Iterated(lambda: iter(value), value, label)
-
-
-def _fresh(function: Any, label: str) -> Iterator[Any]:
-    found = function()
-    try:
-        return iter(found)
-    except TypeError:
-        raise SourceError(
-            f"`{label}` must be {KINDS}; the function returned {checks.describe(found)}, which has no chunks."
-        ) from None
-
-
-def _vector(values: Any, number: int, label: str) -> NDArray[Any]:
-    array = _column_of(label, values, f"Chunk {number:,} of `{label}`")
-    if array.ndim != 1:
-        raise SourceError(
-            f"`{label}` must consist of one-dimensional chunks; chunk {number:,} has shape {array.shape}."
-        )
-    return array
+    return Iterated(value, label)
 
 
 def _column_of(label: str, values: Any, called: str | None = None) -> NDArray[Any]:

@@ -201,7 +201,4 @@ def count_table(terminal: Terminal, distributions: dict[str, Float64]) -> list[s
 
 def _round_step(least: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, ... that is not below ``least``."""
-    if least <= 1:
-        return 1
-    power = 10 ** math.floor(math.log10(least))
-    return int(next(m * power for m in (1, 2, 5, 10) if m * power >= least))
+    return next(m * 10**power for power in range(20) for m in (1, 2, 5) if m * 10**power >= least)
