@@ -6,8 +6,4 @@ from ..engine.count.chunks import CountWindow
 from .model import ChunkedCountModel
 from .poisson_binomial import ChunkedPoissonBinomial
 
-__all__ = [
-    "ChunkedCountModel",
-    "ChunkedPoissonBinomial",
-    "CountWindow",
-]
+__all__ = ["ChunkedCountModel", "ChunkedPoissonBinomial", "CountWindow"]

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .. import checks, display
-from ..arrays import Ints
 from ..engine.count import chunks as verbs
 from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
@@ -221,7 +220,9 @@ class ChunkedPoissonBinomial(Caching):
         >>> tt.ChunkedPoissonBinomial([0.5, 0.5]).logpmf([1, 3]).round(4)
         array([-0.6931,    -inf])
         """
-        return self._each(k, lambda c: exactly(c), lambda c: -math.inf, whole=True)
+        return self._log_probs(
+            k, lambda c: exactly(int(c)) if 0 <= c <= self.n and c == int(c) else -math.inf
+        )
 
     def pmf(self, k: ArrayLike) -> Any:
         """P(X = k).
@@ -370,8 +371,8 @@ class ChunkedPoissonBinomial(Caching):
 
     def _tail(self, k: ArrayLike, lower: bool) -> Any:
         """The smaller of the two sides is computed, and the larger one from it."""
-        below = self._each(k, lambda c: at_most(c), lambda c: -math.inf if c < 0 else 0.0)
-        above = self._each(k, lambda c: at_least(c + 1), lambda c: 0.0 if c < 0 else -math.inf)
+        below = self._log_probs(k, lambda c: at_most(int(c)) if 0 <= c < self.n else _sure(c >= 0))
+        above = self._log_probs(k, lambda c: at_least(int(c) + 1) if 0 <= c < self.n else _sure(c < 0))
         own, other = (below, above) if lower else (above, below)
         with np.errstate(divide="ignore"):
             found = np.where(other < _LOG_HALF, np.log1p(-np.exp(np.minimum(other, _LOG_HALF))), own)
@@ -437,29 +438,18 @@ class ChunkedPoissonBinomial(Caching):
 
     # -- how it is done ----------------------------------------------------------------------------------------
 
-    def _each(
-        self,
-        k: ArrayLike,
-        potential: Callable[[int], Potential],
-        outside: Callable[[float], float],
-        whole: bool = False,
-    ) -> Any:
-        """Log-probability of an event for every entry of k; `outside` says it where k is no count from 0 to n."""
+    def _log_probs(self, k: ArrayLike, event: Callable[[float], Potential | float]) -> Any:
+        """Log-probability of the event that every entry of k stands for, or that log-probability itself."""
         values = checks.array("k", k, (...,), checks.NUMBERS)
-        counts: Ints = np.floor(np.clip(values, -1, self.n + 1)).astype(np.int64)
-        inside = (counts >= 0) & (counts < self.n + whole) & ((values == np.floor(values)) | (not whole))
-        asked = sorted(set(counts[inside].tolist()))
-        solutions = solved_together(self._reductions, [potential(c) for c in asked], self.n)
-        log_probs = dict(zip(asked, map(log_mean, solutions)))
-        flat = [
-            log_probs[c] if ok else outside(v)
-            for c, ok, v in zip(counts.reshape(-1).tolist(), inside.reshape(-1), values.reshape(-1).tolist())
-        ]
-        found = np.array(flat, np.float64).reshape(values.shape)
-        if not whole:  # at n and beyond everything is counted
-            top = values >= self.n
-            found[top] = 0.0 if outside(-1.0) == -math.inf else -math.inf
-        return found[()]
+        found = {c: event(c) for c in sorted(set(values.reshape(-1).tolist()))}
+        asked = {c: one for c, one in found.items() if isinstance(one, Potential)}
+        solutions = solved_together(self._reductions, list(asked.values()), self.n)
+        known = found | dict(zip(asked, map(log_mean, solutions)))
+        return np.array([known[c] for c in values.reshape(-1).tolist()], np.float64).reshape(values.shape)[()]
+
+
+def _sure(happens: bool) -> float:
+    return 0.0 if happens else -math.inf
 
 
 def _cumulants(loaded: Loaded) -> tuple[float, float, float]:

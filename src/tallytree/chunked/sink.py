@@ -209,12 +209,7 @@ class IntoParts(Format):
         return whole
 
 
-_FORMATS: dict[str, type[Any]] = {
-    ".npy": IntoNpy,
-    ".zarr": IntoZarr,
-    ".parquet": IntoParts,
-    ".pq": IntoParts,
-}
+_FORMATS: dict[str, type[Any]] = {".npy": IntoNpy, ".zarr": IntoZarr, ".parquet": IntoParts, ".pq": IntoParts}
 
 
 def _aligned(chunks: Sequence[Chunk], stored: int) -> bool:

@@ -22,17 +22,9 @@ import numpy as np
 from ..chunked.chunk import require
 from ..chunked.source import require_column
 from ..errors import InfeasibleError, TallyTreeError
+from . import questions
 from .output import ADDED, Target, save, target
-from .questions import (
-    Choice,
-    CountTable,
-    Grouping,
-    Question,
-    count_table_file,
-    given_numbers,
-    number_column,
-    potential,
-)
+from .questions import CountTable, Grouping, Question
 from .summary import Summary
 from .tables import GZIP, InputProblem, read_table
 from .terminal import Terminal
@@ -41,8 +33,8 @@ from .terminal import Terminal
 def run(arguments: argparse.Namespace) -> None:
     """Read, infer, write the file, then print; everything cheap is checked before anything slow starts."""
     goal = target(arguments.output, arguments.force) if arguments.output is not None else None
-    totals: list[Choice] = [potential(text, "--count") for text in arguments.count]
-    totals += [count_table_file(path) for path in arguments.table]
+    totals: list[questions.Choice] = [questions.potential(text, "--count") for text in arguments.count]
+    totals += [questions.count_table_file(path) for path in arguments.table]
     groupings = _groupings(arguments)
     if not _is_long(arguments, groupings):
         return _infer(arguments, goal, totals, groupings, None)
@@ -58,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _infer(
     arguments: argparse.Namespace,
     goal: Target | None,
-    totals: Sequence[Choice],
+    totals: Sequence[questions.Choice],
     groupings: Sequence[Grouping],
     scratch: Path | None,
 ) -> None:
@@ -67,8 +59,8 @@ def _infer(
     table = read_table(
         arguments.file, arguments.delimiter, partial(_check_columns, arguments, groupings), scratch
     )
-    column, scale = number_column(table.path, table.names, arguments.column, arguments.scale)
-    numbers = given_numbers(table, column, scale)
+    column, scale = questions.number_column(table.path, table.names, arguments.column, arguments.scale)
+    numbers = questions.given_numbers(table, column, scale)
     codes = {name: table.codes(name) for name in dict.fromkeys(g.column for g in groupings)}
     for name, labels in codes.items():
         if not labels.values:
@@ -103,7 +95,7 @@ def _check_columns(
     arguments: argparse.Namespace, groupings: Sequence[Grouping], names: Sequence[str], path: str
 ) -> None:
     """Refuse a header that lacks a column or has one too many, before any row is read."""
-    number_column(path, names, arguments.column, arguments.scale)
+    questions.number_column(path, names, arguments.column, arguments.scale)
     for name in ADDED if arguments.output is not None else ():
         if name in names:
             raise InputProblem(
@@ -117,9 +109,9 @@ def _groupings(arguments: argparse.Namespace) -> list[Grouping]:
     found: list[Grouping] = []
     for column, text in arguments.group_count:
         said = f"--group-count {column} {text}"
-        found.append(Grouping(column, potential(text, f"--group-count {column}"), said))
+        found.append(Grouping(column, questions.potential(text, f"--group-count {column}"), said))
     for column, path in arguments.group_table:
-        found.append(Grouping(column, count_table_file(path), f"--group-table {column} {path}"))
+        found.append(Grouping(column, questions.count_table_file(path), f"--group-table {column} {path}"))
     return found
 
 

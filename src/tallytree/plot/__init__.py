@@ -5,13 +5,7 @@ matplotlib is imported when a picture is drawn: ``pip install tallytree[plot]``.
 
 from __future__ import annotations
 
-from .answers import (
-    assignment_heatmap,
-    count_distribution,
-    density_comparison,
-    loopy_trace,
-    marginals,
-)
+from .answers import assignment_heatmap, count_distribution, density_comparison, loopy_trace, marginals
 from .structures import count_tree, group_tree, potential
 
 __all__ = [
