@@ -201,4 +201,5 @@ def count_table(terminal: Terminal, distributions: dict[str, Float64]) -> list[s
 
 def _round_step(least: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, ... that is not below ``least``."""
-    return next(m * 10**power for power in range(20) for m in (1, 2, 5) if m * 10**power >= least)
+    steps = (int(m * 10.0**power) for power in range(19) for m in (1, 2, 5))
+    return next(step for step in steps if step >= least)
