@@ -104,6 +104,8 @@ def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
         return structures.flat_interval(n, *groups._support(n)), None
     if isinstance(groups, Potential):
         return structures.flat(n, groups), None
+    if groups is None:
+        return structures.of_members((), n), None
     structure, entries = _structure_and_entries(groups, n)
     sizes = structures.group_sizes(structure.key)
     if isinstance(entries, (Tensor, np.ndarray)):
@@ -121,8 +123,6 @@ def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
 
 def _structure_and_entries(groups: Any, n: int) -> tuple[Structure, Any]:
     """Groups with open tables, and what the user gave for each of them; groups seen before share their analysis."""
-    if groups is None:
-        return structures.of_members((), n), ()
     if isinstance(groups, (Tensor, TensorPotential)):
         return structures.of_members((None,), n), [groups]
     whole = isinstance(groups, CountTree)
@@ -150,6 +150,8 @@ def pack(sizes: Sequence[int], entries: Sequence[Any], logits: Tensor) -> Tensor
         _table(entry, size, logits, f"The table of group {g}")
         for g, (entry, size) in enumerate(zip(entries, sizes))
     ]
+    if len(tables) == 1:
+        return tables[0]
     shape = common_shape("The tables of `groups`", *(table.shape[:-1] for table in tables))
     return torch.cat([table.expand(*shape, table.shape[-1]) for table in tables], dim=-1)
 
