@@ -13,19 +13,20 @@ import tallytree as tt
 from assignment_cases import exact, tables
 from oracle_grids import log_weights, states
 from tallytree.assignment import ErgodicityWarning
-from tallytree.assignment.gibbs import _draw
+from tallytree.assignment.gibbs import _draw, _draw_in_order
 
 INF = math.inf
 ROWS, COLUMNS = tt.between(2, 3), tt.between(1, 2)  # the paper's figure 4
 
 
-def test_draws_are_exact():
+@pytest.mark.parametrize("draw", [_draw, _draw_in_order])
+def test_draws_are_exact(draw):
     rng = np.random.default_rng(8)
     nu = np.array([0.5, -1.0, INF, 2.0, -INF, 0.3])
     log_f = rng.normal(size=7)
     log_f[3] = -INF
     size = 40_000
-    y = _draw(np.repeat(nu[None], size, axis=0), log_f[None], rng)
+    y = draw(np.repeat(nu[None], size, axis=0), log_f[None], rng)
     every = states(1, 6)[:, 0]
     w = (
         np.where(every == 1, np.where(nu == INF, 0.0, nu), np.where(nu == INF, -INF, 0.0)).sum(1)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from ..arrays import Bools, Float64
+from ..engine import native
 from ..engine.problem import Problem
 from ..engine.sample.sampler import Sampler
 from ..loopy.messages import count_sums
@@ -58,11 +59,27 @@ def row_log_odds(grid: Grid, y: Bools, totals: NDArray[np.intp], i: int) -> Floa
 
 def _draw(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
     """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1)."""
-    if nu.shape[1] == 1:  # of one variable there is no tree
-        log_odds = nu[:, 0] + np.diff(log_f, axis=1)[:, 0]
-        return np.asarray(rng.random(len(nu)) < expit(log_odds))[:, None]
-    problem = Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), log_f, {})
-    return np.asarray(Sampler(problem).draw(1, rng)[0], bool)
+    if native.present() and nu.shape[1] > 1:  # of one variable there is no tree
+        problem = Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), log_f, {})
+        return np.asarray(Sampler(problem).draw(1, rng)[0], bool)
+    return _draw_in_order(nu, log_f, rng)
+
+
+def _draw_in_order(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
+    """One variable after the other, by the weights of all completions: quicker than array code on trees."""
+    batch, n = nu.shape
+    log_on, log_off = np.asarray(log_expit(nu)).T, np.asarray(log_expit(-nu)).T
+    most = int(np.flatnonzero((log_f > -math.inf).any(0))[-1])
+    rest = np.full((n + 1, most + 2, batch), -math.inf)  # log-weight of what follows, by the count so far
+    rest[n, :-1] = log_f.T[: most + 1]
+    for i in range(n - 1, -1, -1):
+        rest[i, :-1] = np.logaddexp(log_off[i] + rest[i + 1, :-1], log_on[i] + rest[i + 1, 1:])
+    y, each, count = np.empty((n, batch), bool), np.arange(batch), np.zeros(batch, np.intp)
+    for i in range(n):
+        on = log_on[i] + rest[i + 1, count + 1, each]
+        y[i] = rng.random(batch) < np.exp(on - rest[i, count, each])
+        count += y[i]
+    return np.ascontiguousarray(y.T)
 
 
 def _exact(tables: Float64) -> bool:
